@@ -409,6 +409,8 @@ class FederationActor:
     async def _attend_unlearning(self, decisions: Decisions) -> None:
         for update in decisions.unlearned:
             self._unlearner.take(update)
+        for client_id in decisions.excluded:
+            self._unlearner.leave_out(client_id)
         if decisions.returned:
             await self._unlearner.back_online()
 

@@ -3,9 +3,9 @@
 from collections.abc import Sequence
 from datetime import datetime
 
-from federator.job import UnlearningPolicy
+from federator.job import FALLING_BACK, UnlearningPolicy
 from federator.store import FederationStore
-from foltr.protocol.states import FROM_BEFORE, Strategy
+from foltr.protocol.states import FROM_BEFORE, JobState, Strategy
 from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
 
 _ROUNDS_AT_ONCE = 5000
@@ -23,6 +23,16 @@ async def beginning_of_next(store: FederationStore, policy: UnlearningPolicy, no
 def next_number(jobs: Sequence[UnlearningJobRow]) -> int:
     """The number of the job that follows these."""
     return max((job.number for job in jobs), default=0) + 1
+
+
+def strategy_of_next(policy: UnlearningPolicy, jobs: Sequence[UnlearningJobRow]) -> Strategy:
+    """The strategy of the job that follows these: whose model was not fit for service, is not made a second time.
+
+    So too where the next job had to wait for an order, or for another federator: devices answer for an erasure in two
+    jobs only.
+    """
+    was_given_up = bool(jobs) and jobs[-1].state is JobState.FAILED
+    return Strategy.RELEARN if was_given_up and policy.strategy in FALLING_BACK else policy.strategy
 
 
 async def starting_point(store: FederationStore, strategy: Strategy, waiting: Sequence[ErasureRow]) -> tuple[int, int]:
@@ -47,6 +57,20 @@ async def find_held(store: FederationStore, number: int, resets_at: datetime | N
     if held is None and resets_at is not None:
         held = await store.hold_reset(number, resets_at)
     return held if held is not None and held.ordered_at is None else None
+
+
+async def is_ordered_reset(store: FederationStore, job: UnlearningJobRow) -> bool:
+    """Whether a job's model is the first one, as was ordered; an order allows no other model that is not fit."""
+    held = await store.find_reset(job.number)
+    is_ordered = held is not None and held.ordered_at is not None
+    return is_ordered and not (job.start_version or job.coverage_sum)
+
+
+async def must_not_reset(store: FederationStore, policy: UnlearningPolicy, job: UnlearningJobRow, at: datetime) -> bool:
+    """Whether a job's model is the first one after all its steps, and may not be; then the next job is held."""
+    if policy.may_reset or job.start_version or job.coverage_sum or not job.step:
+        return False
+    return await store.hold_reset(job.number + 1, at) is not None
 
 
 async def list_stored(store: FederationStore, first: int) -> list[int]:

@@ -232,8 +232,8 @@ class UnlearningStep:
         self.answers[update.client_id] = update
         return True
 
-    def forget(self, client_id: str) -> None:
-        """A client was erased: it is asked no more, and what it has answered is nobody's."""
+    def leave_out(self, client_id: str) -> None:
+        """A client takes part no more: it is not asked, and what it has answered does not count."""
         for known in (self.answers, self.asked):
             known.pop(client_id, None)
         self.awaited.discard(client_id)
@@ -373,8 +373,12 @@ class Unlearning:
         """A client was erased: nothing here is asked of it, or has its name."""
         self.silent.discard(client_id)
         self.ahead = ()  # a round that nobody else was in is gone with it
+        self.leave_out(client_id)
+
+    def leave_out(self, client_id: str) -> None:
+        """A client was erased, revoked or quarantined: the open step is made without it."""
         if self.step is not None:
-            self.step.forget(client_id)
+            self.step.leave_out(client_id)
 
     def miss(self, now: float, *, any_online: bool) -> Missed:
         """Note that the step's deadline has passed with too few answers; what becomes of it."""

@@ -12,12 +12,19 @@ from datetime import datetime
 import structlog
 
 from federator.clock import Clock, to_datetime
-from federator.closing.removal import change_by, remake
+from federator.closing.removal import change_by, recipes_of, remake
 from federator.closing.step_model import answers_of, contributions_of
-from federator.closing.stored_recipes import Recipes
-from federator.closing.stored_rules import stored_training
 from federator.deciding.state import FederationState
-from federator.gathering import beginning_of_next, find_held, list_stored, next_number, starting_point
+from federator.gathering import (
+    beginning_of_next,
+    find_held,
+    is_ordered_reset,
+    list_stored,
+    must_not_reset,
+    next_number,
+    starting_point,
+    strategy_of_next,
+)
 from federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
 from federator.plan import FederationPlan
 from federator.publishing.audit_heads import AuditHeads
@@ -124,6 +131,10 @@ class Unlearner:
         """Take an answer to a step."""
         self._unlearning.take(update)
 
+    def leave_out(self, client_id: str) -> None:
+        """Leave a client that is revoked or quarantined out of the open step, with what it has answered."""
+        self._unlearning.leave_out(client_id)
+
     def wake_at(self) -> float:
         """When `advance` may have something to do although no message arrived; epoch seconds."""
         return self._unlearning.wake_at()
@@ -145,7 +156,7 @@ class Unlearner:
             await self._miss_step()
             return
         if due is Due.BEGIN:
-            await self._begin(self._policy.strategy)
+            await self._begin()
         elif due is Due.END_STEP:
             await self._end_step()
         if self._unlearning.phase is not Phase.BETWEEN_STEPS:
@@ -178,12 +189,14 @@ class Unlearner:
             # Once the last round is over there is none that a job would disturb, and the federator ends after it.
             self._unlearning.gather(0.0 if self._state.round is None else begins_at)
 
-    async def _begin(self, strategy: Strategy) -> None:
+    async def _begin(self) -> None:
         """Create a job for all that wait, and tell of it."""
         waiting = await self._store.waiting_erasures()
         if not waiting:
             self._unlearning.call_off()
             return
+        jobs = await self._store.list_jobs()
+        strategy = strategy_of_next(self._policy, jobs)
         asks_nobody = strategy is Strategy.FED_REMOVE
         if self._plan.secure is not None or not (self._learns_by_steps or asks_nobody):
             # It has no steps: no update is stored that one could stand for, or devices could not learn in it.
@@ -191,7 +204,7 @@ class Unlearner:
         version, first_round = await starting_point(self._store, strategy, waiting)
         schedule = self._policy.schedule(strategy)
         course, ahead = schedule.begin(await self._list_stored(strategy, first_round))
-        number = next_number(await self._store.list_jobs())
+        number = next_number(jobs)
         if await self._hold(number, resets=version == 0 and not ahead):
             return
         new = NewJob(
@@ -205,6 +218,7 @@ class Unlearner:
             len(ahead),
         )
         self._row = await self._store.create_job(new)
+        self._state.held_reset = None  # it may have begun by another setting: an order for it would be too late
         self._erased = await self._store.job_entries(new.number)
         await self._heads.publish()
         if number > 1:
@@ -244,24 +258,22 @@ class Unlearner:
     async def _end_job(self) -> None:
         """Let the model wait for its swap; or begin again where too little was learned anew, or nothing."""
         job = self._job
-        held = await self._store.find_reset(job.number)
-        is_ordered = held is not None and held.ordered_at is not None
+        if await is_ordered_reset(self._store, job):
+            self._catch_up()
+            return
         objection = self._policy.objection(job.strategy, job.coverage, await change_by(self._store, job))
-        if is_ordered or (objection is None and not await self._resets(job)):
-            self._unlearning.catch_up()
-            self._tell()
-        elif objection is None:
-            await self._give_up("no step has changed the first model: to serve it takes the operator's order")
-            await self._begin(self._policy.strategy)
-        else:
+        if objection is not None:
             await self._give_up(f"{objection}; the job begins again as {Strategy.RELEARN}")
-            await self._begin(Strategy.RELEARN)
+        elif await must_not_reset(self._store, self._policy, job, self._at()):
+            await self._give_up("no step has changed the first model: to serve it takes the operator's order")
+        else:
+            self._catch_up()
+            return
+        await self._begin()
 
-    async def _resets(self, job: UnlearningJobRow) -> bool:
-        """Whether a job's model is the first one after all its steps, and may not be; then the next job is held."""
-        if self._policy.may_reset or job.start_version or job.coverage_sum or not job.step:
-            return False
-        return await self._store.hold_reset(job.number + 1, self._at()) is not None
+    def _catch_up(self) -> None:
+        self._unlearning.catch_up()
+        self._tell()
 
     async def _give_up(self, reason: str) -> None:
         """Fail the job: those whom it was for wait for the next one."""
@@ -286,7 +298,9 @@ class Unlearner:
         """Aggregate a few stored rounds again, and commit what they make; whether no completed round is left."""
         job = self._job
         first = job.start_round if job.last_round is None else job.last_round + 1
-        made = await remake(self._store, await self._recipes(), job, first, self._suspects())
+        made = await remake(
+            self._store, await recipes_of(self._store, self._plan, self._seed), job, first, self._suspects()
+        )
         if made is None:
             return True
         step = job.step + made.n_rounds
@@ -303,11 +317,6 @@ class Unlearner:
         await self._commit(committed)
         self._unlearning.end_slice()
         return made.is_last
-
-    async def _recipes(self) -> Recipes:
-        """What stored rounds were computed with; rounds of an older foltr, which has not noted it, as these are now."""
-        noted = {first: stored_training(text) for first, text in (await self._store.load_trainings()).items()}
-        return Recipes(self._name, self._plan.ranker, self._seed, {1: self._plan.training} | noted)
 
     # --- a step ---------------------------------------------------------------------------------------------
 

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from federator.closing.collected_updates import Collecting, collect
 from federator.closing.stored_recipes import Recipes
-from federator.closing.stored_rules import stored_rule
+from federator.closing.stored_rules import stored_rule, stored_training
+from federator.plan import FederationPlan
 from federator.store import FederationStore, stream_updates
 from foltr.errors import DataError
 from foltr.methods.aggregations import is_plain_mean
@@ -73,6 +74,12 @@ async def remake(
             weights, memory, covered = made.weights, made.memory, covered + 1
     is_last = len(rows) == len(found) < _ROUNDS_AT_ONCE
     return Slice(rows[-1].number, len(rows), covered, weights, memory, is_last)
+
+
+async def recipes_of(store: FederationStore, plan: FederationPlan, seed: bytes) -> Recipes:
+    """What stored rounds were computed with; rounds of an older foltr, which has not noted it, as these are now."""
+    noted = {first: stored_training(text) for first, text in (await store.load_trainings()).items()}
+    return Recipes(plan.federation, plan.ranker, seed, {1: plan.training} | noted)
 
 
 async def change_by(store: FederationStore, job: UnlearningJobRow) -> float | None:

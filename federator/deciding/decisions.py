@@ -83,6 +83,12 @@ class Decisions:
         return list(self._events.values())
 
     @property
+    def excluded(self) -> list[str]:
+        """The clients that were revoked or quarantined: what they have said counts nowhere that is still open."""
+        revoked = [change.client_id for change in self.membership if change.kind == "revoked"]
+        return revoked + [change.client_id for change in self.quarantines if change.reason is not None]
+
+    @property
     def ends_batch(self) -> bool:
         """Whether what is decided next depends on an erasure that is not stored yet: a stranger's, or an order's."""
         newest = self.erasures[-1] if self.erasures else None

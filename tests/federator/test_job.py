@@ -130,8 +130,8 @@ def test_too_few_answers_make_no_model():
     assert one.is_over(110.0)
     few = step(awaited=("a",), least=9)
     few.take(answer("a"))
-    few.forget("b")
-    few.forget("c")
+    few.leave_out("b")
+    few.leave_out("c")
     assert few.is_over(101.0)
 
 
@@ -139,7 +139,7 @@ def test_who_was_erased_has_said_nothing():
     """Its answer goes with it, and it is not waited for."""
     one = step()
     one.take(answer("a"))
-    one.forget("a")
+    one.leave_out("a")
     assert one.answers == {}
     assert not one.take(answer("a"))
     one.take(answer("b"))

@@ -1,0 +1,359 @@
+"""What becomes of an unlearning job where something else happens at the same time."""
+
+from dataclasses import replace
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from backups import back_up, restore
+from served import GENEROUS, TOPICS, Served
+
+from broker.link import InboundMessage
+from federator.job import UnlearningPolicy
+from federator.job_driver import Unlearner
+from federator.round import RoundPolicy
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.membership import Forget
+from foltr.protocol.orders import AllowReset, LiftQuarantine, OrderAnswer, QuarantineClient, RevokeClient
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import Strategy
+from foltr.protocol.topics import ClientTopic
+from foltr.protocol.trainings import EvolutionTraining, PdgdTraining
+from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
+from storage.erasure.erasures import list_erasures
+from storage.erasure.unlearning_jobs import list_jobs, pause_job
+from storage.errors import WriterFencedError
+from storage.migrate import downgrade, upgrade
+from storage.models import latest_model
+
+N_FEATURES = 4
+KEY = SigningKey(b"federator" + bytes(23))
+NAMES = ("alice", "bob", "carol", "dave")
+STEP = "foltr/v1/mail/unlearning/round"
+RELEARN = UnlearningPolicy(every_s=0.0, swap_every_s=0.0, step_s=10.0, patience_s=30.0)
+REMOVE = replace(RELEARN, strategy=Strategy.FED_REMOVE)
+
+
+@pytest.fixture
+async def joined(serve, operator):
+    """Starts an actor, and has devices of an operator join."""
+
+    async def start(unlearning=RELEARN, names=NAMES, **plan):
+        served = await serve(
+            RoundPolicy(1, len(names), 60.0, 60.0),
+            n_features=N_FEATURES,
+            key=KEY,
+            enrolment_key=operator.key.public,
+            unlearning=unlearning,
+            **plan,
+        )
+        devices = {name: operator.enrol(name) for name in names}
+        await served.join(devices.values())
+        return served, devices
+
+    return start
+
+
+@pytest.fixture
+async def restarted():
+    """Starts the next federator on the database of another, perhaps with another plan."""
+    started = []
+
+    async def start(served, **plan) -> Served:
+        await served.actor.close()
+        following = Served(served.db, replace(served.plan, **plan), GENEROUS, KEY)
+        started.append(following)
+        following.clock.at = served.clock.at
+        await following.actor.start()
+        await following.turn()
+        return following
+
+    yield start
+    for served in started:
+        await served.actor.close()
+
+
+def delta(*values):
+    return DenseDelta(dim=N_FEATURES, values=pack_vector([*values, *[0.0] * (N_FEATURES - len(values))]))
+
+
+async def play(served, devices, numbers):
+    """Rounds in which all send, each into a direction of its own."""
+    for number in numbers:
+        base = (await latest_model(served.db, "mail")).version
+        for name, device in devices.items():
+            i = NAMES.index(name)
+            pair = EvolutionPair(seed=10 * number + i, plus=0.9, minus=0.1 * i)
+            body = pair if served.plan.training.kind == "foltr-es" else delta(*np.eye(N_FEATURES)[i])
+            served.update(device, number, base, body=body)
+        await served.turn()
+
+
+async def forget(served, device):
+    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
+    await served.turn()
+
+
+async def answer(served, devices, values=(1.0,)):
+    """Have these devices answer the open step."""
+    step = served.retained.topics[STEP]
+    for device in devices:
+        said = {"federation": "mail", "job": step.job, "step": step.step, "n_interactions": 5}
+        update = UnlearningUpdate(client_id=device.client_id, body=delta(*values), **said)
+        served.receive(device, ClientTopic.UNLEARNING, update)
+    await served.turn()
+
+
+async def order(served, operator, what, number) -> OrderAnswer:
+    served.actor.receive(InboundMessage(TOPICS.operator, operator.says(what, number).payload, retained=False))
+    await served.turn()
+    return next(one for one in reversed(served.receipts.sent) if isinstance(one, OrderAnswer))
+
+
+async def turns(served, n, seconds=11.0):
+    """So many turns, with time between them for a step that nobody answers."""
+    for _ in range(n):
+        served.clock.at += seconds
+        await served.turn()
+
+
+async def jobs(served):
+    return [(job.strategy, job.state) for job in await list_jobs(served.db, "mail")]
+
+
+async def erasures(served):
+    return [row.state for row in await list_erasures(served.db, "mail")]
+
+
+# --- orders of the operator ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("order_kind", ["quarantine", "revocation"])
+async def test_what_an_excluded_client_has_answered_does_not_count(joined, operator, order_kind):
+    """As its update in an open round does not; it is waited for no more either, and asked in no later step."""
+    served, devices = await joined(names=NAMES[:3])
+    await play(served, devices, (1, 2))
+    await forget(served, devices["carol"])
+    await answer(served, [devices["bob"]], (0.0, 0.0, 0.0, 666.0))
+    if order_kind == "quarantine":
+        said = QuarantineClient(federation="mail", client_id="bob", reason="it lies")
+    else:
+        said = RevokeClient(federation="mail", client_id="bob", void_below=99)
+    assert (await order(served, operator, said, 1)).reply == "obeyed"
+    await answer(served, [devices["alice"]])
+    assert served.retained.topics[STEP].step == 2
+    await answer(served, [devices["bob"]], (0.0, 0.0, 0.0, 666.0))
+    await answer(served, [devices["alice"]])
+    await served.turn()
+    assert await erasures(served) == ["done"]
+    assert unpack_vector((await latest_model(served.db, "mail")).weights).tolist() == [2.0, 0.0, 0.0, 0.0]
+
+
+async def test_a_step_whose_last_member_is_excluded_is_over(joined, operator):
+    """It waits for nobody; who is let out of quarantine is asked in the steps that follow."""
+    served, devices = await joined(names=NAMES[:2])
+    await play(served, devices, (1, 2))
+    await forget(served, devices["bob"])
+    assert served.retained.topics[STEP].step == 1
+    said = QuarantineClient(federation="mail", client_id="alice", reason="it lies")
+    await order(served, operator, said, 1)
+    lifted = LiftQuarantine(federation="mail", client_id="alice")
+    await order(served, operator, lifted, 2)
+    (job,) = await list_jobs(served.db, "mail")
+    assert job.step >= 1
+
+
+@pytest.mark.parametrize("order_kind", ["quarantine", "revocation"])
+async def test_an_excluded_client_is_forgotten_as_any_other(joined, operator, order_kind):
+    """It asks for it itself, and the others unlearn it."""
+    served, devices = await joined(names=NAMES[:3])
+    await play(served, devices, (1,))
+    said = QuarantineClient(federation="mail", client_id="bob", reason="it lies")
+    if order_kind == "revocation":
+        said = RevokeClient(federation="mail", client_id="bob", void_below=99)
+    await order(served, operator, said, 1)
+    await forget(served, devices["bob"])
+    await answer(served, [devices["alice"], devices["carol"]])
+    await served.turn()
+    assert await erasures(served) == ["done"]
+
+
+async def test_an_order_to_reset_puts_no_model_in_service_but_the_first(joined, operator):
+    """A removal was given up as it changes too much, and nothing can be learned anew: the order is not for that one."""
+    served, devices = await joined(replace(REMOVE, most_change=1e-6), training=EvolutionTraining())
+    await play(served, devices, (1, 2, 3))
+    await forget(served, devices["dave"])
+    await turns(served, 3)
+    assert await jobs(served) == [("fed_remove", "failed")]
+    assert (await order(served, operator, AllowReset(federation="mail", job=2), 1)).reply == "obeyed"
+    await turns(served, 3)
+    assert await jobs(served) == [("fed_remove", "failed"), ("rollback", "done")]
+    assert not unpack_vector((await latest_model(served.db, "mail")).weights).any()
+    assert await erasures(served) == ["done"]
+
+
+async def test_an_order_does_not_excuse_a_removal_that_changes_too_much(joined, operator, restarted):
+    """Ordered was the first model; a federator with another strategy makes one that still shows the client."""
+    served, devices = await joined(training=EvolutionTraining())
+    await play(served, devices, (1, 2, 3))
+    await forget(served, devices["dave"])
+    with patch.object(Unlearner, "_begin"):  # it dies before it begins
+        assert (await order(served, operator, AllowReset(federation="mail", job=1), 1)).reply == "obeyed"
+    served = await restarted(served, unlearning=replace(REMOVE, most_change=1e-6))
+    await turns(served, 3)
+    assert await jobs(served) == [("fed_remove", "failed")]
+
+
+async def test_an_order_for_a_job_that_has_begun_by_a_setting_comes_too_late(joined, operator, restarted):
+    """It is refused, and its number is used up: nothing is said to be allowed that was not asked."""
+    served, devices = await joined(training=EvolutionTraining())
+    await play(served, devices, (1,))
+    await forget(served, devices["dave"])
+    assert await jobs(served) == []
+    served = await restarted(served, unlearning=replace(RELEARN, may_reset=True))
+    await turns(served, 2)
+    assert await jobs(served) == [("rollback", "done")]
+    assert (await order(served, operator, AllowReset(federation="mail", job=1), 1)).code == "unknown_job"
+
+
+# --- other federators ---------------------------------------------------------------------------------------
+
+
+async def test_a_federator_that_dies_as_it_gives_up_learns_anew(joined, restarted):
+    """It does not try the same again: devices answer for an erasure in two jobs only, and the second is to learn."""
+    served, devices = await joined(replace(REMOVE, most_change=1e-6))
+    await play(served, devices, (1, 2, 3))
+    begin, begun = Unlearner._begin, []  # noqa: SLF001 (what is between its two calls)
+
+    async def die_at_the_second(unlearner):
+        if begun:
+            raise OSError("killed")
+        begun.append(await begin(unlearner))
+
+    with patch.object(Unlearner, "_begin", die_at_the_second), pytest.raises(OSError, match="killed"):
+        await forget(served, devices["dave"])
+    assert await jobs(served) == [("fed_remove", "failed")]
+    served = await restarted(served)
+    assert await jobs(served) == [("fed_remove", "failed"), ("relearn", "running")]
+    await turns(served, 2)
+    served = await restarted(served, unlearning=replace(REMOVE, strategy=Strategy.RETRAIN))
+    assert (await jobs(served))[-1] == ("relearn", "running")
+
+
+async def test_a_job_goes_on_as_it_was_planned_under_other_settings(joined, restarted):
+    """Strategy, interval and interactions are the job's; those of today are for the next one."""
+    served, devices = await joined()
+    await play(served, devices, (1, 2, 3))
+    await forget(served, devices["dave"])
+    others = [devices[name] for name in NAMES[:3]]
+    before = served.retained.topics[STEP]
+    await answer(served, others)
+    other = replace(REMOVE, interval=3, local_interactions=7)
+    served = await restarted(served, unlearning=other, training=PdgdTraining(max_interactions=9))
+    step = served.retained.topics[STEP]
+    assert (step.job, step.step, step.local_interactions) == (1, 2, before.local_interactions)
+    for _ in range(2):
+        await answer(served, others)
+    await served.turn()
+    assert (await jobs(served), await erasures(served)) == ([("relearn", "done")], ["done"])
+
+
+@pytest.mark.parametrize("phase", ["gathering", "held", "asking"])
+async def test_of_two_federators_the_first_does_nothing_more(joined, operator, phase, restarted):
+    """The one that has taken over goes on, whatever the first had open."""
+    unlearning = replace(RELEARN, every_s=100.0) if phase == "gathering" else RELEARN
+    training = {"training": EvolutionTraining()} if phase == "held" else {}
+    first, devices = await joined(unlearning, names=NAMES[:2], **training)
+    await play(first, devices, (1,))
+    await forget(first, devices["bob"])
+    second = await restarted(first)
+    allow = AllowReset(federation="mail", job=1)
+    goes_on = {
+        "gathering": lambda served: turns(served, 1, 110.0),
+        "held": lambda served: order(served, operator, allow, 1),
+        "asking": lambda served: answer(served, [devices["alice"]]),
+    }[phase]
+    with pytest.raises(WriterFencedError):
+        await goes_on(first)
+    second.clock.at = first.clock.at
+    await second.turn()
+    await goes_on(second)
+    if phase == "gathering":
+        await answer(second, [devices["alice"]])
+    await second.turn()
+    assert await erasures(second) == ["done"]
+
+
+# --- other databases ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("revision", ["0001", "0002", "0006"])
+@pytest.mark.parametrize("state", ["waiting", "running", "paused"])
+async def test_a_job_goes_on_after_an_upgrade(joined, revision, state, restarted):
+    """Whatever it was doing: it was gathered, or at its second step, or waited for devices."""
+    old = replace(RELEARN, strategy=Strategy.FED_ERASER, every_s=1e6 if state == "waiting" else 0.0)
+    served, devices = await joined(old, names=NAMES[:3])
+    await play(served, devices, (1, 2))
+    await forget(served, devices["carol"])
+    others = [devices[name] for name in NAMES[:2]]
+    if state != "waiting":
+        await answer(served, others)
+    if state == "paused":
+        await pause_job(served.db, "mail", served.actor.epoch, 1, "no device is online")
+    await served.actor.close()
+    await downgrade(served.db, revision)
+    await upgrade(served.db)
+    served = await restarted(served, unlearning=RELEARN)
+    for _ in range(3):
+        if served.retained.topics[STEP] is not None:
+            await answer(served, others)
+    await served.turn()
+    assert await erasures(served) == ["done"]
+    assert (await list_jobs(served.db, "mail"))[0].step == 2
+
+
+@pytest.mark.parametrize("phase", ["gathering", "held", "asking"])
+async def test_a_job_goes_on_in_a_restored_database(joined, operator, phase, restarted):
+    """What happened since the backup is forgotten, the job begins where it was then, and its alarm is raised again."""
+    unlearning = replace(RELEARN, every_s=100.0 if phase == "gathering" else 0.0, deadline_s=50.0)
+    training = {"training": EvolutionTraining()} if phase == "held" else {}
+    served, devices = await joined(unlearning, names=NAMES[:3], **training)
+    await play(served, devices, (1, 2))
+    await forget(served, devices["carol"])
+    backup = await back_up(served.db)
+    others = [devices[name] for name in NAMES[:2]]
+    for is_restored in (False, True):
+        await turns(served, 1, 121.0)
+        if phase == "held":
+            said = AllowReset(federation="mail", job=1)
+            assert (await order(served, operator, said, 1)).reply == "obeyed"
+        for _ in range(4):
+            if served.retained.topics[STEP] is not None:
+                await answer(served, others)
+        await served.turn()
+        assert await erasures(served) == ["done"]
+        if not is_restored:
+            await served.actor.close()
+            await restore(served.db, backup)
+            served = await restarted(served)
+
+
+# --- other erasures -----------------------------------------------------------------------------------------
+
+
+async def test_who_asks_while_a_removal_holds_its_updates_is_removed_by_the_next(joined):
+    """The first model, which has them, is tainted from the beginning, and the second has nothing of either."""
+    served, devices = await joined(replace(REMOVE, most_change=1e9))
+    await play(served, devices, (1, 2, 3))
+    served.update(devices["alice"], 4, 3, body=delta(0.0))  # no moment between two rounds: the job waits
+    await forget(served, devices["dave"])
+    await served.turn()
+    assert await jobs(served) == [("fed_remove", "running")]
+    await forget(served, devices["carol"])
+    for _ in range(6):
+        served.clock.at += 61.0
+        await served.turn()
+    assert await jobs(served) == [("fed_remove", "done")] * 2
+    assert await erasures(served) == ["done", "done"]
+    weights = unpack_vector((await latest_model(served.db, "mail")).weights)
+    assert weights.astype(bool).tolist() == [True, True, False, False]
