@@ -15,7 +15,7 @@ from foltr.errors import MessageError, SettingsError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.operator.credentials import write_secret
 from foltr.protocol.codec import decode
-from foltr.protocol.orders import ForgetClient, ForgetTombstone, Order, OrderAnswer, VoidOrder, named_client
+from foltr.protocol.orders import AllowReset, ForgetClient, ForgetTombstone, Order, OrderAnswer, VoidOrder, named_client
 from foltr.protocol.signed_orders import SignedOrder, issue_order, read_order
 from foltr.protocol.signing import SigningKey
 
@@ -123,8 +123,17 @@ class OrderLog:
                 self._put(signed.number, VoidOrder(federation=self._federation, replaces=signed.digest))
 
     def fill(self, number: int) -> SignedOrder:
-        """Return the order of this number; one that asks for nothing where it was lost."""
-        return self.get(number) or self._put(number, VoidOrder(federation=self._federation))
+        """Return the order that a federator is given which has none of this number.
+
+        It asks for nothing where it was lost here. So it does in the place of an order to reset that was answered: the
+        database was restored, and what would be lost by the job that has the number now, nobody has looked at.
+        """
+        signed = self.get(number)
+        if signed is None:
+            return self._put(number, VoidOrder(federation=self._federation))
+        if isinstance(signed.order, AllowReset) and self.is_answered(number):
+            return self._put(number, VoidOrder(federation=self._federation, replaces=signed.digest))
+        return signed
 
     def shift(self, first: int, newest: int) -> dict[int, int]:
         """Number the unanswered orders from ``first`` on anew, above ``newest``; returns the new number of each.

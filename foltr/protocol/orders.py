@@ -93,8 +93,8 @@ class ForgetTombstone(Message):
 class VoidOrder(Message):
     """Operator to federator: nothing is to be done under this number.
 
-    ``replaces`` is the digest of the order that stood there and named a client that was forgotten since; None where the
-    order was lost with the folder.
+    ``replaces`` is the digest of the order that stood there: it named a client that was forgotten since, or allowed a
+    reset in a database that was restored since. None where the order was lost with the folder.
     """
 
     kind_name: ClassVar[str] = "void_order"

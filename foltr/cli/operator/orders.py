@@ -84,5 +84,9 @@ def _line(entry: "LoggedOrder") -> OrderLine:
 
 def _what(order: Order) -> str:
     if isinstance(order, VoidOrder):
-        return "lost" if order.replaces is None else "named somebody who was forgotten"
+        return (
+            "lost"
+            if order.replaces is None
+            else "named somebody who was forgotten, or allowed a reset before a restore"
+        )
     return ", ".join(f"{key} {value}" for key, value in order.model_dump().items() if key not in _NOT_SHOWN)

@@ -6,6 +6,7 @@ from foltr.errors import SettingsError
 from foltr.operator.order_log import OrderLog
 from foltr.protocol.codec import encode
 from foltr.protocol.orders import (
+    AllowReset,
     ForgetClient,
     ForgetTombstone,
     OrderAnswer,
@@ -95,6 +96,16 @@ def test_a_lost_number_is_filled_with_an_order_that_asks_for_nothing(folder):
     log.shift(1, 2)
     assert log.fill(2).order == VoidOrder(federation="mail")
     assert log.fill(3).order == deadline(1)
+
+
+def test_an_order_to_reset_that_was_answered_is_not_given_again(folder):
+    """A database that was restored has lost it, and the job of that number may be another by now."""
+    log = opened(folder)
+    reset = log.write(AllowReset(federation="mail", job=1))
+    assert log.fill(1) == reset
+    log.take_answer(1, answered(reset))
+    assert log.fill(1).order == VoidOrder(federation="mail", replaces=reset.digest)
+    assert opened(folder).fill(1).order == VoidOrder(federation="mail", replaces=reset.digest)
 
 
 def test_a_forgotten_name_leaves_orders_that_stand_for_the_others(folder):
