@@ -65,6 +65,7 @@ class Fleet:
 
     names: Sequence[str]
     waits_s: list[float] = field(default_factory=list)
+    leaving: set[str] = field(default_factory=set)
     forgotten: set[str] = field(default_factory=set)
     opened: asyncio.Event = field(default_factory=asyncio.Event)
     round: RoundAnnouncement | None = None
@@ -95,7 +96,9 @@ class Fleet:
             if isinstance(receipt, ErasureNotice):
                 self.forgotten.add(receipt.client_id)
             elif isinstance(receipt, UpdateReceipt) and receipt.update_id in self._sent:
-                self.waits_s.append(time.perf_counter() - self._sent.pop(receipt.update_id)[1])
+                name, at = self._sent.pop(receipt.update_id)
+                if name not in self.leaving:
+                    self.waits_s.append(time.perf_counter() - at)
                 answered = self._answered.pop(receipt.update_id)
                 if not answered.done():  # its device has ended
                     answered.set_result(receipt)
@@ -124,9 +127,9 @@ class Fleet:
     # --- a device ---------------------------------------------------------------------------------------------
 
     async def train(self, name: str, rng: np.random.Generator, after: int) -> None:
-        """Send an update for each round, until the device is forgotten."""
+        """Send an update for each round, until the device asks to be forgotten."""
         last = 0
-        while name not in self.forgotten:
+        while name not in self.leaving:
             shown = self.round
             if shown is None or not shown.open or shown.round <= last:
                 with contextlib.suppress(TimeoutError):
@@ -149,10 +152,10 @@ class Fleet:
     def longest_wait_s(self) -> float:
         """The longest time until an update was answered; one that still waits has waited until now.
 
-        Whoever was forgotten is told that, and nothing of the update it had sent.
+        Whoever asks to be forgotten is told of that, and waits for nothing else.
         """
         now = time.perf_counter()
-        waiting = (now - at for name, at in self._sent.values() if name not in self.forgotten)
+        waiting = (now - at for name, at in self._sent.values() if name not in self.leaving)
         return max([*self.waits_s, *waiting], default=0.0)
 
 
@@ -267,6 +270,7 @@ async def _measure(
     usual, fleet.waits_s = fleet.waits_s, []
     began, first = time.perf_counter(), 0 if fleet.round is None else fleet.round.round
     for name in leaving:
+        fleet.leaving.add(name)
         fleet.say(name, ClientTopic.FORGET, Forget(federation=NAME, client_id=name))
         await asyncio.sleep(0.1)
     while time.perf_counter() < began + asked.seconds and not running.done():
