@@ -2,7 +2,7 @@
 
 import contextlib
 
-from cli.commands import foltr
+from cli.commands import foltr_process
 from integration.deployment import FEDERATION, Deployment, until
 from sqlalchemy import text
 
@@ -41,7 +41,7 @@ class Officer:
         assert self._foltr("receipt", "verify", name, "--key", "federator.pub").returncode == 0
 
     def _foltr(self, *arguments: str):
-        return foltr(*arguments, cwd=self.folder)
+        return foltr_process(*arguments, cwd=self.folder)
 
 
 async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_server, migrated_url, tmp_path):
