@@ -344,7 +344,9 @@ class FederationActor:
                 await self.rounds.break_set()
             await self._commit(decisions, now, more_waits=bool(backlog.messages))
             self._leave_sums(decisions)
-            # Who wants to be forgotten may be told so in a receipt of this batch, and then deletes all it has.
+            # An erasure takes long where much is stored of a client: nobody else's answer waits for it. But who wants
+            # to be forgotten may be told so in a receipt of this batch, and then deletes all it has.
+            self._receipts.send(decisions.take_ready_receipts())
             await self._attend_erasures(decisions)
             backlog = backlog.knowing(decisions.orders)
             await self._attend_unlearning(decisions)

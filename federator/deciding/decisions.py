@@ -116,6 +116,15 @@ class Decisions:
             event = replace(event, n=before.n + event.n)
         self._events[key] = event
 
+    def take_ready_receipts(self) -> list[Receipt]:
+        """Hand over the receipts that no erasure of this batch can change: those of whom none is about."""
+        leaving = {wanted.client_id for wanted in self.erasures}
+        ready: list[Receipt] = [
+            one for one in self.receipts if not isinstance(one, OrderAnswer) and one.client_id not in leaving
+        ]
+        self.receipts = [one for one in self.receipts if isinstance(one, OrderAnswer) or one.client_id in leaving]
+        return ready
+
     def withdraw(self, number: int, client_id: str, withdrawn: RecordedUpdate) -> None:
         """Have the client's update taken out of a round, whether it is stored or was decided in this batch.
 

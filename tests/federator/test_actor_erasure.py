@@ -665,6 +665,24 @@ async def test_where_an_erasure_takes_long_a_turn_has_one(serve, unsigned, monke
     assert n_told == [4, 5, 6]
 
 
+async def test_nobody_else_waits_for_an_erasure(joined, monkeypatch):
+    """What is stored of the others in the same turn is answered before anything is erased."""
+    served, devices = await joined()
+    erase, told_before = served.actor.eraser.erase, []
+
+    async def noting(wanted):
+        told_before.extend(one.client_id for one in served.receipts.sent if isinstance(one, UpdateReceipt))
+        return await erase(wanted)
+
+    monkeypatch.setattr(served.actor.eraser, "erase", noting)
+    ask(served, devices[2])
+    served.update(devices[0], 1, 0, body=delta(ROWS[0]))
+    served.receipts.sent.clear()
+    await served.turn()
+    assert told_before == ["alice"]
+    assert [one.code for one in notices(served)] == ["forgotten"]
+
+
 async def test_no_bytes_of_it_are_left(joined, tmp_path: Path):
     """Neither its name nor its update is in the database's files, and its key is gone."""
     served, devices = await joined()
