@@ -13,7 +13,7 @@ from federator.job import UnlearningPolicy
 from federator.job_driver import Unlearner
 from federator.round import RoundPolicy
 from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.membership import Forget
+from foltr.protocol.membership import Forget, Status
 from foltr.protocol.orders import AllowReset, LiftQuarantine, OrderAnswer, QuarantineClient, RevokeClient
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Strategy
@@ -25,6 +25,7 @@ from storage.erasure.unlearning_jobs import list_jobs, pause_job
 from storage.errors import WriterFencedError
 from storage.migrate import downgrade, upgrade
 from storage.models import latest_model
+from storage.queries import list_events
 
 N_FEATURES = 4
 KEY = SigningKey(b"federator" + bytes(23))
@@ -332,10 +333,51 @@ async def test_a_job_goes_on_in_a_restored_database(joined, operator, phase, res
                 await answer(served, others)
         await served.turn()
         assert await erasures(served) == ["done"]
+        kinds = [event.kind for event in await list_events(served.db, "mail")]
+        assert kinds.count("erasure_overdue") == 1
         if not is_restored:
             await served.actor.close()
             await restore(served.db, backup)
             served = await restarted(served)
+
+
+# --- devices that were off ----------------------------------------------------------------------------------
+
+
+async def test_a_device_that_was_off_during_the_whole_job_contributes_again(joined):
+    """What it learned from the model that was withdrawn counts no more; it is told the mark that holds."""
+    served, devices = await joined(names=NAMES[:3])
+    await play(served, devices, (1,))
+    away = Status(federation="mail", client_id="alice", online=False)
+    served.receive(devices["alice"], ClientTopic.STATUS, away)
+    await forget(served, devices["carol"])
+    await answer(served, [devices["bob"]])
+    await turns(served, 2)
+    assert await erasures(served) == ["done"]
+    open_now = served.actor.state.current_round.number
+    served.receipts.sent.clear()
+    served.update(devices["alice"], open_now, 1, body=delta(1.0))
+    await served.turn()
+    assert served.receipts.codes() == {"stale": 1}
+    served.update(devices["alice"], open_now, 2, update_id="f" * 32, body=delta(1.0))
+    await served.turn()
+    assert served.receipts.codes() == {"stale": 1, "accepted": 1}
+
+
+async def test_a_device_that_comes_back_is_heard_in_the_open_step(joined):
+    """Nobody waits for it; and who answers nothing, as its limits are used up, is waited for once."""
+    served, devices = await joined(names=NAMES[:4])
+    await play(served, devices, (1, 2, 3))
+    away = Status(federation="mail", client_id="alice", online=False)
+    served.receive(devices["alice"], ClientTopic.STATUS, away)
+    await forget(served, devices["dave"])
+    await answer(served, [devices["alice"], devices["bob"]])  # carol answers nothing
+    assert served.retained.topics[STEP].step == 1
+    await turns(served, 1)
+    (job,) = await list_jobs(served.db, "mail")
+    assert (job.step, job.coverage_sum) == (1, 2 / 3)
+    await answer(served, [devices["bob"]])
+    assert served.retained.topics[STEP].step == 3
 
 
 # --- other erasures -----------------------------------------------------------------------------------------

@@ -109,7 +109,7 @@ def _a_swap_waits_for_no_round() -> Any:
 
 
 def _who_is_forgotten_answers_on() -> Any:
-    return mock.patch.object(UnlearningStep, "forget")
+    return mock.patch.object(UnlearningStep, "leave_out")
 
 
 def _the_silent_are_awaited_for_ever() -> Any:
