@@ -13,11 +13,11 @@ learn from interactions they have kept. The step is over
 
 With too few answers at its deadline it is asked again, a few times while members are online, and then passed over: its
 round counts as not covered. While nobody at all is online it is asked again until patience ends; then the job is
-``paused`` until a member returns. A job that would put the first model in service, as
-nothing can be learned anew or nobody did, is ``held`` until the operator orders it: what all others have taught is lost
-by it. Once the job has gone through all stored rounds it has ``caught_up`` with the live
-ones: its model waits for a moment between two of them. But if it has covered too little by then it is given up, and a
-job that learns everything anew gathers at once whoever waits.
+``paused`` until a member returns. A job that would put the first model in service, as nothing can be learned anew or
+nobody did, is ``held`` until the operator orders it: what all others have taught is lost by it. Once the job has gone
+through all stored rounds it has ``caught_up`` with the live ones: its model waits for a moment between two of them. But
+if that is not fit for service (`UnlearningPolicy.objection`) the job is given up, and one that learns anew begins at
+once for whoever waits.
 
 A job that removes asks nobody: instead of steps it has slices of stored rounds, aggregated once more without those who
 leave, one in each of the actor's turns. It has caught up when there was no completed round after its slice; those that

@@ -184,7 +184,7 @@ def usual_clip_norm(training: Training, n_interactions: int) -> float:
 def learns_from_kept_lists(training: Training, ranker: Ranker) -> bool:
     """Return whether clients can be unlearned by what others learn again from kept lists, in steps of one message each.
 
-    Where they cannot, the first model takes over, and learning begins again.
+    Where they cannot, the last model from before who left takes over, and learning goes on from there.
     """
     n_values = ranker.n_weights + n_auxiliary(training, ranker)
     return spec_of(training).learns_again and 4 * n_values + _OVERHEAD_BYTES <= MAX_MESSAGE_BYTES

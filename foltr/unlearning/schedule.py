@@ -100,7 +100,13 @@ class Schedule:
 
     def begin(self, stored: Sequence[int]) -> tuple[Course, list[int]]:
         """The course of a job through these stored rounds, by number and rising; and those that it goes through."""
-        return Course.over(stored, self.interval_over(len(stored))).ahead(stored)
+        interval = self.interval_over(len(stored))
+        course, ahead = Course.over(stored, interval).ahead(stored)
+        while self.strategy is Strategy.RELEARN and len(ahead) > MOST_LONG_STEPS:
+            # History was thinned: its rounds are further apart by number than by place.
+            interval *= 2
+            course, ahead = Course.over(stored, interval).ahead(stored)
+        return course, ahead
 
     def interval_over(self, n_stored: int) -> int:
         """The interval of a job with so many stored rounds ahead."""

@@ -76,6 +76,13 @@ def test_a_job_in_long_steps_ends_within_a_day_of_devices(n_stored, n_steps):
     assert n_steps * local_interactions <= KEPT_INTERACTIONS * UnlearningLimits().steps_a_click
 
 
+def test_so_does_one_over_history_that_was_thinned():
+    """Of old rounds every tenth is there, of the newest each: they are counted by number."""
+    thinned = [*range(1, 9_000, 10), *range(9_000, 10_001)]
+    ahead = Schedule(Strategy.RELEARN, interval=10).begin(thinned)[1]
+    assert LEAST_STEPS // 2 <= len(ahead) <= 150
+
+
 def test_a_long_step_has_the_interactions_of_the_rounds_it_stands_for():
     """No more than devices have to give in a job, and no fewer than they answer; a setting says otherwise."""
     assert [Schedule(Strategy.RELEARN).interactions_of(5, interval) for interval in (1, 3, 10)] == [5, 15, 50]
