@@ -9,6 +9,7 @@ import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
 
 from edge_client.client import EdgeClient
+from edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint
@@ -18,6 +19,8 @@ from storage.models import list_models
 from storage.queries import list_clients, list_contributions
 
 N_CLIENTS = 4
+# Rounds last a moment here, and steps as long: a job that goes through all that came meanwhile may have hundreds.
+WILLING = UnlearningLimits(steps_a_day=100_000, steps_a_click=100_000)
 # Three of four are a round, so that it goes on without one.
 OPTIONS = ("--min-clients", "2", "--max-clients", "3", "--min-time", "0.05", "--unlearning", "fed_eraser")
 # Jobs begin as soon as somebody asks.
@@ -52,7 +55,9 @@ async def devices_of(deployment: Deployment, tmp_path) -> AsyncIterator[list[Edg
     """All of its devices, clicking."""
     async with contextlib.AsyncExitStack() as stack:
         clients = [
-            await stack.enter_async_context(EdgeClient(credentials=one, store=tmp_path / f"{one.name}.sqlite", seed=i))
+            await stack.enter_async_context(
+                EdgeClient(credentials=one, store=tmp_path / f"{one.name}.sqlite", seed=i, unlearning_limits=WILLING)
+            )
             for i, one in enumerate(deployment.devices)
         ]
         clicking = [asyncio.create_task(click(client, i)) for i, client in enumerate(clients)]
