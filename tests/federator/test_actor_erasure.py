@@ -532,10 +532,8 @@ def step_weights(model):
     return unpack_vector(model.weights).tolist()
 
 
-async def test_rollback_begins_before_the_client_came(joined):
-    """What the others had made until then stays as it is."""
-    policy = UnlearningPolicy(Strategy.ROLLBACK, interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0)
-    served, devices = await joined(RoundPolicy(2, 3, 1e-3, 60.0), unlearning=policy)
+async def first_step_without_the_late(served, devices):
+    """The last device comes a round late and asks to be forgotten: the model before it, and the first step."""
     for device, row in zip(devices[:2], ROWS, strict=False):
         served.update(device, 1, 0, body=delta(row))
     await served.turn()
@@ -548,6 +546,14 @@ async def test_rollback_begins_before_the_client_came(joined):
     await served.turn()
     step = step_of(served)
     assert step.weights == before.weights
+    return before, step
+
+
+async def test_rollback_begins_before_the_client_came(joined):
+    """What the others had made until then stays as it is."""
+    policy = UnlearningPolicy(Strategy.ROLLBACK, interval=1, every_s=0.0, swap_every_s=0.0, step_s=10.0)
+    served, devices = await joined(RoundPolicy(2, 3, 1e-3, 60.0), unlearning=policy)
+    before, step = await first_step_without_the_late(served, devices)
     for device in devices[:2]:
         answer(served, device, step, [1.0, 0, 0, 0])
     served.receipts.sent.clear()
@@ -562,17 +568,7 @@ async def test_relearning_begins_before_the_client_came_and_calibrates_nothing(j
     """What the others learn anew counts as it is, by as many interactions; the interval's are asked for."""
     policy = UnlearningPolicy(Strategy.RELEARN, interval=10, every_s=0.0, swap_every_s=0.0, step_s=10.0)
     served, devices = await joined(RoundPolicy(2, 3, 1e-3, 60.0), unlearning=policy)
-    for device, row in zip(devices[:2], ROWS, strict=False):
-        served.update(device, 1, 0, body=delta(row))
-    await served.turn()
-    served.clock.at += 1.0
-    await served.turn()
-    before = await latest_model(served.db, "mail")
-    await play(served, devices, 2, 1, ROWS)
-    ask(served, devices[2])
-    await served.turn()
-    step = step_of(served)
-    assert step.weights == before.weights
+    before, step = await first_step_without_the_late(served, devices)
     # Of so short a history every round has a step, and a step stands for one.
     assert step.local_interactions == step.training.max_interactions
     for device in devices[:2]:
