@@ -15,7 +15,11 @@ from foltr.errors import MessageError
 from foltr.secure.coins import Words
 
 MODULUS: Final = 2**64 - 2**32 + 1
+GENERATOR: Final = 7
+"""Its powers are all numbers but zero."""
 _P: Final = np.uint64(MODULUS)
+_HALF: Final = np.uint64(32)
+_LOW: Final = np.uint64(2**32 - 1)
 _CARRY: Final = np.uint64(2**64 - MODULUS)
 """What 2^64 leaves."""
 
@@ -54,6 +58,60 @@ def subtract(left: Words, right: Words) -> Words:
     difference += left
     difference -= right
     return difference
+
+
+def add(left: Words, right: Words) -> Words:
+    """Return the sums modulo p of numbers below p."""
+    total = left + right
+    total += _where(total < left, _CARRY)  # what 2^64 leaves; the sum was at most 2p - 2, so this does not carry
+    total -= _where(total >= _P, _P)
+    return total
+
+
+def multiply(left: Words, right: Words) -> Words:
+    """Return the products modulo p of numbers below p.
+
+    Of the 128 bits of a product, in words of 32 bits, the third leaves 2^32 - 1 of each unit and the fourth -1.
+    """
+    left_low, left_high = left & _LOW, left >> _HALF
+    right_low, right_high = right & _LOW, right >> _HALF
+    low = left_low * right_low
+    first = left_low * right_high + (low >> _HALF)
+    second = left_high * right_low + (first & _LOW)
+    high = left_high * right_high + (first >> _HALF) + (second >> _HALF)
+    low = (second << _HALF) | (low & _LOW)
+    fourth, third = high >> _HALF, high & _LOW
+    rest = low - fourth
+    rest -= _where(low < fourth, _CARRY)
+    third = (third << _HALF) - third
+    product: Words = rest + third
+    product += _where(product < third, _CARRY)
+    product -= _where(product >= _P, _P)
+    return product
+
+
+def sum_of(words: Words) -> Words:
+    """Return (...,) the sums modulo p over the last axis of (..., n) numbers below p, n below 2^31."""
+    # With the axis kept: of a single number NumPy makes a scalar, which warns where an array wraps around.
+    low = (words & _LOW).sum(axis=-1, dtype=np.uint64, keepdims=True)
+    high = (words >> _HALF).sum(axis=-1, dtype=np.uint64, keepdims=True)
+    low -= _where(low >= _P, _P)
+    total: Words = add(multiply(high, np.full_like(high, 2**32)), low)[..., 0]
+    return total
+
+
+def powers(base: int, n: int) -> Words:
+    """Return (n,) the powers 0 to n - 1 of a number, modulo p."""
+    found, power = np.empty(n, np.uint64), 1
+    for i in range(n):
+        found[i] = power
+        power = power * base % MODULUS
+    return found
+
+
+def root_of_unity(order: int) -> int:
+    """Return 7^((p - 1) / order), a number of exactly this order; it is a power of two up to 2^32."""
+    return pow(GENERATOR, (MODULUS - 1) // order, MODULUS)
 
 
 def add_up(vectors: Iterable[Words], dim: int) -> Words:

@@ -27,8 +27,12 @@ def mask_vector(encoded: NDArray[np.int64], seeds: Iterable[bytes]) -> Words:
         encoded: (d,) the client's integers.
         seeds: one for each helper, fresh and used for nothing else.
     """
-    masks = (expand_seed(seed, encoded.size) for seed in seeds)
-    return add_up(chain([from_signed(encoded)], masks), encoded.size)
+    return mask_words(from_signed(encoded), seeds)
+
+
+def mask_words(words: Words, seeds: Iterable[bytes]) -> Words:
+    """Return (n,) numbers below p behind a mask for each helper."""
+    return add_up(chain([words], (expand_seed(seed, words.size) for seed in seeds)), words.size)
 
 
 def open_masks(seeds: Iterable[bytes], noise: NDArray[np.int64]) -> Words:
