@@ -17,7 +17,8 @@ def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, 
         public_key: the client's.
 
     Raises:
-        MessageError: ``bad_signature``, ``client_mismatch``, ``malformed`` or ``misplaced``.
+        MessageError: ``bad_signature``, ``client_mismatch``, ``malformed`` or ``misplaced``; ``wrong_shape``: it has no
+            norm proof, or one that its round does not ask for, or not such a one.
     """
     if reading.ticket is None:
         raise MessageError(ReceiptCode.WRONG_SHAPE, "a round with a secure sum takes masked updates")
@@ -25,6 +26,8 @@ def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, 
     wrong = misplaced(ticket, terms.policy, reading.offer.round) or _differs(ticket, reading)
     if wrong is not None:
         raise MessageError(ReceiptCode.MISPLACED, f"the ticket: {wrong}")
+    if len(reading.body) != 8 * terms.policy.policy.dim:
+        raise MessageError(ReceiptCode.WRONG_SHAPE, "the round asks for no norm proof")
 
 
 def _differs(ticket: Ticket, reading: UpdateOffered) -> str | None:
@@ -36,5 +39,5 @@ def _differs(ticket: Ticket, reading: UpdateOffered) -> str | None:
     if ticket.participation != reading.offer.through:
         return f"it is participation {ticket.participation}, and the update says {reading.offer.through}"
     if ticket.digest != hashlib.sha256(reading.body).digest():
-        return "it is of another vector"
+        return "it is of another vector, or of another proof"
     return None

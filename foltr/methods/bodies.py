@@ -55,7 +55,8 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
     if body.dim != spec.dim:
         raise MessageError(ReceiptCode.WRONG_SHAPE, f"{body.dim} values; the ranker has {spec.dim}")
     if isinstance(body, MaskedVector):
-        read_words(body.values, body.dim)
+        # Whether there is to be a proof, and of which length, the policy says that its round is under.
+        read_words(body.values + body.proof, body.dim + len(body.proof) // 8)
         return
     values = unpack_vector(body.values)
     if isinstance(body, PartDelta) and (body.start, len(values)) != (spec.start, spec.n_values):
@@ -70,7 +71,10 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
 
 
 def pack_body(body: UpdateBody) -> tuple[str, bytes]:
-    """Return the name of the encoding, and the bytes; of a masked vector without its ticket, which is for others."""
+    """Return the name of the encoding, and the bytes; of a masked vector without its ticket, which is for others.
+
+    A masked vector's norm proof is stored behind it: what protects, deletes and erases the one does so with the other.
+    """
     match body:
         case DenseDelta():
             return DENSE, body.values
@@ -79,7 +83,7 @@ def pack_body(body: UpdateBody) -> tuple[str, bytes]:
         case EvolutionPair():
             return EVOLUTION, _PAIR.pack(body.seed, body.plus, math.nan if body.minus is None else body.minus)
         case MaskedVector():
-            return MASKED, body.values
+            return MASKED, body.values + body.proof
 
 
 def unpack_body(encoding: str, data: bytes, dim: int) -> UpdateBody:

@@ -17,7 +17,8 @@ MAX_ABS_DELTA = 1e6
 MAX_MESSAGE_BYTES = 256 * 1024
 CHUNK_BYTES = 192 * 1024
 MAX_DIM = 4_000_000
-MAX_CHUNKED_BYTES = 4 * MAX_DIM + 4096
+# The largest vector, and beside it 40 kB: the longest norm proof, a ticket, names and numbers.
+MAX_CHUNKED_BYTES = 4 * MAX_DIM + 40_000
 # A name is one level of an MQTT topic, so the separators and wildcards of MQTT cannot be in it.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]

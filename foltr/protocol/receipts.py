@@ -138,7 +138,7 @@ class ReceiptCode(StrEnum):
     WRONG_SHAPE = (
         "wrong_shape",
         DeviceReaction.SETTLE,
-        "The update is of another kind or size than this federation asks for.",
+        "The update is of another kind or size than this federation asks for, or its norm proof is.",
         _UPDATE,
         _MESSAGE,
         _POLICY,
@@ -153,7 +153,7 @@ class ReceiptCode(StrEnum):
     MISPLACED = (
         "misplaced",
         DeviceReaction.SETTLE,
-        "A masked update's ticket is for another round, cohort, policy, update or vector: no helper would take it.",
+        "A masked update's ticket is for another round, cohort, policy, update, vector or proof: no helper takes it.",
         _UPDATE,
     )
     NOT_FINITE = "not_finite", DeviceReaction.SETTLE, "The update holds NaN or infinity.", _UPDATE, _MESSAGE

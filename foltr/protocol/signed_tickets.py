@@ -74,6 +74,27 @@ def misplaced(ticket: Ticket, policy: SignedPolicy, round_number: int) -> str | 
     return None
 
 
+def challenge_name(ticket: Ticket) -> bytes:
+    """Return 32 bytes from which verifiers draw how they check a ticket's norm proof: SHA-256 over what it says.
+
+    The signature is not in it. A device whose key was renewed signs the same ticket anew, for the same vector and
+    seeds, and two different challenges to one proof would tell more of the vector than one. Whatever else is drawn
+    afresh with the proof, the seals, is in it.
+    """
+    names = [name.encode() for name in (ticket.federation, ticket.client_id)]
+    numbers = (ticket.round, ticket.cohort, ticket.participation)
+    parts = [
+        b"foltr norm proof challenge\n",
+        ticket.policy_hash,
+        *(bytes([len(name)]) + name for name in names),
+        *(number.to_bytes(8, "little") for number in numbers),
+        bytes.fromhex(ticket.update_id),
+        ticket.digest,
+        *ticket.seals,
+    ]
+    return hashlib.sha256(b"".join(parts)).digest()
+
+
 def ticket_hash(signed: bytes) -> bytes:
     """Return 32 bytes that name a ticket: its SHA-256."""
     return hashlib.sha256(signed).digest()

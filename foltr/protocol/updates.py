@@ -1,6 +1,6 @@
 """Updates say what a device has learned: their bodies, and the chunks of large ones."""
 
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Final, Literal
 
 from pydantic import Field, model_validator
 
@@ -22,6 +22,9 @@ from foltr.protocol.fields import (
 )
 from foltr.protocol.policies import MAX_SECURE_DIM
 from foltr.protocol.tickets import MAX_TICKET_BYTES
+
+MAX_PROOF_BYTES: Final = 8 * 4103
+"""The norm proof of `MAX_SECURE_DIM` numbers is so long, and none is longer."""
 
 
 class DenseDelta(Message):
@@ -66,19 +69,28 @@ class EvolutionPair(Message):
 class MaskedVector(Message):
     """Update body of a secure sum: integers behind a mask for each helper, ``dim`` little-endian words of 64 bits.
 
-    ``ticket`` is a `foltr.protocol.tickets.Ticket` as the device signed it; ``proof`` is empty.
+    Attributes:
+        ticket: a `foltr.protocol.tickets.Ticket` as the device signed it.
+        proof: under a policy with norm proofs, that the integers are no longer than its bound, behind the same masks
+            (`foltr.secure.norm_proof`), in words as well; else empty.
     """
 
     kind: Literal["masked"] = "masked"
     dim: Annotated[int, Field(ge=1, le=MAX_SECURE_DIM)]
     values: bytes
     ticket: Annotated[bytes, Field(min_length=1, max_length=MAX_TICKET_BYTES)]
-    proof: Annotated[bytes, Field(max_length=0)] = b""
+    proof: Annotated[bytes, Field(max_length=MAX_PROOF_BYTES)] = b""
 
     @model_validator(mode="after")
     def _values_fit_dim(self) -> "MaskedVector":
         if len(self.values) != 8 * self.dim:
             raise ValueError(f"{len(self.values)} bytes for {self.dim} words of 64 bits; expected {8 * self.dim}")
+        return self
+
+    @model_validator(mode="after")
+    def _proof_is_of_whole_words(self) -> "MaskedVector":
+        if len(self.proof) % 8:
+            raise ValueError(f"a proof of {len(self.proof)} bytes is not of whole words of 64 bits")
         return self
 
 

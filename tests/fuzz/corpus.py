@@ -198,6 +198,12 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
         EvolutionPair(seed=0, plus=1.0),
         MaskedVector(dim=N_FEATURES, values=bytes(8 * N_FEATURES), ticket=issue_ticket(DEVICES[name], _ticket(name))),
         MaskedVector(dim=N_FEATURES, values=b"\xff" * 8 * N_FEATURES, ticket=b"none"),
+        MaskedVector(
+            dim=N_FEATURES,
+            values=bytes(8 * N_FEATURES),
+            proof=bytes(range(200)),
+            ticket=issue_ticket(DEVICES[name], _ticket(name)),
+        ),
     ):
         yield update.model_copy(update={"body": other}), TOPICS.client(name, ClientTopic.UPDATES)
     chunks = TOPICS.client(name, ClientTopic.CHUNKS)

@@ -15,7 +15,7 @@ from foltr.protocol.fields import MAX_CHUNKED_BYTES, pack_vector
 from foltr.protocol.policies import cohort_of
 from foltr.protocol.signed_tickets import open_ticket
 from foltr.protocol.tickets import MAX_TICKET_BYTES
-from foltr.protocol.updates import DenseDelta, ModelUpdate, PartDelta
+from foltr.protocol.updates import MAX_PROOF_BYTES, DenseDelta, ModelUpdate, PartDelta
 
 DIM, CLIP_NORM = 40, 2.0
 CREDENTIALS = identity()
@@ -189,7 +189,7 @@ def test_a_ticket_is_within_what_is_read():
     ]
     update = sent(np.zeros(DIM), policy(DIM, helpers=keys))
     assert len(update.body.ticket) <= MAX_TICKET_BYTES
-    assert 8 * 2_000_000 + MAX_TICKET_BYTES + 1000 <= MAX_CHUNKED_BYTES
+    assert 8 * 2_000_000 + MAX_PROOF_BYTES + MAX_TICKET_BYTES + 1000 <= MAX_CHUNKED_BYTES
 
 
 def test_masking_is_done_within_a_bar():

@@ -138,6 +138,16 @@ async def test_only_those_in_the_set_are_added_up():
     assert await add_masked(stream(4, cohort=1), [], DIM) == {}
 
 
+async def test_the_norm_proof_behind_a_vector_is_in_no_sum():
+    """Of what is stored the first words are the vector."""
+
+    async def with_proofs() -> AsyncIterator[UpdateRow]:
+        async for row in stream(4):
+            yield replace(row, body=row.body + words([9] * 20))
+
+    assert await add_masked(with_proofs(), [sum_row()], DIM) == await add_masked(stream(4), [sum_row()], DIM)
+
+
 async def test_a_vector_that_is_gone_makes_no_sum():
     """The answers are for the whole set: without one of its vectors the rest would be random."""
     with pytest.raises(DataError, match="3 of the 4 vectors"):

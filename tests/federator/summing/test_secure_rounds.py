@@ -141,6 +141,7 @@ async def test_a_ticket_copied_by_another_client_is_refused(secure) -> None:
         ("wrong_shape", MaskedVector(dim=2, values=bytes(16), ticket=b"ticket")),
         ("malformed", MaskedVector(dim=3, values=MODULUS.to_bytes(8, "little") * 3, ticket=b"ticket")),
         ("malformed", MaskedVector(dim=3, values=bytes(24), ticket=b"ticket")),
+        ("malformed", MaskedVector(dim=3, values=bytes(24), proof=b"\xff" * 8, ticket=b"ticket")),
     ],
 )
 async def test_what_is_no_masked_vector_of_this_size_is_refused(secure, code, body) -> None:

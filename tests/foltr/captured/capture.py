@@ -424,6 +424,7 @@ VARIANTS: list[tuple[Message, str]] = [
     _update(PartDelta(dim=4, start=1, values=pack_vector([0.5, -0.25]))),
     _update(EvolutionPair(seed=2**62, plus=0.5, minus=0.25)),
     _update(MaskedVector(dim=2, values=bytes(range(16)), ticket=b"a ticket")),
+    _update(MaskedVector(dim=2, values=bytes(range(16)), proof=bytes(range(16, 40)), ticket=b"a ticket")),
     _policy(GammaNoise(scale=640, n_shares=80)),
 ]
 
@@ -472,6 +473,8 @@ def name_of(message: Message) -> str:
             return "model-neural"
         case RoundAnnouncement(training=training) if not isinstance(training, PdgdTraining):
             return f"round-{training.kind}"
+        case ModelUpdate(body=MaskedVector(proof=proof)) if proof:
+            return "update-masked-proven"
         case ModelUpdate(body=body) if not isinstance(body, DenseDelta):
             return f"update-{body.kind}"
         case Policy(noise=GammaNoise()):

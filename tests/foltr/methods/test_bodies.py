@@ -6,12 +6,15 @@ import pytest
 from foltr.errors import DataError, MessageError
 from foltr.methods.bodies import BodySpec, check_body, pack_body, unpack_body
 from foltr.protocol.fields import pack_vector
-from foltr.protocol.updates import DenseDelta, EvolutionPair, PartDelta
+from foltr.protocol.updates import DenseDelta, EvolutionPair, MaskedVector, PartDelta
+from foltr.secure.field import MODULUS
 
 DENSE = BodySpec("dense", 4, 0, 4)
 PART = BodySpec("part", 6, 0, 4)
 ANTITHETIC = BodySpec("evolution", 4, antithetic=True)
 ONE_SIDED = BodySpec("evolution", 4)
+MASKED = BodySpec("masked", 2, 0, 2)
+LAST, BEYOND = ((MODULUS - 1 + i).to_bytes(8, "little") for i in range(2))
 
 
 def dense(values):
@@ -20,6 +23,10 @@ def dense(values):
 
 def part(values, dim=6, start=0):
     return PartDelta(dim=dim, start=start, values=pack_vector(values))
+
+
+def masked(values, proof=b""):
+    return MaskedVector(dim=len(values) // 8, values=values, proof=proof, ticket=b"ticket")
 
 
 @pytest.mark.parametrize(
@@ -34,6 +41,11 @@ def part(values, dim=6, start=0):
 def test_what_is_stored_is_what_came(body, dim):
     """Packing and unpacking changes no bit of any kind of body."""
     assert unpack_body(*pack_body(body), dim) == body
+
+
+def test_a_norm_proof_is_stored_behind_its_vector():
+    """In one blob, so that whatever seals, deletes or erases the one does so with the other."""
+    assert pack_body(masked(2 * LAST, b"proof of")) == ("masked_u64", 2 * LAST + b"proof of")
 
 
 @pytest.mark.parametrize(
@@ -53,6 +65,8 @@ def test_damaged_rows_are_named(encoding, data):
         (part([0.0, 1.0, 2.0, 3.0]), PART),
         (EvolutionPair(seed=1, plus=0.5, minus=0.0), ANTITHETIC),
         (EvolutionPair(seed=1, plus=0.5), ONE_SIDED),
+        (masked(2 * LAST), MASKED),
+        (masked(2 * LAST, 3 * LAST), MASKED),
     ],
 )
 def test_a_body_that_fits_passes(body, spec):
@@ -75,6 +89,10 @@ def test_a_body_that_fits_passes(body, spec):
         (EvolutionPair(seed=1, plus=0.5), ANTITHETIC, "stale"),
         (EvolutionPair(seed=1, plus=0.5, minus=0.5), ONE_SIDED, "stale"),
         (EvolutionPair(seed=1, plus=0.5), DENSE, "wrong_shape"),
+        (masked(3 * LAST), MASKED, "wrong_shape"),
+        (masked(LAST + BEYOND), MASKED, "malformed"),
+        (masked(2 * LAST, LAST + BEYOND), MASKED, "malformed"),
+        (masked(2 * LAST, b"\xff" * 8), MASKED, "malformed"),
     ],
 )
 def test_a_body_that_does_not_fit_gets_its_code(body, spec, code):

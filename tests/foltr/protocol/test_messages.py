@@ -20,6 +20,7 @@ from foltr.protocol.orders import (
     RotateKey,
     SetDeadline,
 )
+from foltr.protocol.policies import MAX_SECURE_DIM
 from foltr.protocol.receipts import (
     DeviceReaction,
     MembershipReceipt,
@@ -39,7 +40,17 @@ from foltr.protocol.trainings import (
     PdgdTraining,
     PersonalTraining,
 )
-from foltr.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta
+from foltr.protocol.updates import (
+    MAX_PROOF_BYTES,
+    Chunk,
+    DenseDelta,
+    EvolutionPair,
+    Manifest,
+    MaskedVector,
+    ModelUpdate,
+    PartDelta,
+)
+from foltr.secure.norm_proof import proof_shape
 
 UPDATE_ID = "0123456789abcdef" * 2
 UPDATE = {
@@ -151,6 +162,18 @@ def test_a_vector_has_four_bytes_for_each_value(n_bytes):
         DenseDelta(dim=2, values=bytes(n_bytes))
     with pytest.raises(ValidationError, match="expected 8"):
         ModelAnnouncement(federation="mail", version=1, ranker=LinearRankerSpec(n_features=2), weights=bytes(n_bytes))
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "words"), [(7, "whole words"), (15, "whole words"), (MAX_PROOF_BYTES + 8, "at most")]
+)
+def test_a_norm_proof_is_of_whole_words_and_no_longer_than_the_longest(n_bytes, words):
+    """One that is longer than that of the largest vector is of nothing."""
+    assert 8 * proof_shape(MAX_SECURE_DIM, 1).n_proof == MAX_PROOF_BYTES
+    masked = {"dim": 2, "values": bytes(16), "ticket": b"ticket"}
+    assert MaskedVector(**masked, proof=bytes(MAX_PROOF_BYTES)).proof
+    with pytest.raises(ValidationError, match=words):
+        MaskedVector(**masked, proof=bytes(n_bytes))
 
 
 def test_a_model_has_the_weights_of_its_ranker_and_what_only_training_uses():
