@@ -64,6 +64,8 @@ ABANDON_WORDS = {
     AbandonReason.CLIENT_WITHDRAWN: "secure: a client was forgotten, revoked or quarantined once helpers had been "
     "asked to open the sum that it was in",
     AbandonReason.SUM_IMPLAUSIBLE: "secure: a sum is longer than its clients and the noise can make it: somebody lied",
+    AbandonReason.VERIFIERS_DISAGREE: "secure: more than half of a cohort's norm proofs failed: a helper is at fault, "
+    "or most of its devices are; nobody is blamed",
 }
 
 # Of what is sent under each method: MSLR's features.

@@ -85,6 +85,7 @@ _ENDS_WITH = {
     AbandonReason.HELPERS_SILENT: RoundEvent.SUMS_FAILED,
     AbandonReason.HELPERS_REFUSED: RoundEvent.SUMS_FAILED,
     AbandonReason.CLIENT_WITHDRAWN: RoundEvent.SUMS_FAILED,
+    AbandonReason.VERIFIERS_DISAGREE: RoundEvent.SUMS_FAILED,
 }
 
 

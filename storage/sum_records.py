@@ -47,6 +47,7 @@ class NewSet:
         n_clients: how many of them are in the set.
         kept: (n_tickets,) bits, as in `foltr.protocol.helper_messages.OpenRequest`.
         digest: `foltr.protocol.signed_tickets.set_digest` of those in the set.
+        n_norm_proofs_failed: how many were taken out because their norm proofs fail; None where there are none.
     """
 
     cohort: int
@@ -54,6 +55,7 @@ class NewSet:
     n_clients: int
     kept: bytes
     digest: bytes
+    n_norm_proofs_failed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +83,7 @@ class RoundSumRow:
     masked_sum: bytes | None
     fate: Fate | None
     share: float | None
+    n_norm_proofs_failed: int | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -356,7 +356,7 @@ updates = Table(
     Column("cohort", Integer, comment="Of a masked update: which of its round's sums it is for; null of any other"),
     Column("position", Integer, comment="Of a masked update: its ticket's among those of its cohort, from 0"),
     Column("ticket", LargeBinary, comment="Of a masked update: what helpers are shown; goes with the body"),
-    Column("fault", Member(TicketFault, 32), comment="Why a helper took it out of its sum; null unless one did"),
+    Column("fault", Member(TicketFault, 32), comment="Why it was taken out of its sum; null unless it was"),
     # After what listings read, so that SQLite does not follow a long body's overflow pages for them.
     Column("body", LargeBinary, comment="The update itself, sealed as cipher says; null once thinned"),
     Column(

@@ -41,7 +41,7 @@ class EventKind(StrEnum):
     )
     TICKET_REFUSED = (
         "ticket_refused",
-        "A helper took a client out of its round's sum; the detail says why. Its participation is spent.",
+        "A client was taken out of its round's sum; the detail says why. Its participation is spent.",
     )
     ROUND_ABANDONED = "round_abandoned", "A round's updates could not be made a model; the detail says why."
     DEFENCE_RAISED = (

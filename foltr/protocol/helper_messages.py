@@ -23,7 +23,7 @@ MAX_COHORT: Final = 1_000_000
 
 
 class TicketFault(StrEnum):
-    """Why a helper takes a ticket out: its client is then in no sum of the round."""
+    """Why a ticket is taken out: its client is then in no sum of the round."""
 
     MALFORMED = "malformed"
     NOT_ENROLLED = "not_enrolled"
@@ -33,6 +33,7 @@ class TicketFault(StrEnum):
     REPEATED_PARTICIPATION = "repeated_participation"  # not above the client's last
     DUPLICATE_CLIENT = "duplicate_client"
     NOT_OPENED = "not_opened"  # the seal is not to this helper, or not for this client and round
+    NORM_PROOF_FAILED = "norm_proof_failed"  # by what all helpers and the federator have found together
 
 
 class HelperRefusalCode(StrEnum):
@@ -87,6 +88,12 @@ class RefusedTicket(Message):
     kind_name: ClassVar[str] = "refused_ticket"
     position: Annotated[int, Field(ge=0, lt=MAX_COHORT)]
     fault: Annotated[TicketFault, Field(strict=False)]
+
+    @model_validator(mode="after")
+    def _helper_finds_it_alone(self) -> "RefusedTicket":
+        if self.fault is TicketFault.NORM_PROOF_FAILED:
+            raise ValueError("one helper alone cannot tell that a norm proof fails")
+        return self
 
 
 class CheckAnswer(HelperMessage):

@@ -62,6 +62,7 @@ class AbandonReason(StrEnum):
     HELPERS_REFUSED = "helpers_refused"
     CLIENT_WITHDRAWN = "client_withdrawn"  # whose update was in a set that helpers had been asked to open
     SUM_IMPLAUSIBLE = "sum_implausible"
+    VERIFIERS_DISAGREE = "verifiers_disagree"  # most norm proofs failed: a helper, not its clients, is at fault
 
 
 FOR_WANT_OF_HELPERS: Final = (AbandonReason.HELPERS_SILENT, AbandonReason.HELPERS_REFUSED)

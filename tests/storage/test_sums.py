@@ -142,6 +142,18 @@ async def test_a_round_goes_from_the_sets_to_the_sums(stored) -> None:
     assert [row.start for row in await load_answers(stored.db, "web", 1)] == [0, 2, 0, 2]
 
 
+async def test_how_many_norm_proofs_failed_is_kept_with_the_set(stored) -> None:
+    """And whose, with its update; where the policy asks for no proofs nothing is said of any."""
+    await summed(stored)
+    sets = [NewSet(0, 3, 2, b"\xc0", bytes(32), n_norm_proofs_failed=1)]
+    await begin_opening(stored.db, "web", stored.epoch, 1, sets, {"b": TicketFault.NORM_PROOF_FAILED})
+    (row,) = await load_sums(stored.db, "web", 1)
+    assert row.n_norm_proofs_failed == 1
+    async with stored.db.reading() as connection:
+        faults = (await connection.execute(select(updates.c.ticket, updates.c.fault))).all()
+    assert {row.ticket: row.fault for row in faults} == {b"a": None, b"b": "norm_proof_failed", b"c": None}
+
+
 async def test_a_sum_is_stored_only_with_the_answers_of_all_helpers(stored) -> None:
     """Nobody could tell afterwards from whose answers it was made."""
     await summed(stored)

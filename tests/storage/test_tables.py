@@ -193,6 +193,8 @@ WRONG = [
     ("round_sums", {"n_clients": 0}),
     ("round_sums", {"n_clients": 10}),
     ("round_sums", {"kept": b"\xff"}),
+    ("round_sums", {"n_norm_proofs_failed": -1}),
+    ("round_sums", {"n_norm_proofs_failed": 2}),
     ("round_sums", {"set_digest": bytes(31)}),
     ("round_sums", {"masked_sum": bytes(9)}),
     ("round_sums", {"fate": "lost"}),

@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from foltr.protocol.policies import Policy
     from storage.database import Database
 
-COLUMNS = ("cohort", "n_clients", "n_out", "helpers", "noise", "fate", "share")
+COLUMNS = ("cohort", "n_clients", "n_out", "n_norm_proofs_failed", "helpers", "noise", "fate", "share")
 
 
 @dataclass(frozen=True)
@@ -16,7 +16,8 @@ class SumLine:
 
     Attributes:
         n_clients: in the sum.
-        n_out: whom a helper took out of it, or who left before it was asked for.
+        n_out: who was taken out of it, or left before it was asked for.
+        n_norm_proofs_failed: those of them whose norm proofs failed; None where the policy asks for none.
         helpers: who have answered for it.
         noise: of each of them, in steps of the grid.
         has_sum: whether the sum is stored; not once a client that was in it is erased.
@@ -25,6 +26,7 @@ class SumLine:
     cohort: int
     n_clients: int
     n_out: int
+    n_norm_proofs_failed: int | None
     helpers: str
     noise: str
     has_sum: bool
@@ -49,6 +51,7 @@ async def sum_lines(database: "Database", name: str, number: int) -> list[SumLin
             each.cohort,
             each.n_clients,
             each.n_tickets - each.n_clients,
+            each.n_norm_proofs_failed,
             ", ".join(sorted(helper for helper, cohort in answered if cohort == each.cohort)),
             noise,
             each.masked_sum is not None,

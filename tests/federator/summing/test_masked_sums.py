@@ -35,7 +35,7 @@ def words(numbers) -> bytes:
 
 
 def sum_row(**changes) -> RoundSumRow:
-    row = RoundSumRow(FEDERATION, 1, 0, N_CLIENTS, N_CLIENTS, b"\xf0", DIGEST, words(VECTOR + 12), None, None)
+    row = RoundSumRow(FEDERATION, 1, 0, N_CLIENTS, N_CLIENTS, b"\xf0", DIGEST, words(VECTOR + 12), None, None, None)
     return replace(row, **changes)
 
 

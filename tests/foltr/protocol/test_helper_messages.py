@@ -5,7 +5,14 @@ from pydantic import ValidationError
 
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
-from foltr.protocol.helper_messages import PAGE_TICKETS, CheckRequest, OpenRequest, kept_bits
+from foltr.protocol.helper_messages import (
+    PAGE_TICKETS,
+    CheckRequest,
+    OpenRequest,
+    RefusedTicket,
+    TicketFault,
+    kept_bits,
+)
 
 ABOUT = {"federation": "mail", "helper": "north", "policy_hash": bytes(32), "round": 4, "cohort": 0}
 
@@ -30,3 +37,11 @@ def test_a_full_page_of_two_helpers_fits_one_message():
     """With names of 64 letters a ticket with two seals has 610 bytes, and an enrolment 346."""
     page = CheckRequest(**ABOUT, first=0, tickets=[bytes(610)] * PAGE_TICKETS, enrolments=[bytes(346)] * PAGE_TICKETS)
     assert len(encode(page)) < MAX_MESSAGE_BYTES
+
+
+def test_no_helper_says_that_a_norm_proof_failed():
+    """All of them and the federator find it together: one alone could blame whom it likes."""
+    with pytest.raises(ValidationError, match="one helper alone cannot tell"):
+        RefusedTicket(position=0, fault=TicketFault.NORM_PROOF_FAILED)
+    others = set(TicketFault) - {TicketFault.NORM_PROOF_FAILED}
+    assert {RefusedTicket(position=0, fault=fault).fault for fault in others} == others
