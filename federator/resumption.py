@@ -115,7 +115,10 @@ def _terms_of(row: RoundRow, claimed: Claim) -> SecureTerms | None:
     """What a stored round's secure sum is under; None where it has none."""
     if row.policy_hash is None or row.clip_norm is None:
         return None
-    return SecureTerms(claimed.policies[row.policy_hash], row.clip_norm)
+    secure = claimed.state.plan.secure
+    if secure is None:
+        raise RuntimeError(f"round {row.number} has a secure sum in a federation without")
+    return secure.terms_with(claimed.policies[row.policy_hash], row.clip_norm)
 
 
 async def _start_round(store: FederationStore, claimed: Claim, now: float) -> None:

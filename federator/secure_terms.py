@@ -1,11 +1,13 @@
 """What a secure sum is under: the operator's policy, and what the federator chooses."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from foltr.methods.registry import usual_clip_norm
-from foltr.protocol.policies import SecureRound, cohort_of, is_turn_of
+from foltr.protocol.policies import Policy, SecureRound, cohort_of, is_turn_of
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.trainings import Training
+from foltr.protocol.verify_keys import open_verify_key
+from foltr.secure.sealing import SealingKey
 
 
 @dataclass(frozen=True)
@@ -16,25 +18,43 @@ class SecureSettings:
         policy: the operator's newest that is known at start; a newer one is taken up with the round after it comes.
         clip_norm: C; None follows from B, the learning rate and the exploration.
         helper_deadline_s: a round is abandoned once a helper that is asked has said nothing useful for so long.
+        sealing_keys: private, of the federator; policies that ask for norm proofs are sealed to one of them.
     """
 
     policy: SignedPolicy
     clip_norm: float | None = None
     helper_deadline_s: float = 60.0
+    sealing_keys: tuple[SealingKey, ...] = ()
 
     def terms(self, policy: SignedPolicy, training: Training) -> "SecureTerms":
         """Return what a round that opens under this policy is under."""
-        if self.clip_norm is not None:
-            return SecureTerms(policy, self.clip_norm)
-        return SecureTerms(policy, usual_clip_norm(training, policy.policy.n_interactions))
+        clip_norm = self.clip_norm
+        if clip_norm is None:
+            clip_norm = usual_clip_norm(training, policy.policy.n_interactions)
+        return self.terms_with(policy, clip_norm)
+
+    def terms_with(self, policy: SignedPolicy, clip_norm: float) -> "SecureTerms":
+        """Return what a round under this policy, with this C, is under."""
+        return SecureTerms(policy, clip_norm, self.verify_key(policy.policy))
+
+    def verify_key(self, policy: Policy) -> bytes | None:
+        """Return a policy's verify key; None where it asks for no proofs, or is sealed to no key of this federator."""
+        opened = (open_verify_key(policy, None, key) for key in self.sealing_keys)
+        return next((verify_key for verify_key in opened if verify_key is not None), None)
 
 
 @dataclass(frozen=True)
 class SecureTerms:
-    """What one round is under, from its opening to its end."""
+    """What one round is under, from its opening to its end.
+
+    Args:
+        verify_key: of the policy; None where it asks for no norm proofs, and where nothing is checked any more, as in
+            a replay.
+    """
 
     policy: SignedPolicy
     clip_norm: float
+    verify_key: bytes | None = field(default=None, repr=False)
 
     def cohort_of(self, round_number: int, client_id: str) -> int:
         """Return which of the round's sums a client's update is for."""

@@ -3,7 +3,8 @@
 from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy
 from foltr.protocol.signed_policies import issue_policy
 from foltr.protocol.signing import SigningKey
-from foltr.secure.accounting import gaussian_variance, laplace_scale, rho_for
+from foltr.protocol.verify_keys import seal_verify_key
+from foltr.secure.accounting import least_scale, least_variance
 from foltr.secure.encoding import bound_for
 from foltr.secure.sealing import SealingKey
 
@@ -13,15 +14,26 @@ HELPERS = [
     HelperKeys(name=name, signing_key=bytes([i + 1]) * 32, sealing_key=key.public)
     for i, (name, key) in enumerate(SEALING.items())
 ]
+FEDERATOR_SEALING = SealingKey(b"f" * 32)
+VERIFY_KEY = b"v" * 32
 
 
-def policy(dim=16, *, k=20, epsilon=8.0, delta=1e-6, gamma=False, n_shares=None, key=OPERATOR, **changed):
-    """A policy as its operator signs it; of two interactions an update, unless told otherwise."""
+def policy(dim=16, *, k=20, epsilon=8.0, delta=1e-6, gamma=False, n_shares=None, key=OPERATOR, proofs=False, **changed):
+    """A policy as its operator signs it; of two interactions an update, unless told otherwise.
+
+    Args:
+        proofs: whether it asks for norm proofs; its verify key is `VERIFY_KEY`.
+    """
     bound = bound_for(dim)
+    promise = {"epsilon": epsilon, "delta": delta, "participations": k, "norm_proofs": proofs}
     if gamma:
-        noise = GammaNoise(scale=laplace_scale(bound, epsilon, k), n_shares=n_shares)
+        noise = GammaNoise(scale=least_scale(bound, **promise), n_shares=n_shares)
     else:
-        noise = GaussianNoise(variance=gaussian_variance(bound, rho_for(epsilon, delta), k))
+        noise = GaussianNoise(variance=least_variance(bound, **promise))
+    if proofs:
+        version, helpers = changed.get("version", 1), changed.get("helpers", HELPERS)
+        sealed = seal_verify_key(VERIFY_KEY, "mail", version, helpers, FEDERATOR_SEALING.public)
+        changed = {"norm_proof": sealed, **changed}
     fields = {
         "federation": "mail",
         "version": 1,

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 from foltr.operator.credentials import BrokerAccess, Credentials
 from foltr.protocol.enrolment import issue_enrolment
 from foltr.protocol.helper_messages import CheckRequest, OpenRequest, kept_bits
-from foltr.protocol.policies import GaussianNoise, HelperKeys, Policy, cohort_of
+from foltr.protocol.policies import GaussianNoise, HelperKeys, L2NormProof, Policy, cohort_of
 from foltr.protocol.signed_policies import SignedPolicy, issue_policy
 from foltr.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.tickets import Ticket
+from foltr.protocol.verify_keys import seal_verify_key
 from foltr.secure.masks import mask_vector
 from foltr.secure.sealing import SealingKey, seal_info, seal_seed
 
@@ -60,18 +61,28 @@ class SecureFederation:
     """Everybody's keys, and a policy under which few clients are enough.
 
     Args:
+        proofs: whether its policies ask for norm proofs, unless told otherwise.
         changed: fields of the policy.
     """
 
-    def __init__(self, n_helpers: int = 2, dim: int = 3, **changed: Any) -> None:
+    def __init__(self, n_helpers: int = 2, dim: int = 3, *, proofs: bool = False, **changed: Any) -> None:
         self.operator = SigningKey.generate()
         self.federator = SigningKey.generate()
         self.helpers = [HelperPair(name) for name in ("north", "south", "east", "west")[:n_helpers]]
         self.dim = dim
+        self.proofs = proofs
+        self.federator_sealing_key = SealingKey.generate()
+        self.verify_key = os.urandom(32)
         self.policy = self.issue(**changed)
 
-    def issue(self, **changed: Any) -> SignedPolicy:
-        """Issue a policy; what is not named is as in the first one."""
+    def issue(self, *, proofs: bool | None = None, **changed: Any) -> SignedPolicy:
+        """Issue a policy; what is not named is as in the first one. All that ask for norm proofs have one verify key.
+
+        Args:
+            proofs: whether it asks for norm proofs; None: as all others of this federation.
+        """
+        if self.proofs if proofs is None else proofs:
+            changed = {"norm_proof": self._sealed_verify_key(**changed), **changed}
         fields: dict[str, Any] = {
             "federation": FEDERATION,
             "version": 1,
@@ -88,6 +99,12 @@ class SecureFederation:
             "delta": 1e-6,
         }
         return issue_policy(self.operator, Policy(**{**fields, **changed}))
+
+    def _sealed_verify_key(
+        self, *, version: int = 1, helpers: Sequence[HelperKeys] | None = None, **_unused: Any
+    ) -> L2NormProof:
+        helpers = helpers or [helper.public for helper in self.helpers]
+        return seal_verify_key(self.verify_key, FEDERATION, version, helpers, self.federator_sealing_key.public)
 
     def credentials(self, helper: HelperPair, broker_url: str = "mqtt://127.0.0.1:1883") -> Credentials:
         return Credentials(

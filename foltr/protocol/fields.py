@@ -8,6 +8,8 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from foltr.secure.sealing import SEAL_BYTES
+
 # 1 had no sequence numbers and no signatures; 2 knew one method, FPDGD, and linear rankers only; 3 did not number what
 # counts.
 SCHEMA_VERSION = 4
@@ -46,6 +48,8 @@ SequenceNumber = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
 PublicKey = Annotated[bytes, Field(min_length=32, max_length=32)]
 Sha256 = Annotated[bytes, Field(min_length=32, max_length=32)]
+# What is sealed to the owner of an X25519 key (`foltr.secure.sealing`).
+Seal = Annotated[bytes, Field(min_length=SEAL_BYTES, max_length=SEAL_BYTES)]
 # Names a model by its weights: the first 16 bytes of their SHA-256.
 ModelHash = Annotated[bytes, Field(min_length=16, max_length=16)]
 # Names a message by its bytes: the first 16 of their SHA-256.

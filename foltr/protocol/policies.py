@@ -14,8 +14,8 @@ from typing import Annotated, ClassVar, Final, Literal
 from pydantic import Field, model_validator
 
 from foltr.errors import SettingsError
-from foltr.protocol.fields import MAX_DIM, Message, Name, PublicKey, Sha256, Timestamp
-from foltr.secure.accounting import gaussian_variance, laplace_scale, rho_for
+from foltr.protocol.fields import MAX_DIM, Message, Name, PublicKey, Seal, Sha256, Timestamp
+from foltr.secure.accounting import check_masks, least_scale, least_variance
 from foltr.secure.ledger import Allowance, gaussian_charge, laplace_charge
 from foltr.secure.noise import LARGEST_SCALE as LARGEST_HELPER_SCALE
 from foltr.secure.noise import LARGEST_VARIANCE
@@ -63,6 +63,21 @@ class GammaNoise(Message):
         return self
 
 
+class L2NormProof(Message):
+    """Each message proves that its vector's L2 norm is at most the bound; helpers and federator check that together.
+
+    Attributes:
+        federator_key: X25519, to which the federator's copy of the verify key is sealed.
+        federator_seal: that copy.
+        helper_seals: of each helper in the policy's order, its copy, sealed to its sealing key.
+    """
+
+    kind: Literal["l2"] = "l2"
+    federator_key: PublicKey
+    federator_seal: Seal
+    helper_seals: Annotated[list[Seal], Field(min_length=N_MIN_HELPERS, max_length=N_MAX_HELPERS)]
+
+
 class Policy(Message):
     """Operator to all, retained: the rules that no federator can change. A higher version replaces a lower.
 
@@ -74,7 +89,9 @@ class Policy(Message):
         max_participations: k, of a client in its life, whatever the policy's version.
         period: b, a client takes part in one round of so many.
         cohorts: G, sums of a round.
-        epsilon, delta: what k participations cost a client at most; ``gamma`` claims it with a delta of 0.
+        epsilon, delta: what k participations cost a client at most; ``gamma`` without norm proofs claims it with a
+            delta of 0.
+        norm_proof: what each message proves of its vector; None: nothing.
     """
 
     kind_name: ClassVar[str] = "policy"
@@ -94,6 +111,7 @@ class Policy(Message):
     cohorts: Annotated[int, Field(ge=1, le=10_000)] = 1
     epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
     delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
+    norm_proof: L2NormProof | None = None
 
     @model_validator(mode="after")
     def _helpers_are_different(self) -> "Policy":
@@ -110,6 +128,23 @@ class Policy(Message):
             raise ValueError(f"n_shares ({self.noise.n_shares}) is above n_min ({self.n_min})")
         if self.n_max * self.bound + len(self.helpers) * _NOISE_REACH * self.reach >= _LARGEST_SUM:
             raise ValueError(f"{self.n_max} clients and the noise add up to numbers of more than 62 bits")
+        return self
+
+    @model_validator(mode="after")
+    def _norms_can_be_proved(self) -> "Policy":
+        if self.norm_proof is None:
+            return self
+        if self.noise_by_clients:
+            raise ValueError(
+                "norm_proof: clients that add noise cannot prove the norm of what they send; choose --noise-by "
+                "helpers, or --norm-proof none"
+            )
+        if len(self.norm_proof.helper_seals) != len(self.helpers):
+            raise ValueError(f"{len(self.norm_proof.helper_seals)} sealed verify keys for {len(self.helpers)} helpers")
+        try:
+            check_masks(self.dim, self.bound)
+        except SettingsError as error:
+            raise ValueError(str(error)) from error
         return self
 
     @model_validator(mode="after")
@@ -143,10 +178,14 @@ class Policy(Message):
 
 def least_noise(policy: Policy) -> int:
     """Return the least variance, or scale, with which the policy's epsilon is true."""
-    k = policy.max_participations
-    if isinstance(policy.noise, GaussianNoise):
-        return gaussian_variance(policy.bound, rho_for(policy.epsilon, policy.delta), k)
-    return laplace_scale(policy.bound, policy.epsilon, k)
+    least = least_variance if isinstance(policy.noise, GaussianNoise) else least_scale
+    return least(
+        policy.bound,
+        epsilon=policy.epsilon,
+        delta=policy.delta,
+        participations=policy.max_participations,
+        norm_proofs=policy.norm_proof is not None,
+    )
 
 
 def allowance_of(policy: Policy) -> Allowance:

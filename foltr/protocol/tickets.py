@@ -7,11 +7,9 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from foltr.protocol.fields import Count, Message, Name, Sha256, UpdateId
+from foltr.protocol.fields import Count, Message, Name, Seal, Sha256, UpdateId
 from foltr.protocol.policies import N_MAX_HELPERS, N_MIN_HELPERS
-from foltr.secure.sealing import SEAL_BYTES
 
-Seal = Annotated[bytes, Field(min_length=SEAL_BYTES, max_length=SEAL_BYTES)]
 MAX_TICKET_BYTES = 2048
 
 

@@ -10,6 +10,10 @@ differential privacy: simplifications, extensions, and lower bounds" (TCC 2016).
 coordinate of an integer vector with ||q||_2 <= C gives rho = C^2 / (2 sigma^2) (Canonne, Kamath & Steinke 2020,
 section 2), and k participations give k times as much. Laplace noise is accounted for in pure epsilon: with
 ||q||_1 <= C, discrete Laplace noise of scale s gives C / s, and k participations k times as much.
+
+Where each message proves the norm of its vector, whoever checks it learns 96 projections of the vector behind discrete
+Gaussian masks. They cost `norm_proof_rho` of zCDP with a probability of failing of `NORM_PROOF_DELTA`, in each
+participation and beside the noise: of the budget the noise is given what is left. docs/privacy.md has the argument.
 """
 
 import math
@@ -19,10 +23,22 @@ from functools import lru_cache
 from typing import Final
 
 from foltr.errors import SettingsError
+from foltr.secure.field import MODULUS
 
 DEFAULT_EPSILON: Final = 8.0
 DEFAULT_DELTA: Final = 1e-6
 DEFAULT_PARTICIPATIONS: Final = 20
+
+LARGEST_PROJECTION: Final = math.isqrt(MODULUS // 800)
+"""T: a projection with its mask that is farther from zero shows a vector that is too long."""
+MASK_DEVIATION: Final = LARGEST_PROJECTION // 8
+"""sigma_y, of the mask of a projection."""
+NORM_PROOF_DELTA: Final = 2.0**-39
+"""delta_z of one participation: that the projections are longer than R usually makes them, and that masks are cut."""
+LARGEST_SHARE_OF_PROOFS: Final = Fraction(1, 100)
+"""Of a participation's rho: proofs tell next to nothing beside the sum, or none are asked for."""
+_ROOM_OF_MASKS: Final = 80
+"""T is so many times as long as any projection, or masks would be cut where that shows."""
 
 # Steps of a search that narrows by a fixed share each: from 1e9 to the last digit of a float.
 _STEPS = 200
@@ -66,18 +82,69 @@ def rho_for(epsilon: float, delta: float) -> float:
     return allowed
 
 
-def gaussian_variance(bound: int, rho: float, participations: int) -> int:
+def least_variance(bound: int, *, epsilon: float, delta: float, participations: int, norm_proofs: bool = False) -> int:
+    """Return sigma^2 of each helper's noise, so that so many participations, with their proofs, keep the promise.
+
+    Args:
+        bound: C, of the L2 norm of a client's integers.
+        epsilon, delta: for all participations together.
+        participations: k.
+        norm_proofs: whether each message proves its vector's norm.
+
+    Raises:
+        SettingsError: nothing, or too little, is left for the noise beside the proofs.
+    """
+    if not norm_proofs:
+        return gaussian_variance(bound, rho_for(epsilon, delta), participations)
+    rho = rho_for(epsilon, _delta_beside_proofs(delta, participations))
+    _check_share_of_proofs(bound, Fraction(rho) / participations)
+    return gaussian_variance(bound, rho, participations, norm_proof_rho(bound))
+
+
+def least_scale(bound: int, *, epsilon: float, delta: float, participations: int, norm_proofs: bool = False) -> int:
+    """Return the scale of each helper's Laplace noise, as `least_variance`; without proofs it needs no delta."""
+    if not norm_proofs:
+        return laplace_scale(bound, epsilon, participations)
+    _check_counts(bound, participations)
+    left = _delta_beside_proofs(delta, participations)
+    _check_share_of_proofs(bound, (Fraction(_positive("epsilon", epsilon)) / participations) ** 2 / 2)
+    spent = epsilon_of(float(participations * norm_proof_rho(bound)), left)
+    return laplace_scale(bound, epsilon - spent, participations)
+
+
+def norm_proof_rho(bound: int) -> Fraction:
+    """Return rho_z, what one participation's norm proof costs: 255 C^2 / sigma_y^2."""
+    return Fraction(255 * bound * bound, MASK_DEVIATION**2)
+
+
+def check_masks(dim: int, bound: int) -> None:
+    """Raise SettingsError where vectors of so many numbers and of this norm are too long for the masks of norm proofs.
+
+    Args:
+        dim: d; four more numbers go with them, of the same norm together.
+        bound: C.
+    """
+    if (dim + 4) * (bound * _ROOM_OF_MASKS) ** 2 > LARGEST_PROJECTION**2:
+        raise SettingsError(
+            f"norm_proof: vectors of {dim:,} numbers and of a norm of {bound:,} are too long for the masks of norm "
+            "proofs; choose --norm-proof none, or a smaller --dim"
+        )
+
+
+def gaussian_variance(bound: int, rho: float, participations: int, proof_rho: Fraction = Fraction(0)) -> int:
     """Return sigma^2 of each helper's noise, so that so many participations cost at most rho.
 
-    The least whole number from C^2 k / (2 rho) on, by fractions: rounding never goes the wrong way.
+    The least whole number from C^2 / (2 (rho / k - rho_z)) on, by fractions: rounding never goes the wrong way.
 
     Args:
         bound: C, of the L2 norm of a client's integers.
         rho: for all participations together.
         participations: k.
+        proof_rho: rho_z, what each costs beside the noise.
     """
     _check_counts(bound, participations)
-    return math.ceil(Fraction(bound * bound * participations) / (2 * Fraction(_positive("rho", rho))))
+    left = Fraction(_positive("rho", rho)) / participations - proof_rho
+    return math.ceil(Fraction(bound * bound) / (2 * left))
 
 
 def gaussian_rho(bound: int, variance: int) -> Fraction:
@@ -129,6 +196,29 @@ def _positive(name: str, value: float) -> float:
     if not (math.isfinite(value) and value > 0.0):
         raise SettingsError(f"{name} must be a finite number above 0, not {value}")
     return value
+
+
+def _delta_beside_proofs(delta: float, participations: int) -> float:
+    """What is left of delta for the noise."""
+    _check_delta(delta)
+    left = delta - participations * NORM_PROOF_DELTA
+    if left <= 0.0:
+        raise SettingsError(
+            f"norm_proof: delta {delta:g} is no more than {participations:,} participations' proofs cost, "
+            f"{participations * NORM_PROOF_DELTA:.2g}; choose a larger delta, fewer participations, or --norm-proof "
+            "none"
+        )
+    return left
+
+
+def _check_share_of_proofs(bound: int, rho: Fraction) -> None:
+    """Refuse proofs that cost more than a hundredth of what a participation may, ``rho``."""
+    proof_rho = norm_proof_rho(bound)
+    if proof_rho > LARGEST_SHARE_OF_PROOFS * rho:
+        raise SettingsError(
+            f"norm_proof: a proof costs rho {float(proof_rho):.2g}, and a participation may cost {float(rho):.2g}, of "
+            "which proofs may take a hundredth; choose a larger epsilon, fewer participations, or --norm-proof none"
+        )
 
 
 def _check_delta(delta: float) -> None:

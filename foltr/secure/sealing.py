@@ -1,4 +1,4 @@
-"""Seeds of masks are sealed, each to the one helper that may have it.
+"""Seeds of masks are sealed, each to the one helper that may have it; and the verify key of a policy likewise.
 
 HPKE in its base mode (RFC 9180) with X25519, HKDF-SHA256 and AES-128-GCM, by the `cryptography` package. What a seal is
 for goes into its ``info``, so it opens for nothing else: not for another round, cohort, client, helper or policy.
@@ -16,6 +16,7 @@ from foltr.secure.coins import SEED_BYTES
 SEAL_BYTES: Final = 32 + SEED_BYTES + 16
 """An encapsulated key, the seed, and the tag."""
 _LABEL: Final = b"foltr seed 1\n"
+_VERIFY_KEY_LABEL: Final = b"foltr verify key 1\n"
 _SUITE: Final = Suite(KEM.X25519, KDF.HKDF_SHA256, AEAD.AES_128_GCM)
 
 
@@ -58,3 +59,14 @@ def seal_info(
     names = f"{federation}\n{client_id}\n{helper}".encode()
     numbers = round_number.to_bytes(8, "big") + cohort.to_bytes(8, "big")
     return hashlib.sha256(_LABEL + policy_hash + numbers + names).digest()
+
+
+def verify_key_info(federation: str, version: int, name: str) -> bytes:
+    """Return what the seal of a policy's verify key is for: 32 bytes that no other seal has.
+
+    Args:
+        version: of the policy.
+        name: of the helper; ``@federator`` of the federator, which is no helper's.
+    """
+    names = f"{federation}\n{name}".encode()
+    return hashlib.sha256(_VERIFY_KEY_LABEL + version.to_bytes(8, "big") + names).digest()

@@ -55,7 +55,7 @@ from foltr.protocol.orders import (
     SetDeadline,
     VoidOrder,
 )
-from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, SecureRound
+from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, L2NormProof, Policy, SecureRound
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.protocol.schemas import Feature, FeatureSchema
@@ -133,7 +133,7 @@ def _update(body: UpdateBody) -> tuple[Message, str]:
     return update, _own(ClientTopic.UPDATES)
 
 
-def _policy(noise: GaussianNoise | GammaNoise) -> tuple[Message, str]:
+def _policy(noise: GaussianNoise | GammaNoise, norm_proof: L2NormProof | None = None) -> tuple[Message, str]:
     policy = Policy(
         federation="mail",
         version=3,
@@ -153,6 +153,7 @@ def _policy(noise: GaussianNoise | GammaNoise) -> tuple[Message, str]:
         cohorts=1,
         epsilon=8.0,
         delta=1e-6,
+        norm_proof=norm_proof,
     )
     return policy, _TOPICS.policy
 
@@ -426,6 +427,14 @@ VARIANTS: list[tuple[Message, str]] = [
     _update(MaskedVector(dim=2, values=bytes(range(16)), ticket=b"a ticket")),
     _update(MaskedVector(dim=2, values=bytes(range(16)), proof=bytes(range(16, 40)), ticket=b"a ticket")),
     _policy(GammaNoise(scale=640, n_shares=80)),
+    _policy(
+        GaussianNoise(variance=622_756),
+        L2NormProof(
+            federator_key=bytes([33]) * 32,
+            federator_seal=bytes(range(80)),
+            helper_seals=[bytes(range(start, start + 80)) for start in (1, 2)],
+        ),
+    ),
 ]
 
 # Run with nothing but version 1's own kernel on the path.
@@ -479,6 +488,8 @@ def name_of(message: Message) -> str:
             return f"update-{body.kind}"
         case Policy(noise=GammaNoise()):
             return "policy-gamma"
+        case Policy(norm_proof=L2NormProof()):
+            return "policy-l2"
     return message.kind_name
 
 

@@ -12,6 +12,7 @@ from foltr.protocol.policies import (
     GammaNoise,
     GaussianNoise,
     HelperKeys,
+    L2NormProof,
     Policy,
     allowance_of,
     cohort_of,
@@ -43,6 +44,8 @@ FIELDS = {
     "epsilon": 8.0,
     "delta": 1e-6,
 }
+PROOF = L2NormProof(federator_key=bytes(32), federator_seal=bytes(80), helper_seals=[bytes(80)] * 2)
+PROVEN = {"norm_proof": PROOF, "noise": GaussianNoise(variance=622_756)}
 KEY, DEVICE = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
 
 
@@ -75,6 +78,30 @@ def test_more_participations_or_a_smaller_epsilon_need_more_noise():
     assert "needs" in refusal(epsilon=7.9)
     assert "needs" in refusal(delta=1e-7)
     assert "needs" in refusal(bound=257)
+
+
+def test_norm_proofs_need_more_noise():
+    """What a proof tells is taken from the budget: the noise of a policy without proofs is too little beside them."""
+    assert least_noise(Policy(**{**FIELDS, **PROVEN})) == 622_756
+    assert "needs 622756" in refusal(norm_proof=PROOF, noise=GaussianNoise(variance=622_755))
+    assert "needs 641" in refusal(norm_proof=PROOF, noise=GammaNoise(scale=640))
+    assert Policy(**{**FIELDS, "norm_proof": PROOF, "noise": GammaNoise(scale=641)})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"noise": GammaNoise(scale=641, n_shares=90)}, "choose --noise-by helpers, or --norm-proof none"),
+        ({"norm_proof": PROOF.model_copy(update={"helper_seals": [bytes(80)] * 3})}, "3 sealed verify keys for 2"),
+        ({"epsilon": 0.01, "noise": GaussianNoise(variance=10**12)}, "a proof costs rho 4.6e-08"),
+        ({"delta": 3e-11, "noise": GaussianNoise(variance=10**12)}, "choose a larger delta"),
+        ({"dim": 474_526, "bound": 2756, "noise": GaussianNoise(variance=10**12)}, "too long for the masks"),
+    ],
+    ids=["noise by clients", "seals", "share of proofs", "delta", "masks"],
+)
+def test_norm_proofs_that_cannot_be_kept_are_refused(changed, words):
+    """In words that say what to do next, by whoever reads the policy."""
+    assert words in refusal(**{**PROVEN, **changed})
 
 
 def test_what_cannot_be_kept_is_no_policy():

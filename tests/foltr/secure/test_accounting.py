@@ -11,12 +11,19 @@ from foltr.secure.accounting import (
     DEFAULT_DELTA,
     DEFAULT_EPSILON,
     DEFAULT_PARTICIPATIONS,
+    LARGEST_PROJECTION,
+    MASK_DEVIATION,
+    NORM_PROOF_DELTA,
+    check_masks,
     epsilon_of,
     gaussian_rho,
     gaussian_variance,
     laplace_deviation,
     laplace_epsilon,
     laplace_scale,
+    least_scale,
+    least_variance,
+    norm_proof_rho,
     rho_for,
 )
 from foltr.secure.noise import draw_laplace
@@ -51,6 +58,63 @@ def test_noise_costs_no_more_than_was_allowed(bound, participations, epsilon):
     scale = laplace_scale(bound, epsilon, participations)
     assert participations * laplace_epsilon(bound, scale) <= Fraction(epsilon)
     assert scale == 1 or participations * laplace_epsilon(bound, scale - 1) > Fraction(epsilon)
+
+
+def test_the_cost_of_a_norm_proof():
+    """The figures of the design: rho_z at 136 and at 20,000 numbers, and the mask that it hangs on."""
+    assert LARGEST_PROJECTION == 151_850_024
+    assert MASK_DEVIATION == 18_981_253
+    assert norm_proof_rho(256) == Fraction(255 * 256**2, 18_981_253**2)
+    assert float(norm_proof_rho(256)) == pytest.approx(4.6e-8, rel=0.01)
+    assert float(norm_proof_rho(566)) == pytest.approx(2.3e-7, rel=0.02)
+
+
+@pytest.mark.parametrize("bound", [256, 566, 700])
+@pytest.mark.parametrize("participations", [1, 20, 200])
+@pytest.mark.parametrize("epsilon", [2.0, 8.0])
+def test_noise_and_proofs_together_cost_no_more_than_was_allowed(bound, participations, epsilon):
+    """In fractions, over all participations, with the delta that the proofs leave; one less would cost more."""
+    promise = {"epsilon": epsilon, "delta": 1e-6, "participations": participations, "norm_proofs": True}
+    left = 1e-6 - participations * NORM_PROOF_DELTA
+    proofs, rho = participations * norm_proof_rho(bound), Fraction(rho_for(epsilon, left))
+    variance = least_variance(bound, **promise)
+    assert participations * gaussian_rho(bound, variance) + proofs <= rho
+    assert participations * gaussian_rho(bound, variance - 1) + proofs > rho
+    scale, spent = least_scale(bound, **promise), epsilon_of(float(proofs), left)
+    assert participations * laplace_epsilon(bound, scale) + Fraction(spent) <= Fraction(epsilon)
+    assert participations * laplace_epsilon(bound, scale - 1) + Fraction(spent) > Fraction(epsilon)
+
+
+def test_without_proofs_the_noise_has_all_of_the_budget():
+    """As before there were any; and delta is nothing to Laplace noise."""
+    promise = {"epsilon": 8.0, "participations": 20}
+    assert least_variance(256, delta=1e-6, **promise) == gaussian_variance(256, rho_for(8.0, 1e-6), 20)
+    assert least_scale(256, delta=1e-300, **promise) == 640
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"delta": 3.6e-11}, "no more than 20 participations' proofs cost, 3.6e-11; choose a larger delta"),
+        ({"epsilon": 0.05}, "of which proofs may take a hundredth; choose a larger epsilon"),
+        ({"participations": 10_000}, "fewer participations, or --norm-proof none"),
+    ],
+)
+@pytest.mark.parametrize("least", [least_variance, least_scale])
+def test_proofs_that_leave_too_little_are_refused(least, changed, words):
+    """For noise of either kind, with what to choose instead."""
+    promise = {"epsilon": 0.5, "delta": 1e-6, "participations": 20, "norm_proofs": True}
+    with pytest.raises(SettingsError, match=words):
+        least(256, **promise | changed)
+
+
+def test_vectors_that_are_too_long_for_their_masks_are_refused():
+    """The square root of (d + 4) C^2 is at most an eightieth of T: up to it, and not beyond."""
+    longest = LARGEST_PROJECTION**2 // (80 * 256) ** 2 - 4
+    check_masks(longest, 256)
+    with pytest.raises(SettingsError, match="too long for the masks of norm proofs; choose --norm-proof none"):
+        check_masks(longest + 1, 256)
+    check_masks(474_000, 2754)
 
 
 @pytest.mark.parametrize("rho", [1e-6, 0.01, 1.0, 30.0])

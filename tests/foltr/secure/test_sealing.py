@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from foltr.secure.sealing import SEAL_BYTES, SealingKey, seal_info, seal_seed
+from foltr.secure.sealing import SEAL_BYTES, SealingKey, seal_info, seal_seed, verify_key_info
 
 SEED = bytes(range(32))
 
@@ -75,3 +75,9 @@ def test_a_private_key_is_not_in_its_text():
     key = SealingKey.generate()
     assert key.private.hex() not in repr(key)
     assert key.public.hex() in repr(key)
+
+
+def test_what_the_seal_of_a_verify_key_is_for_is_of_one_verifier_of_one_policy():
+    """Another federation, version or name is another purpose, and none is that of a seed."""
+    purposes = [("mail", 1, "north"), ("mail", 2, "north"), ("mail", 1, "@federator"), ("search", 1, "north")]
+    assert len({verify_key_info(*each) for each in purposes} | {Purpose().info}) == 5
