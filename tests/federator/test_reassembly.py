@@ -352,7 +352,7 @@ def test_there_is_always_room_for_one(members):
     assert isinstance(b.send_all(), UpdateOffered)
 
 
-def test_a_masked_update_is_as_large_as_its_words_and_its_ticket():
-    """Eight bytes a number, where others have four."""
+def test_a_masked_update_is_as_large_as_its_words_its_norm_proof_and_its_ticket():
+    """Eight bytes a number, where others have four. Of 1,004 inputs P = 32 and L = 33 make the shortest proof."""
     dense, masked = BodySpec("dense", dim=1000, n_values=1000), BodySpec("masked", dim=1000, n_values=1000)
-    assert (dense.n_bytes, masked.n_bytes) == (4000, 8000)
+    assert (dense.n_bytes, masked.n_bytes) == (4000, 8 * (1000 + 4 + 96 + 33 + 2 * 32 - 1))
