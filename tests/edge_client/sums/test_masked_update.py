@@ -11,6 +11,7 @@ from under_policy import identity, opened
 
 from edge_client.sums.masked_update import encode_body, mask_update
 from foltr.numerics.compiled import plain_functions
+from foltr.protocol.chunks import needs_chunks
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import MAX_CHUNKED_BYTES, pack_vector
 from foltr.protocol.policies import cohort_of
@@ -248,6 +249,15 @@ def test_a_ticket_is_within_what_is_read():
     update = sent(np.zeros(DIM), policy(DIM, helpers=keys))
     assert len(update.body.ticket) <= MAX_TICKET_BYTES
     assert 8 * 2_000_000 + MAX_PROOF_BYTES + MAX_TICKET_BYTES + 1000 <= MAX_CHUNKED_BYTES
+
+
+def test_twenty_thousand_numbers_and_their_proof_are_one_message():
+    """513 words more, and a ticket: well below what goes in chunks."""
+    signed = policy(20_000, proofs=True)
+    update = sent(np.full(20_000, 1e-3), signed)
+    assert recovered(update, signed).any()
+    assert len(update.body.proof) == 8 * 513
+    assert not needs_chunks(encode(update, "t", 1, KEY))
 
 
 def test_masking_is_done_within_a_bar():
