@@ -139,6 +139,16 @@ def inner_product(known: NDArray[np.float64], epsilon: float) -> NDArray[np.floa
     return crafted
 
 
+def bounded(known: NDArray[np.float64], model: NDArray[np.float64] | None, length: float) -> NDArray[np.float64]:
+    """(d,) of this L2 norm, against the direction of the model (d,) or, without one, of the mean of the updates (k, d).
+
+    What is zero points nowhere, and the result is zeros then. This is all that is left where norms are proved.
+    """
+    direction = known.mean(axis=0) if model is None else model
+    norm = float(np.linalg.norm(direction))
+    return -length / norm * direction if norm > 0.0 else np.zeros_like(direction)
+
+
 def min_max(known: NDArray[np.float64], perturbation: Perturbation) -> NDArray[np.float64]:
     """(d,) mu + gamma * p, no farther from any known update (k, d) than the two that are farthest apart.
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from foltr.aggregation.rule_spec import RuleSpec, n_byzantine
 from foltr.attacks.crafting import (
     Perturbation,
+    bounded,
     fang_krum,
     fang_krum_partial,
     fang_trimmed_mean,
@@ -43,6 +44,7 @@ ATTACKS: Mapping[str, str] = {
     "sign-flip": "the honest update, negated",
     "scaled": "the honest update times -z",
     "inner-product": "the mean update times -epsilon",
+    "bounded": "as long as is set, against the mean update, the model or all features alike",
     "min-max": "as far against the mean as the two honest updates farthest apart are from each other",
     "min-sum": "as far against the mean as the summed distances of an honest update allow",
     "not-finite": "values that are no numbers",
@@ -92,6 +94,12 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
     "scaled": {"z": _Parameter(2.0, (), 0.0, 1e6)},
     # Xie et al. show that small ones defeat Krum and the median; the mean only turns round above (n - m) / m.
     "inner-product": {"epsilon": _Parameter(0.1, (), 0.0, 1e6), **_JITTER, **_KNOWLEDGE},
+    # The default is what updates are clipped to under secure sums, of 5 interactions at the usual learning rate.
+    "bounded": {
+        "against": _Parameter("update", ("update", "model", "features")),
+        "length": _Parameter(0.3354, (), 0.0, 1e6),
+        **_KNOWLEDGE,
+    },
     "min-max": {**_PERTURBATION, **_JITTER, **_KNOWLEDGE},
     "min-sum": {**_PERTURBATION, **_JITTER, **_KNOWLEDGE},
     "not-finite": {"value": _Parameter("nan", ("nan", "inf", "-inf"))},
@@ -146,6 +154,7 @@ def craft(
     n: int,
     rule: RuleSpec | None,
     rng: np.random.Generator,
+    model: NDArray[np.float32] | None = None,
 ) -> NDArray[np.float32]:
     """Craft what the attackers of a round send.
 
@@ -159,12 +168,14 @@ def craft(
         n: how many updates the round will have.
         rule: which aggregation the attackers believe in; None where they know of none.
         rng: as `attack_rng`; the same for all attackers of a round.
+        model: (d,) that the round trains from; None where it is not at hand.
 
     Returns:
         (m, d) float32, which need not be finite.
 
     Raises:
-        SettingsError: full knowledge, and nobody knows the others' updates.
+        SettingsError: full knowledge, and nobody knows the others' updates; or an attack against a model that is
+            not at hand.
     """
     if spec.knowledge == "full" and others is None:
         raise SettingsError(
@@ -173,7 +184,7 @@ def craft(
         )
     hidden = others if spec.knowledge == "full" else None
     with np.errstate(over="ignore", invalid="ignore"):  # an attacker may send what is not finite
-        rows = np.broadcast_to(_crafted(spec, own, hidden, n, rule, rng), own.shape)
+        rows = np.broadcast_to(_crafted(spec, own, hidden, n, rule, rng, model), own.shape)
         jitter = spec.number("jitter") if "jitter" in _PARAMETERS.get(spec.name, {}) else 0.0
         if jitter:
             known = own if hidden is None else np.concatenate([own, hidden])
@@ -197,6 +208,7 @@ def _crafted(
     n: int,
     rule: RuleSpec | None,
     rng: np.random.Generator,
+    model: NDArray[np.float32] | None,
 ) -> NDArray[np.float64]:
     """(m, d), or (d,) where all attackers send the same."""
     m = len(own)
@@ -216,6 +228,8 @@ def _crafted(
             return -spec.number("z") * own
         case "inner-product":
             return inner_product(known, spec.number("epsilon"))
+        case "bounded":
+            return bounded(known, _turned_against(spec, own.shape[1], model), spec.number("length"))
         case "min-max":
             return min_max(known, cast("Perturbation", spec.text("perturbation")))
         case "min-sum":
@@ -225,6 +239,20 @@ def _crafted(
         case "huge":
             return np.where(own > 0.0, -1.0, 1.0) * spec.number("size")
     raise RuntimeError(f"{spec.name} crafts no updates")
+
+
+def _turned_against(spec: AttackSpec, dim: int, model: NDArray[np.float32] | None) -> NDArray[np.float64] | None:
+    """(d,) the direction that is turned round; None for that of the updates."""
+    match spec.text("against"):
+        case "update":
+            return None
+        case "features":
+            return np.ones(dim)
+    if model is None:
+        raise SettingsError(
+            f"attack_parameters: against: {spec.name} against the model is for the simulator; choose update or features"
+        )
+    return model.astype(np.float64)
 
 
 def _tolerated(rule: RuleSpec | None, n: int, m: int) -> int:

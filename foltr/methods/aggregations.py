@@ -42,6 +42,9 @@ class DeltaAggregation:
         rule: how updates become one.
         n_expected: for how many updates there is room at once; more are taken too.
         rng: what the pre-step bucketing draws from.
+
+    Attributes:
+        covered: the entries of the model that updates cover.
     """
 
     def __init__(
@@ -57,7 +60,7 @@ class DeltaAggregation:
         rng: np.random.Generator | None = None,
     ) -> None:
         self._dim = dim
-        self._covered = slice(start, dim if n_values is None else start + n_values)
+        self.covered = slice(start, dim if n_values is None else start + n_values)
         self._mean = RunningMean(self.n_values)
         self._by_interactions = by_interactions
         self._step = step
@@ -68,7 +71,7 @@ class DeltaAggregation:
     @property
     def n_values(self) -> int:
         """Return how many values an update has."""
-        return self._covered.stop - self._covered.start
+        return self.covered.stop - self.covered.start
 
     def add(self, body: UpdateBody, n_interactions: int, staleness_weight: float = 1.0, client_id: str = "") -> None:
         values, weight = self.values_of(body), float(n_interactions) if self._by_interactions else 1.0
@@ -91,9 +94,9 @@ class DeltaAggregation:
 
     def values_of(self, body: UpdateBody) -> NDArray[np.float32]:
         """Return (n_values,) that an update says; DataError where it is none of this federation's."""
-        covers = isinstance(body, PartDelta) and body.start == self._covered.start
+        covers = isinstance(body, PartDelta) and body.start == self.covered.start
         if isinstance(body, DenseDelta):
-            covers = self._covered == slice(0, self._dim)
+            covers = self.covered == slice(0, self._dim)
         if isinstance(body, EvolutionPair) or not covers or body.dim != self._dim:
             raise DataError(f"an update of kind {body.kind} that does not cover what this federation shares")
         return unpack_vector(body.values)
@@ -107,7 +110,7 @@ class DeltaAggregation:
             self._mean.add(result.vector, 1.0)
             memory, report = replace(memory, defence=result.memory), result.report
         changed = base.copy()
-        changed[self._covered] = self._mean.apply_to(base[self._covered], self._step)
+        changed[self.covered] = self._mean.apply_to(base[self.covered], self._step)
         return NextModel(changed, memory, report)
 
 

@@ -11,6 +11,7 @@ from foltr.reproductions.experiments import (
     noniid_labels,
     remedy,
     secure_sums,
+    secure_sums_hostile,
     thesis_unlearning,
     unlearning,
     unlearning_canary,
@@ -33,6 +34,7 @@ _MODULES = (
     fedips,
     all_methods,
     secure_sums,
+    secure_sums_hostile,
 )
 EXPERIMENTS: dict[str, Experiment] = {one.name: one for module in _MODULES for one in module.EXPERIMENTS}
 

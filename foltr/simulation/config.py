@@ -42,8 +42,11 @@ from foltr.simulation.method_names import (
 )
 
 MechanismOfRun = Literal["gaussian", "gamma", "none"]
+NormProofOfRun = Literal["l2", "none"]
 # What only a run with secure sums has.
-_OF_SECURE_SUMS = ("mechanism", "epsilon", "delta", "participations", "cohorts", "helpers", "clip_norm")
+_OF_SECURE_SUMS = (
+    *("mechanism", "norm_proof", "epsilon", "delta", "participations", "cohorts", "helpers", "clip_norm"),
+)
 _COHORTS_OF_RULES: Final = 20
 PopulationKind = Literal[
     "iid",
@@ -135,10 +138,12 @@ class SimulationConfig(BaseModel):
     """trusted: the federator sees every update. secure: noised sums only, without the masks, which change nothing."""
     mechanism: MechanismOfRun = "gaussian"
     """Secure: the noise that each helper adds; none shows what clipping and the grid cost alone."""
+    norm_proof: NormProofOfRun = "l2"
+    """Secure: l2 leaves out an update that is longer than any proof allows; none cannot see it."""
     epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = DEFAULT_EPSILON
     """Secure: of all participations of a client together."""
     delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = DEFAULT_DELTA
-    """Secure: likewise, of gaussian; gamma needs none."""
+    """Secure: likewise, of gaussian and of norm proofs; gamma without proofs needs none."""
     participations: Count = DEFAULT_PARTICIPATIONS
     """Secure: how often a client takes part at most; with more rounds each has its turn in one of several."""
     cohorts: Annotated[int, Field(ge=1, le=10_000)] | None = None

@@ -4,11 +4,22 @@ Small enough to be a part of every result, and of every checkpoint: counts, and 
 """
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from foltr.aggregation.fates import Fate
 from foltr.aggregation.round_report import Finding, RoundReport
+
+
+@dataclass(frozen=True)
+class NormProofs:
+    """How many norm proofs were checked, and how many of them failed."""
+
+    checked: int = 0
+    failed: int = 0
+
+    def __add__(self, other: "NormProofs") -> "NormProofs":
+        return NormProofs(self.checked + other.checked, self.failed + other.failed)
 
 
 @dataclass(frozen=True)
@@ -19,11 +30,13 @@ class RoundDefence:
         report: None of a plain mean, and of a round without a model.
         refused: names of clients whose update no message could have held.
         abandoned: why the round made no model; None where it made one.
+        norm_proofs: None where norms are not proved.
     """
 
     report: RoundReport | None = None
     refused: tuple[str, ...] = ()
     abandoned: str | None = None
+    norm_proofs: NormProofs | None = None
 
 
 @dataclass
@@ -34,6 +47,7 @@ class Robustness:
         fallback_rounds: that used the configured fallback.
         abandoned_rounds: that made no model.
         beyond_bounds_rounds: that used a rule which promises nothing with so few updates.
+        norm_proofs: how many were checked and failed; None where norms are not proved.
         dropped, clipped, refused: rounds by client.
         findings: (round, finding) in order.
     """
@@ -41,6 +55,7 @@ class Robustness:
     fallback_rounds: int = 0
     abandoned_rounds: int = 0
     beyond_bounds_rounds: int = 0
+    norm_proofs: NormProofs | None = None
     dropped: Counter[str] = field(default_factory=Counter)
     clipped: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
@@ -50,6 +65,8 @@ class Robustness:
         """Count one more round."""
         self.refused.update(defence.refused)
         self.abandoned_rounds += defence.abandoned is not None
+        if defence.norm_proofs is not None:
+            self.norm_proofs = (self.norm_proofs or NormProofs()) + defence.norm_proofs
         report = defence.report
         if report is None:
             return
@@ -68,6 +85,7 @@ class Robustness:
             "fallback_rounds": self.fallback_rounds,
             "abandoned_rounds": self.abandoned_rounds,
             "beyond_bounds_rounds": self.beyond_bounds_rounds,
+            "norm_proofs": None if self.norm_proofs is None else asdict(self.norm_proofs),
             "dropped": dict(sorted(self.dropped.items())),
             "clipped": dict(sorted(self.clipped.items())),
             "refused": dict(sorted(self.refused.items())),
@@ -84,6 +102,7 @@ class Robustness:
             values["fallback_rounds"],
             values["abandoned_rounds"],
             values["beyond_bounds_rounds"],
+            None if values["norm_proofs"] is None else NormProofs(**values["norm_proofs"]),
             Counter(values["dropped"]),
             Counter(values["clipped"]),
             Counter(values["refused"]),

@@ -19,6 +19,7 @@ from foltr.data.dataset import RankingDataset
 from foltr.errors import DataError, SettingsError
 from foltr.evaluation.click_models import check_grades
 from foltr.learning.lambdarank import logging_policy
+from foltr.methods.bodies import BodySpec
 from foltr.methods.registry import Ranker, body_spec, initial_weights
 from foltr.numerics.compiled import COMPILED
 from foltr.numerics.streams import first_model_rng
@@ -35,7 +36,7 @@ from foltr.simulation.learner_factory import RunnerKind, compile_kernels, make_l
 from foltr.simulation.learners import Learner
 from foltr.simulation.method_names import SIMULATOR_METHODS, has_personal_rankers
 from foltr.simulation.results import SimulationResult, bytes_of_body, privacy_of
-from foltr.simulation.secure_sums import promise_of, secure_sums_of
+from foltr.simulation.secure_sums import SecureSums, promise_of, secure_sums_of
 
 
 @dataclass(frozen=True)
@@ -309,7 +310,7 @@ def _result(
         interactions=log.interactions,
         seconds_learning=log.seconds_learning,
         seconds_wall=log.seconds_wall,
-        bytes_up=(8 * spec.dim if secure is not None else bytes_of_body(spec)) if federated else 0,
+        bytes_up=_bytes_up(spec, secure) if federated else 0,
         bytes_down=4 * spec.dim if federated else 0,
         privacy=promise_of(config, secure)
         if secure is not None
@@ -329,6 +330,10 @@ def _result(
             **evaluator.describe(),
         },
     )
+
+
+def _bytes_up(spec: BodySpec, secure: SecureSums | None) -> int:
+    return bytes_of_body(spec) if secure is None else secure.bytes_of_vector(spec.n_values)
 
 
 def _robustness(config: SimulationConfig, population: Population, log: _Log) -> dict[str, Any] | None:

@@ -17,6 +17,10 @@ class Receiving(RowAggregation, Protocol):
     def n_values(self) -> int:
         """Return how many values an update has."""
 
+    @property
+    def covered(self) -> slice:
+        """Return the entries of the model that updates cover."""
+
     def values_of(self, body: UpdateBody) -> NDArray[np.float32]:
         """Return (n_values,) that an update says; DataError where it is none of this federation's."""
 

@@ -100,7 +100,10 @@ class Federation:
             following, abandoned = NextModel(self._model, self._memory), str(error)
         self._model, self._memory = following.weights, following.memory
         refused = aggregation.refused if isinstance(aggregation, AttackedAggregation) else ()
-        return replace(experience, defence=RoundDefence(following.report, refused, abandoned))
+        proofs = None
+        if isinstance(aggregation, AttackedAggregation | SecureAggregation):
+            proofs = aggregation.norm_proofs
+        return replace(experience, defence=RoundDefence(following.report, refused, abandoned, proofs))
 
     def _participants_of(self, number: int) -> NDArray[np.int64]:
         if self._secure is not None:

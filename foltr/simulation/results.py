@@ -153,7 +153,10 @@ def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 def _robustness_columns(robustness: dict[str, Any] | None) -> dict[str, int | None]:
     """Rounds with a fallback and without a model; how many updates the rule dropped, and of those how many honest."""
-    names = ("fallback_rounds", "abandoned_rounds", "updates_dropped", "updates_clipped", "honest_updates_dropped")
+    names = (
+        *("fallback_rounds", "abandoned_rounds"),
+        *("updates_dropped", "updates_clipped", "honest_updates_dropped", "norm_proofs_failed"),
+    )
     if robustness is None:
         return dict.fromkeys(names)
     dropped = robustness["dropped"]
@@ -164,6 +167,7 @@ def _robustness_columns(robustness: dict[str, Any] | None) -> dict[str, int | No
         sum(dropped.values()),
         sum(robustness["clipped"].values()),
         honest,
+        (robustness["norm_proofs"] or {}).get("failed"),
     )
     return dict(zip(names, values, strict=True))
 

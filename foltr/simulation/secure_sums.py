@@ -1,10 +1,12 @@
 """Secure sums in a simulation: the arithmetic of clients and helpers without the masks, which cancel anyway.
 
 Clients take turns, each update is clipped and put on the grid, helpers' noise is added to the sum of each cohort, and a
-sum that is too long is discarded. What is drawn at random follows from the run's seed, so nothing is protected here.
+sum that is too long is discarded. Norm proofs are not computed either: who is within the bound passes, who is not is
+left out, as the proofs have it. What is drawn at random follows from the run's seed, so nothing is protected here.
 """
 
 import hashlib
+import math
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final
@@ -18,19 +20,24 @@ from foltr.methods.registry import Ranker, body_spec, usual_clip_norm
 from foltr.protocol.policies import cohort_of, is_turn_of
 from foltr.protocol.trainings import Training
 from foltr.protocol.updates import UpdateBody
-from foltr.secure.accounting import gaussian_variance, laplace_scale, rho_for
+from foltr.secure.accounting import check_masks, least_scale, least_variance
 from foltr.secure.coins import Entropy, seeded_entropy
 from foltr.secure.encoding import bound_for, decode_mean, encode_l1, encode_l2
 from foltr.secure.field import from_signed
 from foltr.secure.noise import draw_gaussian, draw_laplace
+from foltr.secure.norm_proof import proof_shape
 from foltr.secure.plan import period_for
 from foltr.secure.plausibility import is_plausible
-from foltr.simulation.config import MechanismOfRun, SimulationConfig, cohorts_of
+from foltr.simulation.config import MechanismOfRun, NormProofOfRun, SimulationConfig, cohorts_of
+from foltr.simulation.defence_record import NormProofs
 from foltr.simulation.kept_updates import KeptUpdates, Receiving
 
 Integers = NDArray[np.int64]
 # A hostile client's numbers: no sum of them overflows, and any one of them makes a sum implausible.
 _LARGEST: Final = 2.0**40
+_BYTES_OF_WORD: Final = 8
+# By so much a float32 vector of norm C may seem to be longer.
+_SLACK: Final = 1e-6
 
 
 @dataclass(frozen=True)
@@ -46,6 +53,7 @@ class SecureSums:
         cohorts: G.
         period: b.
         seed: of the run.
+        norm_proof: whether devices prove their norms.
     """
 
     mechanism: MechanismOfRun
@@ -56,11 +64,17 @@ class SecureSums:
     cohorts: int
     period: int
     seed: int
+    norm_proof: NormProofOfRun
 
     @property
     def policy_hash(self) -> bytes:
         """Return what stands for a policy's hash where turns and cohorts are drawn."""
         return hashlib.sha256(b"simulated policy %d" % self.seed).digest()
+
+    def bytes_of_vector(self, dim: int) -> int:
+        """Return how long a masked update of so many numbers is, with its proof."""
+        n_values = dim if self.norm_proof == "none" else proof_shape(dim, self.bound).n_values
+        return _BYTES_OF_WORD * n_values
 
     def first_turn(self, name: str) -> int:
         """Return the first round, 1 to b, that is a client's; each b-th from there on is, too."""
@@ -76,15 +90,23 @@ class SecureSums:
         encode = encode_l1 if self.mechanism == "gamma" else encode_l2
         return encode(update, self.clip_norm, self.bound, entropy)
 
-    def encode_unclipped(self, update: NDArray[np.float32], entropy: Entropy) -> Integers:
-        """Return what a hostile client adds: all of its update, for nobody can see that it does not clip.
+    def encode_hostile(self, update: NDArray[np.float32], entropy: Entropy) -> Integers:
+        """Return what a hostile client adds: all of its update.
 
-        What is not finite cannot be put on a grid, so it is zeros.
+        What is not finite cannot be put on a grid, so it is zeros. Where norms are proved one of norm C is rounded so
+        that it passes: proofs are of the L2 norm, also of a mechanism that clips in L1.
         """
         if not np.isfinite(update).all():
             return self.encode(update, entropy)
+        within = math.sqrt(np.square(update, dtype=np.float64).sum()) <= self.clip_norm * (1.0 + _SLACK)
+        if self.norm_proof == "l2" and within:
+            return encode_l2(update, self.clip_norm, self.bound, entropy)
         steps = update.astype(np.float64) * (self.bound / self.clip_norm)
         return np.rint(np.clip(steps, -_LARGEST, _LARGEST)).astype(np.int64)
+
+    def is_proved(self, encoded: Integers) -> bool:
+        """Whether there is a norm proof of these integers; without proofs anything goes."""
+        return self.norm_proof == "none" or int(encoded @ encoded) <= self.bound**2
 
     def draw_noise(self, size: int, entropy: Entropy) -> Integers:
         """Return (size,) what one helper adds."""
@@ -108,7 +130,10 @@ def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker)
     """Return what a run's secure sums are under; None where the federator sees every update."""
     if config.privacy != "secure":
         return None
-    bound = bound_for(body_spec(training, ranker).dim)
+    dim = body_spec(training, ranker).n_values
+    bound = bound_for(dim)
+    if config.norm_proof == "l2":
+        check_masks(dim, bound)
     return SecureSums(
         mechanism=config.mechanism,
         bound=bound,
@@ -118,12 +143,13 @@ def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker)
         cohorts=cohorts_of(config),
         period=period_for(config.rounds, config.participations),
         seed=config.seed,
+        norm_proof=config.norm_proof,
     )
 
 
 def promise_of(config: SimulationConfig, sums: SecureSums) -> dict[str, Any]:
     """Return what a result says of its privacy: what these sums promise a client that takes part in all its turns."""
-    has_noise, is_pure = sums.mechanism != "none", sums.mechanism == "gamma"
+    has_noise, is_pure = sums.mechanism != "none", sums.mechanism == "gamma" and sums.norm_proof == "none"
     figures = {
         "mode": "secure",
         "mechanism": sums.mechanism,
@@ -136,6 +162,7 @@ def promise_of(config: SimulationConfig, sums: SecureSums) -> dict[str, Any]:
         "bound": sums.bound,
         "noise": sums.noise,
         "clip_norm": sums.clip_norm,
+        "norm_proof": sums.norm_proof,
     }
     delta = "" if is_pure else f" with delta {config.delta:g}"
     promise = f"epsilon {config.epsilon:g}{delta} for {config.participations} participations" if has_noise else "none"
@@ -151,6 +178,9 @@ class SecureAggregation(KeptUpdates):
         number: of the round.
         n_expected: how many updates there will be.
         hostile: names of clients that do not clip.
+
+    Attributes:
+        norm_proofs: after `finish`, of all cohorts; None where norms are not proved.
     """
 
     def __init__(
@@ -160,11 +190,17 @@ class SecureAggregation(KeptUpdates):
         self._sums = sums
         self._number = number
         self._hostile = hostile
+        self.norm_proofs = None if sums.norm_proof == "none" else NormProofs()
 
     @property
     def n_values(self) -> int:
         """Return how many values an update has."""
         return self._aggregation.n_values
+
+    @property
+    def covered(self) -> slice:
+        """Return the entries of the model that updates cover."""
+        return self._aggregation.covered
 
     def values_of(self, body: UpdateBody) -> NDArray[np.float32]:
         """Return (n_values,) that an update says; DataError where it is none of this federation's."""
@@ -188,22 +224,37 @@ class SecureAggregation(KeptUpdates):
         self, members: Integers, rows: NDArray[np.float32], names: list[str], entropy: Entropy
     ) -> NDArray[np.float64]:
         """(n_values,): what is released of a cohort."""
-        sums, total = self._sums, np.zeros(self.n_values, np.int64)
+        sums, total, n = self._sums, np.zeros(self.n_values, np.int64), 0
         for i in members.tolist():
-            encode = sums.encode_unclipped if names[i] in self._hostile else sums.encode
-            total += encode(rows[i], entropy)
+            encode = sums.encode_hostile if names[i] in self._hostile else sums.encode
+            encoded = encode(rows[i], entropy)
+            if sums.is_proved(encoded):
+                total += encoded
+                n += 1
+        self._count_proofs(n, len(members))
         for _ in range(sums.helpers):
             total += sums.draw_noise(self.n_values, entropy)
-        if not sums.is_plausible(total, len(members)):
+        if not sums.is_plausible(total, n):
             raise TooFewUpdatesError("sum_implausible: the sum of a cohort is longer than its clients can make it")
-        return decode_mean(from_signed(total), len(members), sums.clip_norm, sums.bound)
+        return decode_mean(from_signed(total), n, sums.clip_norm, sums.bound)
+
+    def _count_proofs(self, n_kept: int, n_members: int) -> None:
+        """Count a cohort's proofs; TooFewUpdatesError where most have failed, as if verifiers had lied."""
+        if self.norm_proofs is None:
+            return
+        self.norm_proofs += NormProofs(n_members, n_members - n_kept)
+        if 2 * (n_members - n_kept) > n_members:
+            raise TooFewUpdatesError("verifiers_disagree: most norm proofs of a cohort have failed")
 
 
 def _noise_of(config: SimulationConfig, bound: int) -> int:
-    match config.mechanism:
-        case "gaussian":
-            return gaussian_variance(bound, rho_for(config.epsilon, config.delta), config.participations)
-        case "gamma":
-            return laplace_scale(bound, config.epsilon, config.participations)
-        case "none":
-            return 0
+    if config.mechanism == "none":
+        return 0
+    least = least_variance if config.mechanism == "gaussian" else least_scale
+    return least(
+        bound,
+        epsilon=config.epsilon,
+        delta=config.delta,
+        participations=config.participations,
+        norm_proofs=config.norm_proof == "l2",
+    )

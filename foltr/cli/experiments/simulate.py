@@ -216,6 +216,8 @@ def _defence_lines(robustness: dict[str, Any], rule: str, n_rounds: int) -> list
         lines.append(describe_exclusions(robustness["findings"], n_rounds))
     if hostile:
         lines.append(f"Attackers: {hostile[0]}" + (f" to {hostile[-1]}" if len(hostile) > 1 else ""))
+    if (proofs := robustness["norm_proofs"]) is not None:
+        lines.append(f"Norm proofs: {proofs['checked']} checked, {proofs['failed']} failed")
     for told, name in (
         ("used the fallback", "fallback_rounds"),
         ("made no model", "abandoned_rounds"),

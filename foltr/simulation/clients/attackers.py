@@ -17,6 +17,7 @@ from foltr.evaluation.click_models import click_model
 from foltr.methods.base import NO_MEMORY, Memory, NextModel
 from foltr.protocol.fields import MAX_ABS_DELTA
 from foltr.simulation.clients.population import Population
+from foltr.simulation.defence_record import NormProofs
 from foltr.simulation.kept_updates import KeptUpdates, Receiving
 from foltr.simulation.secure_sums import SecureAggregation
 
@@ -60,13 +61,18 @@ class AttackedAggregation(KeptUpdates):
         self.refused: tuple[str, ...] = ()
         """After `finish`: whose update is one that no message may hold, so that a federator's intake refuses it."""
 
+    @property
+    def norm_proofs(self) -> NormProofs | None:
+        """Return how many proofs were checked and failed, after `finish`; None where there are none."""
+        return self._aggregation.norm_proofs if isinstance(self._aggregation, SecureAggregation) else None
+
     def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
         rows, n_interactions, names = self._updates.all()
         hostile = np.array([name in self._hostile for name in names], np.bool_)
         sent = np.ones(len(names), np.bool_)
         if hostile.any():
-            honest = rows.astype(np.float64)
-            crafted = craft(self._spec, honest[hostile], honest[~hostile], len(names), self._rule, self._rng)
+            honest, model = rows.astype(np.float64), base[self._aggregation.covered]
+            crafted = craft(self._spec, honest[hostile], honest[~hostile], len(names), self._rule, self._rng, model)
             rows[hostile] = crafted
             if not isinstance(self._aggregation, SecureAggregation):
                 sent[hostile] = np.abs(crafted).max(axis=1, initial=0.0) <= MAX_ABS_DELTA  # NaN fails it too

@@ -85,9 +85,14 @@ def test_secure_sums_say_what_they_promise(here, monkeypatch, capsys):
         "--helpers",
         "3",
     )
-    code, printed = command(monkeypatch, capsys, "simulate", *SMALL, *options, "--json", "result.json")
+    _, printed = command(monkeypatch, capsys, "simulate", *SMALL, *options)
+    assert "Privacy: secure sums of 3 helpers, gamma: epsilon 4 with delta 1e-06 for 2 participations" in printed
+    assert "Norm proofs: 3 checked, 0 failed\n" in printed
+    without = (*options, "--norm-proof", "none")
+    code, printed = command(monkeypatch, capsys, "simulate", *SMALL, *without, "--json", "result.json")
     assert code == 0, printed
     assert "Privacy: secure sums of 3 helpers, gamma: epsilon 4 for 2 participations" in printed
+    assert "Norm proofs" not in printed
     privacy = json.loads((here / "result.json").read_text())["privacy"]
     expected = {"mode": "secure", "mechanism": "gamma", "epsilon": 4.0, "delta": 0.0, "participations": 2, "helpers": 3}
     assert {name: privacy[name] for name in expected} == expected

@@ -32,10 +32,11 @@ def crafted(name, own=OWN, others=OTHERS, rule=MEAN, round_number=1, **parameter
 
 
 def test_what_there_is():
-    """Eleven attacks, each with a meaning; all but clicks change updates."""
+    """Twelve attacks, each with a meaning; all but clicks change updates."""
     assert set(ATTACKS) - set(MODEL_ATTACKS) == {"clicks"}
-    assert len(ATTACKS) == 11
-    assert set(INFORMED) == {"lie", "fang-krum", "fang-trimmed-mean", "inner-product", "min-max", "min-sum"}
+    assert len(ATTACKS) == 12
+    informed = {"lie", "fang-krum", "fang-trimmed-mean", "inner-product", "bounded", "min-max", "min-sum"}
+    assert set(INFORMED) == informed
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -119,6 +120,19 @@ def test_simple_attacks_by_hand():
     )
     assert np.isnan(crafted("not-finite", own=own)).all()
     assert (crafted("not-finite", own=own, value="-inf") == -np.inf).all()
+
+
+def test_a_bounded_attack_is_as_long_as_is_set():
+    """In L2, against the mean update, the model, or each feature alike; against nothing it is zeros."""
+    mean = OWN.mean(axis=0)
+    np.testing.assert_allclose(crafted("bounded", length=2.0)[1], -2.0 * mean / np.linalg.norm(mean), rtol=1e-6)
+    np.testing.assert_allclose(crafted("bounded", length=2.0, against="features"), -2.0 / np.sqrt(6.0), rtol=1e-6)
+    assert not crafted("bounded", own=np.zeros((1, 6))).any()
+    model, rng = np.array([3.0, 0.0, 0.0, 4.0, 0.0, 0.0], np.float32), attack_rng(5, 1)
+    spec = read_attack("bounded", {"against": "model", "length": 10.0})
+    np.testing.assert_allclose(craft(spec, OWN, None, 3, None, rng, model)[0], -2.0 * model, rtol=1e-6)
+    with pytest.raises(SettingsError, match="choose update or features"):
+        craft(spec, OWN, None, 3, None, rng)
 
 
 def test_lie_counts_everybody_in_the_round():

@@ -4,7 +4,7 @@ import json
 
 from foltr.aggregation.fates import Fate
 from foltr.aggregation.round_report import ClientFate, Finding, RoundReport
-from foltr.simulation.defence_record import Robustness, RoundDefence
+from foltr.simulation.defence_record import NormProofs, Robustness, RoundDefence
 
 
 def report(*fates, fallback=None, findings=(), **parameters):
@@ -22,11 +22,13 @@ def test_rounds_add_up():
     found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), fate("2", Fate.CLIPPED), fate("3", Fate.KEPT))))
     found.add(2, RoundDefence(report(fate("1", Fate.DROPPED), fallback="too few", findings=(raised,)), ("device-4",)))
     found.add(3, RoundDefence(abandoned="too few"))
-    found.add(4, RoundDefence(report(beyond_bounds=1.0)))
+    found.add(4, RoundDefence(report(beyond_bounds=1.0), norm_proofs=NormProofs(10, 0)))
+    found.add(5, RoundDefence(norm_proofs=NormProofs(9, 2)))
     assert found.to_dict() == {
         "fallback_rounds": 1,
         "abandoned_rounds": 1,
         "beyond_bounds_rounds": 1,
+        "norm_proofs": {"checked": 19, "failed": 2},
         "dropped": {"device-1": 2},
         "clipped": {"device-2": 1},
         "refused": {"device-4": 1},
@@ -37,7 +39,8 @@ def test_rounds_add_up():
 def test_it_survives_json():
     """What a checkpoint keeps goes on counting."""
     found = Robustness()
-    found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), findings=(Finding("quarantine_proposed", "x", "y"),))))
+    findings = (Finding("quarantine_proposed", "x", "y"),)
+    found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), findings=findings), norm_proofs=NormProofs(3, 1)))
     again = Robustness.read(json.loads(json.dumps(found.to_dict())))
     assert again == found
     again.add(2, RoundDefence(report(fate("1", Fate.DROPPED))))
