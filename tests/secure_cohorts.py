@@ -18,7 +18,9 @@ from foltr.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.tickets import Ticket
 from foltr.protocol.verify_keys import seal_verify_key
-from foltr.secure.masks import mask_vector
+from foltr.secure.field import from_signed
+from foltr.secure.masks import mask_words
+from foltr.secure.norm_proof import proof_shape, prove_norm
 from foltr.secure.sealing import SealingKey, seal_info, seal_seed
 
 FEDERATION = "mail"
@@ -49,12 +51,23 @@ class MaskingClient:
 
 @dataclass(frozen=True)
 class Contribution:
-    """What a client sends in a round; ``vector`` is what nobody else knows."""
+    """What a client sends in a round; ``vector`` is what nobody else knows.
+
+    Attributes:
+        masked: (dim,) the vector behind masks.
+        proof: its norm proof behind the same masks; empty where the policy asks for none.
+    """
 
     client: MaskingClient
     vector: NDArray[np.int64]
     masked: NDArray[np.uint64]
     ticket: bytes
+    proof: NDArray[np.uint64]
+
+    @property
+    def words(self) -> NDArray[np.uint64]:
+        """(n_values,) all that is masked."""
+        return np.concatenate([self.masked, self.proof])
 
 
 class SecureFederation:
@@ -133,12 +146,14 @@ class SecureFederation:
         policy: SignedPolicy | None = None,
         signed_by: SigningKey | None = None,
         vector: NDArray[np.int64] | None = None,
+        proof: NDArray[np.uint64] | None = None,
         **changed: Any,
     ) -> Contribution:
-        """Mask a vector and seal the seeds.
+        """Mask a vector, and its proof where the policy asks for one, and seal the seeds.
 
         Args:
             vector: small integers if none is given.
+            proof: what is sent as one, before it is masked; honest if none is given.
             changed: fields of the ticket.
         """
         policy = policy or self.policy
@@ -162,7 +177,9 @@ class SecureFederation:
             )
             for seed, helper in zip(seeds, rules.helpers, strict=True)
         ]
-        masked = mask_vector(vector, seeds)
+        if proof is None:
+            proof = prove_norm(vector, proof_shape(rules.dim, rules.bound)) if rules.norm_proof else vector[:0]
+        masked = mask_words(np.concatenate([from_signed(vector), proof.astype(np.uint64)]), seeds)
         fields = {
             "federation": FEDERATION,
             "client_id": client.name,
@@ -175,7 +192,7 @@ class SecureFederation:
             "seals": seals,
         }
         ticket = issue_ticket(signed_by or client.key, Ticket(**{**fields, **changed}))
-        return Contribution(client, vector, masked, ticket)
+        return Contribution(client, vector, masked[: rules.dim], ticket, masked[rules.dim :])
 
     def check(
         self, contributions: Sequence[Contribution], helper: str = "north", first: int = 0, **changed: Any

@@ -87,7 +87,8 @@ class SecureRounds:
         policy = fields.pop("policy", current.terms.policy if current.terms else self.federation.policy)
         made = self.federation.contribute(client, number, participation, policy=policy, vector=integers, **fields)
         self.sent[client.name] = made
-        body = MaskedVector(dim=self.federation.dim, values=made.masked.astype("<u8").tobytes(), ticket=made.ticket)
+        values, proof = (words.astype("<u8").tobytes() for words in (made.masked, made.proof))
+        body = MaskedVector(dim=self.federation.dim, values=values, ticket=made.ticket, proof=proof)
         return ModelUpdate(
             federation=FEDERATION,
             client_id=client.name,

@@ -5,7 +5,7 @@ import hashlib
 
 import numpy as np
 from links import NotedLink
-from made_policies import OPERATOR, SEALING, policy
+from made_policies import OPERATOR, SEALING, VERIFY_KEY, policy
 from played import N_FEATURES, TOPICS, adding_learner, model
 
 from broker.link import InboundMessage
@@ -18,13 +18,14 @@ from foltr.protocol.fields import model_hash, payload_digest
 from foltr.protocol.membership import Join
 from foltr.protocol.policies import SecureRound
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.signed_tickets import misplaced, read_ticket
+from foltr.protocol.signed_tickets import challenge_name, misplaced, read_ticket
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import PdgdTraining
 from foltr.protocol.updates import MaskedVector, ModelUpdate
 from foltr.secure.field import read_words, subtract, to_signed
 from foltr.secure.masks import add_up_masks
+from foltr.secure.norm_proof import answer_share, challenge_for, is_norm_kept, proof_shape
 from foltr.secure.sealing import seal_info
 
 FEDERATOR = SigningKey(bytes(range(2, 34)))
@@ -174,4 +175,16 @@ def opened(update, signed, public_key):
         )
         seeds.append(SEALING[helper.name].open(seal, info))
     assert len(set(seeds)) == len(seeds), "who has one seed must not have another"
-    return to_signed(subtract(read_words(body.values, rules.dim), add_up_masks(seeds, rules.dim)))
+    n_words = rules.dim + len(body.proof) // 8
+    words = subtract(read_words(body.values + body.proof, n_words), add_up_masks(seeds, n_words))
+    _check_proof(words, rules, challenge_name(ticket))
+    return to_signed(words[: rules.dim])
+
+
+def _check_proof(words, rules, name):
+    """Check what is behind the vector as all verifiers together do: a proof that is theirs, or nothing."""
+    if rules.norm_proof is None:
+        assert words.size == rules.dim
+        return
+    shape = proof_shape(rules.dim, rules.bound)
+    assert is_norm_kept(answer_share(words, challenge_for(VERIFY_KEY, name, shape), shape), shape)

@@ -7,7 +7,7 @@ one entry stays, with the totals.
 
 import sqlite3
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import Final
 
 from foltr.secure.ledger import NOTHING, Charge, Spent
@@ -19,7 +19,10 @@ CREATE TABLE participations (
     policy_version INTEGER,
     policy_hash BLOB CHECK (length(policy_hash) = 32),
     rho REAL NOT NULL CHECK (rho > 0),  -- what they cost in zero-concentrated differential privacy
-    epsilon REAL CHECK (epsilon > 0),   -- likewise the pure one; NULL where the noise gives none
+    epsilon REAL CHECK (epsilon > 0),   -- likewise the pure one of the noise; NULL where that gives none
+    proof_rho REAL NOT NULL CHECK (proof_rho >= 0 AND proof_rho < rho),  -- what of rho is that of norm proofs
+    delta REAL NOT NULL CHECK (delta >= 0),  -- the probability that rho does not hold, of norm proofs, too
+    CHECK ((proof_rho = 0) = (delta = 0)),
     CHECK ((round IS NULL) = (policy_hash IS NULL) AND (round IS NULL) = (policy_version IS NULL))
 ) STRICT;
 """
@@ -45,10 +48,10 @@ class LedgerEntry:
 def read_entries(database: sqlite3.Connection) -> list[LedgerEntry]:
     """Return the whole ledger, in the order of its numbers."""
     rows = database.execute(
-        "SELECT participation, rho, epsilon, round, policy_version, policy_hash FROM participations "
+        "SELECT participation, rho, epsilon, proof_rho, delta, round, policy_version, policy_hash FROM participations "
         "ORDER BY participation"
     )
-    return [LedgerEntry(number, Charge(rho, epsilon), *more) for number, rho, epsilon, *more in rows]
+    return [LedgerEntry(number, Charge(*row[:4]), *row[4:]) for number, *row in rows]
 
 
 def spent_in(entries: Iterable[LedgerEntry]) -> Spent:
@@ -81,7 +84,8 @@ def keep_totals(cursor: sqlite3.Cursor) -> None:
 
 def _insert(cursor: sqlite3.Cursor, entry: LedgerEntry) -> None:
     cursor.execute(
-        "INSERT INTO participations (participation, round, policy_version, policy_hash, rho, epsilon) "
-        "VALUES (?, ?, ?, ?, ?, ?)",
-        (entry.number, entry.round, entry.policy_version, entry.policy_hash, entry.charge.rho, entry.charge.epsilon),
+        "INSERT INTO participations "
+        "(participation, round, policy_version, policy_hash, rho, epsilon, proof_rho, delta) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (entry.number, entry.round, entry.policy_version, entry.policy_hash, *astuple(entry.charge)),
     )

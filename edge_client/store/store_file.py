@@ -27,7 +27,7 @@ R = TypeVar("R")
 StoreT = TypeVar("StoreT", bound="StoreFile")
 
 # The store's whole schema. Another one is another version, and a store of another version is not read.
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 _SCHEMA = """
 CREATE TABLE owner (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),

@@ -1,7 +1,8 @@
-"""What a device sends under a policy: its update as integers behind masks, whose seeds are sealed to the helpers.
+"""What a device sends under a policy: its update as integers behind masks, whose seeds are sealed to the helpers; and,
+behind the same masks, the proof that the integers are no longer than the policy's bound, where it asks for one.
 
-All that protects somebody is drawn by `os.urandom`, whatever seed the device was given: the seeds of masks, and the
-noise where clients add it. So is what rounding draws, which protects nobody.
+All that protects somebody is drawn by `os.urandom`, whatever seed the device was given: the seeds of masks, what hides
+the update in its proof, and the noise where clients add it. So is what rounding draws, which protects nobody.
 """
 
 import hashlib
@@ -17,9 +18,11 @@ from foltr.protocol.signed_tickets import issue_ticket
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.tickets import Ticket
 from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, PartDelta, UpdateBody
-from foltr.secure.coins import SEED_BYTES, seeded_entropy
+from foltr.secure.coins import SEED_BYTES, Words, seeded_entropy
 from foltr.secure.encoding import encode_l1, encode_l2
-from foltr.secure.masks import mask_vector
+from foltr.secure.field import from_signed
+from foltr.secure.masks import mask_words
+from foltr.secure.norm_proof import proof_shape, prove_norm
 from foltr.secure.polya import draw_polya_share
 from foltr.secure.sealing import seal_info, seal_seed
 
@@ -35,9 +38,10 @@ def mask_update(update: ModelUpdate, policy: SignedPolicy, clip_norm: float, key
     rules = policy.policy
     encoded = encode_body(update.body, rules, clip_norm)
     seeds = [os.urandom(SEED_BYTES) for _ in rules.helpers]
-    values = mask_vector(encoded, seeds).astype("<u8", copy=False).tobytes()
-    ticket = issue_ticket(key, _ticket(update, policy, values, seeds))
-    return update.model_copy(update={"body": MaskedVector(dim=rules.dim, values=values, ticket=ticket)})
+    masked = mask_words(_with_proof(encoded, rules), seeds).astype("<u8", copy=False).tobytes()
+    values, proof = masked[: 8 * rules.dim], masked[8 * rules.dim :]
+    ticket = issue_ticket(key, _ticket(update, policy, masked, seeds))
+    return update.model_copy(update={"body": MaskedVector(dim=rules.dim, values=values, ticket=ticket, proof=proof)})
 
 
 def encode_body(body: UpdateBody, policy: Policy, clip_norm: float) -> NDArray[np.int64]:
@@ -55,6 +59,15 @@ def encode_body(body: UpdateBody, policy: Policy, clip_norm: float) -> NDArray[n
     return encoded + draw_polya_share(policy.dim, policy.noise.scale, policy.noise.n_shares)
 
 
+def _with_proof(encoded: NDArray[np.int64], policy: Policy) -> Words:
+    """(dim,) the integers as words, or (n_values,) with the norm proof that the policy asks for behind them."""
+    words = from_signed(encoded)
+    if policy.norm_proof is None:
+        return words
+    entropy = seeded_entropy(os.urandom(SEED_BYTES))
+    return np.concatenate([words, prove_norm(encoded, proof_shape(policy.dim, policy.bound), entropy)])
+
+
 def _scattered(body: UpdateBody, dim: int) -> NDArray[np.float32]:
     """(dim,) the differences of all weights; of those that are not sent, zeros."""
     if isinstance(body, DenseDelta):
@@ -66,7 +79,7 @@ def _scattered(body: UpdateBody, dim: int) -> NDArray[np.float32]:
     return scattered
 
 
-def _ticket(update: ModelUpdate, policy: SignedPolicy, values: bytes, seeds: list[bytes]) -> Ticket:
+def _ticket(update: ModelUpdate, policy: SignedPolicy, masked: bytes, seeds: list[bytes]) -> Ticket:
     cohort = cohort_of(policy.hash, policy.policy.cohorts, update.round, update.client_id)
 
     def seal(seed: bytes, helper: HelperKeys) -> bytes:
@@ -88,6 +101,6 @@ def _ticket(update: ModelUpdate, policy: SignedPolicy, values: bytes, seeds: lis
         policy_hash=policy.hash,
         update_id=update.update_id,
         participation=update.through,
-        digest=hashlib.sha256(values).digest(),
+        digest=hashlib.sha256(masked).digest(),
         seals=[seal(seed, helper) for seed, helper in zip(seeds, policy.policy.helpers, strict=True)],
     )

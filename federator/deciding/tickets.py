@@ -5,9 +5,11 @@ import hashlib
 from federator.reading import UpdateOffered
 from federator.secure_terms import SecureTerms
 from foltr.errors import MessageError
+from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_tickets import misplaced, read_ticket
 from foltr.protocol.tickets import Ticket
+from foltr.secure.norm_proof import proof_shape
 
 
 def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, federation: str) -> None:
@@ -26,8 +28,16 @@ def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, 
     wrong = misplaced(ticket, terms.policy, reading.offer.round) or _differs(ticket, reading)
     if wrong is not None:
         raise MessageError(ReceiptCode.MISPLACED, f"the ticket: {wrong}")
-    if len(reading.body) != 8 * terms.policy.policy.dim:
-        raise MessageError(ReceiptCode.WRONG_SHAPE, "the round asks for no norm proof")
+    _check_proof_length(reading.body, terms.policy.policy)
+
+
+def _check_proof_length(body: bytes, policy: Policy) -> None:
+    wanted = 0 if policy.norm_proof is None else proof_shape(policy.dim, policy.bound).n_proof
+    n_words = len(body) // 8 - policy.dim
+    if n_words != wanted:
+        raise MessageError(
+            ReceiptCode.WRONG_SHAPE, f"{n_words} numbers of a norm proof; the round's policy asks for {wanted}"
+        )
 
 
 def _differs(ticket: Ticket, reading: UpdateOffered) -> str | None:

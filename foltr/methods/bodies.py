@@ -12,6 +12,7 @@ from foltr.protocol.fields import MAX_ABS_DELTA, unpack_vector
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.updates import DenseDelta, EvolutionPair, MaskedVector, PartDelta, UpdateBody
 from foltr.secure.field import read_words
+from foltr.secure.norm_proof import proof_shape
 
 DENSE, PART, EVOLUTION, MASKED = "dense_f32", "part_f32", "evolution", "masked_u64"
 _START = struct.Struct("<Q")
@@ -36,8 +37,11 @@ class BodySpec:
 
     @property
     def n_bytes(self) -> int:
-        """How many bytes the values of an update have."""
-        return (8 if self.kind == "masked" else 4) * self.n_values
+        """How many bytes the values of an update have at most: with the norm proof that a policy may ask for."""
+        if self.kind != "masked":
+            return 4 * self.n_values
+        # How long a proof is does not hang on the bound.
+        return 8 * proof_shape(self.n_values, 1).n_values
 
 
 def check_body(body: UpdateBody, spec: BodySpec) -> None:

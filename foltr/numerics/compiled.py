@@ -7,6 +7,9 @@ source of the kernel and of every kernel it calls.
 
 Where somebody waits for a single call, as in an application's thread, even loading machine code takes too long: under
 `plain_functions` a thread calls the plain functions, as if numba were not installed.
+
+Where a loop would be too slow without numba there are two sources for the same numbers, and a test that says so: a
+loop, and a function on whole arrays (`compiled_instead_of`).
 """
 
 import contextlib
@@ -55,17 +58,19 @@ class _CompiledAtFirstCall:
 
     Attributes:
         py_func: the plain Python function, named as numba names it.
+        plain: what is called in its place where no machine code is wanted: itself, as a rule.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], plain: Callable[..., Any]) -> None:
         self.py_func = function
+        self.plain = plain
         self._dispatcher: Callable[..., Any] | None = None
         functools.update_wrapper(self, function)
 
     def __call__(self, *args: Any) -> Any:
         # No keyword arguments: positional calls keep the hand-over to machine code below a microsecond.
         if _form.plain:
-            return self.py_func(*args)
+            return self.plain(*args)
         dispatcher = self._dispatcher
         if dispatcher is None:
             dispatcher = self.dispatcher()
@@ -96,7 +101,20 @@ def compiled(function: Callable[P, R]) -> Callable[P, R]:
     """
     if not COMPILED:
         return function
-    return cast("Callable[P, R]", _CompiledAtFirstCall(function))
+    return cast("Callable[P, R]", _CompiledAtFirstCall(function, function))
+
+
+def compiled_instead_of(plain: Callable[P, R]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Mark a loop as a kernel (`compiled`) that stands for a function on whole arrays where numba is installed.
+
+    Args:
+        plain: what is called without numba, and under `plain_functions`. It has to return the same.
+    """
+
+    def mark(loop: Callable[P, R]) -> Callable[P, R]:
+        return cast("Callable[P, R]", _CompiledAtFirstCall(loop, plain)) if COMPILED else plain
+
+    return mark
 
 
 def _compile(function: Callable[..., Any]) -> Callable[..., Any]:

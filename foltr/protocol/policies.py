@@ -16,7 +16,7 @@ from pydantic import Field, model_validator
 from foltr.errors import SettingsError
 from foltr.protocol.fields import MAX_DIM, Message, Name, PublicKey, Seal, Sha256, Timestamp
 from foltr.secure.accounting import check_masks, least_scale, least_variance
-from foltr.secure.ledger import Allowance, gaussian_charge, laplace_charge
+from foltr.secure.ledger import Allowance, gaussian_charge, laplace_charge, norm_proof_charge
 from foltr.secure.noise import LARGEST_SCALE as LARGEST_HELPER_SCALE
 from foltr.secure.noise import LARGEST_VARIANCE
 from foltr.secure.polya import LARGEST_SCALE as LARGEST_SHARED_SCALE
@@ -195,6 +195,8 @@ def allowance_of(policy: Policy) -> Allowance:
         charge = gaussian_charge(policy.bound, noise.variance)
     else:
         charge = laplace_charge(policy.bound, noise.scale)
+    if policy.norm_proof is not None:
+        charge += norm_proof_charge(policy.bound)
     return Allowance(policy.max_participations, policy.epsilon, policy.delta, charge)
 
 

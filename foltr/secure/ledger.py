@@ -3,12 +3,16 @@
 Charges add up: rho of zero-concentrated differential privacy always does, and where each of them is of pure epsilon,
 so does that. A pure epsilon is zCDP with rho = epsilon^2 / 2 (Bun & Steinke 2016, Proposition 1.4), so charges of
 different mechanisms add up, too. They are for life: a policy that comes later finds what was spent under those before.
+
+A norm proof costs zCDP that holds but for a probability, its delta. Probabilities add up as well, and what they leave
+of a policy's delta is what an epsilon is found with.
 """
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
-from foltr.secure.accounting import epsilon_of, gaussian_rho, laplace_epsilon
+from foltr.secure.accounting import NORM_PROOF_DELTA, epsilon_of, gaussian_rho, laplace_epsilon, norm_proof_rho
 
 _SLACK: Final = 1e-9
 """Relative. So many participations as a policy was made for cost its epsilon exactly, but for the last digits."""
@@ -19,27 +23,46 @@ class Charge:
     """What some participations cost together.
 
     Attributes:
-        rho: of zCDP.
-        epsilon: the pure one; None where the noise of one of them gives none.
+        rho: of zCDP, of noise and norm proofs together.
+        epsilon: the pure one of the noise alone; None where that of one of them gives none.
+        proof_rho: what of rho is that of norm proofs.
+        delta: the probability that rho does not hold.
     """
 
     rho: float
     epsilon: float | None
+    proof_rho: float = 0.0
+    delta: float = 0.0
 
     def __add__(self, other: "Charge") -> "Charge":
         both_pure = self.epsilon is not None and other.epsilon is not None
-        return Charge(self.rho + other.rho, (self.epsilon or 0.0) + (other.epsilon or 0.0) if both_pure else None)
+        return Charge(
+            self.rho + other.rho,
+            (self.epsilon or 0.0) + (other.epsilon or 0.0) if both_pure else None,
+            self.proof_rho + other.proof_rho,
+            self.delta + other.delta,
+        )
 
     def times(self, n: int) -> "Charge":
         """Return what n participations of this charge cost."""
-        return Charge(n * self.rho, None if self.epsilon is None else n * self.epsilon)
+        epsilon = None if self.epsilon is None else n * self.epsilon
+        return Charge(n * self.rho, epsilon, n * self.proof_rho, n * self.delta)
 
     def epsilon_at(self, delta: float) -> float:
-        """Return an epsilon that holds with this delta: the smaller one of the two ways to add up."""
-        if self.epsilon == 0.0:
+        """Return an epsilon that holds with this delta: the smaller one of the two ways to add up.
+
+        It is infinite where nothing of delta is left for it.
+        """
+        if self.rho == 0.0:
             return 0.0
-        concentrated = epsilon_of(self.rho, delta)
-        return concentrated if self.epsilon is None else min(self.epsilon, concentrated)
+        left = delta - self.delta
+        if left <= 0.0:
+            return math.inf
+        concentrated = epsilon_of(self.rho, left)
+        if self.epsilon is None:
+            return concentrated
+        proofs = epsilon_of(self.proof_rho, left) if self.proof_rho > 0.0 else 0.0
+        return min(self.epsilon + proofs, concentrated)
 
 
 NOTHING: Final = Charge(0.0, 0.0)
@@ -85,6 +108,12 @@ def laplace_charge(bound: int, scale: int) -> Charge:
     return Charge(epsilon**2 / 2.0, epsilon)
 
 
+def norm_proof_charge(bound: int) -> Charge:
+    """Return what the norm proof of a participation costs beside its noise, with integers of this L2 norm."""
+    rho = float(norm_proof_rho(bound))
+    return Charge(rho, 0.0, rho, NORM_PROOF_DELTA)
+
+
 def refusal(spent: Spent, allowance: Allowance, number: int) -> str | None:
     """Say in words why a client may not take part with this number; None where it may.
 
@@ -96,7 +125,10 @@ def refusal(spent: Spent, allowance: Allowance, number: int) -> str | None:
     """
     if number > allowance.participations:
         return f"participation {number} of {allowance.participations}"
-    epsilon = (spent.charge + allowance.charge.times(number - spent.last)).epsilon_at(allowance.delta)
+    charge = spent.charge + allowance.charge.times(number - spent.last)
+    epsilon = charge.epsilon_at(allowance.delta)
+    if math.isinf(epsilon):
+        return f"participation {number} would make delta {charge.delta:.4g} of {allowance.delta:g}"
     if epsilon > allowance.epsilon * (1.0 + _SLACK):
         return f"participation {number} would make epsilon {epsilon:.4g} of {allowance.epsilon:g}"
     return None

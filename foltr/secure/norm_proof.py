@@ -27,12 +27,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.errors import SettingsError
 from foltr.secure.coins import Entropy, Words, seeded_entropy
 from foltr.secure.field import MODULUS, add, from_signed, multiply, sum_of, to_signed
 from foltr.secure.four_squares import four_squares
 from foltr.secure.masks import words_below
 from foltr.secure.noise import draw_gaussian
-from foltr.secure.polynomials import odd_values, weights_at, weights_without_last
+from foltr.secure.norm_sums import combine, sum_halves
+from foltr.secure.polynomials import odd_values, weights_at
 
 ROWS: Final = 96
 """Of R. A wrapped sum passes one with 0.6733 at most, and all with 2^-54."""
@@ -88,8 +90,15 @@ class ProofShape:
 
 @lru_cache(maxsize=32)
 def proof_shape(dim: int, bound: int) -> ProofShape:
-    """Return the shape with the shortest proof: the smallest P of those that are best."""
+    """Return the shape with the shortest proof: the smallest P of those that are best.
+
+    Raises:
+        SettingsError: a projection of an honest vector can be longer than an eightieth of T. Then so much of m would be
+            cut off that z tells more than `foltr.secure.accounting` charges for it.
+    """
     n_inputs = dim + 4
+    if not bound >= 1 or n_inputs * bound**2 > (LARGEST_PROJECTION // 80) ** 2:
+        raise SettingsError(f"no norm proof for {dim} numbers with a bound of {bound}: it is too large for the field")
     degrees = [2**k for k in range(1, n_inputs.bit_length() + 2)]
     degree = min(degrees, key=lambda degree: _n_wires(n_inputs, degree) + 2 * degree - 1)
     return ProofShape(dim, bound, degree, _n_wires(n_inputs, degree))
@@ -149,12 +158,13 @@ def answer_share(share: Words, challenge: Challenge, shape: ProofShape) -> Words
         share: (n_values,).
     """
     inputs, masks, first, found = np.split(share, np.cumsum([shape.n_inputs, ROWS, shape.n_wires]))
-    wires = _wires_of(inputs, first, shape)
-    at_point = sum_of(multiply(wires.T, np.broadcast_to(weights_at(challenge.point, shape.degree), wires.T.shape)))
-    gadget = sum_of(multiply(found, weights_without_last(challenge.point, 2 * shape.degree)))
-    total = sum_of(found[2::2])
+    of_wires, of_gadget = weights_at(challenge.point, shape.degree)
+    at_point = combine(np.array(of_wires, np.uint64), _wires_of(inputs, first, shape))
+    values = found.tolist()
+    gadget = sum(value * weight for value, weight in zip(values, of_gadget, strict=True)) % MODULUS
+    total = sum(values[2::2]) % MODULUS
     projected = add(_project(inputs, challenge.bits), masks)
-    return np.concatenate([[total], at_point, [gadget], projected])
+    return np.concatenate([np.array([total], np.uint64), at_point, np.array([gadget], np.uint64), projected])
 
 
 def is_norm_kept(total: Words, shape: ProofShape) -> bool:
@@ -196,10 +206,6 @@ def _draw_mask(shape: ProofShape, entropy: Entropy) -> NDArray[np.int64]:
 
 
 def _project(inputs: Words, bits: NDArray[np.uint8]) -> Words:
-    """(ROWS,): R x modulo p, in limbs of x that are short enough for sums of 64 bits."""
-    n = inputs.size
-    halves = np.unpackbits(bits, axis=0, bitorder="little").reshape(len(bits), 8, 2, ROWS)
-    rows = halves.sum(axis=2, dtype=np.int64).reshape(-1, ROWS)[:n] - 1
-    limbs = np.stack([inputs & np.uint64(2**32 - 1), inputs >> np.uint64(32)]).astype(np.int64)
-    low, high = (from_signed(part) for part in limbs @ rows)
+    """(ROWS,): R x modulo p, from sums of halves that are short enough for 64 bits."""
+    low, high = from_signed(sum_halves(inputs, bits)).T
     return add(multiply(high, np.full_like(high, 2**32)), low)

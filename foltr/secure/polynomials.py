@@ -1,6 +1,7 @@
 """Polynomials modulo p by their values at roots of unity: from values to coefficients, back, and to any other point."""
 
 from functools import lru_cache
+from itertools import accumulate
 
 import numpy as np
 
@@ -35,34 +36,41 @@ def odd_values(values: Words) -> Words:
     return values_of(multiply(coefficients, shifts))
 
 
-def weights_at(point: int, n: int) -> Words:
-    """Return (n,) with which the values at the n-th roots of unity add up to the value at a point.
+def weights_at(point: int, n: int) -> tuple[list[int], list[int]]:
+    """Return weights with which values at roots of unity add up to the value at a point: of two kinds of polynomials.
 
-    They are (t^n - 1) / n * r / (t - r) for each root r, of polynomials of degree below n.
+    Of degree below n, (n,) for the values at the n-th roots r: (t^n - 1) / n * r / (t - r) each. And of degree below
+    2n - 1, (2n - 1,) for those at the 2n-th roots but the last: what is not given follows from the others, for the
+    coefficient of degree 2n - 1 is zero.
 
     Args:
-        point: t, which is no n-th root of unity.
+        point: t, which is no 2n-th root of unity.
         n: a power of two.
     """
-    roots = _powers_of_root(n)
-    factor = (pow(point, n, MODULUS) - 1) * pow(n, -1, MODULUS) % MODULUS
-    inverses = inverses_of(subtract(np.full(n, point, np.uint64), roots))
-    return multiply(multiply(inverses, roots), np.full(n, factor, np.uint64))
+    roots = _powers_of_root(2 * n).tolist()
+    # r / (t - r), of which each second is that of an n-th root.
+    shares = [
+        root * inverse % MODULUS for root, inverse in zip(roots, _inverses_of_distances(point, roots), strict=True)
+    ]
+    small, large = ((pow(point, order, MODULUS) - 1) * pow(order, -1, MODULUS) % MODULUS for order in (n, 2 * n))
+    weights = [large * share % MODULUS for share in shares]
+    last = weights.pop()
+    return (
+        [small * share % MODULUS for share in shares[::2]],
+        [(weight - following * last) % MODULUS for weight, following in zip(weights, roots[1:], strict=True)],
+    )
 
 
-def weights_without_last(point: int, n: int) -> Words:
-    """Return (n - 1,) as `weights_at`, of polynomials of degree below n - 1: their value at the last root is not asked.
-
-    It follows from the others: the coefficient of degree n - 1 is zero.
-    """
-    weights = weights_at(point, n)
-    following = np.roll(_powers_of_root(n), -1)[: n - 1]
-    return subtract(weights[: n - 1], multiply(following, np.full(n - 1, weights[n - 1], np.uint64)))
-
-
-def inverses_of(numbers: Words) -> Words:
-    """Return (n,) the inverses modulo p of numbers that are not zero."""
-    return np.array([pow(number, -1, MODULUS) for number in numbers.tolist()], np.uint64)
+def _inverses_of_distances(point: int, roots: list[int]) -> list[int]:
+    """1 / (t - r) of each: the inverse of all their product gives the last, and that of one less (Montgomery)."""
+    distances = [point - root for root in roots]
+    products = list(accumulate(distances, lambda left, right: left * right % MODULUS, initial=1))
+    inverse = pow(products.pop(), -1, MODULUS)
+    found = []
+    for before, distance in zip(reversed(products), reversed(distances), strict=True):
+        found.append(inverse * before % MODULUS)
+        inverse = inverse * distance % MODULUS
+    return found[::-1]
 
 
 def _transform(values: Words, root: int) -> Words:

@@ -24,8 +24,10 @@ from foltr.protocol.fields import CHUNK_BYTES, pack_vector, payload_digest
 from foltr.protocol.membership import Join
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.tickets import MAX_TICKET_BYTES
 from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import DenseDelta, ModelUpdate
+from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate
+from foltr.secure.norm_proof import proof_shape
 
 TOPICS = Topics("mail")
 N_FEATURES = 100_000  # 400,000 bytes: three chunks
@@ -53,7 +55,7 @@ def members():
 class Sender:
     """A device's large update, and the federator's assembler that it goes to."""
 
-    def __init__(self, assembler, members, client_id="a", *, value=1.0, n_features=N_FEATURES, payload=None):
+    def __init__(self, assembler, members, client_id="a", *, value=1.0, n_features=N_FEATURES, payload=None, body=None):
         self.assembler, self.members, self.client_id = assembler, members, client_id
         self.key = KEYS[client_id]
         update = ModelUpdate(
@@ -66,7 +68,7 @@ class Sender:
             through=5,
             base_hash=bytes(16),
             n_interactions=5,
-            body=DenseDelta(dim=n_features, values=pack_vector(np.full(n_features, value))),
+            body=body or DenseDelta(dim=n_features, values=pack_vector(np.full(n_features, value))),
         )
         self.payload = payload or encode(update, TOPICS.client(client_id, ClientTopic.UPDATES), 7, self.key)
         self.manifest = manifest_of(self.payload, "mail", client_id)
@@ -220,6 +222,18 @@ def test_nothing_is_larger_than_this_federations_updates(assembler, members, n_b
     assert Sender(assembler, members, payload=bytes(n_bytes)).offer().code is code
 
 
+@pytest.mark.parametrize("n_words", [0, proof_shape(N_FEATURES, 1).n_proof])
+def test_a_masked_update_fits_with_the_longest_ticket_and_a_norm_proof_or_none(members, n_words):
+    """Whatever the policy of the day asks for, which may be another one tomorrow."""
+    assembler = Assembler(TOPICS, Limits(BodySpec("masked", N_FEATURES, n_values=N_FEATURES), 100))
+    body = MaskedVector(
+        dim=N_FEATURES, values=bytes(8 * N_FEATURES), ticket=bytes(MAX_TICKET_BYTES), proof=bytes(8 * n_words)
+    )
+    update = Sender(assembler, members, body=body).send_all()
+    assert isinstance(update, UpdateOffered)
+    assert (update.body, update.ticket) == (bytes(8 * (N_FEATURES + n_words)), bytes(MAX_TICKET_BYTES))
+
+
 def senders(members, room_for):
     """An assembler for so many updates, and devices a, b and c."""
     one = Sender(None, members)
@@ -352,7 +366,7 @@ def test_there_is_always_room_for_one(members):
     assert isinstance(b.send_all(), UpdateOffered)
 
 
-def test_a_masked_update_is_as_large_as_its_words_and_its_ticket():
-    """Eight bytes a number, where others have four."""
+def test_a_masked_update_is_as_large_as_its_words_its_norm_proof_and_its_ticket():
+    """Eight bytes a number, where others have four. Of 1,004 inputs P = 32 and L = 33 make the shortest proof."""
     dense, masked = BodySpec("dense", dim=1000, n_values=1000), BodySpec("masked", dim=1000, n_values=1000)
-    assert (dense.n_bytes, masked.n_bytes) == (4000, 8000)
+    assert (dense.n_bytes, masked.n_bytes) == (4000, 8 * (1000 + 4 + 96 + 33 + 2 * 32 - 1))

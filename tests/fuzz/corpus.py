@@ -1,5 +1,6 @@
 """Messages to begin with: every kind, valid, signed by whom it should be and for the topic it belongs on."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -50,7 +51,7 @@ from foltr.protocol.orders import (
     SetDeadline,
     VoidOrder,
 )
-from foltr.protocol.policies import HelperKeys, SecureRound
+from foltr.protocol.policies import HelperKeys, L2NormProof, SecureRound
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.protocol.schemas import Feature, FeatureSchema
@@ -80,6 +81,7 @@ from foltr.protocol.updates import (
     PartDelta,
     UnlearningUpdate,
 )
+from foltr.secure.norm_proof import proof_shape
 from foltr.secure.sealing import SEAL_BYTES
 
 FEDERATION, MEMBER, STRANGER = "mail", "device-7", "device-8"
@@ -94,7 +96,11 @@ _HELPERS = [
     HelperKeys(name=name, signing_key=key, sealing_key=bytes([i + 7]) * 32)
     for i, (name, key) in enumerate({HELPER: HELPER_KEY.public, "south": bytes([6]) * 32}.items())
 ]
-POLICY = policy(N_FEATURES, key=OPERATOR, helpers=_HELPERS)
+_VERIFY_KEYS = L2NormProof(
+    federator_key=bytes([8]) * 32, federator_seal=bytes(SEAL_BYTES), helper_seals=[bytes(SEAL_BYTES)] * 2
+)
+POLICY = policy(N_FEATURES, key=OPERATOR, helpers=_HELPERS, proofs=True, norm_proof=_VERIFY_KEYS)
+PROOF = proof_shape(N_FEATURES, POLICY.policy.bound)
 SCHEMA = FeatureSchema(name="shop", version=3, features=[Feature(name="bm25", scaling="log", high=99.0)])
 CREDENTIALS = Credentials(
     role="device",
@@ -196,16 +202,15 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
         PartDelta(dim=NEURAL.n_weights, start=0, values=pack_vector(np.full(NEURAL.n_base_weights, np.inf))),
         EvolutionPair(seed=2**63 - 1, plus=0.5, minus=0.25),
         EvolutionPair(seed=0, plus=1.0),
-        MaskedVector(dim=N_FEATURES, values=bytes(8 * N_FEATURES), ticket=issue_ticket(DEVICES[name], _ticket(name))),
         MaskedVector(dim=N_FEATURES, values=b"\xff" * 8 * N_FEATURES, ticket=b"none"),
-        MaskedVector(
-            dim=N_FEATURES,
-            values=bytes(8 * N_FEATURES),
-            proof=bytes(range(200)),
-            ticket=issue_ticket(DEVICES[name], _ticket(name)),
-        ),
+        _masked(name, 0),
+        _masked(name, PROOF.n_proof),
+        _masked(name, PROOF.n_proof).model_copy(update={"proof": b"\xff" * 8 * PROOF.n_proof}),
     ):
         yield update.model_copy(update={"body": other}), TOPICS.client(name, ClientTopic.UPDATES)
+    for n_words in (0, PROOF.n_proof - 1, PROOF.n_proof):
+        counted = {"through": 1, "n_interactions": 1, "body": _masked(name, n_words)}
+        yield update.model_copy(update=counted), TOPICS.client(name, ClientTopic.UPDATES)
     chunks = TOPICS.client(name, ClientTopic.CHUNKS)
     whole = encode(update, TOPICS.client(name, ClientTopic.UPDATES), SEQUENCE, DEVICES[name])
     offer = manifest_of(whole, FEDERATION, name)
@@ -318,6 +323,14 @@ _SUM: dict[str, Any] = {
     "round": ROUND,
     "cohort": 0,
 }
+
+
+def _masked(name: str, n_words: int) -> MaskedVector:
+    """A vector and so many numbers of a proof, under a ticket that is for them."""
+    values, proof = bytes(range(8 * N_FEATURES)), bytes(range(7)) * 8 * n_words
+    proof = proof[: 8 * n_words]
+    ticket = _ticket(name).model_copy(update={"digest": hashlib.sha256(values + proof).digest()})
+    return MaskedVector(dim=N_FEATURES, values=values, ticket=issue_ticket(DEVICES[name], ticket), proof=proof)
 
 
 def _ticket(name: str) -> Ticket:

@@ -23,6 +23,8 @@ from fuzz.corpus import (
     METHODS,
     N_FEATURES,
     OPERATOR,
+    POLICY,
+    PROOF,
     ROUND,
     STRANGER,
     TOPICS,
@@ -49,8 +51,9 @@ from federator.reading import (
 )
 from federator.reassembly import Assembler
 from federator.round import Round, RoundPolicy
+from federator.secure_terms import SecureTerms
 from foltr.errors import MessageError
-from foltr.methods.bodies import check_body, unpack_body
+from foltr.methods.bodies import BodySpec, check_body, unpack_body
 from foltr.methods.registry import body_spec, make_aggregation
 from foltr.operator.credentials import Credentials
 from foltr.protocol.codec import encode, open_envelope
@@ -65,6 +68,7 @@ from foltr.protocol.signed_schemas import read_schema
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Membership
 from foltr.protocol.topics import ClientTopic
+from foltr.secure.field import read_words
 from storage.records import ClientRow
 from storage.tables import CLIENT_ID_MAX, DETAIL_MAX, SHORT_TEXT_MAX
 
@@ -72,6 +76,7 @@ MAX_SECONDS = 0.05
 NOW, THEN = 1_000.0, datetime(2026, 1, 1, tzinfo=UTC)
 _CODES = {str(code) for code in ReceiptCode}
 _LIMITS = {kind: Limits(body_spec(*method), MAX_INTERACTIONS) for kind, method in METHODS.items()}
+_LIMITS["masked"] = Limits(BodySpec("masked", N_FEATURES, 0, N_FEATURES), MAX_INTERACTIONS)
 
 
 # Whether it was signed by the federator or the operator: who has their keys may cost a reader what he likes.
@@ -128,8 +133,8 @@ def _time_again(read: Target, payload: bytes) -> None:
 # --- the federator --------------------------------------------------------------------------------------------
 
 
-def _state(enrolment_key: bytes | None) -> FederationState:
-    """A federation with one member and an open round."""
+def _state(enrolment_key: bytes | None, terms: SecureTerms | None = None) -> FederationState:
+    """A federation with one member and an open round, perhaps with a secure sum."""
     policy = RoundPolicy(min_clients=2, max_clients=10)
     plan = FederationPlan(FEDERATION, N_FEATURES, policy, enrolment_key=enrolment_key)
     state = FederationState(plan)
@@ -155,7 +160,7 @@ def _state(enrolment_key: bytes | None) -> FederationState:
     }
     state.members.restore([ClientRow(**member)], None)
     state.members.restore_forgotten(bytes(32), ())
-    state.round = Round.open(ROUND, BASE_VERSION, policy, NOW)
+    state.round = Round.open(ROUND, BASE_VERSION, policy, NOW, terms=terms)
     state.model_version = BASE_VERSION
     return state
 
@@ -198,7 +203,7 @@ def _chunked(enrolment_key: bytes | None, payload: bytes) -> bool:
 def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None, kind: str) -> None:
     if isinstance(reading, Refused):
         check_text(reading.code, reading.detail)
-    state = _state(enrolment_key)
+    state = _state(enrolment_key, SecureTerms(POLICY, 1.0) if kind == "masked" else None)
     decisions, rest = decide(state, Backlog([Timed(reading, NOW + 1)]), NOW + 1)
     _promise(not rest.messages, "the message was not taken")
     if isinstance(reading, Refused):
@@ -207,6 +212,10 @@ def _decide(reading: Reading | PartAnswered, enrolment_key: bytes | None, kind: 
         _promise(not (decisions.updates or decisions.membership or decisions.withdrawn), "a refused message is stored")
     check_decisions(decisions)
     for update in decisions.updates:
+        if kind == "masked":
+            # What was accepted can be added up, and its proof checked.
+            _promise(read_words(update.body, PROOF.n_values).size == PROOF.n_values, "the proof is of another length")
+            continue
         body = unpack_body(update.encoding, update.body, _LIMITS[kind].spec.dim)
         check_body(body, _LIMITS[kind].spec)
         # What was accepted can be a part of the next model.
@@ -341,7 +350,7 @@ def _targets() -> dict[str, Target]:
             targets[f"federator {trust} {topic.removeprefix(TOPICS.root + '/')}"] = partial(
                 _federator, topic, key, "dense"
             )
-        for kind in METHODS:
+        for kind in METHODS if key is None else _LIMITS:
             updates = TOPICS.client(MEMBER, ClientTopic.UPDATES)
             name = f"federator {trust} {kind} {updates.removeprefix(TOPICS.root + '/')}"
             targets[name] = partial(_federator, updates, key, kind)

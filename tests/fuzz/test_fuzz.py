@@ -63,6 +63,7 @@ def test_inputs_get_past_the_first_checks():
 
     reached = {"accepted", "joined", "left", "malformed", "bad_signature", "unsupported_version", "client_mismatch"}
     reached |= {"wrong_federation", "wrong_shape", "not_finite", "out_of_range", "unknown_client", "not_enrolled"}
+    reached |= {"misplaced"}
     codes: Counter[str] = Counter()
     say = targets.check_text
     targets.check_text = lambda code, detail: (codes.update([str(code)]), say(code, detail))

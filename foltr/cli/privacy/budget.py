@@ -1,5 +1,6 @@
 """``foltr privacy budget``: what a device's store says that its user has spent, and what is left."""
 
+import math
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,7 +50,8 @@ def tell_budget(
     ledger = read_ledger(store)
     found = _budget(ledger)
     if json:
-        print_json(found)
+        # JSON has no infinity.
+        print_json({**found, "epsilon": found["epsilon"] if math.isfinite(found["epsilon"]) else None})
         return
     who = "a client that was forgotten" if ledger.owner is None else ledger.owner
     _tell(f"{who}: {found['participations']} participations, epsilon {found['epsilon']:.4g} (delta {found['delta']:g})")
@@ -78,6 +80,8 @@ def _budget(ledger: "LedgerFile") -> dict[str, Any]:
         "delta": delta,
         "rho": spent.charge.rho,
         "pure_epsilon": spent.charge.epsilon,
+        "proof_rho": spent.charge.proof_rho,
+        "proof_delta": spent.charge.delta,
         "policies": _by_policy(ledger),
         "left": None if policy is None else _left(ledger, policy, epsilon),
     }

@@ -76,6 +76,24 @@ def test_a_budget_as_json(path):
     assert (budget["left"]["participations"], budget["left"]["of_participations"]) == (30, 40)
 
 
+def test_the_budget_of_norm_proofs(tmp_path):
+    """What they cost is in the epsilon and beside it; with a delta that they have spent there is no epsilon."""
+    proven, small = policy(proofs=True), policy(version=2, delta=1e-12)
+    path = tmp_path / "device-7.sqlite"
+    with opened(path) as store:
+        store.put_policy(proven.signed)
+        store.settle(0)
+        take_part(store, proven, 1, 3)
+        charge = store.spent().charge
+    budget = json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout)
+    assert (budget["proof_rho"], budget["proof_delta"]) == (charge.proof_rho, 2.0**-39)
+    assert budget["epsilon"] == pytest.approx(epsilon_of(charge.rho, 1e-6 - 2.0**-39))
+    with opened(path) as store:
+        store.put_policy(small.signed)
+    budget = json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout)
+    assert (budget["epsilon"], budget["left"]["participations"], budget["left"]["epsilon"]) == (None, 0, 0.0)
+
+
 def test_to_look_changes_nothing(path):
     """The device goes on with the same store."""
     with opened(path) as store:

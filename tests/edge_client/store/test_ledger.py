@@ -214,6 +214,26 @@ def test_totals_that_are_not_pure_stay_so(path):
         assert store.spent() == replace(spent, charge=replace(spent.charge, epsilon=None))
 
 
+@pytest.mark.parametrize("gamma", [False, True], ids=["gaussian", "gamma"])
+def test_norm_proofs_are_charged_with_the_noise(path, gamma):
+    """Their rho and delta are stored, outlive a restart and being forgotten, and add up with what had none."""
+    proven = policy(version=2, gamma=gamma, proofs=True)
+    charge = allowance_of(proven.policy).charge
+    with opened(path) as store:
+        take_part(store, "u")
+        store.settle(1)
+        store.put_policy(proven.signed)
+        take_part(store, "v", number=4, signed=proven)  # two more were spent elsewhere
+        assert store.entries() == [entry(1), LedgerEntry(3, charge.times(2)), entry(4, proven)]
+    with opened(path) as store:
+        spent = store.spent()
+        assert spent.charge.proof_rho == pytest.approx(3 * charge.proof_rho)
+        assert spent.charge.delta == 3 * 2.0**-39
+        store.forget()
+    with opened(path, None) as store:
+        assert store.spent() == spent
+
+
 # --- the first policy, and the next -------------------------------------------------------------------------------
 
 
@@ -263,12 +283,17 @@ def test_what_a_method_keeps_stays_whatever_becomes_of_the_update(path):
 
 
 def test_rows_that_make_no_sense_are_refused_by_the_table(path):
-    """A charge of nothing, a number of zero, a round without its policy."""
+    """A charge of nothing, a number of zero, a round without its policy, proofs that cost all or no delta."""
     with opened(path):
         pass
     with contextlib.closing(sqlite3.connect(path)) as database:
-        for values in ("(0, 1, 1, zeroblob(32), 1.0, NULL)", "(1, 1, 1, zeroblob(32), 0.0, NULL)"):
+        for values in (
+            "(0, 1, 1, zeroblob(32), 1.0, NULL, 0, 0)",
+            "(1, 1, 1, zeroblob(32), 0.0, NULL, 0, 0)",
+            "(1, 1, NULL, NULL, 1.0, NULL, 0, 0)",
+            "(1, 1, 1, zeroblob(32), 1.0, NULL, 1.0, 1e-12)",
+            "(1, 1, 1, zeroblob(32), 1.0, NULL, 0.1, 0)",
+            "(1, 1, 1, zeroblob(32), 1.0, NULL, 0.1, -1.0)",
+        ):
             with pytest.raises(sqlite3.IntegrityError):
                 database.execute(f"INSERT INTO participations VALUES {values}")  # noqa: S608
-        with pytest.raises(sqlite3.IntegrityError):
-            database.execute("INSERT INTO participations VALUES (1, 1, NULL, NULL, 1.0, NULL)")

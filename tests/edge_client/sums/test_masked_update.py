@@ -10,12 +10,15 @@ from made_policies import policy
 from under_policy import identity, opened
 
 from edge_client.sums.masked_update import encode_body, mask_update
+from foltr.numerics.compiled import plain_functions
+from foltr.protocol.chunks import needs_chunks
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import MAX_CHUNKED_BYTES, pack_vector
 from foltr.protocol.policies import cohort_of
 from foltr.protocol.signed_tickets import open_ticket
 from foltr.protocol.tickets import MAX_TICKET_BYTES
 from foltr.protocol.updates import MAX_PROOF_BYTES, DenseDelta, ModelUpdate, PartDelta
+from foltr.secure.norm_proof import proof_shape
 
 DIM, CLIP_NORM = 40, 2.0
 CREDENTIALS = identity()
@@ -141,6 +144,9 @@ def test_no_seed_of_the_application_decides_what_is_drawn(monkeypatch):
     signed = policy(DIM)
     sent(np.full(DIM, 0.01), signed)
     assert drawn.count(32) >= 3, "two masks and the rounding"
+    drawn.clear()
+    sent(np.full(DIM, 0.01), policy(DIM, proofs=True))
+    assert drawn.count(32) >= 4, "and what hides the update in its proof"
 
 
 def test_rounding_is_right_on_average():
@@ -160,13 +166,66 @@ def test_the_ticket_names_all_that_the_update_is_for():
     assert ticket.cohort == cohort_of(signed.hash, 20, 3, "device-7")
     assert (ticket.policy_hash, ticket.update_id, ticket.participation) == (signed.hash, "a" * 32, 5)
     assert ticket.digest == hashlib.sha256(update.body.values).digest()
+    assert update.body.proof == b""
     assert len(ticket.seals) == 2
     recovered(update, signed)
 
 
-def test_nothing_that_is_sent_tells_how_much_was_learned():
+@pytest.mark.parametrize("gamma", [False, True], ids=["gaussian", "gamma"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.zeros(DIM),
+        np.full(DIM, 0.01),
+        np.full(DIM, 1e30),
+        np.r_[50.0, np.zeros(DIM - 1)],
+        np.r_[-CLIP_NORM, np.zeros(DIM - 1)],
+        np.full(DIM, np.nan),
+    ],
+    ids=["zeros", "small", "huge", "one number", "at the bound", "NaN"],
+)
+def test_whatever_was_learned_its_norm_is_proven(gamma, values):
+    """By what is behind the vector and the same masks: verifiers take it, and the ticket is for both."""
+    signed = policy(DIM, gamma=gamma, proofs=True)
+    update = sent(values, signed)
+    assert norm_of(recovered(update, signed), signed) <= signed.policy.bound
+    assert len(update.body.proof) == 8 * proof_shape(DIM, signed.policy.bound).n_proof
+    ticket = open_ticket(update.body.ticket).ticket
+    assert ticket.digest == hashlib.sha256(update.body.values + update.body.proof).digest()
+
+
+def test_a_part_is_proven_as_all_of_the_model():
+    """As it is sent."""
+    signed = policy(DIM, proofs=True)
+    assert np.flatnonzero(recovered(sent([1.0, -1.0], signed, start=7), signed)).tolist() == [7, 8]
+
+
+def test_no_number_of_a_proof_is_sent_twice():
+    """Of the same update there are ever new masks, and a new proof behind them."""
+    signed = policy(DIM, proofs=True)
+    one, other = (np.frombuffer(sent(np.zeros(DIM), signed).body.proof, "<u8") for _ in range(2))
+    assert np.unique(np.concatenate([one, other])).size == 2 * one.size
+
+
+def test_without_numba_the_same_is_sent(monkeypatch, rng):
+    """From the same random bytes a device with machine code and one without make the same message but its seals."""
+    signed = policy(DIM, proofs=True)
+    values = rng.standard_normal(DIM)
+
+    def sent_from(seed):
+        monkeypatch.setattr("os.urandom", np.random.default_rng(seed).bytes)
+        return sent(values, signed).body
+
+    usual = sent_from(5)
+    with plain_functions():
+        plain = sent_from(5)
+    assert (plain.values, plain.proof) == (usual.values, usual.proof)
+
+
+@pytest.mark.parametrize("proofs", [False, True])
+def test_nothing_that_is_sent_tells_how_much_was_learned(proofs):
     """All else being equal the messages of two devices have the same length and the same fields but the random ones."""
-    signed = policy(DIM)
+    signed = policy(DIM, proofs=proofs)
     one, other = sent(np.zeros(DIM), signed), sent(np.full(DIM, 0.3), signed)
     assert one.model_copy(update={"body": None}) == other.model_copy(update={"body": None})
     assert len(encode(one, "t", 1, KEY)) == len(encode(other, "t", 1, KEY))
@@ -190,6 +249,15 @@ def test_a_ticket_is_within_what_is_read():
     update = sent(np.zeros(DIM), policy(DIM, helpers=keys))
     assert len(update.body.ticket) <= MAX_TICKET_BYTES
     assert 8 * 2_000_000 + MAX_PROOF_BYTES + MAX_TICKET_BYTES + 1000 <= MAX_CHUNKED_BYTES
+
+
+def test_twenty_thousand_numbers_and_their_proof_are_one_message():
+    """513 words more, and a ticket: well below what goes in chunks."""
+    signed = policy(20_000, proofs=True)
+    update = sent(np.full(20_000, 1e-3), signed)
+    assert recovered(update, signed).any()
+    assert len(update.body.proof) == 8 * 513
+    assert not needs_chunks(encode(update, "t", 1, KEY))
 
 
 def test_masking_is_done_within_a_bar():

@@ -2,6 +2,7 @@
 
 import contextlib
 
+import numpy as np
 import pytest
 from made_policies import OPERATOR, policy
 from played import TOPICS
@@ -265,6 +266,31 @@ async def test_a_masked_update_under_an_older_policy_is_not_sent_again(device):
     device.join()
     assert await device.is_silent()
     assert (device.store.spent().last, device.store.pending_update()) == (1, None)
+
+
+@pytest.mark.parametrize("proofs_before", [False, True])
+async def test_a_device_that_was_off_while_proofs_came_or_went_sends_what_the_newer_policy_asks_for(
+    path, proofs_before
+):
+    """What waited for its receipt is given up and stays charged; the next update is as the newer policy has it."""
+    older, newer = policy(version=2, proofs=proofs_before), policy(version=3, proofs=not proofs_before)
+    device = DeviceUnderPolicy(path, older)
+    device.announce(1)
+    device.see(1, 2)
+    assert bool((await device.update()).body.proof) is proofs_before
+    device.store.close()
+    device.signed = newer
+    device.start()
+    device.hear_policy(newer)
+    device.join()
+    assert await device.is_silent()
+    device.announce(2)
+    device.see(3, 4)
+    update = await device.update()
+    assert update.through == 2
+    assert bool(update.body.proof) is not proofs_before
+    assert np.flatnonzero(device.open(update)).tolist() == [3, 4]
+    device.store.close()
 
 
 async def test_a_secure_round_gets_nothing_from_a_device_that_knows_no_policy(path):

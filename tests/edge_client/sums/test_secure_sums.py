@@ -23,6 +23,7 @@ from foltr.protocol.codec import open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES, pack_vector
 from foltr.protocol.policies import is_turn_of
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
+from foltr.protocol.signed_tickets import challenge_name, open_ticket
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 from foltr.protocol.updates import Chunk, DenseDelta, Manifest, MaskedVector, ModelUpdate
@@ -422,13 +423,14 @@ async def test_an_answer_that_comes_twice_is_one(device):
     assert (device.store.spent().last, device.store.n_waiting()) == (1, 4)
 
 
-async def test_a_connection_that_is_lost_between_chunks_costs_nothing(make):
+@pytest.mark.parametrize("proofs", [False, True])
+async def test_a_connection_that_is_lost_between_chunks_costs_nothing(make, proofs):
     """A large vector comes in chunks; over the next connection those that are missing, of the same bytes."""
     dim = 60_000
     large = ModelAnnouncement(
         federation="mail", version=0, ranker=LinearRankerSpec(n_features=dim), weights=bytes(4 * dim)
     )
-    device = make(policy(dim))
+    device = make(policy(dim, proofs=proofs))
     device.announce(1, newest=large)
     device.see(1, 2, n_features=dim)
     assembly = Assembly(await _offer(device))
@@ -529,16 +531,23 @@ async def test_a_full_disk_sends_nothing_and_charges_nothing(device, monkeypatch
     assert device.store.spent().last == 1
 
 
-async def test_enrolled_anew_a_device_sends_the_same_vector_under_a_ticket_of_its_new_key(device):
-    """Signed with the key of today, as helpers check it; masks, number and charge are those of before."""
+@pytest.mark.parametrize("signed", [POLICY, policy(proofs=True)], ids=["no proof", "proof"])
+async def test_enrolled_anew_a_device_sends_the_same_vector_under_a_ticket_of_its_new_key(make, signed):
+    """Signed with the key of today, as helpers check it; masks, number and charge are those of before.
+
+    So is what verifiers ask about the norm proof: two points of one polynomial would tell more of the vector.
+    """
+    device = make(signed)
     device.announce(1)
     device.see(1, 2)
     first = await device.update()
-    device.credentials = identity(POLICY, serial=2)
+    device.credentials = identity(signed, serial=2)
     device.restart()
     again = await device.update()
-    assert again.body.values == first.body.values
+    assert (again.body.values, again.body.proof) == (first.body.values, first.body.proof)
     assert again.body.ticket != first.body.ticket
+    names = [challenge_name(open_ticket(each.body.ticket).ticket) for each in (first, again)]
+    assert names[0] == names[1]
     assert device.open(again).tolist() == on_grid(1, 2)
     assert device.store.spent().last == 1
 

@@ -2,6 +2,7 @@
 
 import hashlib
 
+import numpy as np
 import pytest
 from secure_cohorts import UPDATE_ID, SecureFederation
 
@@ -11,16 +12,26 @@ from federator.round import Offer
 from federator.secure_terms import SecureTerms
 from foltr.errors import MessageError
 from foltr.protocol.signed_tickets import issue_ticket, open_ticket
+from foltr.secure.norm_proof import proof_shape
 
-FEDERATION = SecureFederation()
+FEDERATION = SecureFederation(proofs=True)
 CLIENT = FEDERATION.client("device-7")
-TERMS = SecureTerms(FEDERATION.policy, 1.0)
+PROVEN, PLAIN = (FEDERATION.issue(version=version, proofs=version == 2) for version in (2, 3))
+N_PROOF = proof_shape(3, 256).n_proof
 
 
-def offered(proof: bytes = b"", digested: bytes | None = None) -> UpdateOffered:
-    """What arrives with such a proof; its ticket is for the proof that is sent unless it is for another."""
-    made = FEDERATION.contribute(CLIENT)
-    values = made.masked.astype("<u8").tobytes()
+def offered(policy=PROVEN, n_words=None, swapped=None, digested=None):
+    """What arrives under a policy.
+
+    Args:
+        n_words: of the proof, where it is not as long as it should be; its ticket is for what is sent.
+        swapped: bytes that come in place of the proof.
+        digested: bytes that the ticket is for, behind the vector.
+    """
+    made = FEDERATION.contribute(CLIENT, policy=policy, vector=np.array([3, -4, 12]))
+    values, proof = (words.astype("<u8").tobytes() for words in (made.masked, made.proof))
+    if n_words is not None:
+        proof = (proof + bytes(8 * n_words))[: 8 * n_words]
     digest = hashlib.sha256(values + (proof if digested is None else digested)).digest()
     ticket = open_ticket(made.ticket).ticket.model_copy(update={"digest": digest})
     return UpdateOffered(
@@ -28,28 +39,48 @@ def offered(proof: bytes = b"", digested: bytes | None = None) -> UpdateOffered:
         base_hash=bytes(16),
         n_interactions=1,
         encoding="masked_u64",
-        body=values + proof,
+        body=values + (proof if swapped is None else swapped),
         signed=None,
         digest=bytes(16),
         ticket=issue_ticket(CLIENT.key, ticket),
     )
 
 
-def refusal_of(reading: UpdateOffered, terms: SecureTerms = TERMS) -> str | None:
+def refusal_of(reading, policy=PROVEN):
     try:
-        check_ticket(reading, terms, CLIENT.key.public, "mail")
+        check_ticket(reading, SecureTerms(policy, 1.0), CLIENT.key.public, "mail")
     except MessageError as error:
-        return str(error.code)
+        return str(error.code), error.detail
     return None
 
 
-def test_a_round_that_asks_for_no_proof_takes_none():
-    """Else what is stored would be as long as its sender likes."""
+@pytest.mark.parametrize("n_words", [0, 1, N_PROOF - 1, N_PROOF + 1, 2 * N_PROOF, 4103])
+def test_a_round_that_asks_for_proofs_takes_those_of_the_right_length_alone(n_words):
+    """Helpers make their shares as long as the policy has them."""
     assert refusal_of(offered()) is None
-    assert refusal_of(offered(proof=bytes(8))) == "wrong_shape"
+    detail = f"{n_words} numbers of a norm proof; the round's policy asks for {N_PROOF}"
+    assert refusal_of(offered(n_words=n_words)) == ("wrong_shape", detail)
 
 
-@pytest.mark.parametrize(("proof", "digested"), [(bytes(8), b""), (b"", bytes(8)), (bytes(8), b"\x01" + bytes(7))])
-def test_a_ticket_is_for_the_vector_and_the_proof(proof, digested):
+@pytest.mark.parametrize("n_words", [1, N_PROOF])
+def test_a_round_that_asks_for_no_proof_takes_none(n_words):
+    """Else what is stored would be as long as its sender likes."""
+    assert refusal_of(offered(PLAIN), PLAIN) is None
+    detail = f"{n_words} numbers of a norm proof; the round's policy asks for 0"
+    assert refusal_of(offered(PLAIN, n_words=n_words), PLAIN) == ("wrong_shape", detail)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [{"swapped": b""}, {"digested": b""}, {"swapped": bytes(8 * N_PROOF)}, {"digested": bytes(8 * N_PROOF)}],
+    ids=["proof cut off", "ticket for the vector alone", "another proof", "ticket for another proof"],
+)
+def test_a_ticket_is_for_the_vector_and_the_proof(changed):
     """Neither of the two can be another one than was signed."""
-    assert refusal_of(offered(proof, digested)) == "misplaced"
+    assert refusal_of(offered(**changed)) == ("misplaced", "the ticket: it is of another vector, or of another proof")
+
+
+@pytest.mark.parametrize(("made", "asked"), [(PROVEN, PLAIN), (PLAIN, PROVEN)], ids=["proof", "no proof"])
+def test_what_was_made_under_another_policy_is_refused_as_that(made, asked):
+    """By a device that was off while proofs came or went, in a database that was restored: the cause is the policy."""
+    assert refusal_of(offered(made), asked) == ("misplaced", "the ticket: it is under another policy")

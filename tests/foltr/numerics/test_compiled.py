@@ -137,3 +137,31 @@ def test_a_thread_may_call_the_plain_functions() -> None:
         assert pool.submit(plackett_luce.log_add_exp, 0.0, 0.0).result() == pytest.approx(np.log(2.0))
     assert calls == [1.0, 2.0]
     assert getattr(plackett_luce.log_add_exp, "dispatcher")().signatures  # noqa: B009
+
+
+@needs_numba
+def test_a_loop_may_stand_for_a_function_on_arrays() -> None:
+    """Which is what is called under `plain_functions`, and wherever numba is not."""
+
+    def doubled(x: float) -> float:
+        return x + x
+
+    @compiled_module.compiled_instead_of(doubled)
+    def by_loop(x: float) -> float:
+        for _ in range(1):
+            x *= 2.0
+        return x + 0.5  # differs, to tell which was called
+
+    assert by_loop(1.0) == 2.5
+    with compiled_module.plain_functions():
+        assert by_loop(1.0) == 2.0
+
+
+def test_without_numba_the_function_on_arrays_is_the_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a device the loop is never called."""
+    monkeypatch.setattr(compiled_module, "COMPILED", False)
+
+    def on_arrays(x: float) -> float:
+        return x
+
+    assert compiled_module.compiled_instead_of(on_arrays)(lambda x: -x) is on_arrays

@@ -23,7 +23,7 @@ from foltr.protocol.signed_policies import issue_policy, read_policy
 from foltr.protocol.signed_tickets import issue_ticket, misplaced, open_ticket, read_ticket, set_digest, ticket_hash
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.tickets import Ticket
-from foltr.secure.ledger import Charge, Spent, participations_left
+from foltr.secure.ledger import Charge, Spent, norm_proof_charge, participations_left
 
 HELPERS = [
     HelperKeys(name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32)
@@ -70,6 +70,15 @@ def test_a_policy_allows_what_it_was_made_for():
     assert allowed.charge == Charge(256**2 / (2 * 622_754), None)
     assert allowance_of(Policy(**{**FIELDS, "noise": GammaNoise(scale=640)})).charge == Charge(0.4**2 / 2, 0.4)
     assert participations_left(Spent(), allowed) == 20
+
+
+@pytest.mark.parametrize("noise", [GaussianNoise(variance=622_756), GammaNoise(scale=641)], ids=lambda one: one.kind)
+def test_a_policy_with_norm_proofs_charges_them(noise):
+    """Beside the noise, whose charge is as ever; and k participations are still what it was made for."""
+    proven = allowance_of(Policy(**{**FIELDS, "norm_proof": PROOF, "noise": noise}))
+    bare = allowance_of(Policy(**{**FIELDS, "noise": noise}))
+    assert proven.charge == bare.charge + norm_proof_charge(256)
+    assert participations_left(Spent(), proven) == 20
 
 
 def test_more_participations_or_a_smaller_epsilon_need_more_noise():

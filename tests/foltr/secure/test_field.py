@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foltr.errors import MessageError
-from foltr.secure.field import MODULUS, add_up, from_signed, read_words, subtract, to_signed
+from foltr.secure.field import MODULUS, add, add_up, from_signed, multiply, read_words, subtract, sum_of, to_signed
 
 EDGES = [0, 1, 2**32 - 2, 2**32 - 1, 2**32, 2**63, MODULUS // 2, MODULUS // 2 + 1, MODULUS - 2**32, MODULUS - 1]
 numbers = st.lists(st.tuples(*2 * [st.sampled_from(EDGES) | st.integers(0, MODULUS - 1)]), min_size=1)
@@ -18,7 +18,18 @@ def test_sums_and_differences_are_those_of_integers(pairs):
     """Carries and borrows included."""
     left, right = (np.array(side, np.uint64) for side in zip(*pairs, strict=True))
     assert add_up([left, right], len(pairs)).tolist() == [(a + b) % MODULUS for a, b in pairs]
+    assert add(left, right).tolist() == [(a + b) % MODULUS for a, b in pairs]
     assert subtract(left, right).tolist() == [(a - b) % MODULUS for a, b in pairs]
+
+
+@settings(deadline=None, derandomize=True)
+@given(numbers)
+def test_products_are_those_of_integers(pairs):
+    """Of 128 bits, in words of 32; and a sum of them."""
+    left, right = (np.array(side, np.uint64) for side in zip(*pairs, strict=True))
+    products = multiply(left, right)
+    assert products.tolist() == [a * b % MODULUS for a, b in pairs]
+    assert int(sum_of(products)) == sum(a * b for a, b in pairs) % MODULUS
 
 
 @settings(deadline=None, derandomize=True)

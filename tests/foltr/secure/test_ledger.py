@@ -4,7 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from foltr.secure.accounting import epsilon_of, gaussian_variance, laplace_scale, rho_for
+from foltr.secure.accounting import (
+    NORM_PROOF_DELTA,
+    epsilon_of,
+    gaussian_variance,
+    laplace_scale,
+    least_scale,
+    least_variance,
+    norm_proof_rho,
+    rho_for,
+)
 from foltr.secure.ledger import (
     NOTHING,
     Allowance,
@@ -12,6 +21,7 @@ from foltr.secure.ledger import (
     Spent,
     gaussian_charge,
     laplace_charge,
+    norm_proof_charge,
     participations_left,
     refusal,
 )
@@ -26,6 +36,16 @@ def gaussian(k, epsilon, bound=BOUND):
 def gamma(k, epsilon, bound=BOUND):
     # With a delta so small that nothing but the pure epsilon adds up well.
     return Allowance(k, epsilon, 1e-300, laplace_charge(bound, laplace_scale(bound, epsilon, k)))
+
+
+def proven_gaussian(k, epsilon, bound=BOUND):
+    variance = least_variance(bound, epsilon=epsilon, delta=DELTA, participations=k, norm_proofs=True)
+    return Allowance(k, epsilon, DELTA, gaussian_charge(bound, variance) + norm_proof_charge(bound))
+
+
+def proven_gamma(k, epsilon, bound=BOUND):
+    scale = least_scale(bound, epsilon=epsilon, delta=DELTA, participations=k, norm_proofs=True)
+    return Allowance(k, epsilon, DELTA, laplace_charge(bound, scale) + norm_proof_charge(bound))
 
 
 def spent_under(allowance, n):
@@ -62,6 +82,43 @@ def test_as_many_participations_as_a_policy_was_made_for_pass_and_no_more(make, 
     assert refusal(spent, allowance, k + 1) == f"participation {k + 1} of {k}"
     assert participations_left(spent, allowance) == 0
     assert "would make epsilon" in refusal(spent, replace(allowance, participations=10 * k), k + 1)
+
+
+@pytest.mark.parametrize("make", [proven_gaussian, proven_gamma])
+@pytest.mark.parametrize("k", [1, 2, 20, 200])
+@pytest.mark.parametrize("epsilon", [2.0, 8.0])
+def test_as_many_participations_pass_with_norm_proofs(make, k, epsilon):
+    """The noise leaves room for them; by its number, or by what it costs, one more does not pass."""
+    allowance = make(k, epsilon)
+    spent = spent_under(allowance, k - 1)
+    assert refusal(spent, allowance, k) is None
+    assert participations_left(spent, allowance) == 1
+    assert refusal(spent_under(allowance, k), allowance, k + 1) == f"participation {k + 1} of {k}"
+    if make is proven_gaussian:
+        beyond = replace(allowance, participations=10 * k)
+        assert "would make epsilon" in refusal(spent_under(allowance, k), beyond, k + 1)
+
+
+def test_the_charge_of_a_norm_proof():
+    """Its rho is part of all, its delta is taken off before an epsilon is found, and pure noise stays told apart."""
+    proof, rho = norm_proof_charge(256), float(norm_proof_rho(256))
+    assert proof == Charge(rho, 0.0, rho, NORM_PROOF_DELTA)
+    gaussian_one = gaussian_charge(256, 622_756) + proof
+    assert gaussian_one == Charge(256**2 / (2 * 622_756) + rho, None, rho, NORM_PROOF_DELTA)
+    assert gaussian_one.epsilon_at(DELTA) == epsilon_of(gaussian_one.rho, DELTA - NORM_PROOF_DELTA)
+    gamma_one = laplace_charge(256, 641) + proof
+    assert gamma_one.epsilon_at(DELTA) == 256 / 641 + epsilon_of(rho, DELTA - NORM_PROOF_DELTA)
+    assert gamma_one.times(3) == gamma_one + gamma_one + gamma_one
+    assert proof.epsilon_at(DELTA) == epsilon_of(rho, DELTA - NORM_PROOF_DELTA)
+
+
+def test_a_delta_that_proofs_have_spent_allows_nothing():
+    """A later policy with a smaller delta than that of the proofs before it: no epsilon holds, so nobody takes part."""
+    spent = spent_under(proven_gaussian(20, 8.0), 10)
+    assert spent.charge.epsilon_at(10 * NORM_PROOF_DELTA) == float("inf")
+    later = replace(gaussian(200, 8.0), delta=1e-11)
+    assert refusal(spent, later, 11) == "participation 11 would make delta 1.819e-11 of 1e-11"
+    assert participations_left(spent, later) == 0
 
 
 def test_what_is_left_over_is_never_more_than_a_billionth():

@@ -16,7 +16,8 @@ from foltr.secure.norm_proof import (
     proof_shape,
     prove_norm,
 )
-from foltr.secure.polynomials import odd_values, weights_at, weights_without_last
+from foltr.secure.norm_sums import combine
+from foltr.secure.polynomials import odd_values, weights_at
 
 VERIFY_KEY, TICKET = bytes(range(32)), bytes(32)
 
@@ -49,9 +50,9 @@ def test_gadget_polynomials_are_those_of_the_draft():
     assert found[:7].tolist() == [
         *(113, 5018170599418903, 5, 18441677519833792552, 25, 5114928562164759, 61),
     ]
-    at_point = sum_of(multiply(wires.T.copy(), np.tile(weights_at(9, 4), (2, 1))))
-    assert at_point.tolist() == [18244082086182912824, 18244082086182912825]
-    assert int(sum_of(multiply(found[:7], weights_without_last(9, 8)))) == 14960957803211317302
+    of_wires, of_gadget = (np.array(weights, np.uint64) for weights in weights_at(9, 4))
+    assert combine(of_wires, wires).tolist() == [18244082086182912824, 18244082086182912825]
+    assert combine(of_gadget, found[:7, np.newaxis]).tolist() == [14960957803211317302]
     assert int(sum_of(found[2:7:2])) == 91
 
 

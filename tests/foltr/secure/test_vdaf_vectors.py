@@ -7,8 +7,9 @@ count up from zero. Its circuit multiplies the measurement by itself, so there a
 import numpy as np
 from turboshake import turboshake128
 
-from foltr.secure.field import MODULUS, add, multiply, sum_of
-from foltr.secure.polynomials import odd_values, weights_at, weights_without_last
+from foltr.secure.field import MODULUS, add, multiply
+from foltr.secure.norm_sums import combine
+from foltr.secure.polynomials import odd_values, weights_at
 
 CONTEXT, NONCE, VERIFY_KEY = b"some application", bytes(range(16)), bytes(range(32))
 HELPER_SEED, PROVE_SEED = bytes(range(32)), bytes(range(32, 64))
@@ -43,8 +44,8 @@ def verified(share: np.ndarray) -> np.ndarray:
     point = int(drawn(VERIFY_KEY, QUERY, b"\x01" + NONCE, 1)[0])
     wires = np.stack([first, np.repeat(measurement, 2)])
     output = add(gadget[2:], np.array([MODULUS], np.uint64) - measurement)
-    at_point = sum_of(multiply(wires.T.copy(), np.tile(weights_at(point, 2), (2, 1))))
-    return np.concatenate([output, at_point, [sum_of(multiply(gadget, weights_without_last(point, 4)))]])
+    of_wires, of_gadget = (np.array(weights, np.uint64) for weights in weights_at(point, 2))
+    return np.concatenate([output, combine(of_wires, wires), combine(of_gadget, gadget[:, np.newaxis])])
 
 
 def test_turboshake_is_that_of_its_standard():

@@ -1,0 +1,118 @@
+"""The two sums that take a verifier of norm proofs its time, over all that a device has sent.
+
+Each has two sources: a loop where numba is installed, and whole arrays without it. Both are exact, so they are equal.
+"""
+
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.numerics.compiled import compiled, compiled_instead_of
+from foltr.secure.coins import Words
+from foltr.secure.field import MODULUS, multiply, sum_of
+
+_P: Final = np.uint64(MODULUS)
+_HALF: Final = np.uint64(32)
+_LOW: Final = np.uint64(2**32 - 1)
+_CARRY: Final = np.uint64(2**64 - MODULUS)
+_ZERO: Final = np.uint64(0)
+_GROUPS_AT_A_TIME: Final = 64
+"""So that the tables of as many groups stay in the processor's cache."""
+
+
+@compiled
+def product_of(left: np.uint64, right: np.uint64) -> np.uint64:
+    """Return the product modulo p of two numbers below p, as `foltr.secure.field.multiply`."""
+    left_low, left_high = left & _LOW, left >> _HALF
+    right_low, right_high = right & _LOW, right >> _HALF
+    low = left_low * right_low
+    first = left_low * right_high + (low >> _HALF)
+    second = left_high * right_low + (first & _LOW)
+    high = left_high * right_high + (first >> _HALF) + (second >> _HALF)
+    low = (second << _HALF) | (low & _LOW)
+    fourth, third = high >> _HALF, high & _LOW
+    rest = low - fourth
+    if low < fourth:
+        rest -= _CARRY
+    third = (third << _HALF) - third
+    product = rest + third
+    if product < third:
+        product += _CARRY
+    if product >= _P:
+        product -= _P
+    return product
+
+
+def _combine_arrays(weights: Words, rows: Words) -> Words:
+    return sum_of(multiply(rows, np.broadcast_to(weights[:, np.newaxis], rows.shape)).T)
+
+
+@compiled_instead_of(_combine_arrays)
+def combine(weights: Words, rows: Words) -> Words:
+    """Return (m,) the sum modulo p of rows, each times its weight.
+
+    Args:
+        weights: (n,) below p.
+        rows: (n, m) below p.
+    """
+    total = np.zeros(rows.shape[1], np.uint64)
+    for i in range(rows.shape[0]):
+        for j in range(rows.shape[1]):
+            product = product_of(weights[i], rows[i, j])
+            added = total[j] + product
+            if added < product:  # 2^64 leaves so much, and the sum was at most 2p - 2
+                added += _CARRY
+            elif added >= _P:
+                added -= _P
+            total[j] = added
+    return total
+
+
+def _sum_halves_of_arrays(words: Words, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """As complex numbers, so that both halves are one step: their sums are integers below 2^53, and so exact."""
+    n_groups, _, n_rows = bits.shape
+    at_a_time = min(_GROUPS_AT_A_TIME, n_groups)
+    halves = np.zeros((n_groups * 8, 1), np.complex128)
+    halves.real[: words.size, 0], halves.imag[: words.size, 0] = words & _LOW, words >> _HALF
+    grouped, total = halves.reshape(n_groups, 8, 1), np.full(n_rows, -halves.sum())
+    # Made once: new arrays of this size are fetched from the system page by page, which takes longer than what is done.
+    tables = np.zeros((at_a_time, 256), np.complex128)
+    starts = 256 * np.arange(at_a_time)[:, np.newaxis, np.newaxis]
+    places, chosen = np.empty((at_a_time, 2, n_rows), np.int64), np.empty((at_a_time, 2, n_rows), np.complex128)
+    for start in range(0, n_groups, at_a_time):
+        part = slice(start, start + at_a_time)
+        n = len(bits[part])
+        for k in range(8):
+            np.add(tables[:n, : 1 << k], grouped[part, k], out=tables[:n, 1 << k : 2 << k])
+        np.add(bits[part], starts[:n], out=places[:n])
+        tables.reshape(-1).take(places[:n], out=chosen[:n], mode="clip")  # unlike "raise", straight into its place
+        total += chosen[:n].sum(axis=(0, 1))
+    return total.view(np.float64).astype(np.int64).reshape(n_rows, 2)
+
+
+@compiled_instead_of(_sum_halves_of_arrays)
+def sum_halves(words: Words, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return (n_rows, 2) the sums of the low and of the high halves of words, each times -1, 0 or 1.
+
+    A table has the sums of all choices of eight words, so eight coefficients take one step.
+
+    Args:
+        words: (n,), n below 2^20.
+        bits: (n_groups, 2, n_rows), with at least n / 8 groups: the coefficient of the word 8g + k in row j is bit k of
+            (g, 0, j) and of (g, 1, j) added up, less 1.
+    """
+    n_groups, _, n_rows = bits.shape
+    total = np.zeros((n_rows, 2), np.int64)
+    low, high = np.zeros(256, np.int64), np.zeros(256, np.int64)
+    for group in range(n_groups):
+        for k in range(8):
+            word = words[8 * group + k] if 8 * group + k < words.shape[0] else _ZERO
+            for i in range(1 << k):
+                low[(1 << k) + i] = low[i] + np.int64(word & _LOW)
+                high[(1 << k) + i] = high[i] + np.int64(word >> _HALF)
+        for row in range(n_rows):
+            first, second = bits[group, 0, row], bits[group, 1, row]
+            total[row, 0] += low[first] + low[second] - low[255]
+            total[row, 1] += high[first] + high[second] - high[255]
+    return total
