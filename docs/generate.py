@@ -27,12 +27,16 @@ from foltr.methods.registry import METHODS, body_spec, parameters_of, ranker_for
 from foltr.protocol.codec import encode
 from foltr.protocol.events import EventKind
 from foltr.protocol.receipts import DeviceReaction, ReceiptCode
+from foltr.protocol.signed_tickets import issue_ticket
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import AbandonReason
-from foltr.protocol.updates import DenseDelta, EvolutionPair, ModelUpdate, PartDelta, UpdateBody
+from foltr.protocol.tickets import Ticket
+from foltr.protocol.updates import DenseDelta, EvolutionPair, MaskedVector, ModelUpdate, PartDelta, UpdateBody
 from foltr.reproductions.claims import Status, difference_of
 from foltr.reproductions.experiments.thesis_unlearning import RETRAINED
+from foltr.secure.norm_proof import proof_shape
 from foltr.secure.plan import plan_noise, ratio_text
+from foltr.secure.sealing import SEAL_BYTES
 from storage.tables import metadata
 from storage.views import client_history, event_history, round_history
 
@@ -70,6 +74,11 @@ ABANDON_WORDS = {
 
 # Of what is sent under each method: MSLR's features.
 N_FEATURES, HIDDEN = 136, 64
+_IDENTITY: dict[str, Any] = {
+    "federation": "default",
+    "client_id": "device-001",
+    "update_id": "0123456789abcdef" * 2,
+}
 
 
 def settings_table() -> str:
@@ -156,19 +165,7 @@ def bodies_table() -> str:
         spec = body_spec(training, ranker)
         body = _body(spec)
         encoding, stored = pack_body(body)
-        update = ModelUpdate(
-            federation="default",
-            client_id="device-001",
-            update_id="0123456789abcdef" * 2,
-            round=100,
-            base_version=99,
-            after=495,
-            through=500,
-            base_hash=bytes(16),
-            n_interactions=5,
-            body=body,
-        )
-        n_body, n_message = len(msgpack.packb(body.model_dump())), len(encode(update, "", 2**57, SigningKey(bytes(32))))
+        n_body, n_message = len(msgpack.packb(body.model_dump())), _signed_bytes(body)
         shown = ", ".join([f"`{method}`", *(f"`{name} = {value}`" for name, value in settings.items())])
         what = f"{spec.n_values:,} float32 values" if spec.n_values else "a seed and two metrics"
         lines.append(
@@ -176,6 +173,44 @@ def bodies_table() -> str:
             f"`{encoding}`, {len(stored):,} bytes |"
         )
     return "\n".join(lines)
+
+
+def masked_table() -> str:
+    lines = [
+        "| numbers | helpers | `norm_proof` | bytes: vector | proof | ticket | signed message |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for dim, n_helpers in ((N_FEATURES, 2), (N_FEATURES, 5), (20_000, 2)):
+        ticket = Ticket(
+            **_IDENTITY,
+            round=100,
+            cohort=0,
+            policy_hash=bytes(32),
+            participation=20,
+            digest=bytes(32),
+            seals=[bytes(SEAL_BYTES)] * n_helpers,
+        )
+        signed = issue_ticket(SigningKey(bytes(32)), ticket)
+        for kind, n_proof in (("none", 0), ("l2", 8 * proof_shape(dim, 1).n_proof)):
+            body = MaskedVector(dim=dim, values=bytes(8 * dim), ticket=signed, proof=bytes(n_proof))
+            sizes = (8 * dim, n_proof, len(signed), _signed_bytes(body))
+            lines.append(f"| {dim:,} | {n_helpers} | `{kind}` | " + " | ".join(f"{size:,}" for size in sizes) + " |")
+    return "\n".join(lines)
+
+
+def _signed_bytes(body: UpdateBody) -> int:
+    """How many bytes an update with this body has on the wire."""
+    update = ModelUpdate(
+        **_IDENTITY,
+        round=100,
+        base_version=99,
+        after=495,
+        through=500,
+        base_hash=bytes(16),
+        n_interactions=5,
+        body=body,
+    )
+    return len(encode(update, "", 2**57, SigningKey(bytes(32))))
 
 
 def _sent() -> list[tuple[str, dict[str, str]]]:
@@ -354,6 +389,7 @@ SECTIONS = {
     "protocol.md": {
         "trainings": trainings_table,
         "bodies": bodies_table,
+        "masked": masked_table,
         "round": partial(diagram, OF_ROUNDS),
         "job": partial(diagram, OF_JOBS),
         "erasure": partial(diagram, OF_ERASURES),

@@ -24,7 +24,7 @@ from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.updates import ModelUpdate
 
 REPOSITORY = Path(__file__).parents[2]
-POLICY = policy()
+POLICY = policy(proofs=True)
 SECURE = SecureRound(policy_hash=POLICY.hash, clip_norm=CLIP_NORM)
 # A device that clicks twice, and then waits to be killed.
 CLICKING = """
