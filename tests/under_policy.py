@@ -156,7 +156,14 @@ class DeviceUnderPolicy:
 
 
 def opened(update, signed, public_key):
-    """Check a masked update's ticket as federator and helpers do, and take its masks off."""
+    """Check a masked update's ticket and proof as federator and helpers do, and return (dim,) the integers in it."""
+    words, ticket = unmasked(update, signed, public_key)
+    _check_proof(words, signed.policy, challenge_name(ticket))
+    return to_signed(words[: signed.policy.dim])
+
+
+def unmasked(update, signed, public_key):
+    """Check a masked update's ticket, take its masks off, and return all words of it, and the ticket."""
     body, rules = update.body, signed.policy
     assert isinstance(body, MaskedVector)
     ticket = read_ticket(body.ticket, public_key, "mail", update.client_id)
@@ -176,9 +183,7 @@ def opened(update, signed, public_key):
         seeds.append(SEALING[helper.name].open(seal, info))
     assert len(set(seeds)) == len(seeds), "who has one seed must not have another"
     n_words = rules.dim + len(body.proof) // 8
-    words = subtract(read_words(body.values + body.proof, n_words), add_up_masks(seeds, n_words))
-    _check_proof(words, rules, challenge_name(ticket))
-    return to_signed(words[: rules.dim])
+    return subtract(read_words(body.values + body.proof, n_words), add_up_masks(seeds, n_words)), ticket
 
 
 def _check_proof(words, rules, name):

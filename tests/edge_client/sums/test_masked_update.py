@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 from made_policies import policy
-from under_policy import identity, opened
+from under_policy import identity, opened, unmasked
 
 from edge_client.sums.masked_update import encode_body, mask_update
 from foltr.numerics.compiled import plain_functions
@@ -201,10 +201,17 @@ def test_a_part_is_proven_as_all_of_the_model():
 
 
 def test_no_number_of_a_proof_is_sent_twice():
-    """Of the same update there are ever new masks, and a new proof behind them."""
+    """Of one update there are ever new masks, and a new proof behind them: what hides the vector in it is fresh."""
     signed = policy(DIM, proofs=True)
-    one, other = (np.frombuffer(sent(np.zeros(DIM), signed).body.proof, "<u8") for _ in range(2))
-    assert np.unique(np.concatenate([one, other])).size == 2 * one.size
+    shape = proof_shape(DIM, signed.policy.bound)
+    updates = [sent(np.zeros(DIM), signed) for _ in range(2)]
+    behind_masks = np.concatenate([np.frombuffer(each.body.proof, "<u8") for each in updates])
+    assert np.unique(behind_masks).size == 2 * shape.n_proof
+    one, other = (unmasked(each, signed, KEY.public)[0][DIM:] for each in updates)
+    assert (one[:4] == other[:4]).all(), "the four squares, which are those of nothing"
+    begin = 4 + 96
+    assert (one[4:begin] != other[4:begin]).any(), "noise"
+    assert (one[begin : begin + shape.n_wires] != other[begin : begin + shape.n_wires]).all(), "what wires begin with"
 
 
 def test_without_numba_the_same_is_sent(monkeypatch, rng):
