@@ -129,6 +129,8 @@ class FederationPlan:
         if policy.federation != self.federation:
             raise SettingsError(f"privacy: the policy is of federation {policy.federation!r}, not {self.federation!r}")
         check_policy(policy, self.policy, self.training, self.n_values)
+        if self.secure is not None:
+            self.secure.verify_key(policy)
 
     def _check_rule_is_of_use(self) -> None:
         policy = self.policy

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from foltr.errors import SettingsError
 from foltr.methods.registry import usual_clip_norm
 from foltr.protocol.policies import Policy, SecureRound, cohort_of, is_turn_of
 from foltr.protocol.signed_policies import SignedPolicy
@@ -38,9 +39,21 @@ class SecureSettings:
         return SecureTerms(policy, clip_norm, self.verify_key(policy.policy))
 
     def verify_key(self, policy: Policy) -> bytes | None:
-        """Return a policy's verify key; None where it asks for no proofs, or is sealed to no key of this federator."""
-        opened = (open_verify_key(policy, None, key) for key in self.sealing_keys)
-        return next((verify_key for verify_key in opened if verify_key is not None), None)
+        """Return a policy's verify key; None where it asks for no norm proofs.
+
+        Raises:
+            SettingsError: it asks for them, and is sealed to no key of this federator.
+        """
+        if policy.norm_proof is None:
+            return None
+        for key in self.sealing_keys:
+            if (verify_key := open_verify_key(policy, None, key)) is not None:
+                return verify_key
+        raise SettingsError(
+            f"privacy: policy {policy.version} asks for norm proofs, and its verify key is sealed to none of the keys "
+            "in the federator's credentials; give it the newest federator.json of the operator's folder, or make a "
+            "policy for the key that it has: `foltr policy new`"
+        )
 
 
 @dataclass(frozen=True)

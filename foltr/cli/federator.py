@@ -24,6 +24,7 @@ from foltr.cli.operator.sending import say, send_order
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import Settings, load_settings
 from foltr.operator.credentials import BrokerAccess
+from foltr.operator.service_files import can_check
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
@@ -73,8 +74,24 @@ def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: optio
             f"{operator}/federator.json has another key: start the federator of {authority.federation} with it. "
             "One that runs with the old key stops by itself"
         )
+        newest = authority.policies.newest()
+        if newest is not None and newest.policy.norm_proof is not None:
+            say(_about_verify_key(newest.version, is_kept=can_check(operator, newest.policy)))
         answer = send_order(authority, order, broker)
         say(f"Order {answer.number} is obeyed, and devices are told; those that are off will be when they are back")
+
+
+def _about_verify_key(version: int, *, is_kept: bool) -> str:
+    """Say what another key of the federator means for the policy's verify key, which was sealed to the former."""
+    if is_kept:
+        return (
+            f"The file still opens the verify key of policy {version}. So can whoever has the old file, and devices "
+            "that are told it can lie about norms: was it exposed, sign another policy: foltr policy new"
+        )
+    return (
+        f"The file cannot open the verify key of policy {version}: that is sealed to a key in the old file, which was "
+        "moved away. Sign another policy before the federator starts: foltr policy new"
+    )
 
 
 def _federators_access(authority: "Authority") -> BrokerAccess:

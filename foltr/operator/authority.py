@@ -25,12 +25,11 @@ from pydantic import ValidationError
 
 from foltr.errors import MessageError, SettingsError
 from foltr.operator.credentials import (
-    FEDERATOR_USER,
     BrokerAccess,
     Credentials,
+    Role,
     key_of_device,
     read_credentials,
-    write_credentials,
     write_secret,
 )
 from foltr.operator.order_log import OrderLog
@@ -38,8 +37,8 @@ from foltr.operator.policy_log import policy_log, write_policy
 from foltr.operator.register import EnrolledDevice, Register, read_enrolment_key, write_register
 from foltr.operator.roster_messages import roster_messages
 from foltr.operator.schema_log import schema_log, write_schema
-from foltr.operator.service_files import carry_policy, refresh_access
-from foltr.protocol.enrolment import issue_enrolment, issue_federator_key, issue_roster, read_federator_key
+from foltr.operator.service_files import carry_policy, prepare_federator, refresh_access, take_federator_key
+from foltr.protocol.enrolment import issue_enrolment, issue_roster, read_federator_key
 from foltr.protocol.fields import possible_names
 from foltr.protocol.orders import (
     AllowReset,
@@ -120,9 +119,8 @@ class Authority:
                 revoked[client_id] = enrolled[client_id].serial + 1
             enrolled[client_id] = EnrolledDevice(serial=serial, public_key=key_to_text(public_key), issued_at=now)
             enrolment = issue_enrolment(self._key, self.federation, client_id, public_key, serial, now)
-            mine = {"role": "device", "name": client_id, "broker": broker, "signing_key": private_key}
-            mine["enrolment"] = base64.b64encode(enrolment).decode()
-            credentials.append(self._operator.model_copy(update=mine))
+            mine = self._credentials_of("device", client_id, broker, private_key)
+            credentials.append(mine.model_copy(update={"enrolment": base64.b64encode(enrolment).decode()}))
         next_serial = self._register.next_serial + len(access)
         if revoked == self._register.revoked:
             self._store(next_serial=next_serial, enrolled=enrolled)
@@ -139,8 +137,12 @@ class Authority:
         self._register.check_helper(name, replace=replace)
         key = SigningKey.generate()
         self._store(helpers={**self._register.helpers, name: key_to_text(key.public)})
-        mine = {"role": "helper", "name": name, "broker": broker, "signing_key": key.to_text()}
-        return self._operator.model_copy(update=mine)
+        return self._credentials_of("helper", name, broker, key.to_text())
+
+    def _credentials_of(self, role: Role, name: str, broker: BrokerAccess, private_key: str | None) -> Credentials:
+        """Whom they believe, and which policy they carry, is as with the operator's own."""
+        mine = {"role": role, "name": name, "broker": broker, "signing_key": private_key}
+        return self._operator.model_copy(update={**mine, "federator_sealing_key": None})
 
     # --- orders ---------------------------------------------------------------------------------------------
 
@@ -207,27 +209,17 @@ class Authority:
         Args:
             access: how the federator reaches the broker, where its credentials were moved away.
         """
-        path, key = self.folder / "federator.json", SigningKey.generate()
-        if path.exists():
-            access = read_credentials(path, "federator").broker
-        credentials = self._operator.model_copy(
-            update={
-                "role": "federator",
-                "name": FEDERATOR_USER,
-                "broker": access,
-                "signing_key": key.to_text(),
-                "federator_key": key_to_text(key.public),
-                "federator_key_sequence": self._operator.federator_key_sequence + 1,
-            }
-        )
+        newest = sorted(self.policies.versions)[-2:]
         # Before the order: a key that is lost would leave devices that believe nobody.
-        write_credentials(self._next_federator(credentials.federator_key_sequence), credentials)
+        credentials = prepare_federator(
+            self.folder, self._operator, access, [self.policies.get(version).policy for version in newest]
+        )
         return self._order(
             RotateKey(
                 federation=self.federation,
                 sequence=credentials.federator_key_sequence,
                 old_key=self._operator.federator_public_key,
-                new_key=key.public,
+                new_key=credentials.federator_public_key,
             )
         )
 
@@ -308,18 +300,7 @@ class Authority:
         """Believe the federator's new key, and let its credentials take the place of the old ones."""
         if statement.sequence <= self._operator.federator_key_sequence:
             return
-        write_secret(self.folder / "federator-key.bin", issue_federator_key(self._key, statement), replace=True)
-        prepared = self._next_federator(statement.sequence)
-        if prepared.exists():
-            prepared.replace(self.folder / "federator.json")
-        self._operator = self._operator.model_copy(
-            update={"federator_key": key_to_text(statement.new_key), "federator_key_sequence": statement.sequence}
-        )
-        # Last, as it tells that the rest is done.
-        write_credentials(self.folder / "operator.json", self._operator)
-
-    def _next_federator(self, sequence: int) -> Path:
-        return self.folder / f"federator-{sequence}.json"
+        self._operator = take_federator_key(self.folder, self._operator, statement, self._key)
 
     def _forget(self, client_id: str) -> None:
         """Leave a tombstone of a name, in the register, in the roster and in the log."""

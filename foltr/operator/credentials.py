@@ -20,6 +20,7 @@ from foltr.protocol.fields import Name
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.protocol.signing import KEY_BYTES, SigningKey, key_from_text, key_to_text
+from foltr.secure.sealing import SealingKey
 
 FEDERATOR_USER = "@federator"
 OPERATOR_USER = "@operator"
@@ -50,6 +51,9 @@ class Credentials(BaseModel):
         federator_key_sequence: so often the operator had given the federator another key when this was written.
         enrolment: the operator's signed statement about this device, base64; devices only.
         policy: the operator's newest policy when this was written, as signed, base64; None where none was issued.
+        sealing_keys: private, X25519, of the federator: its own, then former ones that policies are sealed to.
+        federator_sealing_key: public, of the first of these; the operator's only, to seal a policy's verify key to.
+            None where it is not known, as in a folder that was restored.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -64,6 +68,8 @@ class Credentials(BaseModel):
     federator_key_sequence: int = 0
     enrolment: str | None = None
     policy: str | None = None
+    sealing_keys: Annotated[tuple[str, ...], Field(repr=False)] = ()
+    federator_sealing_key: str | None = None
 
     @property
     def key(self) -> SigningKey:
@@ -78,6 +84,16 @@ class Credentials(BaseModel):
     @property
     def federator_public_key(self) -> bytes:
         return key_from_text("federator_key", self.federator_key)
+
+    @property
+    def opened_sealing_keys(self) -> tuple[SealingKey, ...]:
+        """Return the sealing keys, ready for use; SettingsError where one is none."""
+        return tuple(SealingKey(key_from_text("sealing_keys", text)) for text in self.sealing_keys)
+
+    @property
+    def federator_sealing_public_key(self) -> bytes | None:
+        text = self.federator_sealing_key
+        return None if text is None else key_from_text("federator_sealing_key", text)
 
     def with_federator_key(self, statement: bytes) -> "Credentials":
         """Return these credentials, believing the federator's key that the operator states (`FederatorKey`).
@@ -178,6 +194,7 @@ def read_credentials(path: Path, role: Role) -> Credentials:
         credentials = Credentials.model_validate_json(text)
         _ = credentials.enrolment_public_key, credentials.federator_public_key
         _ = credentials.enrolment_bytes, credentials.signed_policy
+        _ = credentials.opened_sealing_keys, credentials.federator_sealing_public_key
         if credentials.signing_key is not None:
             _ = credentials.key
     except (ValueError, SettingsError, MessageError) as error:

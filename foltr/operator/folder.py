@@ -19,6 +19,7 @@ from foltr.operator.lock import LOCK_WAIT_S, locked
 from foltr.operator.register import new_register, read_enrolment_key, read_register, write_register
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.topics import check_name
+from foltr.secure.sealing import SealingKey
 
 
 def is_authority(folder: Path) -> bool:
@@ -94,11 +95,12 @@ def _create_keys(folder: Path, federation: str, federator: BrokerAccess, operato
     (folder / "enrolment.pub").chmod(0o644)
     if (folder / "operator.json").exists():
         return
-    federator_key = SigningKey.generate()
+    federator_key, sealing_key = SigningKey.generate(), SealingKey.generate()
+    private, public = key_to_text(sealing_key.private), key_to_text(sealing_key.public)
     # Last, as it tells that the others are whole: whoever opens the folder needs it.
-    for role, name, key, access in (
-        ("federator", FEDERATOR_USER, federator_key, federator),
-        ("operator", OPERATOR_USER, SigningKey.generate(), operator),
+    for role, name, key, access, sealing in (
+        ("federator", FEDERATOR_USER, federator_key, federator, {"sealing_keys": (private,)}),
+        ("operator", OPERATOR_USER, SigningKey.generate(), operator, {"federator_sealing_key": public}),
     ):
         credentials = Credentials.model_validate(
             {
@@ -109,6 +111,7 @@ def _create_keys(folder: Path, federation: str, federator: BrokerAccess, operato
                 "signing_key": key.to_text(),
                 "enrolment_key": enrolment_key,
                 "federator_key": key_to_text(federator_key.public),
+                **sealing,
             }
         )
         write_credentials(folder / f"{role}.json", credentials)

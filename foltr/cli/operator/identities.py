@@ -10,6 +10,7 @@ from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Privacy
+from foltr.secure.sealing import SealingKey
 
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
@@ -25,6 +26,7 @@ class FederatorIdentity:
     key: SigningKey | None = None
     enrolment_key: bytes | None = None
     policy: SignedPolicy | None = None
+    sealing_keys: tuple[SealingKey, ...] = ()
 
 
 def federator_identity(settings: Settings) -> FederatorIdentity:
@@ -49,6 +51,7 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
         credentials.key,
         credentials.enrolment_public_key,
         credentials.signed_policy,
+        credentials.opened_sealing_keys,
     )
 
 
@@ -67,7 +70,7 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
             "privacy: secure needs the operator's policy, and there is none in the federator's credentials; "
             "`foltr policy new` makes one and writes it into them"
         )
-    return SecureSettings(identity.policy, settings.clip_norm, settings.helper_deadline_s)
+    return SecureSettings(identity.policy, settings.clip_norm, settings.helper_deadline_s, identity.sealing_keys)
 
 
 def broker_of(settings: Settings, credentials: Credentials) -> "BrokerAddress":

@@ -5,6 +5,9 @@ from secured import QUIET
 from federator.clock import to_datetime
 from federator.deciding.policies import UNDER_WAY_S
 from foltr.protocol.states import RoundState
+from foltr.protocol.verify_keys import seal_verify_key
+from foltr.secure.sealing import SealingKey
+from storage.queries import list_events
 from storage.rounds import find_round
 
 
@@ -40,4 +43,19 @@ async def test_a_round_that_helpers_are_asked_about_goes_on(secure) -> None:
     rounds.publish(rounds.federation.issue(version=2, n_interactions=1, **QUIET))
     await rounds.served.turn()
     assert rounds.state is RoundState.CHECKING
+    assert (await rounds.until_closed(1)).state is RoundState.COMPLETED
+
+
+async def test_a_policy_whose_verify_key_cannot_be_opened_is_not_taken_up(secure) -> None:
+    """An event says so and what to do; rounds go on under the policy that is known."""
+    rounds = await secure()
+    helpers = [helper.public for helper in rounds.federation.helpers]
+    sealed = seal_verify_key(bytes(32), "mail", 2, helpers, SealingKey.generate().public)
+    rounds.publish(rounds.federation.issue(version=2, n_interactions=1, norm_proof=sealed, **QUIET))
+    await rounds.served.turn()
+    (event,) = [event for event in await list_events(rounds.served.db, "mail") if event.kind == "policy_refused"]
+    assert event.detail.startswith("policy 2: privacy: policy 2 asks for norm proofs, and its verify key is sealed to")
+    assert "foltr policy new" in event.detail
+    assert rounds.served.actor.state.policy.hash == rounds.federation.policy.hash
+    await rounds.send_all()
     assert (await rounds.until_closed(1)).state is RoundState.COMPLETED

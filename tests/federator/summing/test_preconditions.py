@@ -14,6 +14,7 @@ from foltr.protocol.explorations import SamplingExploration
 from foltr.protocol.policies import GaussianNoise
 from foltr.protocol.states import Pacing, Privacy
 from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
+from foltr.secure.sealing import SealingKey
 
 FEW = SecureFederation(dim=1, n_min=2, n_max=10_000, n_interactions=1)
 ONE = PdgdTraining(min_interactions=1, max_interactions=1)
@@ -82,6 +83,20 @@ def test_numbers_that_make_no_sense_are_refused(told, settings):
     """With the key in the message."""
     with pytest.raises(SettingsError, match=f"^{told}"):
         plan_of(secure=SecureSettings(FEW.issue(**ONE_EACH), **settings))
+
+
+def test_a_policy_whose_verify_key_it_cannot_open_is_refused():
+    """The federator would ask for proofs that it cannot check; with the key, also a former one, it goes on."""
+    policy = FEW.issue(proofs=True, **ONE_EACH)
+    key, other = FEW.federator_sealing_key, SealingKey.generate()
+    for keys in ((), (other,)):
+        with pytest.raises(SettingsError, match="privacy: policy 1 asks for norm proofs"):
+            plan_of(secure=SecureSettings(policy, sealing_keys=keys))
+    secure = SecureSettings(policy, sealing_keys=(other, key))
+    assert plan_of(secure=secure).secure.terms(policy, ONE).verify_key == FEW.verify_key
+    assert secure.terms(FEW.issue(**ONE_EACH), ONE).verify_key is None
+    assert FEW.verify_key.hex() not in repr(secure.terms(policy, ONE))
+    assert repr(FEW.verify_key) not in repr(secure.terms(policy, ONE))
 
 
 def test_one_helper_or_sums_of_more_than_62_bits_are_no_policy():
