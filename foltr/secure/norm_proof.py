@@ -27,7 +27,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.errors import SettingsError
+from foltr.secure.accounting import LARGEST_PROJECTION, MASK_DEVIATION, check_masks
 from foltr.secure.coins import Entropy, Words, seeded_entropy
 from foltr.secure.field import MODULUS, add, from_signed, multiply, sum_of, to_signed
 from foltr.secure.four_squares import four_squares
@@ -38,10 +38,6 @@ from foltr.secure.polynomials import odd_values, weights_at
 
 ROWS: Final = 96
 """Of R. A wrapped sum passes one with 0.6733 at most, and all with 2^-54."""
-LARGEST_PROJECTION: Final = math.isqrt(MODULUS // 800)
-"""T, the largest size of an entry of z."""
-DEVIATION: Final = LARGEST_PROJECTION // 8
-"""sigma_y, the standard deviation of an entry of m."""
 VERIFY_KEY_BYTES: Final = 32
 _POINT: Final = b"foltr norm proof point 1\n"
 _PROJECTION: Final = b"foltr norm proof rows 1\n"
@@ -96,9 +92,8 @@ def proof_shape(dim: int, bound: int) -> ProofShape:
         SettingsError: a projection of an honest vector can be longer than an eightieth of T. Then so much of m would be
             cut off that z tells more than `foltr.secure.accounting` charges for it.
     """
+    check_masks(dim, bound)
     n_inputs = dim + 4
-    if not bound >= 1 or n_inputs * bound**2 > (LARGEST_PROJECTION // 80) ** 2:
-        raise SettingsError(f"no norm proof for {dim} numbers with a bound of {bound}: it is too large for the field")
     degrees = [2**k for k in range(1, n_inputs.bit_length() + 2)]
     degree = min(degrees, key=lambda degree: _n_wires(n_inputs, degree) + 2 * degree - 1)
     return ProofShape(dim, bound, degree, _n_wires(n_inputs, degree))
@@ -199,9 +194,9 @@ def _sums_of_squares(wires: Words) -> Words:
 
 def _draw_mask(shape: ProofShape, entropy: Entropy) -> NDArray[np.int64]:
     """(ROWS,): discrete Gaussian numbers, those that are too large drawn again."""
-    drawn = draw_gaussian(ROWS, DEVIATION**2, entropy)
+    drawn = draw_gaussian(ROWS, MASK_DEVIATION**2, entropy)
     while (large := np.flatnonzero(np.abs(drawn) > shape.largest_mask)).size:
-        drawn[large] = draw_gaussian(large.size, DEVIATION**2, entropy)
+        drawn[large] = draw_gaussian(large.size, MASK_DEVIATION**2, entropy)
     return drawn
 
 

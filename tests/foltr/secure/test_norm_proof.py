@@ -5,6 +5,8 @@ import os
 import numpy as np
 import pytest
 
+from foltr.errors import SettingsError
+from foltr.secure.accounting import LARGEST_PROJECTION, check_masks
 from foltr.secure.encoding import bound_for, encode_l2
 from foltr.secure.field import add, from_signed, multiply, subtract, sum_of
 from foltr.secure.masks import expand_seed, mask_words
@@ -77,3 +79,13 @@ def test_shapes_are_the_shortest():
     small, large = proof_shape(136, 256), proof_shape(20_000, 566)
     assert (small.degree, small.n_wires, small.n_answer) == (8, 20, 118)
     assert (large.degree, large.n_wires, large.n_answer) == (128, 158, 256)
+
+
+@pytest.mark.parametrize(("dim", "bound"), [(1_997_546, 1343), (13, 460_363), (136, 160_420)])
+def test_what_a_policy_can_ask_for_has_a_shape(dim, bound):
+    """Up to the longest vector of whose norm there are proofs; one with a larger bound has neither policy nor shape."""
+    check_masks(dim, bound)
+    assert proof_shape(dim, bound).largest_mask > 78 * LARGEST_PROJECTION // 80
+    for refuse in (check_masks, proof_shape):
+        with pytest.raises(SettingsError, match="too long for the masks"):
+            refuse(dim, bound + 1)
