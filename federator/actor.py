@@ -115,7 +115,8 @@ class FederationActor:
         plan, sums = self._plan, self._sums
         if plan.secure is None or sums is None or requests is None:
             return None
-        return Summing(plan.federation, self._store, sums, requests, plan.secure.helper_deadline_s, self._note_all)
+        deadline_s, wake = plan.secure.helper_deadline_s, self.intake.wake
+        return Summing(plan.federation, self._store, sums, requests, deadline_s, self._note_all, wake)
 
     def _new_unlearner(self) -> Unlearner:
         state, suspects = self.state, self.rounds.suspects
@@ -137,6 +138,9 @@ class FederationActor:
         self._unlearner = self._new_unlearner()
         model, events = await resume_rounds(self._store, claimed, now)
         self.rounds.start(claimed, model)
+        if self._summing is not None:
+            await self._summing.look_back(self.state.round, now)
+            self.rounds.hold(self._summing.is_held(now))
         await self._store.commit_batch(Batch(events=events))
         await self._unlearner.start(claimed.aggregation_seed)
         self.retention.start()
@@ -427,8 +431,9 @@ class FederationActor:
         """Go on with the secure sum of the round, if helpers are asked for one."""
         if self._summing is None:
             return
-        ended = await self._summing.advance(self.state.round, self._clock.now())
-        self.rounds.hold(self._summing.awaits_helpers)
+        now = self._clock.now()
+        ended = await self._summing.advance(self.state.round, now)
+        self.rounds.hold(self._summing.is_held(now))
         if ended is not None:
             await self.rounds.end_sums(ended)
             await self._swap()

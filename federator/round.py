@@ -68,6 +68,7 @@ TRANSITIONS: dict[tuple[RoundState, RoundEvent], RoundState] = {
     (RoundState.CHECKING, RoundEvent.UPDATE_WITHDRAWN): RoundState.CHECKING,
     (RoundState.CHECKING, RoundEvent.SETS_FIXED): RoundState.OPENING,
     (RoundState.CHECKING, RoundEvent.SUMS_FAILED): RoundState.ABANDONED,
+    (RoundState.CHECKING, RoundEvent.AGGREGATION_FAILED): RoundState.ABANDONED,
     (RoundState.OPENING, RoundEvent.SUMS_OPENED): RoundState.AGGREGATING,
     (RoundState.OPENING, RoundEvent.SUMS_FAILED): RoundState.ABANDONED,
     (RoundState.OPENING, RoundEvent.AGGREGATION_FAILED): RoundState.ABANDONED,

@@ -24,6 +24,7 @@ class Failpoint(StrEnum):
     BATCH_COMMITTED = "batch_committed"
     RECEIPT_SENT = "receipt_sent"
     COLLECTING_STOPPED = "collecting_stopped"
+    PROOFS_CHECKED = "proofs_checked"
     SETS_DECIDED = "sets_decided"
     IN_SETS_TRANSACTION = "in_sets_transaction"
     SETS_STORED = "sets_stored"

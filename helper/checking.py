@@ -13,7 +13,7 @@ from foltr.protocol.enrolment import read_enrolment
 from foltr.protocol.helper_messages import CheckRequest, HelperRefusalCode, RefusedTicket, TicketFault
 from foltr.protocol.membership import Enrolment
 from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signed_tickets import ClaimedTicket, misplaced, open_ticket, ticket_hash
+from foltr.protocol.signed_tickets import ClaimedTicket, challenge_name, misplaced, open_ticket, ticket_hash
 from foltr.protocol.tickets import Ticket
 from foltr.secure.sealing import seal_info
 from helper.terms import Refusal, Terms, VoidEnrolments
@@ -40,6 +40,8 @@ class GoodTicket:
         hash: of the ticket as it was signed; the digest of a set is made of these.
         seal: the sealed seed.
         info: what the seal is for.
+        seed: what the seal holds; it is not kept.
+        challenge: 32 bytes by which the ticket's norm proof is checked, if it has one; they are not kept.
     """
 
     position: int
@@ -48,6 +50,8 @@ class GoodTicket:
     hash: bytes
     seal: bytes
     info: bytes
+    seed: bytes
+    challenge: bytes
 
 
 @dataclass(frozen=True)
@@ -143,9 +147,11 @@ def _judge(
     if client.elsewhere not in (None, named) or ticket.client_id in names_before:
         return TicketFault.DUPLICATE_CLIENT
     seal, info = ticket.seals[terms.place], _info(ticket, terms.name)
-    if terms.sealing_key.open(seal, info) is None:
+    seed = terms.sealing_key.open(seal, info)
+    if seed is None:
         return TicketFault.NOT_OPENED
-    return GoodTicket(request.first + i, ticket.client_id, ticket.participation, named, seal, info)
+    about = request.first + i, ticket.client_id, ticket.participation
+    return GoodTicket(*about, named, seal, info, seed, challenge_name(ticket))
 
 
 def _opened(signed: bytes) -> ClaimedTicket | None:

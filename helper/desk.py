@@ -18,6 +18,7 @@ from foltr.protocol.helper_messages import (
     HelperMessage,
     HelperRefusal,
     OpenRequest,
+    tickets_of_page,
 )
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_tickets import set_digest, ticket_hash
@@ -28,6 +29,7 @@ from helper.opening import OpenedSum, OpenSet, answer_parts, decide_open, sum_fo
 from helper.standing import Standing
 from helper.store import HelperStore
 from helper.terms import Refusal, Terms
+from helper.verifying import answer_proofs
 
 log = get_logger(__name__)
 
@@ -88,6 +90,8 @@ class Desk:
         )
         if isinstance(terms, Refusal):
             return self._refuse(request, digest, terms)
+        if len(request.tickets) > (most := tickets_of_page(terms.policy.policy)):
+            raise MessageError(ReceiptCode.MALFORMED, f"a page of {len(request.tickets)} tickets, above {most}")
         claimed = read_page(request)
         known = self._store.known_clients(request, {one.ticket.client_id for one in claimed if one is not None})
         page = check_page(request, claimed, terms, self._enrolment_key, self._standing.void, known)
@@ -102,7 +106,8 @@ class Desk:
             n_good=len(page.good),
             n_refused=len(page.refused),
         )
-        return CheckAnswer(**_about(request), first=request.first, digest=digest, refused=page.refused)
+        proofs = answer_proofs(page.good, terms)
+        return CheckAnswer(**_about(request), first=request.first, digest=digest, refused=page.refused, proofs=proofs)
 
     def _open(self, request: OpenRequest) -> list[HelperMessage]:
         decision = decide_open(

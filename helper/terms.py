@@ -1,13 +1,14 @@
 """What a helper serves under: a policy that names it, its key for that policy, and whose enrolment is void."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from foltr.protocol.helper_messages import HelperRefusalCode
 from foltr.protocol.membership import Enrolment
 from foltr.protocol.roster import Roster
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.tombstones import tombstone_of
+from foltr.protocol.verify_keys import open_verify_key
 from foltr.secure.sealing import SealingKey
 
 
@@ -27,12 +28,14 @@ class Terms:
         name: the helper's.
         place: among the policy's helpers, which is that of its seal in each ticket.
         sealing_key: which the policy names.
+        verify_key: by which norm proofs are checked; None where the policy asks for none.
     """
 
     policy: SignedPolicy
     name: str
     place: int
     sealing_key: SealingKey
+    verify_key: bytes | None = field(default=None, repr=False)
 
 
 def find_terms(
@@ -59,7 +62,11 @@ def find_terms(
         return Refusal(
             HelperRefusalCode.KEY_DESTROYED, f"the sealing key of policy {policy.policy.version} is not in this store"
         )
-    return Terms(policy, name, place, sealing_key)
+    verify_key = open_verify_key(policy.policy, place, sealing_key)
+    if verify_key is None and policy.policy.norm_proof is not None:
+        detail = f"the verify key of policy {policy.policy.version} is not sealed to {name}; make another policy"
+        return Refusal(HelperRefusalCode.VERIFY_KEY_SEALED, f"{detail}: `foltr policy new`")
+    return Terms(policy, name, place, sealing_key, verify_key)
 
 
 class VoidEnrolments:

@@ -87,6 +87,14 @@ class RoundSumRow:
 
 
 @dataclass(frozen=True, slots=True)
+class Disagreements:
+    """How many of the newest rounds in a row ended as verifiers disagreed, and when the newest did; None: none."""
+
+    n_rounds: int
+    closed_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class HelperAnswerRow:
     """A stored part of a helper's answer."""
 

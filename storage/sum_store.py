@@ -6,7 +6,16 @@ from foltr.errors import UnavailableError
 from foltr.protocol.helper_messages import TicketFault
 from storage import policies, sums
 from storage.database import Database
-from storage.sum_records import HelperAnswerRow, NewAnswer, NewPolicy, NewSet, PolicyRow, RoundSumRow, TicketRow
+from storage.sum_records import (
+    Disagreements,
+    HelperAnswerRow,
+    NewAnswer,
+    NewPolicy,
+    NewSet,
+    PolicyRow,
+    RoundSumRow,
+    TicketRow,
+)
 
 
 class SqlSumStore:
@@ -33,6 +42,12 @@ class SqlSumStore:
 
     async def load_tickets(self, number: int) -> list[TicketRow]:
         return await sums.load_tickets(self._db, self._name, number)
+
+    async def load_masked(self, number: int, cohort: int, positions: Collection[int]) -> dict[int, bytes]:
+        return await sums.load_masked(self._db, self._name, number, cohort, positions)
+
+    async def count_disagreements(self, policy_hash: bytes) -> Disagreements:
+        return await sums.count_disagreements(self._db, self._name, policy_hash)
 
     async def begin_opening(self, number: int, sets: Collection[NewSet], faults: Mapping[str, TicketFault]) -> None:
         await sums.begin_opening(self._db, self._name, self._epoch(), number, sets, faults)

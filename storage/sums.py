@@ -5,21 +5,26 @@ Each function is one transaction. One that finds its own work already done retur
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict
+from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Select, func, insert, select, update
+from sqlalchemy import Select, func, insert, or_, select, update
 
-from foltr.errors import ProtocolViolationError
+from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.helper_messages import TicketFault
-from foltr.protocol.states import RoundState
-from storage.clients import key_of
+from foltr.protocol.states import AbandonReason, RoundState
+from storage.cipher import decrypt_row
+from storage.clients import key_of, select_named
 from storage.database import Database, fetch_all, insert_into
 from storage.federations import fenced_transaction
 from storage.rounds import change_state
-from storage.sum_records import HelperAnswerRow, NewAnswer, NewSet, RoundSumRow, TicketRow
+from storage.sum_records import Disagreements, HelperAnswerRow, NewAnswer, NewSet, RoundSumRow, TicketRow
 from storage.sum_tables import helper_answers, round_sums
-from storage.tables import clients, updates
+from storage.tables import clients, rounds, updates
+
+# Longer is no pause after them.
+_MOST_DISAGREEMENTS = 16
 
 
 async def load_tickets(db: Database, name: str, number: int) -> list[TicketRow]:
@@ -34,6 +39,23 @@ async def load_tickets(db: Database, name: str, number: int) -> list[TicketRow]:
     )
     async with db.reading() as connection:
         return [TicketRow(*row) for row in await connection.execute(statement)]
+
+
+async def load_masked(
+    db: Database, name: str, number: int, cohort: int, positions: Collection[int]
+) -> dict[int, bytes]:
+    """Read what clients have sent, by position: each a masked vector and, behind it, its norm proof, if it has one.
+
+    Raises:
+        DataError: one is not there, or cannot be read: its data key is destroyed or not at hand, or it does not open.
+    """
+    of_cohort = updates.c.federation == name, updates.c.round == number, updates.c.cohort == cohort
+    async with db.reading() as connection:
+        statement = select_named(updates).where(*of_cohort, updates.c.position.in_(positions))
+        rows: list[dict[str, Any]] = await fetch_all(connection, dict, statement)
+    if len(rows) != len(positions):
+        raise DataError(f"{len(rows)} of {len(positions)} masked vectors of cohort {cohort} are there")
+    return {row["position"]: decrypt_row(db.keys, row).body for row in rows}
 
 
 async def begin_opening(
@@ -128,6 +150,26 @@ async def load_answers(db: Database, name: str, number: int) -> list[HelperAnswe
     )
     async with db.reading() as connection:
         return await fetch_all(connection, HelperAnswerRow, answers)
+
+
+async def count_disagreements(db: Database, name: str, policy_hash: bytes) -> Disagreements:
+    """Count how many of the newest closed rounds, all under this policy, ended as verifiers disagreed.
+
+    Rounds to which nobody has sent are passed over: while rounds are held back they end so.
+    """
+    quiet = str(AbandonReason.NO_UPDATES), str(AbandonReason.UNLEARNED)
+    newest = (
+        select(rounds.c.policy_hash, rounds.c.reason, rounds.c.closed_at)
+        .where(rounds.c.federation == name, rounds.c.closed_at.is_not(None))
+        .where(or_(rounds.c.reason.is_(None), rounds.c.reason.not_in(quiet)))
+        .order_by(rounds.c.number.desc())
+        .limit(_MOST_DISAGREEMENTS)
+    )
+    async with db.reading() as connection:
+        ended = (await connection.execute(newest)).all()
+    row_of = (policy_hash, AbandonReason.VERIFIERS_DISAGREE)
+    in_a_row = list(takewhile(lambda row: (row.policy_hash, row.reason) == row_of, ended))
+    return Disagreements(len(in_a_row), in_a_row[0].closed_at if in_a_row else None)
 
 
 def _of_round(name: str, number: int) -> Select[Any]:

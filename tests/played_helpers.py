@@ -14,6 +14,7 @@ from foltr.protocol.topics import Topics
 from helper.checking import GoodTicket, KnownClient, check_page, read_page, refuse_page
 from helper.opening import OpenedSum, OpenSet, answer_parts, decide_open, sum_for
 from helper.terms import Refusal, Terms, VoidEnrolments, find_terms
+from helper.verifying import answer_proofs
 
 TOPICS = Topics(FEDERATION)
 
@@ -72,7 +73,8 @@ class PlayedHelper:
         for position in [at for at, good in kept.items() if at in on_page or good.client_id in moved]:
             del kept[position]
         kept |= {good.position: good for good in page.good}
-        return CheckAnswer(**_about(request), first=request.first, digest=digest, refused=page.refused)
+        proofs = answer_proofs(page.good, terms)
+        return CheckAnswer(**_about(request), first=request.first, digest=digest, refused=page.refused, proofs=proofs)
 
     def _known(self, request: CheckRequest, client_id: str) -> KnownClient:
         on_page = range(request.first, request.first + len(request.tickets))

@@ -1,5 +1,6 @@
 """A federation with secure sums: its actor on a real database, its clients, and its helpers, all in one process."""
 
+import asyncio
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,7 +24,9 @@ from storage.rounds import find_round
 
 CLIP_NORM = 2.56
 """A step of the grid is a hundredth, with a bound of 256."""
-MOST_STEPS = 20
+MOST_STEPS = 1000
+# Norm proofs are checked in a thread.
+PAUSE_S = 0.002
 # Next to no noise: a model shows what it was made of.
 QUIET = {"epsilon": 1e6, "noise": GaussianNoise(variance=1)}
 
@@ -130,7 +133,17 @@ class SecureRounds:
             if row.closed_at is not None:
                 return row
             await self.answer(without=without)
+            await asyncio.sleep(PAUSE_S)
         raise AssertionError(f"round {number} is still {self.state}")
+
+    async def until(self, state: RoundState, *, without: Collection[str] = ()) -> None:
+        """Let helpers answer until the round is in a state."""
+        for _ in range(MOST_STEPS):
+            if self.state is state:
+                return
+            await self.answer(without=without)
+            await asyncio.sleep(PAUSE_S)
+        raise AssertionError(f"the round is still {self.state}")
 
     async def restart(self) -> None:
         """Start another federator on the same database."""

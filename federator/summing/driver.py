@@ -1,8 +1,9 @@
 """Drives the secure sum of the open round: sends to helpers what is due, stores what they answer, and says how it ends.
 
 The thin shell of `federator.summing.machine`. What helpers say waits here until the single writer takes its next turn,
-which stores it before anything is done with it; meanwhile the writer goes on answering devices. A federator that starts
-again goes on where this one was: with the checks anew, or with the sets that are stored and the answers to them.
+which stores it before anything is done with it; meanwhile the writer goes on answering devices, also while norm proofs
+are checked. A federator that starts again goes on where this one was: with the checks anew, or with the sets that are
+stored and the answers to them.
 """
 
 import math
@@ -21,8 +22,11 @@ from federator.summing.answers import HelperAnswer, read_answer
 from federator.summing.cohorts import cohorts_of
 from federator.summing.machine import AllOpened, FixSets, GiveUp, Request, SumMachine
 from federator.summing.masked_sums import add_masked
+from federator.summing.pause import held_until
 from federator.summing.presence import Presence
+from federator.summing.proof_checks import ProofChecks
 from federator.summing.store import SumStore
+from federator.summing.verdicts import CheckProofs
 from foltr.errors import DataError, MessageError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import ASKING_HELPERS, FOR_WANT_OF_HELPERS, AbandonReason, RoundState
@@ -52,6 +56,7 @@ class Summing:
     Args:
         deadline_s: see `federator.secure_terms.SecureSettings`.
         note: stores events.
+        wake: called in the event loop when `advance` has something to do.
 
     Attributes:
         awaits_helpers: whether devices are not to hear of the open round before its helpers are there.
@@ -65,6 +70,7 @@ class Summing:
         sender: Sender,
         deadline_s: float,
         note: Callable[[list[NewEvent]], Awaitable[None]],
+        wake: Callable[[], None],
     ) -> None:
         self._federation = federation
         self._store = store
@@ -76,6 +82,9 @@ class Summing:
         self._machine: SumMachine | None = None
         self._number = 0
         self._presence: Presence | None = None
+        self._proofs = ProofChecks(wake)
+        self._looked_back_at = 0
+        self._held_until = 0.0
         self.awaits_helpers = False
 
     def receive(self, payload: bytes) -> None:
@@ -88,13 +97,31 @@ class Summing:
         if self._machine is not None and not self._machine.sets:
             self._machine.leave(client_id)
 
+    def is_held(self, now: float) -> bool:
+        """Whether devices are not to hear of the open round yet."""
+        return self.awaits_helpers or now < self._held_until
+
+    async def look_back(self, current: Round | None, now: float) -> None:
+        """Take up for how long the open round is held back, by how those before it have ended."""
+        if current is None or current.terms is None or self._looked_back_at == current.number:
+            return
+        ended = await self._sums.count_disagreements(current.terms.policy.hash)
+        self._looked_back_at, self._held_until = current.number, held_until(ended, now)
+        if ended.closed_at is not None:
+            log.warning("round_held_back", round=current.number, n_disagreed=ended.n_rounds, until=self._held_until)
+
     def wake_at(self, current: Round | None) -> float:
         """When `advance` may have something to do although no message arrived; epoch seconds."""
         if current is None or current.state not in ASKING_HELPERS:
-            return self._ask_presence_at(current)
-        if self._machine is None or self._arrived:
+            return min(self._ask_presence_at(current), self._let_go_at(current))
+        if self._machine is None or self._arrived or self._proofs.is_done:
             return -math.inf
         return self._machine.wake_at()
+
+    def _let_go_at(self, current: Round | None) -> float:
+        if current is None or current.terms is None:
+            return math.inf
+        return self._held_until or math.inf if self._looked_back_at == current.number else -math.inf
 
     def _ask_presence_at(self, current: Round | None) -> float:
         if current is None or current.terms is None or not self.awaits_helpers:
@@ -108,6 +135,10 @@ class Summing:
         """Do what is due; returns how the sums ended, once they did."""
         if current is None or current.terms is None or current.state not in ASKING_HELPERS:
             self._machine = None
+            self._proofs.drop()
+            await self.look_back(current, now)
+            if now >= self._held_until:
+                self._held_until = 0.0
             self._look_for_helpers(current, now)
             return None
         machine = self._machine
@@ -115,17 +146,25 @@ class Summing:
             machine = await self._begin(current, current.terms, now)
         for answer, signed in self._answers(current.terms):
             machine.take(answer, signed, now)
+        try:
+            self._take_checked(machine)
+        except DataError as error:
+            return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))
         if answers := machine.unstored():
             await self._sums.store_answers(current.number, answers)
             failpoint(Failpoint.ANSWERS_STORED)
             machine.stored(answers)
         step = machine.step(now)
-        if isinstance(step, FixSets):
+        if isinstance(step, CheckProofs):
+            step = await self._check(current, current.terms, step)
+        elif isinstance(step, FixSets):
             await self._fix(machine, current, step, now)
         elif isinstance(step, AllOpened):
             return await self._add_up(current, current.terms)
-        elif isinstance(step, GiveUp):
+        if isinstance(step, GiveUp):
             self.awaits_helpers = step.reason in FOR_WANT_OF_HELPERS
+            if step.reason is AbandonReason.VERIFIERS_DISAGREE:
+                self._held_until = math.inf  # until it is stored, and looked back upon
             return step
         self._sender.send(machine.requests(now))
         return None
@@ -154,6 +193,7 @@ class Summing:
             for helper, cohort in await self._sums.answered_sets(number):
                 machine.answered_before(helper, cohort)
         self._arrived.clear()
+        self._proofs.drop()
         self._machine, self._number = machine, number
         self.awaits_helpers, self._presence = False, None
         log.info("helpers_asked", round=number, state=current.state, n_cohorts=len(cohorts))
@@ -167,6 +207,26 @@ class Summing:
                 yield read_answer(payload, terms.policy), payload
             except MessageError as error:
                 log.debug("helper_answer_refused", round=self._number, code=error.code, detail=error.detail)
+
+    async def _check(self, current: Round, terms: SecureTerms, check: CheckProofs) -> GiveUp | None:
+        """Begin to check norm proofs; says why nobody can."""
+        policy, positions = terms.policy.policy, [row.position for row in check.rows]
+        if terms.verify_key is None:
+            detail = f"policy {policy.version} has no verify key for this federator; make another: `foltr policy new`"
+            return GiveUp(AbandonReason.AGGREGATION_FAILED, detail)
+        try:
+            bodies = await self._sums.load_masked(current.number, check.cohort, positions)
+        except DataError as error:
+            return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))  # a data key is lost, say
+        self._proofs.begin(check, bodies, policy, terms.verify_key)
+        return None
+
+    def _take_checked(self, machine: SumMachine) -> None:
+        """Give the verdicts that were found; DataError where none can be."""
+        checked = self._proofs.take()
+        if checked is not None:
+            machine.proofs_checked(*checked)
+            failpoint(Failpoint.PROOFS_CHECKED)
 
     async def _fix(self, machine: SumMachine, current: Round, step: FixSets, now: float) -> None:
         """Store the sets, and only then ask for their sums."""

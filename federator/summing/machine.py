@@ -1,24 +1,27 @@
 """All that is said to all helpers about one round: what to send now, what follows from an answer, and when to give up.
 
-The round is checking until every helper has answered for every page of every cohort. Then the sets are fixed, and
-stored, before anybody is asked for a sum; from there on it is opening, until every helper has answered every question.
-A cohort in which too few are left is dropped, and its clients are in no sum. Where too few cohorts are left, a helper
-does not open a sum, or one that is asked says nothing useful for `helper_deadline_s`, the round is given up: nothing
-was released.
+The round is checking until every helper has answered for every page of every cohort, and there is a verdict on each
+norm proof (`federator.summing.verdicts`), if its policy asks for them. Then the sets are fixed, and stored, before
+anybody is asked for a sum; from there on it is opening, until every helper has answered every question.
+
+A cohort in which too few are left is dropped, and its clients are in no sum. Where too few cohorts are left, most
+proofs of one fail, a helper does not open a sum, or one that is asked says nothing useful for `helper_deadline_s`, the
+round is given up: nothing was released.
 
 Requests are repeated, ever more rarely, until they are answered. To each helper only a few are under way at a time. No
 I/O: the shell (`federator.summing.driver`) sends, stores and drives; the talks are in `federator.summing.talk`.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from federator.secure_terms import SecureTerms
 from federator.summing.answers import HelperAnswer
-from federator.summing.cohorts import CohortTickets
+from federator.summing.cohorts import CohortTickets, PageForm
 from federator.summing.talk import Stage, Talk
+from federator.summing.verdicts import CheckProofs, Verdicts
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.methods.preconditions import lacking
 from foltr.protocol.helper_messages import (
@@ -65,7 +68,7 @@ class AllOpened:
     """Every helper has answered for every set."""
 
 
-Step = FixSets | GiveUp | AllOpened
+Step = CheckProofs | FixSets | GiveUp | AllOpened
 
 
 @dataclass
@@ -124,6 +127,8 @@ class SumMachine:
         self._rule = rule
         self._cohorts = dict(cohorts)
         self._deadline_s = deadline_s
+        self._form = PageForm.under(terms.policy.policy)
+        self._verdicts = Verdicts(cohorts, terms.policy.policy)
         self._gone: dict[int, set[int]] = {number: set() for number in cohorts}
         self._unstored: list[NewAnswer] = []
         self._failure: GiveUp | None = None
@@ -138,7 +143,7 @@ class SumMachine:
     def _talk(self, helper: str, number: int) -> Talk:
         stage = Stage.OPENING if self.sets else Stage.CHECKING
         digest = self.sets[number].digest if self.sets else None
-        return Talk(helper, self._cohorts[number], self._terms.policy.policy.dim, stage, set_digest=digest)
+        return Talk(helper, self._cohorts[number], self._terms.policy.policy.dim, self._form, stage, set_digest=digest)
 
     # --- what happens -----------------------------------------------------------------------------------------
 
@@ -152,6 +157,7 @@ class SumMachine:
             for row in cohort.rows:
                 if row.client_id == client_id:
                     self._gone[number].add(row.position)
+                    self._verdicts.leave_out(number, row.position)
                     for helper in self._helpers.values():
                         helper.talks[number].leave(row.position)
 
@@ -173,11 +179,16 @@ class SumMachine:
                 self._keep(helper, talk)
 
     def _checked(self, helper: _Helper, talk: Talk, answer: CheckAnswer, now: float) -> None:
-        if not talk.take_page(answer):
+        page = talk.take_page(answer)
+        if page is None:
+            if talk.page_of(answer) is not None:
+                helper.refusal = f"{helper.name}: its answer for a page of tickets is not whole"
             return
         self._heard(helper, now)
         helper.asked.pop((answer.cohort, answer.first), None)
-        if self.sets and any(is_kept(self.sets[answer.cohort].kept, position) for position in talk.faults):
+        if not self.sets:
+            self._verdicts.take_page(page, answer)
+        elif any(is_kept(self.sets[answer.cohort].kept, position) for position in talk.faults):
             self._fail(AbandonReason.HELPERS_REFUSED, f"{helper.name} takes a client out of a set that is fixed")
 
     def _refused(self, helper: _Helper, talk: Talk, refusal: HelperRefusal, now: float) -> None:
@@ -213,6 +224,10 @@ class SumMachine:
         """Return the whole answers to store; with `stored` they count."""
         return list(self._unstored)
 
+    def proofs_checked(self, check: CheckProofs, failed: Collection[int]) -> None:
+        """Go on: of these norm proofs those at the positions ``failed`` fail."""
+        self._verdicts.decide(check, failed)
+
     def stored(self, answers: Sequence[NewAnswer]) -> None:
         """Go on: these answers are stored."""
         self._unstored = [answer for answer in self._unstored if answer not in answers]
@@ -221,9 +236,11 @@ class SumMachine:
         """Return what is due; None while answers are waited for."""
         if self._failure is not None:
             return self._failure
+        if (check := self._verdicts.take_due()) is not None:
+            return check
         stages = {talk.stage for helper in self._helpers.values() for talk in helper.talks.values()}
         if not self.sets and stages <= {Stage.CHECKED}:
-            return self._fix()
+            return None if self._verdicts.is_waiting else self._fix()
         if self.sets and stages == {Stage.OPENED} and not self._unstored:
             return AllOpened()
         return self._overdue(now)
@@ -239,23 +256,29 @@ class SumMachine:
                 talk.ask(self.sets[number].digest)
 
     def _fix(self) -> FixSets | GiveUp:
+        if (disagreement := self._verdicts.disagreement()) is not None:
+            return GiveUp(AbandonReason.VERIFIERS_DISAGREE, disagreement)
         n_min = self._terms.policy.policy.n_min
         faults: dict[str, TicketFault] = {}
         sets = []
         for number, cohort in self._cohorts.items():
-            found = {
-                at: fault for helper in self._helpers.values() for at, fault in helper.talks[number].faults.items()
-            }
-            out = self._gone[number] | found.keys()
+            found = self._found(number)
             faults |= {row.client_id: found[row.position] for row in cohort.rows if row.position in found}
-            made = cohort.set_of(out)
+            made = cohort.set_of(self._gone[number] | found.keys(), self._verdicts.n_failed(number))
             if made is not None and made.n_clients >= n_min:
                 sets.append(made)
         short = "nobody is left" if not sets else lacking(self._rule, len(sets))
         if short is not None:
-            detail = f"{len(sets)} of {len(self._cohorts)} cohorts have {n_min} clients that no helper took out"
+            detail = f"{len(sets)} of {len(self._cohorts)} cohorts have {n_min} clients that nobody took out"
             return GiveUp(AbandonReason.COHORTS_TOO_SMALL, f"{detail}: {short}")
         return FixSets(sets, faults)
+
+    def _found(self, number: int) -> dict[int, TicketFault]:
+        """What is wrong with tickets of a cohort, by position; of clients that have left nothing is told."""
+        found = dict.fromkeys(self._verdicts.failed(number), TicketFault.NORM_PROOF_FAILED)
+        for helper in self._helpers.values():
+            found |= helper.talks[number].faults
+        return {position: fault for position, fault in found.items() if position not in self._gone[number]}
 
     def _overdue(self, now: float) -> GiveUp | None:
         for helper in self._helpers.values():

@@ -3,9 +3,9 @@
 Theory of operation. A round that helpers do not open has cost each of its devices a participation, and those are
 numbered for life. So after such a round devices do not hear of the next one before each of its helpers has answered:
 each is shown a page with one ticket, which is empty and nobody's, and takes it out. One that does not obey the round's
-policy, has no key of it any more, or has opened a later round (of before the federation went back to a backup) would
-open nothing: that is told once, and it is asked again, in the last case until rounds that end at their deadlines have
-brought the number up. Whatever else a helper says to the page comes from one that is there.
+policy, has no key of it any more or not its verify key, or has opened a later round (of before the federation went back
+to a backup) would open nothing: that is told once, and it is asked again, in the last case until rounds that end at
+their deadlines have brought the number up. Whatever else a helper says to the page comes from one that is there.
 
 Nothing is stored: of a federator that starts again the open round is announced at once, and costs one participation if
 a helper is still away. Nothing here reads a clock, awaits or sends.
@@ -23,7 +23,12 @@ log = structlog.get_logger(__name__)
 REPEAT_S = 5.0
 _NO_TICKET = b""
 _DIGEST = set_digest([ticket_hash(_NO_TICKET)])
-_OPENS_NOTHING = (HelperRefusalCode.UNKNOWN_POLICY, HelperRefusalCode.KEY_DESTROYED, HelperRefusalCode.ROUND_OVER)
+_OPENS_NOTHING = (
+    HelperRefusalCode.UNKNOWN_POLICY,
+    HelperRefusalCode.KEY_DESTROYED,
+    HelperRefusalCode.VERIFY_KEY_SEALED,
+    HelperRefusalCode.ROUND_OVER,
+)
 
 
 class Presence:

@@ -5,7 +5,16 @@ from typing import Protocol
 
 from foltr.errors import UnavailableError
 from foltr.protocol.helper_messages import TicketFault
-from storage.sum_records import HelperAnswerRow, NewAnswer, NewPolicy, NewSet, PolicyRow, RoundSumRow, TicketRow
+from storage.sum_records import (
+    Disagreements,
+    HelperAnswerRow,
+    NewAnswer,
+    NewPolicy,
+    NewSet,
+    PolicyRow,
+    RoundSumRow,
+    TicketRow,
+)
 
 
 class SumStore(Protocol):
@@ -23,6 +32,10 @@ class SumStore(Protocol):
     async def adopt_policy(self, new: NewPolicy) -> None: ...
 
     async def load_tickets(self, number: int) -> list[TicketRow]: ...
+
+    async def load_masked(self, number: int, cohort: int, positions: Collection[int]) -> dict[int, bytes]: ...
+
+    async def count_disagreements(self, policy_hash: bytes) -> Disagreements: ...
 
     async def begin_opening(self, number: int, sets: Collection[NewSet], faults: Mapping[str, TicketFault]) -> None: ...
 

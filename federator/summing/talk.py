@@ -1,10 +1,11 @@
 """The state machine of what is said to one helper about one cohort: first the tickets, then the one question.
 
 Theory of operation. A helper is shown the tickets of a cohort, page by page (``checking``); of each page it says which
-tickets it takes out. Once it has answered for all pages (``checked``) it waits for the other helpers: the set is those
-whom none of them took out. When the set is stored it is asked for (``opening``), in a question that is never put in
-another way; the whole answer ends it (``opened``). A helper that does not know the set has lost what it was shown, say:
-it is shown the pages again (``showing_again``) and asked the same.
+tickets it takes out, and, where they have norm proofs, what the verdict on the others' is made of. Once it has answered
+for all pages (``checked``) it waits for the other helpers: the set is those who were not taken out. When that is stored
+it is asked for (``opening``), in a question that is never put in another way; the whole answer ends it (``opened``). A
+helper that does not know the set has lost what it was shown, say: it is shown the pages again (``showing_again``) and
+asked the same.
 
 A client that leaves while tickets are checked changes no position: it is left out of the set. What comes twice, late or
 about something else changes nothing. Nothing here reads a clock, awaits or stores; `federator.summing.machine` holds
@@ -14,9 +15,10 @@ all talks of a round. An event that a stage does not allow raises ProtocolViolat
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from federator.summing.cohorts import CohortTickets, Page, pages_of
-from foltr.errors import ProtocolViolationError
+from federator.summing.cohorts import CohortTickets, Page, PageForm, pages_of
+from foltr.errors import MessageError, ProtocolViolationError
 from foltr.protocol.helper_messages import CheckAnswer, OpenAnswer, TicketFault
+from foltr.secure.field import read_words
 
 
 class Stage(StrEnum):
@@ -67,6 +69,7 @@ class Talk:
     helper: str
     cohort: CohortTickets
     dim: int
+    form: PageForm = field(default_factory=PageForm)
     stage: Stage = Stage.CHECKING
     waiting: dict[int, Page] = field(default_factory=dict)
     faults: dict[int, TicketFault] = field(default_factory=dict)
@@ -78,17 +81,34 @@ class Talk:
         if self.stage is Stage.CHECKING:
             self._show()
 
-    def take_page(self, answer: CheckAnswer) -> bool:
-        """Take the answer to a page; False where it is the answer to none that waits."""
+    def page_of(self, answer: CheckAnswer) -> Page | None:
+        """Return the page that this is the answer to; None where it is the answer to none that waits."""
         page = self.waiting.get(answer.first)
-        if page is None or page.digest != answer.digest:
-            return False
-        if any(refused.position not in page.positions for refused in answer.refused):
-            return False
+        return None if page is None or page.digest != answer.digest else page
+
+    def take_page(self, answer: CheckAnswer) -> Page | None:
+        """Take the answer to a page, and return that; None where it is the answer to none that waits, or is not whole.
+
+        An answer that is not whole is as if it had not come: the helper is asked again.
+        """
+        page = self.page_of(answer)
+        if page is None or not self._fits(page, answer):
+            return None
         del self.waiting[answer.first]
         self.faults |= {refused.position: refused.fault for refused in answer.refused}
         if not self.waiting:
             self._move(TalkEvent.PAGES_ANSWERED)
+        return page
+
+    def _fits(self, page: Page, answer: CheckAnswer) -> bool:
+        """Whether an answer is about tickets of the page alone, and says of each that is good what it has to."""
+        refused = {each.position for each in answer.refused}
+        if not refused <= set(page.positions):
+            return False
+        try:
+            read_words(answer.proofs, self.form.n_answer * (len(page.rows) - len(refused)))
+        except MessageError:
+            return False
         return True
 
     def leave(self, position: int) -> None:
@@ -96,7 +116,7 @@ class Talk:
         for page in [page for page in self.waiting.values() if position in page.positions]:
             del self.waiting[page.first]
             rest = [row for row in page.rows if row.position != position]
-            self.waiting |= {part.first: part for part in pages_of(rest)}
+            self.waiting |= {part.first: part for part in pages_of(rest, self.form)}
         if not self.waiting and self.stage is Stage.CHECKING:
             self._move(TalkEvent.PAGES_ANSWERED)
 
@@ -131,7 +151,7 @@ class Talk:
         return end == self.dim
 
     def _show(self) -> None:
-        self.waiting = {page.first: page for page in self.cohort.pages()}
+        self.waiting = {page.first: page for page in self.cohort.pages(self.form)}
         self.n_shown += 1
 
     def _move(self, event: TalkEvent) -> None:

@@ -12,11 +12,14 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from foltr.protocol.fields import CHUNK_BYTES, Count, Detail, Message, Name, Sha256
-from foltr.protocol.policies import MAX_SECURE_DIM
+from foltr.protocol.policies import MAX_SECURE_DIM, Policy
 from foltr.protocol.tickets import MAX_TICKET_BYTES
+from foltr.secure.norm_proof import proof_shape
 
 PAGE_TICKETS: Final = 256
-"""So many tickets one request shows at most; fewer where they would not fit one message."""
+"""So many tickets one request shows at most; fewer where they, or the answer, would not fit one message."""
+MAX_PROOFS_BYTES: Final = 200_000
+"""So many bytes of what a helper says of norm proofs fit one answer with room to spare."""
 PART_WORDS: Final = CHUNK_BYTES // 8
 """So many numbers one answer has at most; longer sums come in parts."""
 MAX_COHORT: Final = 1_000_000
@@ -45,6 +48,7 @@ class HelperRefusalCode(StrEnum):
     ANSWERED_OTHERWISE = "answered_otherwise"  # for another set: never again
     TOO_FEW = "too_few"
     TOO_MANY = "too_many"
+    VERIFY_KEY_SEALED = "verify_key_sealed"  # the policy's is not sealed to the key of this helper
     UNKNOWN_SET = "unknown_set"  # it has not checked these tickets, or not all: show them again
 
 
@@ -101,6 +105,8 @@ class CheckAnswer(HelperMessage):
 
     Attributes:
         digest: of the page's tickets (`foltr.protocol.signed_tickets.set_digest`).
+        proofs: under a policy with norm proofs, what it says of its share of each of the others in order of position,
+            `words_of_proof` little-endian words of 64 bits, each below p (`foltr.secure.norm_proof`); else empty.
     """
 
     kind_name: ClassVar[str] = "check_answer"
@@ -108,6 +114,18 @@ class CheckAnswer(HelperMessage):
     first: Annotated[int, Field(ge=0, lt=MAX_COHORT)]
     digest: Sha256
     refused: Annotated[list[RefusedTicket], Field(max_length=PAGE_TICKETS)]
+    proofs: Annotated[bytes, Field(max_length=MAX_PROOFS_BYTES)] = b""
+
+
+def words_of_proof(policy: Policy) -> int:
+    """How many numbers a helper says of its share of a norm proof; 0 where the policy asks for none."""
+    return 0 if policy.norm_proof is None else proof_shape(policy.dim, policy.bound).n_answer
+
+
+def tickets_of_page(policy: Policy) -> int:
+    """How many tickets one request shows at most under a policy."""
+    n_words = words_of_proof(policy)
+    return min(PAGE_TICKETS, MAX_PROOFS_BYTES // (8 * n_words)) if n_words else PAGE_TICKETS
 
 
 class OpenRequest(HelperMessage):

@@ -81,6 +81,7 @@ def test_the_transition_table_is_this():
         ("checking", "update_withdrawn"): "checking",
         ("checking", "sets_fixed"): "opening",
         ("checking", "sums_failed"): "abandoned",
+        ("checking", "aggregation_failed"): "abandoned",
         ("opening", "sums_opened"): "aggregating",
         ("opening", "sums_failed"): "abandoned",
         ("opening", "aggregation_failed"): "abandoned",

@@ -27,7 +27,8 @@ def secure(serve) -> Callable[..., Any]:
 
         async def start_actor() -> Served:
             training = PdgdTraining(min_interactions=1, max_interactions=1)
-            options = {"clip_norm": CLIP_NORM} | (secure or {})
+            keys = {"sealing_keys": (federation.federator_sealing_key,)}
+            options = {"clip_norm": CLIP_NORM} | keys | (secure or {})
             return await serve(
                 RoundPolicy(**rounds),
                 n_features=federation.dim,

@@ -101,6 +101,16 @@ def test_the_set_is_whom_no_helper_took_out_and_who_has_not_left():
     }
 
 
+def test_of_a_client_that_has_left_no_fault_is_told():
+    """A helper had taken it out before: who is forgotten would be named again."""
+    machine = machine_of(rows(5))
+    check_all(machine, lambda request: (0, 1) if request.helper == "north" else ())
+    machine.leave("0-0")
+    step = fixed(machine)
+    assert dict(step.faults) == {"0-1": TicketFault.NOT_OPENED}
+    assert [(each.n_clients, each.n_norm_proofs_failed) for each in step.sets] == [(3, None)]
+
+
 def test_too_few_in_all_cohorts_or_too_few_cohorts_for_the_rule_is_given_up():
     """Nobody was asked to open anything."""
     lonely = machine_of(rows(2))

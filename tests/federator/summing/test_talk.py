@@ -4,11 +4,12 @@ from itertools import product
 
 import pytest
 
-from federator.summing.cohorts import PAGE_BYTES, cohorts_of, pages_of
+from federator.summing.cohorts import PAGE_BYTES, PageForm, cohorts_of, pages_of
 from federator.summing.talk import TRANSITIONS, Stage, Talk, TalkEvent
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, RefusedTicket, TicketFault
 from foltr.protocol.signed_tickets import set_digest, ticket_hash
+from foltr.secure.field import MODULUS
 from storage.sum_records import TicketRow
 
 ABOUT = {"federation": "mail", "helper": "north", "policy_hash": bytes(32), "round": 1, "cohort": 0}
@@ -36,11 +37,11 @@ def part(start: int, n_words: int, dim: int = 3, digest: bytes = DIGEST) -> Open
 def test_pages_hold_as_many_tickets_as_fit_and_no_gap():
     """256 at most, 200,000 bytes at most, and positions that follow one another."""
     many = [ticket(position) for position in range(600)]
-    assert [len(page.rows) for page in pages_of(many)] == [256, 256, 88]
+    assert [len(page.rows) for page in pages_of(many, PageForm())] == [256, 256, 88]
     long = [ticket(position, n_bytes=2048) for position in range(200)]
-    assert all(sum(len(row.ticket) for row in page.rows) <= PAGE_BYTES for page in pages_of(long))
-    assert [page.positions for page in cohort(0, 1, 4, 6, 7).pages()] == [range(2), range(4, 5), range(6, 8)]
-    (page, *_) = pages_of(many)
+    assert all(sum(len(row.ticket) for row in page.rows) <= PAGE_BYTES for page in pages_of(long, PageForm()))
+    assert [page.positions for page in cohort(0, 1, 4, 6, 7).pages(PageForm())] == [range(2), range(4, 5), range(6, 8)]
+    (page, *_) = pages_of(many, PageForm())
     assert page.digest == set_digest(ticket_hash(row.ticket) for row in many[:256])
 
 
@@ -48,13 +49,13 @@ def test_a_set_names_those_who_are_left_by_their_positions():
     """Its bits, how many there are, and the digest of their tickets."""
     cohorts = cohorts_of([ticket(3, 1), ticket(0), ticket(9), ticket(1)])
     assert sorted(cohorts) == [0, 1]
-    made = cohorts[0].set_of({1})
+    made = cohorts[0].set_of({1}, None)
     assert made is not None
     assert (made.n_tickets, made.n_clients, made.kept) == (10, 2, b"\x80\x40")
     assert made.digest == set_digest(ticket_hash(ticket(position).ticket) for position in (0, 9))
     asked = OpenRequest(**ABOUT, n_tickets=made.n_tickets, kept=made.kept, digest=made.digest)
     assert asked.positions == [0, 9]
-    assert cohorts[0].set_of({0, 1, 9}) is None
+    assert cohorts[0].set_of({0, 1, 9}, None) is None
 
 
 def test_a_helper_is_asked_once_it_has_checked_all_pages():
@@ -88,9 +89,38 @@ def test_an_answer_to_something_else_changes_nothing():
     assert talk.parts[0].signed == b"first"
 
 
+@pytest.mark.parametrize(
+    "proofs", [b"", bytes(15), bytes(24), bytes(40), bytes(24) + MODULUS.to_bytes(8, "little")], ids=len
+)
+def test_an_answer_that_lacks_what_it_has_to_say_of_proofs_is_none(proofs):
+    """Two numbers for each ticket that is not taken out, each below p; else the page waits on."""
+    talk = Talk("north", cohort(0, 1, 2), dim=3, form=PageForm(n_tickets=256, n_answer=2))
+    answer = page_answer(talk, refused=(1,), proofs=proofs)
+    assert talk.page_of(answer) is not None
+    assert talk.take_page(answer) is None
+    assert (talk.stage, list(talk.waiting), talk.faults) == (Stage.CHECKING, [0], {})
+    assert talk.take_page(page_answer(talk, refused=(1,), proofs=bytes(32))) is not None
+    assert talk.stage is Stage.CHECKED
+
+
+def test_where_there_are_no_proofs_nothing_is_said_of_them():
+    """A helper that says something is not understood."""
+    talk = Talk("north", cohort(0), dim=3)
+    assert talk.take_page(page_answer(talk, proofs=bytes(8))) is None
+    assert talk.take_page(page_answer(talk)) is not None
+
+
+def test_a_page_has_as_many_tickets_as_its_answer_has_room_for():
+    """Whatever else fits; also where a client has left."""
+    talk = Talk("north", cohort(*range(7)), dim=3, form=PageForm(n_tickets=3, n_answer=2))
+    assert [len(page.rows) for page in talk.waiting.values()] == [3, 3, 1]
+    talk.leave(4)
+    assert sorted(talk.waiting) == [0, 3, 5, 6]
+
+
 def test_parts_that_overlap_or_leave_a_hole_are_no_whole_answer():
     """It stays open, and the helper is asked again until the deadline."""
-    talk = Talk("north", cohort(0), 3, Stage.OPENING, set_digest=DIGEST)
+    talk = Talk("north", cohort(0), 3, stage=Stage.OPENING, set_digest=DIGEST)
     assert talk.take_part(part(0, 2), b"")
     assert talk.take_part(part(1, 2), b"")
     assert talk.stage is Stage.OPENING
@@ -110,7 +140,7 @@ def test_a_client_that_leaves_is_shown_no_more():
 
 def test_a_helper_that_does_not_know_the_set_is_shown_all_pages_again():
     """And is asked the same once it has answered; an answer that was on its way counts."""
-    talk = Talk("north", cohort(0, 1), 3, Stage.OPENING, set_digest=DIGEST)
+    talk = Talk("north", cohort(0, 1), 3, stage=Stage.OPENING, set_digest=DIGEST)
     talk.forget_set()
     assert talk.take_page(page_answer(talk))
     assert (talk.stage, talk.n_shown) == (Stage.OPENING, 1)
@@ -128,7 +158,7 @@ DOES = {
 @pytest.mark.parametrize(("stage", "event"), list(product(Stage, DOES)))
 def test_a_stage_that_does_not_allow_an_event_raises_and_changes_nothing(stage, event):
     """A second question, say, for a helper that was asked one."""
-    talk = Talk("north", cohort(0), 3, stage, set_digest=b"s" * 32)
+    talk = Talk("north", cohort(0), 3, stage=stage, set_digest=b"s" * 32)
     if (stage, event) in TRANSITIONS:
         DOES[event](talk)
         assert talk.stage is TRANSITIONS[stage, event]

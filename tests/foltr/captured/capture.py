@@ -345,6 +345,7 @@ MESSAGES: list[tuple[Message, str]] = [
             first=256,
             digest=bytes(range(32)),
             refused=[RefusedTicket(position=256, fault=TicketFault.NOT_OPENED)],
+            proofs=bytes(range(16)),
         ),
         _TOPICS.helper_answers("north"),
     ),

@@ -1,0 +1,87 @@
+"""Which norm proofs fail: the federator's own answers, added to what the helpers have answered.
+
+A page of them takes a tenth of a second, and one of long vectors a second where nothing is compiled. So it is done in a
+thread, beside the single writer, which goes on answering devices.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from federator.summing.verdicts import CheckProofs
+from foltr.errors import DataError, MessageError
+from foltr.protocol.policies import Policy
+from foltr.protocol.signed_tickets import challenge_name, open_ticket
+from foltr.secure.coins import Words
+from foltr.secure.field import add, read_words
+from foltr.secure.norm_proof import ProofShape, answer_share, challenge_for, is_norm_kept, proof_shape
+from storage.sum_records import TicketRow
+
+
+class ProofChecks:
+    """Checks norm proofs in a thread, a `CheckProofs` at a time.
+
+    Args:
+        wake: called in the event loop when there is something to take.
+    """
+
+    def __init__(self, wake: Callable[[], None]) -> None:
+        self._wake = wake
+        self._running: tuple[CheckProofs, asyncio.Task[set[int]]] | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Whether there is something to take."""
+        return self._running is not None and self._running[1].done()
+
+    def begin(self, check: CheckProofs, bodies: Mapping[int, bytes], policy: Policy, verify_key: bytes) -> None:
+        """Begin to find out which of these fail, as `failing_proofs`."""
+        shape = proof_shape(policy.dim, policy.bound)
+        task = asyncio.create_task(asyncio.to_thread(failing_proofs, check, bodies, verify_key, shape))
+        task.add_done_callback(self._end)
+        self._running = check, task
+
+    def _end(self, task: "asyncio.Task[set[int]]") -> None:
+        if not task.cancelled():
+            task.exception()  # what is never taken is no error that nobody has seen
+        self._wake()
+
+    def take(self) -> tuple[CheckProofs, set[int]] | None:
+        """Return what was checked, and the positions of those that fail; None where nothing is done.
+
+        Raises:
+            DataError: what is stored of a client is not what was taken from it.
+        """
+        if self._running is None or not self._running[1].done():
+            return None
+        (check, task), self._running = self._running, None
+        return check, task.result()
+
+    def drop(self) -> None:
+        """Forget what is being checked: its round is over."""
+        self._running = None
+
+
+def failing_proofs(check: CheckProofs, bodies: Mapping[int, bytes], verify_key: bytes, shape: ProofShape) -> set[int]:
+    """Return the positions of those whose norm proofs fail.
+
+    Args:
+        bodies: what their clients have sent, by position: a masked vector and, behind it, its proof.
+        verify_key: of the policy.
+
+    Raises:
+        DataError: what is stored of a client is not what was taken from it.
+    """
+    return {
+        row.position
+        for row, answers in zip(check.rows, check.answers, strict=True)
+        if not _is_kept(row, answers, bodies[row.position], verify_key, shape)
+    }
+
+
+def _is_kept(row: TicketRow, answers: Words, body: bytes, verify_key: bytes, shape: ProofShape) -> bool:
+    try:
+        share = read_words(body, shape.n_values)
+    except MessageError as error:
+        raise DataError(f"the vector of {row.client_id} and its norm proof cannot be read: {error.detail}") from error
+    challenge = challenge_for(verify_key, challenge_name(open_ticket(row.ticket).ticket), shape)
+    return is_norm_kept(add(answers, answer_share(share, challenge, shape)), shape)

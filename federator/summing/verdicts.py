@@ -1,0 +1,146 @@
+"""The verdicts on the norm proofs of a round, ticket by ticket: what helpers have answered, and which proofs fail.
+
+Theory of operation. A helper's answer for a ticket is linear in its share of the proof, so answers are added up as they
+come, whatever the order and the pages, and of each ticket only the sum is held. Once all helpers have answered for a
+ticket, and nobody has taken it out, its proof is due: the shell adds the federator's own answer and says which fail. A
+client that leaves meanwhile has no verdict. All answers are functions of what is stored and of the policy's verify key:
+a federator that starts again asks anew, and finds the same.
+
+Who lies cannot be told from one failing proof: its device, or a verifier. Where more than half of a cohort's proofs
+fail it is taken for a verifier, and no device is blamed. Nothing here reads a clock, awaits or computes a proof.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from itertools import islice
+
+from federator.summing.cohorts import CohortTickets, Page
+from foltr.protocol.helper_messages import CheckAnswer, tickets_of_page, words_of_proof
+from foltr.protocol.policies import Policy
+from foltr.secure.coins import Words
+from foltr.secure.field import add, read_words
+from storage.sum_records import TicketRow
+
+_VECTORS_BYTES = 32 * 1024 * 1024
+
+
+@dataclass(frozen=True)
+class CheckProofs:
+    """Proofs that all helpers have answered for: which of them fail is to be found and told.
+
+    Attributes:
+        answers: (n_answer,) for each of the tickets, the sum of what the helpers have answered.
+    """
+
+    cohort: int
+    rows: tuple[TicketRow, ...]
+    answers: tuple[Words, ...]
+
+
+@dataclass
+class _OfCohort:
+    """What is known of a cohort's proofs, by position.
+
+    Attributes:
+        totals: how many helpers have answered, and the sum of their answers, until all have.
+        due: the sums of all helpers' answers, until the proofs are checked.
+        out: of clients that have left, or that a helper took out.
+    """
+
+    rows: Mapping[int, TicketRow]
+    totals: dict[int, tuple[int, Words]] = field(default_factory=dict)
+    due: dict[int, Words] = field(default_factory=dict)
+    out: set[int] = field(default_factory=set)
+    kept: set[int] = field(default_factory=set)
+    failed: set[int] = field(default_factory=set)
+
+
+class Verdicts:
+    """The norm proofs of one round; where its policy asks for none, nothing is ever due.
+
+    Args:
+        cohorts: the tickets, by cohort.
+        policy: which they are under.
+    """
+
+    def __init__(self, cohorts: Mapping[int, CohortTickets], policy: Policy) -> None:
+        self._n_helpers = len(policy.helpers)
+        self._n_answer = words_of_proof(policy)
+        # The federator reads their vectors, which are longer than what helpers say of them.
+        self._at_once = max(1, min(tickets_of_page(policy), _VECTORS_BYTES // (8 * policy.dim)))
+        self._cohorts = {
+            number: _OfCohort({row.position: row for row in cohort.rows}) for number, cohort in cohorts.items()
+        }
+        self._under_way: CheckProofs | None = None
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether somebody is finding out which proofs fail."""
+        return self._under_way is not None
+
+    def take_page(self, page: Page, answer: CheckAnswer) -> None:
+        """Take a helper's answer for a page, which fits it (`federator.summing.talk`)."""
+        of_cohort = self._cohorts[answer.cohort]
+        refused = {each.position for each in answer.refused}
+        for position in refused:
+            self.leave_out(answer.cohort, position)
+        if not self._n_answer:
+            return
+        good = [position for position in page.positions if position not in refused]
+        answers = read_words(answer.proofs, len(good) * self._n_answer).reshape(-1, self._n_answer)
+        for position, said in zip(good, answers, strict=True):
+            if position not in of_cohort.out:
+                self._add(of_cohort, position, said)
+
+    def _add(self, of_cohort: _OfCohort, position: int, said: Words) -> None:
+        n_before, before = of_cohort.totals.pop(position, (0, None))
+        total = said if before is None else add(before, said)
+        if n_before + 1 == self._n_helpers:
+            of_cohort.due[position] = total
+        else:
+            of_cohort.totals[position] = n_before + 1, total
+
+    def leave_out(self, number: int, position: int) -> None:
+        """Forget the proof of a client that has left, or that a helper has taken out."""
+        of_cohort = self._cohorts[number]
+        of_cohort.out.add(position)
+        of_cohort.totals.pop(position, None)
+        of_cohort.due.pop(position, None)
+        of_cohort.kept.discard(position)
+        of_cohort.failed.discard(position)
+
+    def take_due(self) -> CheckProofs | None:
+        """Return proofs that are due, and count them as under way; None while others are, or none is due."""
+        if self._under_way is not None:
+            return None
+        for number, of_cohort in self._cohorts.items():
+            if due := list(islice(of_cohort.due, self._at_once)):
+                rows = tuple(of_cohort.rows[position] for position in due)
+                answers = tuple(of_cohort.due.pop(position) for position in due)
+                self._under_way = CheckProofs(number, rows, answers)
+                return self._under_way
+        return None
+
+    def decide(self, check: CheckProofs, failed: Collection[int]) -> None:
+        """Go on: of these proofs those at the positions ``failed`` fail, and all others hold."""
+        self._under_way = None
+        of_cohort = self._cohorts[check.cohort]
+        for row in check.rows:
+            if row.position not in of_cohort.out:
+                (of_cohort.failed if row.position in failed else of_cohort.kept).add(row.position)
+
+    def failed(self, number: int) -> frozenset[int]:
+        """Return the positions of a cohort whose proofs fail."""
+        return frozenset(self._cohorts[number].failed)
+
+    def n_failed(self, number: int) -> int | None:
+        """How many of a cohort's proofs fail; None where there are none."""
+        return len(self._cohorts[number].failed) if self._n_answer else None
+
+    def disagreement(self) -> str | None:
+        """Say in words of which cohort more than half of the proofs fail; None of none."""
+        for number, of_cohort in self._cohorts.items():
+            n_failed, n_checked = len(of_cohort.failed), len(of_cohort.failed) + len(of_cohort.kept)
+            if 2 * n_failed > n_checked:
+                return f"{n_failed} of {n_checked} norm proofs of cohort {number} fail: a helper may lie"
+        return None

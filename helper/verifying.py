@@ -1,0 +1,36 @@
+"""What a helper says of the norm proofs of a page. No I/O.
+
+Its share of a message is the mask that its seed makes, taken away. What it says of that is linear in it, so it tells
+nothing by itself, and the answers of all verifiers add up to the verdict. Of one ticket it always says the same: two
+different challenges to one proof would tell more of the vector than one.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from foltr.secure.field import subtract
+from foltr.secure.masks import expand_seed
+from foltr.secure.norm_proof import answer_share, challenge_for, proof_shape
+from helper.checking import GoodTicket
+from helper.terms import Terms
+
+
+def answer_proofs(good: Iterable[GoodTicket], terms: Terms) -> bytes:
+    """Return what this helper says of each ticket's norm proof, in their order, as words of 64 bits.
+
+    Nothing is said where the policy asks for no proofs.
+    """
+    if terms.verify_key is None:
+        return b""
+    shape = proof_shape(terms.policy.policy.dim, terms.policy.policy.bound)
+    nothing = np.zeros(shape.n_values, np.uint64)
+    answers = (
+        answer_share(
+            subtract(nothing, expand_seed(ticket.seed, shape.n_values)),
+            challenge_for(terms.verify_key, ticket.challenge, shape),
+            shape,
+        )
+        for ticket in good
+    )
+    return b"".join(answer.astype("<u8").tobytes() for answer in answers)

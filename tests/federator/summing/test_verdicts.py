@@ -1,0 +1,143 @@
+"""Answers for norm proofs add up whatever their order and pages, and a proof is due once all helpers have answered."""
+
+import numpy as np
+import pytest
+from secure_cohorts import SecureFederation
+
+from federator.summing.cohorts import PageForm, cohorts_of, pages_of
+from federator.summing.verdicts import Verdicts
+from foltr.protocol.helper_messages import CheckAnswer, RefusedTicket, TicketFault, tickets_of_page, words_of_proof
+from foltr.secure.field import MODULUS, add_up
+from storage.sum_records import TicketRow
+
+POLICY = SecureFederation(3, proofs=True).policy.policy
+N_ANSWER = words_of_proof(POLICY)
+ABOUT = {"federation": "mail", "policy_hash": bytes(32), "round": 1}
+HELPERS = [keys.name for keys in POLICY.helpers]
+
+
+def tickets(n: int, cohort: int = 0) -> list[TicketRow]:
+    return [TicketRow(f"{cohort}-{i}", cohort, i, bytes([cohort, i]), b"enrolment") for i in range(n)]
+
+
+class Answering:
+    """Verdicts, and what each helper says of each ticket."""
+
+    def __init__(self, *rows: TicketRow) -> None:
+        self.rows = rows
+        self.cohorts = cohorts_of(rows)
+        self.verdicts = Verdicts(self.cohorts, POLICY)
+        rng = np.random.default_rng(1)
+        self.words = {
+            (helper, row.cohort, row.position): rng.integers(0, MODULUS, N_ANSWER, np.uint64)
+            for helper in HELPERS
+            for row in rows
+        }
+
+    def answer(self, helper: str, *positions: int, cohort: int = 0, refused: tuple[int, ...] = ()) -> None:
+        """Have a helper answer for a page with these positions."""
+        rows = [row for row in self.rows if row.cohort == cohort and row.position in positions]
+        (page,) = pages_of(rows, PageForm.under(POLICY))
+        faults = [RefusedTicket(position=position, fault=TicketFault.NOT_OPENED) for position in refused]
+        words = [self.words[helper, cohort, position] for position in page.positions if position not in refused]
+        proofs = b"".join(each.astype("<u8").tobytes() for each in words)
+        fields = {"helper": helper, "cohort": cohort, "first": page.first, "digest": page.digest}
+        self.verdicts.take_page(page, CheckAnswer(**ABOUT, **fields, refused=faults, proofs=proofs))
+
+    def due(self) -> list[int]:
+        check = self.verdicts.take_due()
+        if check is None:
+            return []
+        for row, total in zip(check.rows, check.answers, strict=True):
+            expected = [self.words[helper, row.cohort, row.position] for helper in HELPERS]
+            np.testing.assert_array_equal(total, add_up(expected, N_ANSWER))
+        self.verdicts.decide(check, ())
+        return [row.position for row in check.rows]
+
+
+def test_a_proof_is_due_once_all_helpers_have_answered_for_it():
+    """Position by position, in whatever pages each of them was shown."""
+    said = Answering(*tickets(5))
+    north, south, east = HELPERS
+    said.answer(north, 0, 1, 2, 3, 4)
+    said.answer(south, 3, 4)
+    assert said.due() == []
+    said.answer(east, 2, 3)
+    assert said.due() == [3]
+    said.answer(east, 0, 1)
+    said.answer(east, 4)
+    said.answer(south, 0, 1, 2)
+    assert said.due() == [4, 0, 1, 2]
+    assert said.due() == []
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_whom_a_helper_takes_out_needs_no_verdict(first):
+    """Before the others have answered, or after."""
+    said = Answering(*tickets(3))
+    north, south, east = HELPERS
+    for helper in (north, south, east) if first else (south, east, north):
+        said.answer(helper, 0, 1, 2, refused=(1,) if helper == north else ())
+    assert said.due() == [0, 2]
+
+
+def test_who_leaves_needs_no_verdict_at_any_time():
+    """While helpers answer, when it is due, while it is checked, and after."""
+    said = Answering(*tickets(5))
+    said.verdicts.leave_out(0, 0)
+    for helper in HELPERS:
+        said.answer(helper, 0, 1, 2, 3, 4)
+    said.verdicts.leave_out(0, 1)
+    check = said.verdicts.take_due()
+    assert check is not None
+    assert [row.position for row in check.rows] == [2, 3, 4]
+    said.verdicts.leave_out(0, 2)
+    said.verdicts.decide(check, {2, 3})
+    assert said.verdicts.failed(0) == {3}
+    said.verdicts.leave_out(0, 3)
+    assert (said.verdicts.failed(0), said.verdicts.n_failed(0)) == (set(), 0)
+
+
+def test_some_are_due_at_a_time():
+    """As many as fit one page; no others while they are checked."""
+    n = tickets_of_page(POLICY) + 3
+    rows = [TicketRow(f"{i}", 0, i, i.to_bytes(2, "big"), b"enrolment") for i in range(n)]
+    said = Answering(*rows)
+    for helper in HELPERS:
+        for page in pages_of(rows, PageForm.under(POLICY)):
+            said.answer(helper, *page.positions)
+    check = said.verdicts.take_due()
+    assert check is not None
+    assert (len(check.rows), said.verdicts.take_due(), said.verdicts.is_waiting) == (n - 3, None, True)
+    said.verdicts.decide(check, ())
+    assert said.due() == [n - 3, n - 2, n - 1]
+    assert not said.verdicts.is_waiting
+
+
+@pytest.mark.parametrize(("n_failed", "disagree"), [(0, False), (2, False), (3, True), (4, True)])
+def test_more_than_half_of_one_cohort_is_a_disagreement(n_failed, disagree):
+    """However few fail in the others."""
+    said = Answering(*tickets(4), *tickets(6, cohort=1))
+    for helper in HELPERS:
+        said.answer(helper, 0, 1, 2, 3)
+        said.answer(helper, 0, 1, 2, 3, 4, 5, cohort=1)
+    for failed in (range(n_failed), range(3)):
+        check = said.verdicts.take_due()
+        assert check is not None
+        said.verdicts.decide(check, set(failed))
+    words = said.verdicts.disagreement()
+    assert (words is not None) == disagree
+    if words is not None:
+        assert words.startswith(f"{n_failed} of 4 norm proofs of cohort 0 fail")
+
+
+def test_a_policy_without_proofs_asks_for_no_verdict():
+    """And says of none that it failed."""
+    policy = SecureFederation().policy.policy
+    rows = tickets(3)
+    verdicts = Verdicts(cohorts_of(rows), policy)
+    (page,) = pages_of(rows, PageForm.under(policy))
+    for helper in policy.helpers:
+        fields = {"helper": helper.name, "cohort": 0, "first": 0, "digest": page.digest}
+        verdicts.take_page(page, CheckAnswer(**ABOUT, **fields, refused=[]))
+    assert (verdicts.take_due(), verdicts.n_failed(0), verdicts.disagreement()) == (None, None, None)

@@ -1,0 +1,95 @@
+"""What a helper says of norm proofs: linear in its share, and the same of the same ticket."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from secure_cohorts import SecureFederation
+
+from foltr.protocol.helper_messages import HelperRefusalCode, words_of_proof
+from foltr.protocol.signed_tickets import challenge_name, open_ticket, sign_ticket_anew
+from foltr.secure.field import add, read_words
+from foltr.secure.norm_proof import answer_share, challenge_for, is_norm_kept, proof_shape
+from helper.checking import check_page, read_page
+from helper.terms import Refusal, Terms, VoidEnrolments, find_terms
+from helper.verifying import answer_proofs
+
+SHAPE = proof_shape(3, 256)
+
+
+def terms_of(federation, place=0, policy=None):
+    pair = federation.helpers[place]
+    keys = {pair.sealing_key.public: pair.sealing_key}
+    return find_terms(policy or federation.policy, pair.name, pair.signing_key.public, keys)
+
+
+def said(federation, sent, place=0, first=0):
+    """(n, n_answer): what a helper says of these."""
+    terms = terms_of(federation, place)
+    assert isinstance(terms, Terms)
+    request = federation.check(sent, federation.helpers[place].name, first=first)
+    page = check_page(request, read_page(request), terms, federation.operator.public, VoidEnrolments(None), {})
+    assert page.refused == []
+    words = answer_proofs(page.good, terms)
+    return read_words(words, len(sent) * SHAPE.n_answer).reshape(-1, SHAPE.n_answer)
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return SecureFederation(3, proofs=True)
+
+
+@pytest.fixture(scope="module")
+def sent(federation):
+    vectors = [np.array(vector) for vector in ([0, 0, 256], [3, -4, 12], [0, 0, 0], [100, 100, 100])]
+    return [federation.contribute(federation.client(f"d-{i}"), vector=vector) for i, vector in enumerate(vectors)]
+
+
+def test_what_all_verifiers_say_adds_up_to_the_verdict(federation, sent):
+    """Each helper of its mask, and the federator of what was sent."""
+    totals = [np.zeros(SHAPE.n_answer, np.uint64)] * len(sent)
+    for place in range(3):
+        totals = [add(total, words) for total, words in zip(totals, said(federation, sent, place), strict=True)]
+    for total, one in zip(totals, sent, strict=True):
+        challenge = challenge_for(federation.verify_key, challenge_name(open_ticket(one.ticket).ticket), SHAPE)
+        assert not is_norm_kept(total, SHAPE)
+        assert is_norm_kept(add(total, answer_share(one.words, challenge, SHAPE)), SHAPE)
+
+
+def test_of_one_ticket_it_always_says_the_same(federation, sent):
+    """On another page, at another place, and after another start."""
+    whole = said(federation, sent)
+    np.testing.assert_array_equal(said(federation, sent), whole)
+    np.testing.assert_array_equal(said(federation, sent[1:3], first=40), whole[1:3])
+    np.testing.assert_array_equal(said(federation, sent[::-1]), whole[::-1])
+
+
+def test_a_ticket_that_is_signed_anew_is_the_same_ticket(federation, sent):
+    """Of a device whose key was renewed: a second challenge to one proof would tell more of the vector."""
+    renewed = federation.client("d-1", serial=2)
+    anew = replace(sent[1], client=renewed, ticket=sign_ticket_anew(renewed.key, sent[1].ticket))
+    assert anew.ticket != sent[1].ticket
+    np.testing.assert_array_equal(said(federation, [anew]), said(federation, [sent[1]]))
+
+
+def test_where_no_proofs_are_asked_for_nothing_is_said():
+    """A page of them is as long as it was."""
+    plain = SecureFederation(2)
+    terms = terms_of(plain)
+    assert isinstance(terms, Terms)
+    request = plain.check([plain.contribute(plain.client("device-1"))])
+    page = check_page(request, read_page(request), terms, plain.operator.public, VoidEnrolments(None), {})
+    assert (answer_proofs(page.good, terms), words_of_proof(plain.policy.policy)) == (b"", 0)
+
+
+def test_a_verify_key_that_is_sealed_to_somebody_else_is_a_refusal(federation):
+    """In words that say what to do; a policy of another version has a seal of its own."""
+    proof = federation.policy.policy.norm_proof
+    turned = federation.issue(norm_proof=proof.model_copy(update={"helper_seals": proof.helper_seals[::-1]}))
+    older = federation.issue(version=2, norm_proof=proof)
+    for policy in (turned, older):
+        refusal = terms_of(federation, policy=policy)
+        assert isinstance(refusal, Refusal)
+        assert refusal.code is HelperRefusalCode.VERIFY_KEY_SEALED
+        assert "is not sealed to north; make another policy: `foltr policy new`" in refusal.detail
+    assert isinstance(terms_of(federation), Terms)
