@@ -7,27 +7,38 @@ def four_squares(number: int) -> tuple[int, int, int, int]:
     """Return four whole numbers, none below zero, whose squares add up to this one.
 
     The largest root that fits is taken first, and again of what is left: then little is left for the last two, and a
-    number that is no sum of two squares leads to the next smaller root. For numbers below 2^62 few are tried.
+    number that is no sum of two squares leads to the next smaller root. For numbers below 2^64 few are tried. Factors
+    of four are taken out before each step: else only roots that are multiples of a large power of two might do.
 
     Args:
         number: at least 0.
     """
+    number, scale = _without_fours(number)
     for first in range(math.isqrt(number), -1, -1):
-        left = number - first * first
-        if not _is_three_squares(left):
-            continue
-        for second in range(math.isqrt(left), -1, -1):
-            pair = _two_squares(left - second * second)
-            if pair is not None:
-                return first, second, *pair
-    raise ValueError(f"{number} is below zero")
+        others = _three_squares(number - first * first)
+        if others is not None:
+            return scale * first, scale * others[0], scale * others[1], scale * others[2]
+    raise AssertionError(f"{number} is the sum of four squares")
 
 
-def _is_three_squares(number: int) -> bool:
-    """Whether a number is the sum of three squares: it is not 4^a (8b + 7) (Legendre, 1798)."""
-    while number and number % 4 == 0:
-        number //= 4
-    return number % 8 != 7
+def _three_squares(number: int) -> tuple[int, int, int] | None:
+    """Three whole numbers whose squares add up to this one; none for 4^a (8b + 7) (Legendre, 1798)."""
+    number, scale = _without_fours(number)
+    if number % 8 == 7:
+        return None
+    for first in range(math.isqrt(number), -1, -1):
+        pair = _two_squares(number - first * first)
+        if pair is not None:
+            return scale * first, scale * pair[0], scale * pair[1]
+    raise AssertionError(f"{number} is the sum of three squares")
+
+
+def _without_fours(number: int) -> tuple[int, int]:
+    """The number without its factors of four, and the root of what they were."""
+    scale = 1
+    while number > 0 and number % 4 == 0:
+        number, scale = number // 4, 2 * scale
+    return number, scale
 
 
 def _two_squares(number: int) -> tuple[int, int] | None:

@@ -90,7 +90,7 @@ def proof_shape(dim: int, bound: int) -> ProofShape:
 
     Raises:
         SettingsError: a projection of an honest vector can be longer than an eightieth of T. Then so much of m would be
-            cut off that z tells more than `foltr.secure.accounting` charges for it.
+            cut off that z tells more than is charged for it.
     """
     check_masks(dim, bound)
     n_inputs = dim + 4

@@ -70,7 +70,10 @@ def combine(weights: Words, rows: Words) -> Words:
 
 
 def _sum_halves_of_arrays(words: Words, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """As complex numbers, so that both halves are one step: their sums are integers below 2^53, and so exact."""
+    """As complex numbers, so that both halves are one step: their sums are integers below 2^53, and so exact.
+
+    They begin at minus the sum of all, and each choice adds some of it: so 2^21 halves of 32 bits are not too many.
+    """
     n_groups, _, n_rows = bits.shape
     at_a_time = min(_GROUPS_AT_A_TIME, n_groups)
     halves = np.zeros((n_groups * 8, 1), np.complex128)
@@ -98,7 +101,7 @@ def sum_halves(words: Words, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
     A table has the sums of all choices of eight words, so eight coefficients take one step.
 
     Args:
-        words: (n,), n below 2^20.
+        words: (n,), n at most 2^21.
         bits: (n_groups, 2, n_rows), with at least n / 8 groups: the coefficient of the word 8g + k in row j is bit k of
             (g, 0, j) and of (g, 1, j) added up, less 1.
     """

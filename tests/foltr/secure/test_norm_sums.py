@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foltr.numerics.compiled import COMPILED, plain_functions
+from foltr.protocol.policies import MAX_SECURE_DIM
 from foltr.secure.field import MODULUS
 from foltr.secure.norm_proof import answer_share, challenge_for, proof_shape
 from foltr.secure.norm_sums import combine, product_of, sum_halves
@@ -62,9 +63,10 @@ def test_halves_are_added_up_as_integers_are(plain, words, seed):
 @both_forms
 def test_the_longest_sums_of_halves_are_exact(plain):
     """So many of the largest words as a policy can have at most, each with the same coefficient."""
-    words, largest = np.full(2**19, MODULUS - 1, np.uint64), 2**19 * (2**32 - 1)
+    assert MAX_SECURE_DIM + 4 <= 2**21
+    words, largest = np.full(2**21, MODULUS - 1, np.uint64), 2**21 * (2**32 - 1)
     for byte, sign in ((0, -1), (255, 1)):
-        bits = np.full((2**16, 2, 2), byte, np.uint8)
+        bits = np.full((2**18, 2, 2), byte, np.uint8)
         assert in_form(plain, sum_halves, words, bits).tolist() == [[0, sign * largest]] * 2
 
 
