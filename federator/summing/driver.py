@@ -212,8 +212,7 @@ class Summing:
         """Begin to check norm proofs; says why nobody can."""
         policy, positions = terms.policy.policy, [row.position for row in check.rows]
         if terms.verify_key is None:
-            detail = f"policy {policy.version} has no verify key for this federator; make another: `foltr policy new`"
-            return GiveUp(AbandonReason.AGGREGATION_FAILED, detail)
+            raise RuntimeError(f"round {current.number} has norm proofs, and its terms have no verify key")
         try:
             bodies = await self._sums.load_masked(current.number, check.cohort, positions)
         except DataError as error:

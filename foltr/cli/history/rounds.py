@@ -24,6 +24,7 @@ from foltr.protocol.states import FOR_WANT_OF_HELPERS, AbandonReason, Membership
 if TYPE_CHECKING:
     from storage.database import Database
     from storage.history_records import ClientHistoryRow, RoundAggregationRow, RoundHistoryRow
+    from storage.records import RoundRow
 
 app = typer.Typer(help="Look at rounds.", no_args_is_help=True)
 
@@ -205,8 +206,10 @@ async def standing_of(database: "Database", name: str) -> Standing:
     found = await load_open_round(database, name)
     row, committed = (await latest_round(database, name), []) if found is None else found
     started = await list_events(database, name, kind=EventKind.FEDERATOR_STARTED, limit=1)
+    at = datetime.now(UTC)
+    n_disagreed, held_until = (0, None) if found is None else await _held_back(database, name, found[0], at)
     return Standing(
-        at=datetime.now(UTC),
+        at=at,
         federation=name,
         round=row,
         contributed=[update.client_id for update in committed],
@@ -218,7 +221,21 @@ async def standing_of(database: "Database", name: str) -> Standing:
         started_at=started[0].at if started else None,
         last_activity=await last_activity(database, name),
         given_up=None if found is None else await _given_up(database, name, started[0].at if started else None),
+        held_until=held_until,
+        n_disagreed=n_disagreed,
     )
+
+
+async def _held_back(database: "Database", name: str, row: "RoundRow", now: datetime) -> tuple[int, datetime | None]:
+    """Return how many rounds in a row have ended as verifiers disagreed, and until when the open one is held back."""
+    from federator.summing.pause import held_until
+    from storage.sums import count_disagreements
+
+    if row.policy_hash is None:
+        return 0, None
+    ended = await count_disagreements(database, name, row.policy_hash)
+    until = datetime.fromtimestamp(held_until(ended, now.timestamp()), UTC)
+    return ended.n_rounds, until if until > now else None
 
 
 async def _given_up(database: "Database", name: str, started_at: datetime | None) -> str | None:

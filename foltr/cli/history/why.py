@@ -33,6 +33,8 @@ class Standing:
         refused: by reason code, updates that named this round.
         last_activity: when anything of this federation was last stored.
         given_up: of a round for which helpers are awaited, why the one before ended without its sum.
+        held_until: of a round that is held back as verifiers have disagreed, until when devices do not hear of it.
+        n_disagreed: how many of the rounds before it, in a row, ended so.
         broker: what the broker says of the federator: ``there``, ``silent``, ``away``, ``unknown``, or ``unreachable``;
             None where it was not asked.
         broker_detail: since when it is silent, or why the broker was not reached.
@@ -49,6 +51,8 @@ class Standing:
     started_at: datetime | None = None
     last_activity: datetime | None = None
     given_up: str | None = None
+    held_until: datetime | None = None
+    n_disagreed: int = 0
     broker: BrokerSays | None = None
     broker_detail: str = ""
     connected: list[str] = field(default_factory=list)
@@ -160,6 +164,8 @@ def _stored(standing: Standing) -> list[str]:
         return [_ended(row), *_life(standing)]
     if standing.given_up is not None and not standing.contributed:
         return _helpers_awaited(standing, row, standing.given_up)
+    if standing.held_until is not None and not standing.contributed:
+        return _held_back(standing, row, standing.held_until)
     return [
         _collected(standing, row),
         _ends(standing, row),
@@ -175,6 +181,17 @@ def _helpers_awaited(standing: Standing, row: "RoundRow", given_up: str) -> list
     return [
         f"{waits}: the last one that had updates ended without its sum ({given_up}).",
         "Have that helper run, and look at its log: foltr helper run. If it is lost for good: foltr policy new",
+        *_life(standing),
+    ]
+
+
+def _held_back(standing: Standing, row: "RoundRow", until: datetime) -> list[str]:
+    left, n = _span(_seconds(standing.at, until)), standing.n_disagreed
+    ended = "the last round ended" if n == 1 else f"the last {n} rounds ended"
+    waits = f"Round {row.number} has no update, and devices hear of it in {left}: {ended} as verifiers_disagree"
+    return [
+        f"{waits}. Most norm proofs of a cohort failed, and each such round costs its devices a participation.",
+        "No device is blamed: a helper that lies makes all fail. A policy with other helpers ends it: foltr policy new",
         *_life(standing),
     ]
 

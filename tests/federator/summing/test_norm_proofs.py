@@ -3,6 +3,7 @@
 import asyncio
 import math
 import threading
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -10,10 +11,14 @@ import numpy as np
 import pytest
 from played_helpers import TOPICS, PlayedHelper
 from secured import CLIP_NORM, QUIET
-from sqlalchemy import select
+from sqlalchemy import delete, select, update
 
 from federator.summing import proof_checks
+from federator.summing.verdicts import CheckProofs
 from foltr.aggregation.rule_spec import read_rule
+from foltr.cli.history.rounds import standing_of
+from foltr.cli.history.why import explain
+from foltr.errors import DataError, SettingsError
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.helper_messages import CheckAnswer
 from foltr.protocol.membership import Forget
@@ -27,7 +32,7 @@ from foltr.secure.norm_proof import proof_shape, prove_norm
 from foltr.secure.sealing import SealingKey
 from storage.models import latest_model
 from storage.queries import list_events
-from storage.sums import load_sums
+from storage.sums import load_sums, load_tickets
 from storage.tables import updates
 
 SHAPE = proof_shape(3, 256)
@@ -285,7 +290,7 @@ async def test_proofs_of_another_page_fail_and_blame_nobody(secure) -> None:
 async def test_a_helper_to_whom_the_verify_key_is_not_sealed_says_so(secure) -> None:
     """The round ends at once, and what to do is told."""
     rounds = await started(secure)
-    proof = rounds.federation.policy.policy.norm_proof
+    proof = rounds.federation.issue(version=2).policy.norm_proof
     swapped = proof.model_copy(update={"helper_seals": proof.helper_seals[::-1]})
     rounds.publish(rounds.federation.issue(version=2, norm_proof=swapped, n_interactions=1, n_max=100, **QUIET))
     rounds.served.clock.at += 60.0
@@ -298,16 +303,44 @@ async def test_a_helper_to_whom_the_verify_key_is_not_sealed_says_so(secure) -> 
     assert "`foltr policy new`" in event.detail
 
 
-async def test_a_federator_without_the_verify_key_ends_the_round(secure) -> None:
-    """One that was started with other sealing keys while helpers were asked."""
+async def test_a_federator_without_the_verify_key_does_not_go_on(secure) -> None:
+    """One that is started with other sealing keys while helpers are asked; with the right ones the round completes."""
     rounds = await started(secure)
     await rounds.send_all()
-    rounds.federation.federator_sealing_key = SealingKey.generate()
+    right, rounds.federation.federator_sealing_key = rounds.federation.federator_sealing_key, SealingKey.generate()
+    with pytest.raises(SettingsError, match="sealed to none of the keys"):
+        await rounds.restart()
+    rounds.federation.federator_sealing_key = right
     await rounds.restart()
+    assert (await rounds.until_closed()).state is RoundState.COMPLETED
+
+
+@pytest.mark.parametrize("gone", ["body", "row"])
+async def test_what_is_stored_and_cannot_be_read_ends_the_round(secure, gone) -> None:
+    """A federator that has lost what a device sent has no verdict on it, and blames nobody."""
+    rounds = await started(secure)
+    await rounds.send_all()
+    async with rounds.served.db.transaction() as connection:
+        first = updates.c.position == 0
+        if gone == "body":
+            sealed = await connection.scalar(select(updates.c.body).where(first))
+            await connection.execute(update(updates).where(first).values(body=bytes(len(sealed))))
+        else:
+            await connection.execute(delete(updates).where(first))
     row = await rounds.until_closed()
-    assert row.reason == AbandonReason.AGGREGATION_FAILED
+    assert (row.reason, await faults(rounds)) == (AbandonReason.AGGREGATION_FAILED, [])
     (event,) = await list_events(rounds.served.db, "mail", kind="round_abandoned")
-    assert "policy 1 has no verify key for this federator" in event.detail
+    assert ("cannot be opened" if gone == "body" else "4 of 5 masked vectors") in event.detail
+
+
+async def test_a_vector_that_is_not_what_was_taken_is_no_failing_proof(secure) -> None:
+    """It is this federator's fault, or its database's."""
+    rounds = await started(secure)
+    await rounds.send_all()
+    (row, *_) = await load_tickets(rounds.served.db, "mail", 1)
+    check = CheckProofs(0, (row,), (np.zeros(SHAPE.n_answer, np.uint64),))
+    with pytest.raises(DataError, match="the vector of device-0 and its norm proof cannot be read"):
+        proof_checks.failing_proofs(check, {0: bytes(8)}, bytes(32), SHAPE)
 
 
 # --- the pause after it --------------------------------------------------------------------------------------
@@ -354,6 +387,21 @@ async def test_rounds_after_a_disagreement_are_held_back_for_ever_longer(secure)
         await rounds.send_all()
         await rounds.until_closed(number)
     assert heard.open[5]
+
+
+async def test_it_is_told_for_how_long_a_round_is_held_back(secure) -> None:
+    """``foltr rounds why`` reads it from the database."""
+    rounds = await started(secure)
+    alter(rounds, lambda answer: answer.model_copy(update={"proofs": bytes(len(answer.proofs))}))
+    await rounds.send_all()
+    rounds.served.clock.at = time.time()
+    await rounds.restart()
+    await rounds.until_closed()
+    standing = await standing_of(rounds.served.db, "mail")
+    assert standing.n_disagreed == 1
+    assert standing.held_until is not None
+    assert 30 < (standing.held_until - standing.at).total_seconds() <= 60
+    assert "ended as verifiers_disagree" in " ".join(explain(standing))
 
 
 async def test_a_federator_that_starts_again_holds_back_as_long(secure) -> None:
