@@ -155,6 +155,7 @@ def policy_text(operator: SigningKey, helpers: list[HelperProcess], options: arg
         rounds=options.rounds,
         dim=DIM,
         interactions=1,
+        norm_proof="none",
         cohorts=options.cohorts,
         n_min=max(2, options.clients // (10 * options.cohorts)),
     )

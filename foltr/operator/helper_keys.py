@@ -15,6 +15,7 @@ from foltr.errors import SettingsError
 from foltr.protocol.fields import Name
 from foltr.protocol.policies import HelperKeys
 from foltr.protocol.signing import SigningKey, key_from_text, key_to_text, verify
+from foltr.secure.sealing import can_be_sealed_to
 
 _DOMAIN: Final = b"foltr helper keys\n"
 
@@ -67,6 +68,10 @@ def read_helper_keys(path: Path) -> HelperKeys:
         raise SettingsError(f"helper: {path} is not what `foltr helper keys` writes ({_where(error)})") from None
     if not verify(keys.signing_key, _signed_part(keys), signature):
         raise SettingsError(f"helper: {path} was changed: its signature is not that of its signing key")
+    if not can_be_sealed_to(keys.sealing_key):
+        raise SettingsError(
+            f"helper: nothing can be sealed to the sealing key in {path}; `foltr helper keys` makes another"
+        )
     return keys
 
 

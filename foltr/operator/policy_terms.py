@@ -1,30 +1,40 @@
 """What an operator asks of a policy, the policy that follows from it, and what that costs, in words."""
 
 import math
+import os
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from pydantic import ValidationError
 
 from foltr.errors import SettingsError
-from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy
+from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, L2NormProof, Policy
+from foltr.protocol.verify_keys import seal_verify_key
 from foltr.secure.accounting import (
     DEFAULT_DELTA,
     DEFAULT_EPSILON,
     DEFAULT_PARTICIPATIONS,
-    gaussian_variance,
     laplace_deviation,
-    laplace_scale,
-    rho_for,
+    least_scale,
+    least_variance,
 )
 from foltr.secure.encoding import bound_for
 from foltr.secure.mechanisms import MechanismName
-from foltr.secure.plan import LEAST_CLIENTS, noise_to_update, period_for, ratio_text, verdict_on
+from foltr.secure.norm_proof import VERIFY_KEY_BYTES
+from foltr.secure.plan import (
+    LEAST_CLIENTS,
+    TYPICAL_L1,
+    NormProof,
+    noise_to_update,
+    period_for,
+    ratio_text,
+    verdict_on,
+)
 
 NoiseBy = Literal["helpers", "clients"]
 CLIENTS_FOR_COHORTS: Final = 400
-"""From so many clients a round on it is divided: one hostile device then spoils one sum of many, not the only one."""
+"""Without norm proofs a round of so many clients is divided: one hostile device spoils one sum, not the only one."""
 DEFAULT_COHORTS: Final = 20
 LEAST_OF_MANY: Final = 10
 """Clients of a cohort, where a round has many: helpers then open small sums, and noise is what protects in them."""
@@ -46,7 +56,8 @@ class PolicyTerms:
         rounds: in which a client takes part k times.
         dim: d, how many numbers an update has.
         interactions: B, of every update.
-        cohorts: G; 20 where a round has 400 clients, else 1.
+        norm_proof: what each message proves of its vector.
+        cohorts: G; 20 where a round has 400 clients who prove nothing, else 1.
         n_min: clients of a cohort; 100, or 10 in one of several.
         n_max: likewise, at most.
         shares: t, where clients draw the noise; the rest of n_min may tell others what they drew.
@@ -62,14 +73,20 @@ class PolicyTerms:
     rounds: int = 200
     dim: int = 136
     interactions: int = 5
+    norm_proof: NormProof = "l2"
     cohorts: int | None = None
     n_min: int | None = None
     n_max: int = DEFAULT_N_MAX
     shares: int | None = None
 
 
-def policy_of(terms: PolicyTerms, federation: str, version: int, now: float) -> Policy:
-    """Return the policy that these terms ask for.
+def policy_of(
+    terms: PolicyTerms, federation: str, version: int, now: float, federator_key: bytes | None = None
+) -> Policy:
+    """Return the policy that these terms ask for, with a verify key that nobody else ever sees.
+
+    Args:
+        federator_key: public, to which the federator's copy of the verify key is sealed.
 
     Raises:
         SettingsError: there is none.
@@ -77,7 +94,8 @@ def policy_of(terms: PolicyTerms, federation: str, version: int, now: float) -> 
     if terms.participations < 1 or terms.rounds < 1:
         raise SettingsError("participations and rounds must be at least 1")
     period = period_for(terms.rounds, terms.participations)
-    cohorts = terms.cohorts or (DEFAULT_COHORTS if terms.clients // period >= CLIENTS_FOR_COHORTS else 1)
+    is_divided = terms.norm_proof == "none" and terms.clients // period >= CLIENTS_FOR_COHORTS
+    cohorts = terms.cohorts or (DEFAULT_COHORTS if is_divided else 1)
     n_min = terms.n_min or (LEAST_CLIENTS if cohorts == 1 else LEAST_OF_MANY)
     bound = bound_for(terms.dim)
     try:
@@ -97,6 +115,7 @@ def policy_of(terms: PolicyTerms, federation: str, version: int, now: float) -> 
             cohorts=cohorts,
             epsilon=terms.epsilon,
             delta=terms.delta,
+            norm_proof=_norm_proof_of(terms, federation, version, federator_key),
         )
     except ValidationError as error:
         raise SettingsError(f"policy: {_problem(error)}") from error
@@ -111,7 +130,7 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
     """
     n = clients // policy.period
     ratio = _noise_to_update(policy, n)
-    delta = f" with delta {policy.delta:g}" if isinstance(policy.noise, GaussianNoise) else ""
+    delta = f" with delta {policy.claimed_delta:g}" if policy.claimed_delta else ""
     cohorts = "one cohort" if policy.cohorts == 1 else f"{policy.cohorts} cohorts"
     promise = (
         f"epsilon {policy.epsilon:g}{delta} for {policy.max_participations} participations of a device in its life, of "
@@ -122,7 +141,7 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
         f"{policy.n_min:,} or more"
     )
     noise = f"noise {ratio_text(ratio)} times a typical mean update: {verdict_on(ratio)}"
-    lines = [promise, round_size, noise]
+    lines = [promise, round_size, noise, _about_hostile_devices(policy)]
     if (missed := _share_unopened(policy, clients)) > _RARE:
         lines.append(
             f"{missed:.0%} of cohorts have fewer than {policy.n_min:,} and are not opened: have more devices or "
@@ -139,18 +158,50 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
 def _noise_of(terms: PolicyTerms, bound: int, n_min: int) -> GaussianNoise | GammaNoise:
     if terms.noise_by == "clients" and terms.mechanism != "gamma":
         raise SettingsError("noise_by: only the noise of gamma can be divided among clients")
+    promise: dict[str, Any] = {
+        "epsilon": terms.epsilon,
+        "delta": terms.delta,
+        "participations": terms.participations,
+        "norm_proofs": terms.norm_proof == "l2",
+    }
     if terms.mechanism == "gaussian":
         if terms.shares is not None:
             raise SettingsError("shares: only clients share noise: --mechanism gamma --noise-by clients")
-        least = gaussian_variance(bound, rho_for(terms.epsilon, terms.delta), terms.participations)
+        least = least_variance(bound, **promise)
         # The search for rho is in floating-point numbers; another machine's last digit must not find this too little.
         return GaussianNoise(variance=least + least // 10**6 + 1)
-    scale = laplace_scale(bound, terms.epsilon, terms.participations)
+    scale = least_scale(bound, **promise)
     if terms.noise_by == "helpers":
         if terms.shares is not None:
             raise SettingsError("shares: only clients share noise: --noise-by clients")
         return GammaNoise(scale=scale)
     return GammaNoise(scale=scale, n_shares=terms.shares or max(1, n_min * 9 // 10))
+
+
+def _norm_proof_of(
+    terms: PolicyTerms, federation: str, version: int, federator_key: bytes | None
+) -> L2NormProof | None:
+    """Draw the policy's verify key, which is forgotten here as soon as it is sealed."""
+    if terms.norm_proof == "none":
+        return None
+    if federator_key is None:
+        raise SettingsError(
+            "norm_proof: the operator's folder knows no sealing key of the federator; make one: foltr federator "
+            "rotate-key, or choose --norm-proof none"
+        )
+    return seal_verify_key(os.urandom(VERIFY_KEY_BYTES), federation, version, terms.helpers, federator_key)
+
+
+def _about_hostile_devices(policy: Policy) -> str:
+    if policy.norm_proof is None:
+        return "no device proves how long its vector is: one that lies can spoil its cohort's sum (--norm-proof none)"
+    proves = "each device proves how long its vector is, and one that lies loses its own round only"
+    if isinstance(policy.noise, GaussianNoise):
+        return proves
+    longer = max(1.0, TYPICAL_L1 * math.sqrt(policy.dim))
+    return (
+        f"{proves}; by length in L2, where it may be {ratio_text(longer)} times as long as an honest vector of gamma's"
+    )
 
 
 def _noise_to_update(policy: Policy, n: int) -> float:

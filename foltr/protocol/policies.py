@@ -75,7 +75,7 @@ class L2NormProof(Message):
     kind: Literal["l2"] = "l2"
     federator_key: PublicKey
     federator_seal: Seal
-    helper_seals: Annotated[list[Seal], Field(min_length=N_MIN_HELPERS, max_length=N_MAX_HELPERS)]
+    helper_seals: Annotated[list[Seal], Field(max_length=N_MAX_HELPERS)]
 
 
 class Policy(Message):
@@ -166,6 +166,12 @@ class Policy(Message):
         """A whole number that a standard deviation, or the scale, of one helper's noise does not exceed."""
         noise = self.noise
         return math.isqrt(noise.variance) + 1 if isinstance(noise, GaussianNoise) else noise.scale
+
+    @property
+    def claimed_delta(self) -> float:
+        """Return delta; 0 where epsilon is claimed without one."""
+        is_pure = isinstance(self.noise, GammaNoise) and self.norm_proof is None
+        return 0.0 if is_pure else self.delta
 
     @property
     def noise_by_clients(self) -> bool:

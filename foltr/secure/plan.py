@@ -5,14 +5,16 @@ b = ceil(R / k), and a round has n = floor(N / b) of them. Noise in the mean of 
 """
 
 import math
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, get_args
 
 from foltr.errors import SettingsError
-from foltr.secure.accounting import gaussian_variance, laplace_deviation, laplace_scale, rho_for
+from foltr.secure.accounting import check_masks, laplace_deviation, least_scale, least_variance
 from foltr.secure.encoding import bound_for
 from foltr.secure.mechanisms import MechanismName
 
+NormProof = Literal["l2", "none"]
+"""What each message proves of its vector."""
 TYPICAL_MEAN: Final = 0.17
 """The L2 norm of the mean update of a round over the clip norm C = 0.15 sqrt(B) (learning rate / 0.1), early in
 training: 0.16 to 0.20 in the first ten rounds of FPDGD, linear, with 100 to 1,000 clients of B = 5 informational
@@ -60,7 +62,15 @@ class PlannedNoise:
 
 
 def plan_noise(
-    *, clients: int, rounds: int, dim: int, epsilon: float, delta: float, participations: int, helpers: int
+    *,
+    clients: int,
+    rounds: int,
+    dim: int,
+    epsilon: float,
+    delta: float,
+    participations: int,
+    helpers: int,
+    norm_proof: NormProof = "l2",
 ) -> list[PlannedNoise]:
     """Return the noise under each mechanism: with so many participations, and with one in every round.
 
@@ -69,9 +79,10 @@ def plan_noise(
         rounds: R, in the life of the federation.
         dim: d, how many numbers an update has.
         epsilon: for all participations of a client together.
-        delta: likewise, of the Gaussian mechanism.
+        delta: likewise; without norm proofs of the Gaussian mechanism only.
         participations: k; no more than rounds count.
         helpers: each of whom adds noise.
+        norm_proof: what each message proves; the noise has what that leaves.
     """
     for name, value in {"clients": clients, "rounds": rounds, "dim": dim, "participations": participations}.items():
         if value < 1:
@@ -79,13 +90,15 @@ def plan_noise(
     if not N_MIN_HELPERS <= helpers <= N_MAX_HELPERS:
         raise SettingsError(f"helpers must be {N_MIN_HELPERS} to {N_MAX_HELPERS}, not {helpers}")
     bound = bound_for(dim)
-    rho = rho_for(epsilon, delta)
+    if norm_proof == "l2":
+        check_masks(dim, bound)
     planned = []
     for k in sorted({min(participations, rounds), rounds}):
-        sigma = math.sqrt(gaussian_variance(bound, rho, k))
-        planned.append(_planned("gaussian", k, clients, rounds, dim, bound, sigma, helpers))
-        sigma = laplace_deviation(laplace_scale(bound, epsilon, k))
-        planned.append(_planned("gamma", k, clients, rounds, dim, bound, sigma, helpers))
+        for mechanism in get_args(MechanismName):
+            promise = {"epsilon": epsilon, "delta": delta, "participations": k}
+            sigma, caveat = _least_sigma(mechanism, bound, norm_proof, promise)
+            one = _planned(mechanism, k, clients, rounds, dim, bound, sigma, helpers)
+            planned.append(replace(one, verdict=one.verdict + caveat))
     return planned
 
 
@@ -121,6 +134,25 @@ def period_for(rounds: int, participations: int) -> int:
 def ratio_text(ratio: float) -> str:
     """Say a ratio with as many digits as it is good for."""
     return f"{ratio:,.0f}" if ratio >= 10.0 else f"{ratio:.2g}"
+
+
+def _least_sigma(
+    mechanism: MechanismName, bound: int, norm_proof: NormProof, promise: dict[str, Any]
+) -> tuple[float, str]:
+    """The deviation of one helper's noise, and what is to be said of it: it is without proofs that cost too much."""
+    proven = norm_proof == "l2"
+    try:
+        return _sigma(mechanism, bound, promise | {"norm_proofs": proven}), ""
+    except SettingsError:
+        if not proven:
+            raise
+        return _sigma(mechanism, bound, promise), "; without norm proofs, which would cost too much (--norm-proof none)"
+
+
+def _sigma(mechanism: MechanismName, bound: int, promise: dict[str, Any]) -> float:
+    if mechanism == "gaussian":
+        return math.sqrt(least_variance(bound, **promise))
+    return laplace_deviation(least_scale(bound, **promise))
 
 
 def _planned(

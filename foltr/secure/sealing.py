@@ -49,6 +49,15 @@ def seal_seed(seed: bytes, public_key: bytes, info: bytes) -> bytes:
     return _SUITE.encrypt(seed, X25519PublicKey.from_public_bytes(public_key), info)
 
 
+def can_be_sealed_to(public_key: bytes) -> bool:
+    """Whether these 32 bytes are an X25519 key that something can be sealed to: a few points make no secret."""
+    try:
+        seal_seed(bytes(SEED_BYTES), public_key, b"")
+    except ValueError:
+        return False
+    return True
+
+
 def seal_info(
     *, federation: str, round_number: int, cohort: int, policy_hash: bytes, client_id: str, helper: str
 ) -> bytes:

@@ -95,6 +95,7 @@ def set_up(
         rounds=n_rounds,
         dim=dim,
         interactions=n_interactions,
+        norm_proof="none",
         cohorts=1,
         n_min=max(2, math.floor(_SHARE_TO_OPEN * n_staying)),
     )

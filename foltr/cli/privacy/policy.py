@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
@@ -12,7 +12,7 @@ from foltr.cli import options
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
 from foltr.cli.operator.sending import publish_policy, say
 from foltr.cli.output import print_json, print_record
-from foltr.cli.privacy.privacy import Delta, Dim, Epsilon
+from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, NormProofOption, one_of
 from foltr.errors import SettingsError
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
 
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Sign the policy of secure sums, look at it, and publish it.", no_args_is_help=True)
 
-Choice = TypeVar("Choice", bound=str)
 Helpers = Annotated[
     list[Path],
     typer.Option(
@@ -57,6 +56,7 @@ class PolicyRecord:
     cohorts: int
     epsilon: float
     delta: float
+    norm_proof: str
 
 
 @dataclass(frozen=True)
@@ -96,9 +96,14 @@ def new(
     rounds: Annotated[int, typer.Option(min=1, help="In which a client has all its participations")] = 200,
     dim: Dim = 136,
     interactions: Annotated[int, typer.Option(min=1, max=100_000, help="Of every update")] = 5,
+    norm_proof: NormProofOption = "l2",
     cohorts: Annotated[
         int | None,
-        typer.Option(min=1, max=10_000, help="Sums of a round; default: 20 from 400 clients a round on, else 1"),
+        typer.Option(
+            min=1,
+            max=10_000,
+            help="Sums of a round; default: 1, or with --norm-proof none 20 from 400 clients a round on",
+        ),
     ] = None,
     n_min: Annotated[
         int | None, typer.Option(min=2, help="Clients of a cohort, at least; default: 100, or 10 in one of several")
@@ -121,11 +126,12 @@ def new(
     from foltr.operator.helper_keys import read_helper_keys
     from foltr.operator.policy_terms import NoiseBy, PolicyTerms, costs_in_words, policy_of
     from foltr.secure.mechanisms import MechanismName
+    from foltr.secure.plan import NormProof
 
     terms = PolicyTerms(
         helpers=tuple(read_helper_keys(path) for path in helper),
-        mechanism=_one_of("mechanism", mechanism, get_args(MechanismName)),
-        noise_by=_one_of("noise-by", noise_by, get_args(NoiseBy)),
+        mechanism=one_of("mechanism", mechanism, get_args(MechanismName)),
+        noise_by=one_of("noise-by", noise_by, get_args(NoiseBy)),
         epsilon=epsilon,
         delta=delta,
         participations=min(DEFAULT_PARTICIPATIONS, rounds) if participations is None else participations,
@@ -133,6 +139,7 @@ def new(
         rounds=rounds,
         dim=dim,
         interactions=interactions,
+        norm_proof=one_of("norm-proof", norm_proof, get_args(NormProof)),
         cohorts=cohorts,
         n_min=n_min,
         n_max=n_max,
@@ -141,7 +148,9 @@ def new(
     with open_authority(operator) as authority:
         authority.register.refuse_other_keys(terms.helpers)
         number = authority.policies.newest_version + 1 if version is None else version
-        signed = authority.issue_policy(policy_of(terms, authority.federation, number, time.time()))
+        federator_key = authority.operator.federator_sealing_public_key
+        policy = policy_of(terms, authority.federation, number, time.time(), federator_key)
+        signed = authority.issue_policy(policy)
     costs = costs_in_words(signed.policy, clients)
     if json:
         print_json({**_as_json(signed, published=False), "costs": costs})
@@ -168,6 +177,9 @@ def show(
     print_record(_record(signed, published), title=f"Policy {signed.policy.version}", as_json=False)
     for keys in map(_helper_record, signed.policy.helpers):
         say(f"helper {keys.name}: signs with {keys.signing_key}, seeds are sealed to {keys.sealing_key}")
+    if (proof := signed.policy.norm_proof) is not None:
+        federator = proof.federator_key.hex()
+        say(f"the verify key of norm proofs is sealed to each helper, and to the federator's key {federator}")
 
 
 @app.command("publish")
@@ -208,16 +220,10 @@ def _record(signed: "SignedPolicy", published: bool) -> PolicyRecord:
         period=policy.period,
         cohorts=policy.cohorts,
         epsilon=policy.epsilon,
-        delta=policy.delta if isinstance(noise, GaussianNoise) else 0.0,
+        delta=policy.claimed_delta,
+        norm_proof="none" if policy.norm_proof is None else policy.norm_proof.kind,
     )
 
 
 def _helper_record(keys: "HelperKeys") -> HelperRecord:
     return HelperRecord(keys.name, keys.signing_key.hex(), keys.sealing_key.hex())
-
-
-def _one_of(option: str, value: str, choices: tuple[Choice, ...]) -> Choice:
-    for choice in choices:
-        if value == choice:
-            return choice
-    raise SettingsError(f"--{option} must be {' or '.join(map(str, choices))}, not {value}")

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args
 
 import typer
 from rich.progress import Progress
@@ -24,13 +24,17 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Plan and audit the noise of secure sums, and see what a device spent.", no_args_is_help=True)
 
+Choice = TypeVar("Choice", bound=str)
 _LINE_EVERY_S: Final = 1.5
 _EXIT_FAILED: Final = 1
 _N_SHARES: Final = 20
 _DEFAULT_SUMS: Final = 2_000_000
 
 Epsilon = Annotated[float, typer.Option("--epsilon", help="Of all participations of a client together")]
-Delta = Annotated[float, typer.Option("--delta", help="Likewise, of the Gaussian mechanism")]
+Delta = Annotated[float, typer.Option("--delta", help="Likewise; of gamma only with norm proofs")]
+NormProofOption = Annotated[
+    str, typer.Option("--norm-proof", help="l2: each message proves that its vector is not too long; or none")
+]
 Participations = Annotated[
     int, typer.Option("--participations", min=1, help="k: how often a client takes part in its life, at most")
 ]
@@ -54,14 +58,16 @@ def plan(
     dim: Dim = 136,
     participations: Participations = DEFAULT_PARTICIPATIONS,
     helpers: Annotated[int, typer.Option(help="2 to 8, each of whom adds all of the noise")] = 2,
+    norm_proof: NormProofOption = "l2",
     json: options.Json = False,
 ) -> None:
     """Say how much noise an epsilon takes, beside a typical mean update, and what a model learns through it.
 
     Of each mechanism twice: with --participations of a client, and with one in every round.
     """
-    from foltr.secure.plan import plan_noise
+    from foltr.secure.plan import NormProof, plan_noise
 
+    proof = one_of("norm-proof", norm_proof, get_args(NormProof))
     planned = plan_noise(
         clients=clients,
         rounds=rounds,
@@ -70,14 +76,16 @@ def plan(
         delta=delta,
         participations=participations,
         helpers=helpers,
+        norm_proof=proof,
     )
     if json:
         # JSON has no infinity.
         print_json([{**asdict(one), "noise_to_update": _finite(one.noise_to_update)} for one in planned])
         return
+    with_delta = f"with delta {delta:g}" if proof == "l2" else f"(gaussian: with delta {delta:g})"
     _tell(
         f"{clients} clients, {rounds} rounds, {dim} numbers an update, {helpers} helpers: epsilon {epsilon:g} "
-        f"(gaussian: with delta {delta:g}) for all participations of a client together"
+        f"{with_delta} for all participations of a client together, norm proofs: {proof}"
     )
     for one in planned:
         _tell_planned(one)
@@ -94,6 +102,12 @@ def audit(
     delta: Delta = DEFAULT_DELTA,
     participations: Participations = DEFAULT_PARTICIPATIONS,
     dim: Dim = 136,
+    norm_proof: Annotated[
+        str | None,
+        typer.Option(
+            help="l2: the noise that is left beside norm proofs; or none; default: none with --noise-by clients"
+        ),
+    ] = None,
     sums: Annotated[
         int, typer.Option(min=1000, max=10**9, help="Of each pair of neighbouring inputs, of which there are two")
     ] = _DEFAULT_SUMS,
@@ -111,7 +125,16 @@ def audit(
 
     from foltr.secure import divergence
 
-    mechanisms = _mechanisms(mechanism, noise_by, epsilon, delta, participations, dim)
+    proof = norm_proof or ("none" if noise_by == "clients" else "l2")
+    mechanisms = _mechanisms(
+        mechanism,
+        noise_by,
+        dim,
+        epsilon=epsilon,
+        delta=delta,
+        participations=participations,
+        norm_proofs=one_of("norm-proof", proof, ("l2", "none")) == "l2",
+    )
     entropy = os.urandom if seed is None else np.random.default_rng(seed).bytes
     findings = []
     with _show_progress(2 * (sums // 2) * len(divergence.DIMS) * len(mechanisms)) as on_progress:
@@ -125,10 +148,8 @@ def audit(
         raise typer.Exit(_EXIT_FAILED)
 
 
-def _mechanisms(
-    name: str, noise_by: str, epsilon: float, delta: float, participations: int, dim: int
-) -> "list[Mechanism]":
-    from foltr.secure.accounting import gaussian_variance, laplace_scale, rho_for
+def _mechanisms(name: str, noise_by: str, dim: int, **promise: Any) -> "list[Mechanism]":
+    from foltr.secure.accounting import least_scale, least_variance
     from foltr.secure.encoding import bound_for
     from foltr.secure.mechanisms import gamma_mechanism, gaussian_mechanism
 
@@ -136,14 +157,23 @@ def _mechanisms(
         raise SettingsError(f"--mechanism must be gaussian, gamma or all, not {name}")
     if noise_by not in {"helpers", "clients"}:
         raise SettingsError(f"--noise-by must be helpers or clients, not {noise_by}")
+    if noise_by == "clients" and promise["norm_proofs"]:
+        raise SettingsError("--norm-proof must be none where clients draw the noise, not l2")
     bound, found = bound_for(dim), []
     if name != "gamma":
-        variance = gaussian_variance(bound, rho_for(epsilon, delta), participations)
-        found.append(gaussian_mechanism(bound, variance, delta))
+        found.append(gaussian_mechanism(bound, least_variance(bound, **promise), promise["delta"]))
     if name != "gaussian":
-        scale = laplace_scale(bound, epsilon, participations)
-        found.append(gamma_mechanism(bound, scale, _N_SHARES if noise_by == "clients" else None))
+        n_shares = _N_SHARES if noise_by == "clients" else None
+        found.append(gamma_mechanism(bound, least_scale(bound, **promise), n_shares))
     return found
+
+
+def one_of(option: str, value: str, choices: tuple[Choice, ...]) -> Choice:
+    """Return the choice that an option names; SettingsError where it names none."""
+    for choice in choices:
+        if value == choice:
+            return choice
+    raise SettingsError(f"--{option} must be {' or '.join(map(str, choices))}, not {value}")
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from foltr.operator.helper_keys import helper_keys_text
 from foltr.protocol.signed_policies import read_policy
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
+from foltr.protocol.verify_keys import open_verify_key
 
 TOPIC = Topics("mail").policy
 
@@ -24,7 +25,7 @@ def keys_of(folder, number=0):
     options = []
     for i, name in enumerate(("north", "south")):
         path = folder / f"{name}-{number}.json"
-        path.write_text(helper_keys_text(name, SigningKey(bytes([i + 1]) * 32), bytes([i, number]) * 16))
+        path.write_text(helper_keys_text(name, SigningKey(bytes([i + 1]) * 32), bytes([i + 1, number]) * 16))
         options += ["--helper", path]
     return options
 
@@ -55,6 +56,7 @@ def test_a_policy_is_made_from_options_and_says_what_it_costs(folder):
     assert lines[0] == f"signed policy 1 of mail, {newest(folder).hash.hex()}"
     assert "epsilon 8 with delta 1e-06 for 20 participations" in lines[1]
     assert lines[3] == "  noise 1.5 times a typical mean update: learns as without noise"
+    assert lines[4] == "  each device proves how long its vector is, and one that lies loses its own round only"
     assert lines[-1].endswith("foltr policy publish")
 
 
@@ -63,7 +65,7 @@ def test_every_option_is_in_the_policy(folder):
     options = (
         *("--mechanism", "gamma", "--noise-by", "clients", "--shares", 8, "--epsilon", 2, "--delta", 1e-7),
         *("--participations", 4, "--clients", 300, "--rounds", 12, "--dim", 46, "--interactions", 7),
-        *("--cohorts", 3, "--n-min", 9, "--n-max", 90, "--version", 5),
+        *("--cohorts", 3, "--n-min", 9, "--n-max", 90, "--version", 5, "--norm-proof", "none"),
     )
     done = new(folder, *options, "--json")
     assert done.returncode == 0, done.stderr
@@ -89,10 +91,35 @@ def test_every_option_is_in_the_policy(folder):
         "cohorts": 3,
         "epsilon": 2.0,
         "delta": 0.0,
+        "norm_proof": "none",
     }
     assert (policy.delta, policy.noise.scale) == (1e-7, 256 * 4 / 2)
     assert [helper["name"] for helper in shown["helpers"]] == ["north", "south"]
     assert any("hopeless" in line or "noise" in line for line in shown["costs"])
+
+
+def test_norm_proofs_are_asked_for_unless_told_otherwise(folder):
+    """Then there is one cohort, and the federator's own key opens the verify key; without there are 20, and no key."""
+    shown = json.loads(new(folder, "--clients", 4000, "--mechanism", "gamma", "--json").stdout)["policy"]
+    assert (shown["norm_proof"], shown["cohorts"], shown["n_min"], shown["delta"]) == ("l2", 1, 100, 1e-6)
+    (key,) = read_credentials(folder / "foltr-operator" / "federator.json", "federator").opened_sealing_keys
+    assert len(open_verify_key(newest(folder).policy, None, key)) == 32
+    shown = foltr("policy", "show", cwd=folder).stdout
+    assert f"sealed to each helper, and to the federator's key {key.public.hex()}" in shown
+    bare = new(folder, "--clients", 4000, "--norm-proof", "none", "--json", number=1)
+    shown = json.loads(bare.stdout)["policy"]
+    assert (shown["norm_proof"], shown["cohorts"], shown["n_min"]) == ("none", 20, 10)
+    assert newest(folder).policy.norm_proof is None
+    assert "verify key" not in foltr("policy", "show", cwd=folder).stdout
+
+
+def test_a_folder_that_knows_no_key_of_the_federator_says_what_makes_one(folder):
+    """As one that was restored from before a rotation; a policy without norm proofs can be signed."""
+    file = folder / "foltr-operator" / "operator.json"
+    file.write_text(json.dumps({**json.loads(file.read_text()), "federator_sealing_key": None}))
+    done = new(folder)
+    assert (done.returncode, "foltr federator rotate-key" in done.stderr) == (2, True)
+    assert new(folder, "--norm-proof", "none").returncode == 0
 
 
 def test_a_client_does_not_pay_for_participations_that_it_cannot_have(folder):
@@ -133,6 +160,10 @@ def test_devices_enrolled_afterwards_carry_the_policy(folder):
         (("--mechanism", "laplace"), "--mechanism"),
         (("--noise-by", "nobody"), "--noise-by"),
         (("--noise-by", "clients"), "gamma"),
+        (("--norm-proof", "l1"), "--norm-proof must be l2 or none"),
+        (("--mechanism", "gamma", "--noise-by", "clients"), "--noise-by helpers, or --norm-proof none"),
+        (("--delta", 1e-11), "choose a larger delta"),
+        (("--dim", 480_000), "--norm-proof none, or a smaller --dim"),
         (("--epsilon", 0), "epsilon"),
         (("--n-max", 5), "n_max"),
         (("--helper", "missing.json"), "missing.json"),

@@ -20,7 +20,9 @@ def test_a_plan_says_in_words_what_noise_costs():
     done = foltr(*PLAN)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert "epsilon 8 (gaussian: with delta 1e-06)" in lines[0]
+    assert "epsilon 8 with delta 1e-06 for all participations" in lines[0]
+    bare = foltr(*PLAN, "--norm-proof", "none")
+    assert "epsilon 8 (gaussian: with delta 1e-06)" in bare.stdout.splitlines()[0]
     assert lines[1:4] == [
         "gaussian, k = 20: a client in each 10th round (b = 10), 100 clients a round",
         "  sigma 789 at C_int 256; noise 3 times the update",
@@ -47,6 +49,8 @@ def test_a_plan_as_json():
         *(("gaussian", 20), ("gamma", 20), ("gaussian", 200), ("gamma", 200))
     ]
     assert planned[0]["sigma"] == pytest.approx(789.1, abs=0.1)
+    bare = json.loads(foltr(*PLAN, "--json", "--norm-proof", "none").stdout)
+    assert all(one["sigma"] > other["sigma"] for one, other in zip(planned, bare, strict=True))
     hopeless = json.loads(foltr("privacy", "plan", "--clients", 5, "--json").stdout)
     assert hopeless[0]["noise_to_update"] is None
 
@@ -63,6 +67,8 @@ def test_a_hopeless_plan_is_called_so():
     [
         *(("plan", "--epsilon", 0), ("plan", "--delta", 2), ("plan", "--helpers", 1), ("plan", "--clients", 0)),
         *(("audit", "--mechanism", "laplace"), ("audit", "--noise-by", "nobody"), ("audit", "--sums", 1)),
+        *(("plan", "--norm-proof", "l1"), ("audit", "--norm-proof", "l1")),
+        ("audit", "--norm-proof", "l2", "--mechanism", "gamma", "--noise-by", "clients"),
     ],
 )
 def test_a_wrong_value_is_named(wrong):

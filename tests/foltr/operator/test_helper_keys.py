@@ -37,6 +37,14 @@ def test_a_changed_file_is_refused(path, changed):
         read_helper_keys(path)
 
 
+@pytest.mark.parametrize("key", [bytes(32), bytes([1]) + bytes(31)], ids=["zero", "one"])
+def test_a_sealing_key_that_makes_no_secret_is_refused(path, key):
+    """Signed by the helper as it is: everybody who seals to it, each device, would fail."""
+    path.write_text(helper_keys_text("north", KEY, key))
+    with pytest.raises(SettingsError, match="nothing can be sealed to the sealing key"):
+        read_helper_keys(path)
+
+
 @pytest.mark.parametrize(
     ("changed", "named"),
     [

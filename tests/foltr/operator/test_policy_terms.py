@@ -8,16 +8,20 @@ import pytest
 from foltr.errors import SettingsError
 from foltr.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
 from foltr.protocol.policies import GammaNoise, HelperKeys, least_noise
+from foltr.protocol.verify_keys import open_verify_key
+from foltr.secure.sealing import SealingKey
 
 HELPERS = tuple(
     HelperKeys(name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32)
     for i, name in enumerate(("north", "south"))
 )
 TERMS = PolicyTerms(HELPERS)
+BARE = {"norm_proof": "none"}
+FEDERATOR = SealingKey(bytes(range(32)))
 
 
 def policy(**changed):
-    return policy_of(replace(TERMS, **changed), "mail", 1, 1000.0)
+    return policy_of(replace(TERMS, **changed), "mail", 1, 1000.0, FEDERATOR.public)
 
 
 def words(clients=1000, **changed):
@@ -32,23 +36,51 @@ def test_the_defaults_are_those_of_the_plan():
     assert (made.dim, made.bound, made.n_interactions) == (136, 256, 5)
     assert (made.cohorts, made.n_min, made.n_max) == (1, 100, 100_000)
     assert math.sqrt(made.noise.variance) / 256 == pytest.approx(3.083, abs=0.001)
+    assert made.norm_proof is not None
+
+
+def test_each_policy_has_a_verify_key_of_its_own():
+    """Drawn here, sealed to each helper and to the federator, and to nobody else."""
+    keys = [SealingKey(bytes([i]) * 32) for i in (1, 2)]
+    helpers = tuple(
+        each.model_copy(update={"sealing_key": key.public}) for each, key in zip(HELPERS, keys, strict=True)
+    )
+    made = [policy(helpers=helpers) for _ in range(2)]
+    opened = [[open_verify_key(one, i, key) for i, key in enumerate(keys)] for one in made]
+    assert [{*each, open_verify_key(one, None, FEDERATOR)} for one, each in zip(made, opened, strict=True)] == [
+        {opened[0][0]},
+        {opened[1][0]},
+    ]
+    assert opened[0][0] != opened[1][0]
+    assert len(opened[0][0]) == 32
+
+
+def test_without_norm_proofs_there_is_no_verify_key():
+    """Nor without a key of the federator to seal one to, which is said with what to do."""
+    assert policy(**BARE).norm_proof is None
+    assert policy_of(replace(TERMS, **BARE), "mail", 1, 1000.0).norm_proof is None
+    with pytest.raises(SettingsError, match="foltr federator rotate-key, or choose --norm-proof none"):
+        policy_of(TERMS, "mail", 1, 1000.0)
 
 
 def test_the_noise_is_a_millionth_more_than_the_least():
     """So that a machine whose logarithm differs in the last digit does not find it too little."""
     least = least_noise(policy())
     assert least < policy().noise.variance <= least + least / 10**6 + 1
-    assert policy(mechanism="gamma").noise.scale == least_noise(policy(mechanism="gamma")) == 640
+    assert policy(mechanism="gamma").noise.scale == least_noise(policy(mechanism="gamma")) == 641
+    assert policy(mechanism="gamma", **BARE).noise.scale == 640
 
 
 @pytest.mark.parametrize(
     ("clients", "rounds", "expected"),
     [(1000, 200, (1, 100)), (3999, 200, (1, 100)), (4000, 200, (20, 10)), (400, 20, (20, 10)), (399, 20, (1, 100))],
 )
-def test_a_round_of_400_is_divided_into_20_cohorts(clients, rounds, expected):
-    """Clients a round are those of a period; each of 20 cohorts has at least 10."""
-    made = policy(clients=clients, rounds=rounds)
+def test_without_norm_proofs_a_round_of_400_is_divided_into_20_cohorts(clients, rounds, expected):
+    """Clients a round are those of a period; each of 20 cohorts has at least 10. With proofs there is one."""
+    made = policy(clients=clients, rounds=rounds, **BARE)
     assert (made.cohorts, made.n_min) == expected
+    proven = policy(clients=clients, rounds=rounds)
+    assert (proven.cohorts, proven.n_min) == (1, 100)
 
 
 def test_what_is_said_takes_the_place_of_a_default():
@@ -61,10 +93,11 @@ def test_what_is_said_takes_the_place_of_a_default():
 
 def test_clients_share_the_noise_of_nine_in_ten():
     """So one in ten may tell others what it drew; or as many as are said."""
-    assert policy(mechanism="gamma", noise_by="clients").noise == GammaNoise(scale=640, n_shares=90)
-    assert policy(mechanism="gamma", noise_by="clients", shares=50).noise.n_shares == 50
-    assert policy(mechanism="gamma", noise_by="clients", clients=4000).noise.n_shares == 9
-    assert "10 may" in words(mechanism="gamma", noise_by="clients")
+    by_clients = {"mechanism": "gamma", "noise_by": "clients", **BARE}
+    assert policy(**by_clients).noise == GammaNoise(scale=640, n_shares=90)
+    assert policy(**by_clients, shares=50).noise.n_shares == 50
+    assert policy(**by_clients, clients=4000).noise.n_shares == 9
+    assert "10 may" in words(**by_clients)
 
 
 @pytest.mark.parametrize(
@@ -73,7 +106,11 @@ def test_clients_share_the_noise_of_nine_in_ten():
         ({"noise_by": "clients"}, "gamma"),
         ({"shares": 5}, "shares"),
         ({"mechanism": "gamma", "shares": 5}, "shares"),
-        ({"mechanism": "gamma", "noise_by": "clients", "shares": 101}, "n_shares"),
+        ({"mechanism": "gamma", "noise_by": "clients", "shares": 101, **BARE}, "n_shares"),
+        ({"mechanism": "gamma", "noise_by": "clients"}, "--noise-by helpers, or --norm-proof none"),
+        ({"delta": 1e-11}, "choose a larger delta"),
+        ({"epsilon": 0.01}, "choose a larger epsilon"),
+        ({"dim": 480_000, "n_max": 1000}, "--norm-proof none, or a smaller --dim"),
         ({"helpers": HELPERS[:1]}, "helpers"),
         ({"helpers": (HELPERS[0], HELPERS[0])}, "helpers"),
         ({"epsilon": 0.0}, "epsilon"),
@@ -82,8 +119,8 @@ def test_clients_share_the_noise_of_nine_in_ten():
         ({"rounds": 0}, "rounds"),
         ({"n_max": 50}, "n_max"),
         ({"dim": 10**7}, "dim"),
-        ({"dim": 10**6, "n_max": 2**31 - 1, "participations": 10**9, "rounds": 10**9}, "variance"),
-        ({"mechanism": "gamma", "noise_by": "clients", "participations": 10_000, "rounds": 10_000}, "scale"),
+        ({"dim": 10**6, "n_max": 2**31 - 1, "participations": 10**9, "rounds": 10**9, **BARE}, "variance"),
+        ({"mechanism": "gamma", "noise_by": "clients", "participations": 10**4, "rounds": 10**4, **BARE}, "scale"),
     ],
 )
 def test_terms_that_no_policy_can_have_are_refused(changed, named):
@@ -103,12 +140,20 @@ def test_the_cost_is_said_in_words():
         ),
         "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
         "noise 1.5 times a typical mean update: learns as without noise",
+        "each device proves how long its vector is, and one that lies loses its own round only",
     ]
 
 
 def test_gamma_promises_a_pure_epsilon():
-    """Without a delta."""
-    assert words(mechanism="gamma").startswith("epsilon 8 for 20 participations")
+    """Without a delta where nothing is proved; a proof costs one."""
+    assert words(mechanism="gamma", **BARE).startswith("epsilon 8 for 20 participations")
+    assert words(mechanism="gamma").startswith("epsilon 8 with delta 1e-06 for 20 participations")
+
+
+def test_what_a_hostile_device_can_do_is_said():
+    """Nothing beyond its own round; 0.75 sqrt(136) times as much of gamma; and a whole sum where nothing is proved."""
+    assert "may be 8.7 times as long as an honest vector" in words(mechanism="gamma")
+    assert "one that lies can spoil its cohort's sum (--norm-proof none)" in words(**BARE)
 
 
 def test_rounds_that_will_often_be_too_small_are_said():
@@ -131,5 +176,6 @@ def test_noise_of_many_cohorts_and_of_clients_adds_up():
     ratio["cohorts"] = words(2000, cohorts=4).split("noise ")[1].split()[0]
     assert float(ratio["cohorts"]) == pytest.approx(2 * float(ratio["helpers"]), rel=0.05)
     by_helpers = float(words(2000, mechanism="gamma").split("noise ")[1].split()[0])
-    by_clients = float(words(2000, mechanism="gamma", noise_by="clients", shares=100).split("noise ")[1].split()[0])
+    shared = words(2000, mechanism="gamma", noise_by="clients", shares=100, **BARE)
+    by_clients = float(shared.split("noise ")[1].split()[0])
     assert by_clients == pytest.approx(by_helpers, rel=0.05)  # 200 clients of which 100 are enough, and two helpers

@@ -20,7 +20,7 @@ USUAL = {
 
 def test_the_usual_plan_by_hand():
     """Each client in each 10th of 200 rounds is 20 participations, and 100 of 1,000 clients a round."""
-    gaussian, gamma, often, gamma_often = plan_noise(**USUAL)
+    gaussian, gamma, often, gamma_often = plan_noise(**USUAL, norm_proof="none")
     assert (gaussian.mechanism, gaussian.period, gaussian.clients_per_round) == ("gaussian", 10, 100)
     assert gaussian.sigma / gaussian.bound == pytest.approx(3.083, abs=1e-3)
     assert gaussian.noise_to_update == pytest.approx(math.sqrt(2 * 136) * 3.083 / 100 / TYPICAL_MEAN, rel=1e-3)
@@ -31,6 +31,24 @@ def test_the_usual_plan_by_hand():
     # Ten times as often is sqrt(10) times the noise over ten times as many: of pure epsilon ten over ten.
     assert often.noise_to_update == pytest.approx(gaussian.noise_to_update / math.sqrt(10), rel=1e-3)
     assert gamma_often.noise_to_update == pytest.approx(gamma.noise_to_update, rel=1e-3)
+
+
+def test_norm_proofs_make_a_plan_dearer_by_what_they_cost():
+    """A millionth of the noise of gaussian; of gamma, which turns their rho into an epsilon, less than a hundredth."""
+    proven, bare = plan_noise(**USUAL), plan_noise(**USUAL, norm_proof="none")
+    ratios = [one.sigma / other.sigma - 1.0 for one, other in zip(proven, bare, strict=True)]
+    assert [0.0 < ratio < most for ratio, most in zip(ratios, (2e-6, 0.002, 2e-5, 0.01), strict=True)] == [True] * 4
+    with pytest.raises(SettingsError, match="--norm-proof none, or a smaller --dim"):
+        plan_noise(**{**USUAL, "dim": 480_000})
+
+
+def test_proofs_that_cost_too_much_are_not_planned_with():
+    """A small epsilon for many participations leaves too little for them: that noise is planned without, in words."""
+    planned = plan_noise(**{**USUAL, "epsilon": 0.1})
+    bare = plan_noise(**{**USUAL, "epsilon": 0.1}, norm_proof="none")
+    assert [one.sigma > other.sigma for one, other in zip(planned, bare, strict=True)] == [True, True, False, False]
+    words = "; without norm proofs, which would cost too much (--norm-proof none)"
+    assert [one.verdict.endswith(words) for one in planned] == [False, False, True, True]
 
 
 def test_each_verdict_has_its_words():
