@@ -61,7 +61,7 @@ ABANDON_WORDS = {
     AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. as the sum is too large for float32",
     AbandonReason.UNLEARNED: "a model without forgotten clients took the place of the one it trained from",
     AbandonReason.TOO_FEW_FOR_RULE: "fewer than the rule needs, and `aggregation_fallback` is `abandon`",
-    AbandonReason.COHORTS_TOO_SMALL: "secure: without those whom helpers took out too few were left for a sum, or for "
+    AbandonReason.COHORTS_TOO_SMALL: "secure: without those who were taken out too few were left for a sum, or for "
     "the rule across sums",
     AbandonReason.HELPERS_SILENT: "secure: a helper said nothing useful for `helper_deadline_s`",
     AbandonReason.HELPERS_REFUSED: "secure: a helper does not open the sum; the event says why",

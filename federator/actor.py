@@ -116,7 +116,7 @@ class FederationActor:
         if plan.secure is None or sums is None or requests is None:
             return None
         deadline_s, wake = plan.secure.helper_deadline_s, self.intake.wake
-        return Summing(plan.federation, self._store, sums, requests, deadline_s, self._note_all, wake)
+        return Summing(plan.federation, self._store, sums, requests, deadline_s, wake)
 
     def _new_unlearner(self) -> Unlearner:
         state, suspects = self.state, self.rounds.suspects
@@ -453,10 +453,6 @@ class FederationActor:
         done = await self.rounds.swap(job, self._sign)
         await self._unlearner.swapped(self.rounds.model.version)
         await self.eraser.after_swap(done)
-
-    async def _note_all(self, events: list[NewEvent]) -> None:
-        if events:
-            await self._store.commit_batch(Batch(events=events))
 
     async def _note(self, event: NewEvent) -> None:
         event = replace(event, round=self.state.current_round.number)

@@ -1,11 +1,12 @@
 """The store of one federation's secure sums in SQL: the transactions of `storage.sums`, bound to it."""
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 from foltr.errors import UnavailableError
 from foltr.protocol.helper_messages import TicketFault
 from storage import policies, sums
 from storage.database import Database
+from storage.records import NewEvent
 from storage.sum_records import (
     Disagreements,
     HelperAnswerRow,
@@ -49,8 +50,10 @@ class SqlSumStore:
     async def count_disagreements(self, policy_hash: bytes) -> Disagreements:
         return await sums.count_disagreements(self._db, self._name, policy_hash)
 
-    async def begin_opening(self, number: int, sets: Collection[NewSet], faults: Mapping[str, TicketFault]) -> None:
-        await sums.begin_opening(self._db, self._name, self._epoch(), number, sets, faults)
+    async def begin_opening(
+        self, number: int, sets: Collection[NewSet], faults: Mapping[str, TicketFault], noted: Sequence[NewEvent]
+    ) -> None:
+        await sums.begin_opening(self._db, self._name, self._epoch(), number, sets, faults, noted)
 
     async def store_answers(self, number: int, answers: Collection[NewAnswer]) -> None:
         await sums.store_answers(self._db, self._name, self._epoch(), number, answers)

@@ -3,7 +3,7 @@
 Each function is one transaction. One that finds its own work already done returns quietly.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict
 from itertools import takewhile
 from typing import Any
@@ -17,7 +17,9 @@ from foltr.protocol.states import AbandonReason, RoundState
 from storage.cipher import decrypt_row
 from storage.clients import key_of, select_named
 from storage.database import Database, fetch_all, insert_into
+from storage.events import store_events
 from storage.federations import fenced_transaction
+from storage.records import NewEvent
 from storage.rounds import change_state
 from storage.sum_records import Disagreements, HelperAnswerRow, NewAnswer, NewSet, RoundSumRow, TicketRow
 from storage.sum_tables import helper_answers, round_sums
@@ -59,7 +61,13 @@ async def load_masked(
 
 
 async def begin_opening(
-    db: Database, name: str, epoch: int, number: int, sets: Collection[NewSet], faults: Mapping[str, TicketFault]
+    db: Database,
+    name: str,
+    epoch: int,
+    number: int,
+    sets: Collection[NewSet],
+    faults: Mapping[str, TicketFault],
+    noted: Sequence[NewEvent] = (),
 ) -> None:
     """Store the sets that are going to be asked for, with why other tickets are in none. Nobody was asked before.
 
@@ -83,6 +91,7 @@ async def begin_opening(
                 updates.c.client == key_of(name, client_id),
             )
             await connection.execute(update(updates).where(*of_client).values(fault=fault))
+        await store_events(connection, name, noted)
         failpoint(Failpoint.IN_SETS_TRANSACTION)
 
 

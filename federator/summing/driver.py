@@ -8,7 +8,7 @@ stored and the answers to them.
 
 import math
 from collections import deque
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -55,7 +55,6 @@ class Summing:
 
     Args:
         deadline_s: see `federator.secure_terms.SecureSettings`.
-        note: stores events.
         wake: called in the event loop when `advance` has something to do.
 
     Attributes:
@@ -69,7 +68,6 @@ class Summing:
         sums: SumStore,
         sender: Sender,
         deadline_s: float,
-        note: Callable[[list[NewEvent]], Awaitable[None]],
         wake: Callable[[], None],
     ) -> None:
         self._federation = federation
@@ -77,7 +75,6 @@ class Summing:
         self._sums = sums
         self._sender = sender
         self._deadline_s = deadline_s
-        self._note = note
         self._arrived: deque[bytes] = deque(maxlen=_MAX_WAITING)
         self._machine: SumMachine | None = None
         self._number = 0
@@ -228,19 +225,17 @@ class Summing:
             failpoint(Failpoint.PROOFS_CHECKED)
 
     async def _fix(self, machine: SumMachine, current: Round, step: FixSets, now: float) -> None:
-        """Store the sets, and only then ask for their sums."""
+        """Store the sets, with whom they are without, and only then ask for their sums."""
         failpoint(Failpoint.SETS_DECIDED)
-        await self._sums.begin_opening(current.number, step.sets, step.faults)
+        at = to_datetime(now)
+        noted = [
+            NewEvent(at, "ticket_refused", fault, client_id=client_id, round=current.number)
+            for client_id, fault in step.faults.items()
+        ]
+        await self._sums.begin_opening(current.number, step.sets, step.faults, noted)
         failpoint(Failpoint.SETS_STORED)
         current.move(RoundEvent.SETS_FIXED)
         machine.sets_stored(step.sets, now)
-        at = to_datetime(now)
-        await self._note(
-            [
-                NewEvent(at, "ticket_refused", fault, client_id=client_id, round=current.number)
-                for client_id, fault in step.faults.items()
-            ]
-        )
         log.info("sets_fixed", round=current.number, n_sets=len(step.sets), n_faults=len(step.faults))
 
     async def _add_up(self, current: Round, terms: SecureTerms) -> SumsStored | GiveUp:

@@ -1,10 +1,11 @@
 """The store of secure sums, as the single writer of a federation needs it (`storage.sum_store`)."""
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Protocol
 
 from foltr.errors import UnavailableError
 from foltr.protocol.helper_messages import TicketFault
+from storage.records import NewEvent
 from storage.sum_records import (
     Disagreements,
     HelperAnswerRow,
@@ -37,7 +38,9 @@ class SumStore(Protocol):
 
     async def count_disagreements(self, policy_hash: bytes) -> Disagreements: ...
 
-    async def begin_opening(self, number: int, sets: Collection[NewSet], faults: Mapping[str, TicketFault]) -> None: ...
+    async def begin_opening(
+        self, number: int, sets: Collection[NewSet], faults: Mapping[str, TicketFault], noted: Sequence[NewEvent]
+    ) -> None: ...
 
     async def store_answers(self, number: int, answers: Collection[NewAnswer]) -> None: ...
 

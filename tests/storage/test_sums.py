@@ -11,7 +11,8 @@ from foltr.protocol.helper_messages import TicketFault
 from foltr.protocol.states import AbandonReason, Privacy, RoundState
 from storage.federations import create_federation, get_federation
 from storage.policies import adopt_policy, load_policies
-from storage.records import Batch, MembershipChange, NewModel
+from storage.queries import list_events
+from storage.records import Batch, MembershipChange, NewEvent, NewModel
 from storage.rounds import abandon_round, complete_round, find_round, open_round
 from storage.sum_records import NewAnswer, NewPolicy, NewSet
 from storage.sums import (
@@ -143,10 +144,15 @@ async def test_a_round_goes_from_the_sets_to_the_sums(stored) -> None:
 
 
 async def test_how_many_norm_proofs_failed_is_kept_with_the_set(stored) -> None:
-    """And whose, with its update; where the policy asks for no proofs nothing is said of any."""
+    """And whose, with its update, and in an event: told once, in the transaction that stores the set."""
     await summed(stored)
     sets = [NewSet(0, 3, 2, b"\xc0", bytes(32), n_norm_proofs_failed=1)]
-    await begin_opening(stored.db, "web", stored.epoch, 1, sets, {"b": TicketFault.NORM_PROOF_FAILED})
+    fault = TicketFault.NORM_PROOF_FAILED
+    noted = [NewEvent(stored.opening(1).opened_at, "ticket_refused", fault, client_id="b", round=1)]
+    for _ in range(2):
+        await begin_opening(stored.db, "web", stored.epoch, 1, sets, {"b": fault}, noted)
+    told = await list_events(stored.db, "web", kind="ticket_refused")
+    assert [(event.client_id, event.detail, event.round) for event in told] == [("b", "norm_proof_failed", 1)]
     (row,) = await load_sums(stored.db, "web", 1)
     assert row.n_norm_proofs_failed == 1
     async with stored.db.reading() as connection:
