@@ -18,7 +18,7 @@ from foltr.logs import get_logger
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import ModelUpdate, UpdateBody
+from foltr.protocol.updates import MaskedVector, ModelUpdate, UpdateBody
 
 log = get_logger(__name__)
 
@@ -38,7 +38,7 @@ Alteration = Callable[[ModelUpdate, RoundAnnouncement], Awaitable[UpdateBody]]
 
 It is there for experiments, whose attackers are real devices with a changed body (`foltr client run --attack`). It may
 take its time: an update whose round or model is gone by then is dropped, and its interactions wait as before. Under a
-policy the body is masked afterwards, as what was learned would be."""
+policy the body is masked afterwards, as what was learned would be, unless it is masked already."""
 
 
 @dataclass(frozen=True)
@@ -227,7 +227,7 @@ class Contributor:
 
     def _put(self, draft: _Draft) -> None:
         update, learned = draft.update, draft.learned
-        if draft.charged is not None:
+        if draft.charged is not None and not isinstance(update.body, MaskedVector):
             update = self._sums.mask(update, draft.round)
         payload = self._session.sign(update, ClientTopic.UPDATES)
         pending = PendingUpdate(

@@ -35,13 +35,22 @@ def mask_update(update: ModelUpdate, policy: SignedPolicy, clip_norm: float, key
         clip_norm: C of its round.
         key: the device's, which signs the ticket.
     """
-    rules = policy.policy
-    encoded = encode_body(update.body, rules, clip_norm)
-    seeds = [os.urandom(SEED_BYTES) for _ in rules.helpers]
-    masked = mask_words(_with_proof(encoded, rules), seeds).astype("<u8", copy=False).tobytes()
-    values, proof = masked[: 8 * rules.dim], masked[8 * rules.dim :]
+    words = _with_proof(encode_body(update.body, policy.policy, clip_norm), policy.policy)
+    return update.model_copy(update={"body": mask_body(update, words, policy, key)})
+
+
+def mask_body(update: ModelUpdate, words: Words, policy: SignedPolicy, key: SigningKey) -> MaskedVector:
+    """Return (dim,) or (n_values,) words behind masks, with their ticket.
+
+    Args:
+        update: in which they are sent.
+        words: integers modulo p, and their proof where the policy asks for one.
+        key: the device's, which signs the ticket.
+    """
+    dim, seeds = policy.policy.dim, [os.urandom(SEED_BYTES) for _ in policy.policy.helpers]
+    masked = mask_words(words, seeds).astype("<u8", copy=False).tobytes()
     ticket = issue_ticket(key, _ticket(update, policy, masked, seeds))
-    return update.model_copy(update={"body": MaskedVector(dim=rules.dim, values=values, ticket=ticket, proof=proof)})
+    return MaskedVector(dim=dim, values=masked[: 8 * dim], ticket=ticket, proof=masked[8 * dim :])
 
 
 def encode_body(body: UpdateBody, policy: Policy, clip_norm: float) -> NDArray[np.int64]:

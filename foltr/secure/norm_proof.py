@@ -107,7 +107,11 @@ def prove_norm(encoded: NDArray[np.int64], shape: ProofShape, entropy: Entropy =
         entropy: gives random bytes; that nobody can guess them protects the device.
     """
     squares = four_squares(shape.bound**2 - int(encoded @ encoded))
-    inputs = np.concatenate([from_signed(encoded), np.array(squares, np.uint64)])
+    return prove_sum(np.concatenate([from_signed(encoded), np.array(squares, np.uint64)]), shape, entropy)
+
+
+def prove_sum(inputs: Words, shape: ProofShape, entropy: Entropy) -> Words:
+    """Return (n_proof,) a proof of what the squares of (n_inputs,) numbers add up to modulo p, whatever that is."""
     first = words_below(entropy, shape.n_wires)
     wires = _wires_of(inputs, first, shape)
     found = np.empty(2 * shape.degree, np.uint64)

@@ -42,6 +42,9 @@ def demo(
     mechanism: Annotated[str, typer.Option(help="Of --secure: gaussian, or gamma, a pure epsilon")] = "gaussian",
     noise_by: Annotated[str, typer.Option(help="Of gamma: helpers or clients draw the noise")] = "helpers",
     epsilon: Annotated[float, typer.Option(help="Of --secure: for all rounds together")] = DEFAULT_EPSILON,
+    hostile: Annotated[
+        int, typer.Option(min=0, help="Of --secure: so many devices send what is far too long, with forged proofs")
+    ] = 0,
     db: options.Db = None,
     broker: Annotated[
         str | None, typer.Option("--broker", help="Use this broker instead of starting the embedded one")
@@ -52,6 +55,8 @@ def demo(
     """Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data."""
     if forget and secure:
         raise SettingsError("--forget, --secure: one demonstration at a time")
+    if hostile and not secure:
+        raise SettingsError(f"--hostile {hostile}: it is of --secure; without it the federator sees who is hostile")
     what = "-forget" if forget else "-secure" if secure else ""
     settings = load_settings(
         db_url=db or f"sqlite:///foltr-demo{what}.sqlite",
@@ -74,7 +79,7 @@ def demo(
         from foltr.cli.demo.secure_demo import SecureDemo
         from foltr.cli.demo.secure_setup import promise_of
 
-        shown = SecureDemo(*chosen, promise_of(mechanism, noise_by, epsilon))
+        shown = SecureDemo(*chosen, promise_of(mechanism, noise_by, epsilon), hostile)
     else:
         shown = Demo(*chosen)
     results = asyncio.run(shown.run())

@@ -1,4 +1,5 @@
-"""``foltr demo --secure``: noised sums are all that anybody sees; a helper is killed and devices vanish meanwhile."""
+"""``foltr demo --secure``: noised sums are all that anybody sees; a helper is killed and devices vanish meanwhile, and
+hostile devices are found by their norm proofs."""
 
 import asyncio
 import tempfile
@@ -11,6 +12,7 @@ from federator.round import RoundPolicy
 from federator.secure_terms import SecureSettings
 from federator.service import FederatorService
 from foltr.cli.demo.helper_process import HelperProcess, running
+from foltr.cli.demo.hostile_devices import TIMES, count_norm_proofs, lying
 from foltr.cli.demo.learning_demo import Demo
 from foltr.cli.demo.progress import always, say, watch
 from foltr.cli.demo.secure_setup import Parties, Promise, set_up
@@ -19,7 +21,7 @@ from foltr.cli.settings import Settings
 from foltr.errors import FoltrError, SettingsError
 from foltr.methods.registry import n_auxiliary, parameters_of
 from foltr.operator.policy_terms import costs_in_words
-from foltr.protocol.policies import GaussianNoise, Policy
+from foltr.protocol.policies import Policy
 from foltr.simulation.clients.population import client_name, iid_population
 from foltr.simulation.config import SimulationConfig
 from foltr.simulation.federated import run
@@ -45,15 +47,33 @@ _POLL_S = 0.2
 
 
 class SecureDemo(Demo):
-    """As its base, with secure sums: two helper processes, one of which is killed, and devices that vanish."""
+    """As its base, with secure sums: two helper processes, one of which is killed, and devices that vanish.
+
+    Args:
+        n_hostile: the first so many devices send what is far too long, with forged proofs.
+    """
 
     def __init__(
-        self, settings: Settings, n_clients: int, n_rounds: int, broker_url: str | None, promise: Promise
+        self,
+        settings: Settings,
+        n_clients: int,
+        n_rounds: int,
+        broker_url: str | None,
+        promise: Promise,
+        n_hostile: int = 0,
     ) -> None:
         if n_clients < _LEAST_CLIENTS:
             raise SettingsError(f"clients: {n_clients}; {N_VANISHING} of them vanish, so it takes {_LEAST_CLIENTS}")
+        if n_hostile and promise.norm_proof == "none":
+            raise SettingsError("hostile: nobody is found without norm proofs, and clients that add noise have none")
+        if 2 * n_hostile >= n_clients - N_VANISHING:
+            raise SettingsError(
+                f"hostile: {n_hostile} of the {n_clients - N_VANISHING} devices that do not vanish; where most proofs "
+                "fail it is the verifiers that may lie, so fewer than half can be shown"
+            )
         super().__init__(settings, n_clients, n_rounds, broker_url)
         self._promise = promise
+        self._n_hostile = n_hostile
         self._policy: Policy | None = None
         self._without_noise: dict[str, float] = {}
 
@@ -75,7 +95,7 @@ class SecureDemo(Demo):
                 address,
                 self._promise,
                 names=names,
-                n_staying=self._n_clients - N_VANISHING,
+                n_staying=self._n_clients - N_VANISHING - self._n_hostile,
                 n_rounds=self._n_rounds,
                 n_interactions=self._settings.interactions,
                 dim=ranker.n_weights + n_auxiliary(training, ranker),
@@ -97,7 +117,11 @@ class SecureDemo(Demo):
         plan = self._plan(parties, data, training, ranker)
         service = FederatorService(plan, database, address, key=parties.federator_key, give_up_after_s=_GIVE_UP_S)
         names = list(parties.devices)
+        hostile = {name: lying(parties.policy, parties.devices[name].key) for name in names[: self._n_hostile]}
+        if hostile:
+            say(f"  {len(hostile)} devices send {TIMES} times what the bound allows, with forged proofs of their norm")
         staying = self._fleet(parties, data, names[:-N_VANISHING])
+        staying.alterations = hostile
         vanishing = self._fleet(parties, data, names[-N_VANISHING:], n_rounds=max(1, self._n_rounds // 2))
         unlucky, *others = parties.helpers
         async with running(parties.helpers), asyncio.TaskGroup() as group:
@@ -114,13 +138,16 @@ class SecureDemo(Demo):
         return FederationPlan(
             self._settings.federation,
             data.train.n_features,
-            RoundPolicy(parties.policy.policy.n_min, self._n_clients, _MIN_TIME_S, _MAX_TIME_S),
+            # Hostile devices are taken out after the round has closed, and enough others have to be in it then.
+            RoundPolicy(parties.policy.policy.n_min + self._n_hostile, self._n_clients, _MIN_TIME_S, _MAX_TIME_S),
             training,
             chosen_ranker=ranker,
             seed=self._settings.seed,
             stop_after_round=self._n_rounds,
             enrolment_key=parties.enrolment_key,
-            secure=SecureSettings(parties.policy, helper_deadline_s=_HELPER_DEADLINE_S),
+            secure=SecureSettings(
+                parties.policy, helper_deadline_s=_HELPER_DEADLINE_S, sealing_keys=(parties.sealing_key,)
+            ),
         )
 
     def _fleet(self, parties: Parties, data: "LoadedData", names: Sequence[str], n_rounds: int | None = None) -> Fleet:
@@ -166,14 +193,24 @@ class SecureDemo(Demo):
             "mechanism": policy.noise.kind,
             "noise_by": self._promise.noise_by,
             "epsilon": policy.epsilon,
-            # Of gamma the promise is a pure epsilon.
-            "delta": policy.delta if isinstance(policy.noise, GaussianNoise) else 0.0,
+            "delta": policy.claimed_delta,
             "participations": policy.max_participations,
             "helpers": len(policy.helpers),
         }
+        await self._report_proofs(results, database)
         results["rounds"] = {"completed": 0, "abandoned": 0} | results["rounds"]
         results["vectors_stored"] = n_bodies
         return results
+
+    async def _report_proofs(self, results: dict[str, Any], database: Database) -> None:
+        """Say how many hostile devices there were, and what became of all norm proofs."""
+        results["hostile"], results["norm_proofs"] = self._n_hostile, None
+        if self._promise.norm_proof == "none":
+            return
+        rounds = range(1, self._n_rounds + 1)
+        proofs = await count_norm_proofs(database, self._settings.federation, rounds)
+        say(f"Norm proofs: {proofs['checked']} checked; {proofs['failed']} failed and were left out of their sums")
+        results["norm_proofs"] = proofs
 
 
 async def _must_go_on(helper: HelperProcess) -> None:

@@ -16,6 +16,8 @@ from foltr.protocol.signed_policies import SignedPolicy, issue_policy
 from foltr.protocol.signing import SigningKey
 from foltr.secure.accounting import DEFAULT_EPSILON
 from foltr.secure.mechanisms import MechanismName
+from foltr.secure.plan import NormProof
+from foltr.secure.sealing import SealingKey
 
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
@@ -33,6 +35,11 @@ class Promise:
     noise_by: NoiseBy = "helpers"
     epsilon: float = DEFAULT_EPSILON
 
+    @property
+    def norm_proof(self) -> NormProof:
+        """Return what is proved of norms: clients that add noise can prove nothing."""
+        return "none" if self.noise_by == "clients" else "l2"
+
 
 def promise_of(mechanism: str, noise_by: str, epsilon: float) -> Promise:
     """Return the promise that options name. Raises SettingsError where one names nothing."""
@@ -47,12 +54,13 @@ class Parties:
     """Keys and credentials of everybody, and the policy that all of them know.
 
     Attributes:
-        federator_key: private.
+        federator_key, sealing_key: private, of the federator.
         enrolment_key: public.
         devices: credentials by name.
     """
 
     federator_key: SigningKey
+    sealing_key: SealingKey
     enrolment_key: bytes
     policy: SignedPolicy
     helpers: list[HelperProcess]
@@ -76,7 +84,7 @@ def set_up(
     Args:
         folder: for the helpers' files.
         names: of the devices.
-        n_staying: how many of them do not vanish.
+        n_staying: how many of them do not vanish, and are in the sums.
         n_interactions: of every update.
         dim: how many numbers an update has.
     """
@@ -95,11 +103,12 @@ def set_up(
         rounds=n_rounds,
         dim=dim,
         interactions=n_interactions,
-        norm_proof="none",
         cohorts=1,
         n_min=max(2, math.floor(_SHARE_TO_OPEN * n_staying)),
+        norm_proof=promise.norm_proof,
     )
-    policy = issue_policy(operator, policy_of(terms, federation, 1, time.time()))
+    sealing_key = SealingKey.generate()
+    policy = issue_policy(operator, policy_of(terms, federation, 1, time.time(), sealing_key.public))
     known = {"policy": base64.b64encode(policy.signed).decode()}
     for helper in helpers:
         helper.tell(known)
@@ -107,4 +116,4 @@ def set_up(
         name: device_identity(operator, federator.public, federation, name, serial, access).model_copy(update=known)
         for serial, name in enumerate(names, start=1)
     }
-    return Parties(federator, operator.public, policy, helpers, devices)
+    return Parties(federator, sealing_key, operator.public, policy, helpers, devices)

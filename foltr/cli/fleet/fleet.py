@@ -11,6 +11,7 @@ import structlog
 from numpy.typing import NDArray
 
 from edge_client.client import EdgeClient
+from edge_client.contribution import Alteration
 from edge_client.hindrances import REFUSALS, Hindrance, Obstacle
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from foltr.aggregation.rule_spec import RuleSpec
@@ -63,6 +64,7 @@ class Fleet:
         users: by name, where devices differ.
         attack: what the first ``n_attackers`` devices do; None: all are honest.
         believed_rule: by which the attackers think the federator aggregates.
+        alterations: by name, of devices that change what they send by themselves.
         guard, schema, unlearning_limits: of the devices, see `EdgeClient`.
         receipts: how often each receipt code was received, over all devices that are done.
         refused: why devices could not take part, by name.
@@ -83,6 +85,7 @@ class Fleet:
     attack: AttackSpec | None = None
     n_attackers: int = 0
     believed_rule: RuleSpec | None = None
+    alterations: Mapping[str, Alteration] = field(default_factory=dict)
     guard: float | None = None
     schema: FeatureSchema | None = None
     unlearning_limits: UnlearningLimits = USUAL_LIMITS
@@ -185,7 +188,7 @@ class Fleet:
             gate=False,  # a simulated user has no application with an order worth keeping
             schema=self.schema,
             unlearning_limits=self.unlearning_limits,
-            alter_update=None if collusion is None else collusion.alteration_of(name),
+            alter_update=self.alterations.get(name) if collusion is None else collusion.alteration_of(name),
             give_up_after_s=self.give_up_after_s,
         )
         async with client:

@@ -1,4 +1,5 @@
-"""``foltr demo --secure`` does what it shows: noised sums teach, and a killed helper and lost devices do no harm."""
+"""``foltr demo --secure`` does what it shows: noised sums teach, and a killed helper, lost and hostile devices do no
+harm."""
 
 import json
 import sqlite3
@@ -18,7 +19,7 @@ def demo(folder, *options: str, timeout_s: float = 100):
     return json.loads(file.read_text()), done.stdout
 
 
-def check(results, *, n_rounds: int, mechanism: str, noise_by: str, delta: float) -> None:
+def check(results, *, n_rounds: int, mechanism: str, noise_by: str, delta: float, hostile: int = 0) -> None:
     assert results["rounds"] == {"completed": n_rounds, "abandoned": 0}
     assert results["privacy"] == {
         "mode": "secure",
@@ -34,6 +35,12 @@ def check(results, *, n_rounds: int, mechanism: str, noise_by: str, delta: float
     assert results["without_noise"]["first"] == pytest.approx(results["ndcg_at_10"]["first"], abs=1e-12)
     assert results["without_noise"]["last"] > results["without_noise"]["first"]
     assert results["vectors_stored"] == 0
+    assert results["hostile"] == hostile
+    if noise_by == "clients":
+        assert results["norm_proofs"] is None
+    else:
+        assert results["norm_proofs"]["checked"] == results["updates"]["accepted"]
+        assert (results["norm_proofs"]["failed"] > 0) == (hostile > 0)
 
 
 def test_rounds_go_on_although_a_helper_is_killed_and_devices_vanish(tmp_path):
@@ -56,13 +63,30 @@ def test_rounds_go_on_although_a_helper_is_killed_and_devices_vanish(tmp_path):
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 
+def test_hostile_devices_are_found_and_left_out(tmp_path):
+    """Whoever sends what is far too long, with the best proof it can forge, is in no sum, and nobody else is blamed."""
+    results, printed = demo(tmp_path, *SMALL, "--hostile", "2")
+    check(results, n_rounds=4, mechanism="gaussian", noise_by="helpers", delta=1e-6, hostile=2)
+    assert "2 devices send 50 times what the bound allows" in printed
+    with closing(sqlite3.connect(tmp_path / "foltr-demo-secure.sqlite")) as connection:
+        blamed = connection.execute("SELECT client_id, detail FROM event_history WHERE kind = 'ticket_refused'")
+        found = blamed.fetchall()
+    assert set(found) == {(name, "norm_proof_failed") for name in ("device-001", "device-002")}
+    assert results["norm_proofs"]["failed"] == len(found)
+    assert f"{len(found)} failed and were left out of their sums" in printed
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("noise_by", ["helpers", "clients"])
 def test_noise_with_a_pure_epsilon(tmp_path, noise_by):
-    """Gamma's noise is drawn by helpers or in shares by the clients; either way rounds have their models."""
+    """Gamma's noise is drawn by helpers or in shares by the clients, who prove no norms; either way rounds have models.
+
+    With proofs, which are charged as Gaussian noise is, the promise has a delta.
+    """
     results, _ = demo(tmp_path, *SMALL, "--mechanism", "gamma", "--noise-by", noise_by)
-    check(results, n_rounds=4, mechanism="gamma", noise_by=noise_by, delta=0.0)
+    delta = 0.0 if noise_by == "clients" else 1e-6
+    check(results, n_rounds=4, mechanism="gamma", noise_by=noise_by, delta=delta)
 
 
 @pytest.mark.slow
@@ -77,6 +101,13 @@ def test_at_the_size_it_has_by_default_noise_costs_little(tmp_path):
     assert abs(results["ndcg_at_10"]["last"] - results["without_noise"]["last"]) < 0.02
 
 
+def test_hostile_devices_are_for_secure_sums(tmp_path):
+    """Else the federator sees each update, and `foltr client run --attack` has better ones."""
+    done = foltr("demo", "--hostile", "5", "--data", "synthetic", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "--hostile 5: it is of --secure" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
@@ -85,6 +116,8 @@ def test_at_the_size_it_has_by_default_noise_costs_little(tmp_path):
         (("--mechanism", "other"), "'other' is not one of gaussian, gamma"),
         (("--noise-by", "clients"), "only the noise of gamma"),
         (("--method", "foltr-es"), "foltr-es"),
+        (("--clients", "15", "--hostile", "5"), "fewer than half can be shown"),
+        (("--hostile", "1", "--mechanism", "gamma", "--noise-by", "clients"), "nobody is found without norm proofs"),
     ],
 )
 def test_what_cannot_be_shown_is_said(tmp_path, options, words):

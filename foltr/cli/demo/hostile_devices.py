@@ -1,0 +1,60 @@
+"""Hostile devices of ``foltr demo --secure``: vectors far too long, with the best norm proof that can be forged."""
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.contribution import Alteration
+from edge_client.sums.masked_update import encode_body, mask_body
+from foltr.attacks.forged_proofs import forge_norm_proof
+from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.signed_policies import SignedPolicy
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.updates import ModelUpdate, UpdateBody
+from foltr.secure.coins import SEED_BYTES, seeded_entropy
+from foltr.secure.field import from_signed
+from foltr.secure.norm_proof import proof_shape
+from storage.database import Database
+from storage.sums import load_sums
+
+TIMES: Final = 50
+"""As long as the bound allows."""
+
+
+def lying(policy: SignedPolicy, key: SigningKey) -> Alteration:
+    """Return how a device lies: the opposite of what it has learned, 50 times as long as the bound, with a proof.
+
+    Args:
+        policy: that asks for norm proofs.
+        key: the device's.
+    """
+    rules = policy.policy
+    shape = proof_shape(rules.dim, rules.bound)
+
+    async def lie(update: ModelUpdate, round_: RoundAnnouncement) -> UpdateBody:
+        if round_.secure is None:
+            raise RuntimeError("a round without secure sums has no norm proofs")
+        encoded = _turned(encode_body(update.body, rules, round_.secure.clip_norm), TIMES * rules.bound)
+        proof = forge_norm_proof(encoded, shape, seeded_entropy(os.urandom(SEED_BYTES)))
+        return mask_body(update, np.concatenate([from_signed(encoded), proof]), policy, key)
+
+    return lie
+
+
+async def count_norm_proofs(database: Database, federation: str, numbers: Sequence[int]) -> dict[str, int]:
+    """Return how many norm proofs were checked in these rounds, and how many of them failed."""
+    kept = failed = 0
+    for number in numbers:
+        for each in await load_sums(database, federation, number):
+            kept += each.n_clients
+            failed += each.n_norm_proofs_failed or 0
+    return {"checked": kept + failed, "failed": failed}
+
+
+def _turned(learned: NDArray[np.int64], length: int) -> NDArray[np.int64]:
+    """(d,) against what was learned, of this norm up to rounding; against every feature where nothing was."""
+    direction = learned.astype(np.float64) if learned.any() else np.ones(len(learned))
+    return np.rint(-length / np.linalg.norm(direction) * direction).astype(np.int64)
