@@ -116,6 +116,7 @@ bench: $(INSTALLED) servers ## the benchmarks of learning, reading, rounds, rule
 	@$(BIN)/python benchmarks/round_overhead.py --compare
 	@$(BIN)/python benchmarks/aggregation.py
 	@$(BIN)/python benchmarks/secure_sum.py
+	@$(BIN)/python benchmarks/norm_proof.py
 	@$(BIN)/python benchmarks/secure_round.py
 
 # Robust rules and secure sums beside byzfl and Flower, in an environment of their own: torch alone is several gigabytes, and Flower

@@ -10,15 +10,16 @@ from numpy.typing import NDArray
 
 from foltr.numerics.compiled import compiled, compiled_instead_of
 from foltr.secure.coins import Words
-from foltr.secure.field import MODULUS, multiply, sum_of
+from foltr.secure.field import MODULUS, add, multiply, sum_of
 
 _P: Final = np.uint64(MODULUS)
 _HALF: Final = np.uint64(32)
 _LOW: Final = np.uint64(2**32 - 1)
 _CARRY: Final = np.uint64(2**64 - MODULUS)
 _ZERO: Final = np.uint64(0)
+_WORDS_AT_A_TIME: Final = 8192
 _GROUPS_AT_A_TIME: Final = 64
-"""So that the tables of as many groups stay in the processor's cache."""
+"""So that what whole arrays compute with stays in the processor's cache."""
 
 
 @compiled
@@ -45,7 +46,13 @@ def product_of(left: np.uint64, right: np.uint64) -> np.uint64:
 
 
 def _combine_arrays(weights: Words, rows: Words) -> Words:
-    return sum_of(multiply(rows, np.broadcast_to(weights[:, np.newaxis], rows.shape)).T)
+    total = np.zeros(rows.shape[1], np.uint64)
+    at_a_time = max(1, _WORDS_AT_A_TIME // rows.shape[1])
+    for start in range(0, len(rows), at_a_time):
+        part = rows[start : start + at_a_time]
+        factors = np.broadcast_to(weights[start : start + at_a_time, np.newaxis], part.shape)
+        total = add(total, sum_of(multiply(part, factors).T))
+    return total
 
 
 @compiled_instead_of(_combine_arrays)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from foltr.numerics.compiled import COMPILED, plain_functions
 from foltr.protocol.policies import MAX_SECURE_DIM
 from foltr.secure.field import MODULUS
+from foltr.secure.masks import expand_seed
 from foltr.secure.norm_proof import answer_share, challenge_for, proof_shape
 from foltr.secure.norm_sums import combine, product_of, sum_halves
 
@@ -34,6 +35,15 @@ def test_rows_are_combined_as_integers_are(plain, data, n, m):
     rows = [data.draw(st.lists(numbers, min_size=m, max_size=m)) for _ in range(n)]
     expected = [sum(weights[i] * rows[i][j] for i in range(n)) % MODULUS for j in range(m)]
     assert in_form(plain, combine, np.array(weights, np.uint64), np.array(rows, np.uint64)).tolist() == expected
+
+
+@both_forms
+def test_many_rows_are_combined_in_several_parts(plain):
+    """More than are computed at a time."""
+    weights, rows = expand_seed(bytes(32), 70), expand_seed(b"r" * 32, 70 * 300).reshape(70, 300)
+    columns = rows.T.tolist()
+    expected = [sum(map(int.__mul__, weights.tolist(), column)) % MODULUS for column in columns]
+    assert in_form(plain, combine, weights, rows).tolist() == expected
 
 
 @pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
