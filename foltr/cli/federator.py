@@ -23,8 +23,7 @@ from foltr.cli.operator.identities import choose_privacy, federator_identity
 from foltr.cli.operator.sending import say, send_order
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import Settings, load_settings
-from foltr.operator.credentials import BrokerAccess
-from foltr.operator.service_files import can_check
+from foltr.operator.credentials import BrokerAccess, read_credentials
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
@@ -76,7 +75,8 @@ def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: optio
         )
         newest = authority.policies.newest()
         if newest is not None and newest.policy.norm_proof is not None:
-            say(_about_verify_key(newest.version, is_kept=can_check(operator, newest.policy)))
+            federator = read_credentials(operator / "federator.json", "federator")
+            say(_about_verify_key(newest.version, is_kept=federator.can_check(newest.policy)))
         answer = send_order(authority, order, broker)
         say(f"Order {answer.number} is obeyed, and devices are told; those that are off will be when they are back")
 

@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from foltr.errors import MessageError, SettingsError
 from foltr.protocol.enrolment import issue_enrolment, read_federator_key
 from foltr.protocol.fields import Name
+from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.protocol.signing import KEY_BYTES, SigningKey, key_from_text, key_to_text
@@ -89,6 +90,11 @@ class Credentials(BaseModel):
     def opened_sealing_keys(self) -> tuple[SealingKey, ...]:
         """Return the sealing keys, ready for use; SettingsError where one is none."""
         return tuple(SealingKey(key_from_text("sealing_keys", text)) for text in self.sealing_keys)
+
+    def can_check(self, policy: Policy) -> bool:
+        """Whether the federator has the key that a policy's verify key is sealed to, if there is one."""
+        keys = {key.public for key in self.opened_sealing_keys}
+        return policy.norm_proof is None or policy.norm_proof.federator_key in keys
 
     @property
     def federator_sealing_public_key(self) -> bytes | None:

@@ -122,12 +122,6 @@ def take_federator_key(
     return operator
 
 
-def can_check(folder: Path, policy: Policy) -> bool:
-    """Whether the federator's credentials in a folder have the key that a policy's verify key is sealed to, if any."""
-    keys = {key.public for key in read_credentials(folder / "federator.json", "federator").opened_sealing_keys}
-    return policy.norm_proof is None or policy.norm_proof.federator_key in keys
-
-
 def _prepared(folder: Path, sequence: int) -> Path:
     return folder / f"federator-{sequence}.json"
 

@@ -1,5 +1,6 @@
 """A whole federation with secure sums: a real broker and database, helpers in processes of their own, and devices."""
 
+import base64
 import json
 import time
 
@@ -9,6 +10,7 @@ from integration.deployment import until
 from integration.whole import N_DEVICES, TIMEOUT_S, click, closed, joined, learned, running
 from played import adding_learner
 from secure_cohorts import FEDERATION
+from secured import QUIET
 
 from edge_client.client import EdgeClient
 from foltr.failpoints import Failpoint
@@ -129,8 +131,15 @@ async def test_a_federator_is_refused_where_its_privacy_cannot_be(whole, databas
     assert "is stored with method = 'fpdgd', privacy = 'secure'" in said
     assert "devices that know the policy send nothing to a trusted federation" in said
     path = whole.folder / "federator.json"
-    bare = read_credentials(path, "federator").model_copy(update={"policy": None})
-    write_credentials(path, bare)
+    carried = read_credentials(path, "federator")
+    proven = whole.federation.issue(version=2, proofs=True, n_interactions=1, **QUIET)
+    text = base64.b64encode(proven.signed).decode()
+    write_credentials(path, carried.model_copy(update={"policy": text, "sealing_keys": ()}))
+    fitting = ("--schema", "shop.json", "--interactions", 1, "--min-clients", N_DEVICES, "--max-clients", N_DEVICES)
+    done = foltr("federator", "run", "--credentials", path, "--privacy", "secure", *fitting, cwd=whole.folder)
+    assert done.returncode == 2
+    assert "its verify key is sealed to none of the keys in the federator's credentials" in done.stderr
+    write_credentials(path, carried.model_copy(update={"policy": None}))
     done = foltr("federator", "run", "--credentials", path, "--privacy", "secure", cwd=whole.folder)
     assert done.returncode != 0
     assert "`foltr policy new`" in done.stderr

@@ -38,5 +38,8 @@ def _compared(credentials: Credentials, carried: SignedPolicy | None, newest: Si
             detail = f"{shown}, and does not name this helper with this key, so it is asked nothing: foltr helper keys"
             return Finding("policy", State.WARNING, f"{detail}, then the operator's foltr policy new")
         return Finding("policy", State.OK, f"{shown} and names {credentials.name}")
+    if credentials.role == "federator" and not credentials.can_check(policy):
+        detail = f"{shown}, and its verify key is sealed to no key in the credentials, so it is not taken up: give the"
+        return Finding("policy", State.WARNING, f"{detail} federator the operator's newest federator.json")
     helpers = ", ".join(keys.name for keys in policy.helpers)
     return Finding("policy", State.OK, f"{shown}: epsilon {policy.epsilon:g}, helpers {helpers}")

@@ -7,11 +7,14 @@ from secure_cohorts import HelperPair, SecureFederation
 
 from foltr.cli.doctor.checks import State
 from foltr.cli.doctor.checks_policy import policy_findings
+from foltr.protocol.signing import key_to_text
 
 KNOWN = SecureFederation()
 NORTH = KNOWN.credentials(KNOWN.helpers[0])
 DEVICE = NORTH.model_copy(update={"role": "device", "name": "device-1"})
-NEWER = KNOWN.issue(version=2)
+NEWER, PROVEN = KNOWN.issue(version=2), KNOWN.issue(version=2, proofs=True)
+FEDERATOR = NORTH.model_copy(update={"role": "federator", "name": "@federator"})
+CHECKING = FEDERATOR.model_copy(update={"sealing_keys": (key_to_text(KNOWN.federator_sealing_key.private),)})
 
 
 def carrying(policy):
@@ -29,6 +32,10 @@ def carrying(policy):
         (DEVICE, SecureFederation().policy.signed, State.WARNING, "not the operator's"),
         (DEVICE, b"junk", State.WARNING, "obeyed by nobody"),
         (NORTH, NEWER.signed, State.OK, "names north"),
+        (FEDERATOR, NEWER.signed, State.OK, "policy 2 is at the broker"),
+        (CHECKING, PROVEN.signed, State.OK, "policy 2 is at the broker"),
+        (FEDERATOR, PROVEN.signed, State.WARNING, "the operator's newest federator.json"),
+        (DEVICE, PROVEN.signed, State.OK, "policy 2 is at the broker"),
         (KNOWN.credentials(HelperPair("west")), NEWER.signed, State.WARNING, "foltr helper keys"),
         (KNOWN.credentials(HelperPair("north")), NEWER.signed, State.WARNING, "with this key"),
     ],

@@ -94,8 +94,8 @@ def test_of_credentials_that_were_moved_away_no_sealing_key_is_known(folder):
         assert opens(after, second) == [False]
         third = issue_sealed_policy(operator, 3)
         assert opens(after, third) == [True]
-    assert [service_files.can_check(folder, one.policy) for one in (first, second, third)] == [False, False, True]
-    assert service_files.can_check(folder, third.policy.model_copy(update={"norm_proof": None}))
+    assert [after.can_check(one.policy) for one in (first, second, third)] == [False, False, True]
+    assert after.can_check(second.policy.model_copy(update={"norm_proof": None}))
 
 
 @pytest.mark.parametrize("n_writes", [0, 1])

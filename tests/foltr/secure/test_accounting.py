@@ -26,6 +26,7 @@ from foltr.secure.accounting import (
     norm_proof_rho,
     rho_for,
 )
+from foltr.secure.ledger import laplace_charge, norm_proof_charge
 from foltr.secure.noise import draw_laplace
 
 
@@ -180,3 +181,28 @@ def test_the_dp_accounting_library_says_the_same():
         deviation = math.sqrt(gaussian_variance(256, rho_for(epsilon, 1e-6), 20))
         accountant.compose(library.GaussianDpEvent(deviation / 256), 20)
         assert accountant.get_epsilon(1e-6) == pytest.approx(epsilon, rel=1e-3)
+
+
+@pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
+@pytest.mark.parametrize("participations", [1, 20])
+def test_the_dp_accounting_library_says_the_same_of_noise_and_norm_proofs(epsilon, participations):
+    """A proof is a Gaussian mechanism of its rho but for its delta. Of Laplace noise the library may find less only."""
+    library = pytest.importorskip(
+        "dp_accounting", reason="dp-accounting is in the extra privacy, which nothing but this test needs"
+    )
+    from dp_accounting import pld, rdp
+
+    relation = library.NeighboringRelation.REPLACE_SPECIAL
+    promise = {"epsilon": epsilon, "delta": 1e-6, "participations": participations, "norm_proofs": True}
+    proof = library.GaussianDpEvent(1 / math.sqrt(2 * norm_proof_rho(256)))
+    left = 1e-6 - participations * NORM_PROOF_DELTA
+    accountant = rdp.RdpAccountant((1 + np.logspace(-3, 4, 4000)).tolist(), relation)
+    accountant.compose(library.GaussianDpEvent(math.sqrt(least_variance(256, **promise)) / 256), participations)
+    assert accountant.compose(proof, participations).get_epsilon(left) == pytest.approx(epsilon, rel=1e-3)
+    scale = least_scale(256, **promise)
+    exact = pld.PLDAccountant(relation).compose(library.LaplaceDpEvent(scale / 256), participations)
+    charge = (laplace_charge(256, scale) + norm_proof_charge(256)).times(participations)
+    claimed = charge.epsilon_at(1e-6)
+    assert exact.compose(proof, participations).get_epsilon(left) <= claimed <= epsilon
+    if participations == 1:
+        assert claimed == pytest.approx(exact.get_epsilon(left), rel=1e-3)
