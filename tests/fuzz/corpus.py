@@ -349,7 +349,7 @@ def _ticket(name: str) -> Ticket:
 
 def _from_helper() -> Iterator[Message]:
     refused = [RefusedTicket(position=1, fault=TicketFault.NOT_OPENED)]
-    yield CheckAnswer(**_SUM, first=0, digest=bytes(32), refused=refused)
+    yield CheckAnswer(**_SUM, first=0, digest=bytes(32), refused=refused, proofs=bytes(16))
     yield OpenAnswer(**_SUM, digest=bytes(32), dim=N_FEATURES, start=0, values=bytes(8 * N_FEATURES))
     yield HelperRefusal(**_SUM, digest=bytes(32), code=HelperRefusalCode.TOO_FEW, detail="3 of 10")
 

@@ -2,16 +2,20 @@
 
 import pytest
 from pydantic import ValidationError
+from secure_cohorts import SecureFederation
 
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.protocol.helper_messages import (
     PAGE_TICKETS,
+    CheckAnswer,
     CheckRequest,
     OpenRequest,
     RefusedTicket,
     TicketFault,
     kept_bits,
+    tickets_of_page,
+    words_of_proof,
 )
 
 ABOUT = {"federation": "mail", "helper": "north", "policy_hash": bytes(32), "round": 4, "cohort": 0}
@@ -45,3 +49,19 @@ def test_no_helper_says_that_a_norm_proof_failed():
         RefusedTicket(position=0, fault=TicketFault.NORM_PROOF_FAILED)
     others = set(TicketFault) - {TicketFault.NORM_PROOF_FAILED}
     assert {RefusedTicket(position=0, fault=fault).fault for fault in others} == others
+
+
+@pytest.mark.parametrize(("dim", "n_words", "n_tickets"), [(136, 118, 211), (20_000, 256, 97), (1_000_000, 2055, 12)])
+def test_a_full_page_of_norm_proofs_fits_one_message(dim, n_words, n_tickets):
+    """However long vectors are: what is said of one of a million numbers has 16 kB."""
+    policy = SecureFederation(2, dim=dim, proofs=True, n_max=100, epsilon=1e6).policy.policy
+    assert (words_of_proof(policy), tickets_of_page(policy)) == (n_words, n_tickets)
+    proofs = bytes(8 * n_words * n_tickets)
+    answer = CheckAnswer(**ABOUT, first=0, digest=bytes(32), refused=[], proofs=proofs)
+    assert len(encode(answer)) < MAX_MESSAGE_BYTES
+
+
+def test_without_norm_proofs_pages_are_as_long_as_they_were():
+    """Nothing is said of any ticket."""
+    policy = SecureFederation(2).policy.policy
+    assert (words_of_proof(policy), tickets_of_page(policy)) == (0, PAGE_TICKETS)
