@@ -4,7 +4,8 @@ Run: python benchmarks/norm_proof.py [--dims D,D] [--helpers C,C] [--repeats N] 
 
 client: proving, and masking what is proven, beside the masks of the vector alone; a device has no numba, so this is
 by whole arrays. Helper: its share expanded from a seed, the challenge, the answer; federator: challenge, answer, the
-sum of all answers and the verdict, a device. Both as machine code where numba is installed, and by whole arrays.
+sum of all answers and the verdict, a device. Both as they are where numba is installed, that is as machine code for
+long vectors, and by whole arrays.
 Bytes: what a device sends more, and what a helper answers for each. Nothing is sealed, signed, stored or sent. Figures
 are the least of the repetitions, since whatever else runs only adds to them.
 """

@@ -1,5 +1,7 @@
 """What takes a verifier its time is the same by machine code and by whole arrays, and that of integers of any size."""
 
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -11,7 +13,7 @@ from foltr.numerics.compiled import COMPILED, plain_functions
 from foltr.protocol.policies import MAX_SECURE_DIM
 from foltr.secure.field import MODULUS
 from foltr.secure.masks import expand_seed
-from foltr.secure.norm_proof import answer_share, challenge_for, proof_shape
+from foltr.secure.norm_proof import LEAST_COMPILED, answer_share, challenge_for, proof_shape
 from foltr.secure.norm_sums import combine, product_of, sum_halves
 
 EDGES = [0, 1, 2**32 - 1, 2**32, 2**63, MODULUS // 2, MODULUS - 2**32, MODULUS - 1]
@@ -82,8 +84,9 @@ def test_the_longest_sums_of_halves_are_exact(plain):
 
 @pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
 @pytest.mark.parametrize("dim", [1, 4, 136, 20_000])
-def test_both_forms_answer_the_same(dim):
-    """To the bit, of random shares; also in a thread, where verifiers compute."""
+def test_both_forms_answer_the_same(dim, monkeypatch):
+    """To the bit, of random shares, and in a thread, where verifiers compute."""
+    monkeypatch.setattr("foltr.secure.norm_proof.LEAST_COMPILED", 0)
     shape, rng = proof_shape(dim, 256), np.random.default_rng(dim)
     for _ in range(3):
         share = rng.integers(0, MODULUS, shape.n_values, np.uint64)
@@ -91,3 +94,18 @@ def test_both_forms_answer_the_same(dim):
         plain = in_form(True, answer_share, share, challenge, shape)
         with ThreadPoolExecutor(1) as pool:
             assert np.array_equal(pool.submit(answer_share, share, challenge, shape).result(), plain)
+
+
+@pytest.mark.parametrize(("dim", "loaded"), [(136, False), (LEAST_COMPILED, COMPILED)])
+def test_machine_code_is_loaded_for_long_vectors_alone(dim, loaded):
+    """It takes a process a second and 120 MB, for a tenth of a millisecond where vectors are short."""
+    program = f"""
+import sys
+import numpy as np
+from foltr.secure.norm_proof import LEAST_COMPILED, answer_share, challenge_for, proof_shape
+shape = proof_shape({dim}, 256)
+answer_share(np.zeros(shape.n_values, np.uint64), challenge_for(bytes(32), bytes(32), shape), shape)
+print("numba" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str(loaded)
