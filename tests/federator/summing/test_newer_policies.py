@@ -9,6 +9,7 @@ from foltr.protocol.verify_keys import seal_verify_key
 from foltr.secure.sealing import SealingKey
 from storage.queries import list_events
 from storage.rounds import find_round
+from storage.sums import load_sums
 
 
 async def test_the_open_round_does_not_wait_for_devices_that_are_under_the_newer_policy(secure) -> None:
@@ -59,3 +60,41 @@ async def test_a_policy_whose_verify_key_cannot_be_opened_is_not_taken_up(secure
     assert rounds.served.actor.state.policy.hash == rounds.federation.policy.hash
     await rounds.send_all()
     assert (await rounds.until_closed(1)).state is RoundState.COMPLETED
+
+
+async def test_norm_proofs_come_and_go_with_policies(secure) -> None:
+    """Without, with, and without again; each round is under the policy it opened with, also after a restart."""
+    rounds = await secure()
+    for version, proofs in enumerate((False, True, False), start=1):
+        if version > 1:
+            rounds.publish(rounds.federation.issue(version=version, n_interactions=1, proofs=proofs, **QUIET))
+            await rounds.served.turn()
+        await rounds.restart()
+        await rounds.send_all()
+        await rounds.restart()
+        assert (await rounds.until_closed(2 * version - 1)).state is RoundState.COMPLETED
+        (found,) = await load_sums(rounds.served.db, "mail", 2 * version - 1)
+        assert found.n_norm_proofs_failed == (0 if version == 3 else None)
+        await rounds.send_all()
+        assert (await rounds.until_closed(2 * version)).state is RoundState.COMPLETED
+        (found,) = await load_sums(rounds.served.db, "mail", 2 * version)
+        assert found.n_norm_proofs_failed == (0 if proofs else None)
+
+
+async def test_a_round_goes_on_where_the_federator_has_another_key_and_the_former_one(secure) -> None:
+    """After a rotation in the midst of it; the next policy is sealed to the other key."""
+    options = {}
+    rounds = await secure(proofs=True, secure=options)
+    await rounds.send_all()
+    former, other = rounds.federation.federator_sealing_key, SealingKey.generate()
+    options["sealing_keys"] = (other, former)
+    await rounds.restart()
+    assert (await rounds.until_closed(1)).state is RoundState.COMPLETED
+    rounds.federation.federator_sealing_key = other
+    rounds.publish(rounds.federation.issue(version=2, n_interactions=1, **QUIET))
+    await rounds.served.turn()
+    for number in (2, 3):
+        await rounds.send_all()
+        assert (await rounds.until_closed(number)).state is RoundState.COMPLETED
+        assert [one.n_norm_proofs_failed for one in await load_sums(rounds.served.db, "mail", number)] == [0]
+    assert rounds.served.actor.state.policy.version == 2
