@@ -14,7 +14,7 @@ share of it. An answer is linear in the share, and all answers add up to what de
 - f_l(t) and G(t) at a secret point t: G is the sum of the squares of the f_l;
 - z = R x + m with secret rows R of -1, 0, 1: small only where the equation holds without wraparound.
 
-No device is accepted that is told R or t, and none that sends honestly is rejected.
+No device is told R or t, and none that keeps the bound is rejected.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ from foltr.secure.norm_sums import combine, sum_halves
 from foltr.secure.polynomials import odd_values, weights_at
 
 ROWS: Final = 96
-"""Of R. A wrapped sum passes one with 0.6733 at most, and all with 2^-54."""
+"""Of R. A sum of squares that wraps around passes one with 0.6733 at most, and all with 2^-54."""
 LEAST_COMPILED: Final = 5_000
 """Of so many numbers on machine code saves a verifier more than a second and 120 MB, which loading it takes once."""
 VERIFY_KEY_BYTES: Final = 32

@@ -1,16 +1,20 @@
 """A norm proof is accepted of whoever keeps the bound, and of nobody else."""
 
+import math
 import os
+import time
 
 import numpy as np
 import pytest
 
 from foltr.errors import SettingsError
-from foltr.secure.accounting import LARGEST_PROJECTION, check_masks
+from foltr.numerics.compiled import plain_functions
+from foltr.secure.accounting import LARGEST_PROJECTION, MASK_DEVIATION, NORM_PROOF_DELTA, check_masks
 from foltr.secure.encoding import bound_for, encode_l2
-from foltr.secure.field import add, from_signed, multiply, subtract, sum_of
+from foltr.secure.field import MODULUS, add, from_signed, multiply, subtract, sum_of
 from foltr.secure.masks import expand_seed, mask_words
 from foltr.secure.norm_proof import (
+    ROWS,
     ProofShape,
     answer_share,
     challenge_for,
@@ -89,3 +93,48 @@ def test_what_a_policy_can_ask_for_has_a_shape(dim, bound):
     for refuse in (check_masks, proof_shape):
         with pytest.raises(SettingsError, match="too long for the masks"):
             refuse(dim, bound + 1)
+
+
+@pytest.mark.parametrize(
+    ("dim", "bound", "bits"), [(136, 256, 54), (20_000, 566, 54), (10**6, 1000, 54), (1_997_546, 1343, 53)]
+)
+def test_a_long_vector_is_as_unlikely_to_be_accepted_as_is_claimed(dim, bound, bits):
+    """With a wrong G, by the points at which it may agree; with a sum that wraps around, by what rows let through."""
+    degree = proof_shape(dim, bound).degree
+    assert (2 * degree - 2) / (MODULUS - 2 * degree) <= 2.0**-bits
+    assert 2.0**-bits >= (1 - 0.99**2 / 3) ** ROWS
+    # Paley and Zygmund's fraction: (2 T)^2 beside a sum of squares of p, of which rows have half.
+    assert (2 * LARGEST_PROJECTION) ** 2 <= 0.01 * MODULUS / 2
+    assert 2 * LARGEST_PROJECTION * (dim + 4) < MODULUS // 4
+
+
+def test_delta_covers_long_projections_and_cut_masks():
+    """For the longest vectors that a policy may have, of which masks are cut most; 1 for what is discrete."""
+    room = LARGEST_PROJECTION / 80
+    cut = LARGEST_PROJECTION - room - 1
+    beyond = ROWS * math.erfc((cut - 2 * room - 1) / MASK_DEVIATION / math.sqrt(2)) / 2
+    longer = math.exp(-(255 - ROWS) / 2) * (255 / ROWS) ** (ROWS / 2)
+    kept = 1 - ROWS * math.erfc((cut - 1) / MASK_DEVIATION / math.sqrt(2))
+    for delta in (1e-6, 1e-3):
+        assert beyond + longer + delta * (1 / kept - 1) < NORM_PROOF_DELTA
+
+
+@pytest.mark.undisturbed
+@pytest.mark.parametrize(("dim", "client_ms", "verifier_ms"), [(136, 3, 1), (20_000, 60, 15)])
+def test_proofs_are_made_and_checked_in_milliseconds(dim, client_ms, verifier_ms):
+    """Milliseconds of processor time without numba, each a few times what it takes (docs/privacy.md)."""
+    values, shape = honest(dim, np.random.default_rng(1))
+    encoded = encode_l2(np.random.default_rng(1).normal(size=dim), 1e-6, shape.bound, os.urandom)
+    with plain_functions():
+        assert least_ms(lambda: prove_norm(encoded, shape)) <= client_ms
+        assert least_ms(lambda: answer_share(values, challenge_for(VERIFY_KEY, TICKET, shape), shape)) <= verifier_ms
+
+
+def least_ms(work) -> float:
+    """Of one call, by the processor's time."""
+    taken = []
+    for _ in range(10):
+        before = time.process_time()
+        work()
+        taken.append(time.process_time() - before)
+    return 1e3 * min(taken)
