@@ -104,7 +104,7 @@ class Summing:
             return
         ended = await self._sums.count_disagreements(current.terms.policy.hash)
         self._looked_back_at, self._held_until = current.number, held_until(ended, now)
-        if ended.closed_at is not None:
+        if now < self._held_until:
             log.warning("round_held_back", round=current.number, n_disagreed=ended.n_rounds, until=self._held_until)
 
     def wake_at(self, current: Round | None) -> float:

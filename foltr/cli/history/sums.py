@@ -7,7 +7,7 @@ if TYPE_CHECKING:
     from foltr.protocol.policies import Policy
     from storage.database import Database
 
-COLUMNS = ("cohort", "n_clients", "n_out", "n_norm_proofs_failed", "helpers", "noise", "fate", "share")
+COLUMNS = ("cohort", "n_clients", "n_out", "norm_proofs", "helpers", "noise", "fate", "share")
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,11 @@ class SumLine:
     has_sum: bool
     fate: str | None
     share: float | None
+
+    @property
+    def norm_proofs(self) -> str | None:
+        """How many failed, in a word that fits a table."""
+        return None if self.n_norm_proofs_failed is None else f"{self.n_norm_proofs_failed} failed"
 
 
 async def sum_lines(database: "Database", name: str, number: int) -> list[SumLine]:

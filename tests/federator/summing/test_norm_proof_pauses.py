@@ -1,0 +1,94 @@
+"""Rounds are held back after most norm proofs of one have failed: each costs its devices a participation."""
+
+import time
+
+from proven import (
+    alter,
+    started,
+)
+from secured import QUIET
+
+from foltr.cli.history.rounds import standing_of
+from foltr.cli.history.why import explain
+
+
+class Heard:
+    """What devices hear of rounds."""
+
+    def __init__(self) -> None:
+        self.open: dict[int, bool] = {}
+
+    def announce(self, _model, announced) -> None:
+        self.open[announced.round] = announced.open
+
+
+async def disagreed(secure, **changed):
+    """A federation in which most proofs fail as long as its second helper lies, and what devices hear."""
+    rounds = await started(secure, **changed)
+    alter(rounds, lambda answer: answer.model_copy(update={"proofs": bytes(len(answer.proofs))}))
+    heard = Heard()
+    rounds.served.actor.attach(heard)
+    await rounds.send_all()
+    await rounds.until_closed()
+    return rounds, heard
+
+
+async def pass_s(rounds, seconds) -> None:
+    rounds.served.clock.at += seconds
+    await rounds.served.turn()
+    await rounds.served.turn()
+
+
+async def test_rounds_after_a_disagreement_are_held_back_for_ever_longer(secure) -> None:
+    """A minute, then two, four: each would cost each device a participation. A round that is completed ends that."""
+    rounds, heard = await disagreed(secure, rounds={"max_time_s": 10_000.0})
+    for number, minutes in ((2, 1), (3, 2), (4, 4)):
+        assert not heard.open[number]
+        await pass_s(rounds, 60.0 * minutes - 1.0)
+        assert not heard.open[number]
+        if number == 4:
+            rounds.helpers[1].n_left = 0
+        await pass_s(rounds, 1.0)
+        assert heard.open[number]
+        await rounds.send_all()
+        await rounds.until_closed(number)
+    assert heard.open[5]
+
+
+async def test_it_is_told_for_how_long_a_round_is_held_back(secure) -> None:
+    """``foltr rounds why`` reads it from the database."""
+    rounds = await started(secure)
+    alter(rounds, lambda answer: answer.model_copy(update={"proofs": bytes(len(answer.proofs))}))
+    await rounds.send_all()
+    rounds.served.clock.at = time.time()
+    await rounds.restart()
+    await rounds.until_closed()
+    standing = await standing_of(rounds.served.db, "mail")
+    assert standing.n_disagreed == 1
+    assert standing.held_until is not None
+    assert 30 < (standing.held_until - standing.at).total_seconds() <= 60
+    assert "ended as verifiers_disagree" in " ".join(explain(standing))
+
+
+async def test_a_federator_that_starts_again_holds_back_as_long(secure) -> None:
+    """It is stored how rounds have ended; also rounds that nobody heard of are passed over."""
+    rounds, _ = await disagreed(secure, rounds={"max_time_s": 10.0})
+    await pass_s(rounds, 30.0)
+    assert rounds.number > 2
+    await rounds.restart()
+    heard = Heard()
+    rounds.served.actor.attach(heard)
+    await rounds.served.turn()
+    assert not heard.open[rounds.number]
+    await pass_s(rounds, 31.0)
+    assert heard.open[rounds.number]
+
+
+async def test_a_newer_policy_is_held_back_by_nothing(secure) -> None:
+    """Its helpers may be others."""
+    rounds, heard = await disagreed(secure, rounds={"max_time_s": 10.0})
+    rounds.publish(rounds.federation.issue(version=2, n_interactions=1, n_max=100, **QUIET))
+    await pass_s(rounds, 0.0)
+    assert not heard.open[2]
+    await pass_s(rounds, 10.0)
+    assert heard.open[3]

@@ -1,0 +1,204 @@
+"""Whoever dies, leaves or comes meanwhile changes no verdict on a norm proof, and nobody waits for one."""
+
+import asyncio
+import threading
+
+import numpy as np
+import pytest
+from proven import (
+    faults,
+    forget,
+    lie,
+    mean_of,
+    model_of,
+    order,
+    refused,
+    started,
+)
+from secured import QUIET
+
+from federator.summing import proof_checks
+from foltr.protocol.states import AbandonReason, RoundState
+from storage.erasure.erasures import list_erasures
+from storage.errors import WriterFencedError
+from storage.sums import load_sums
+
+
+@pytest.mark.parametrize("n_answered", [0, 1, 2])
+async def test_a_federator_that_starts_again_comes_to_the_same_verdicts(secure, n_answered) -> None:
+    """Before a helper has answered, between the two, and while it finds out itself."""
+    rounds = await started(secure)
+    liar, *others = rounds.clients
+    await rounds.send_all(others)
+    lie(rounds, liar)
+    await rounds.served.turn()
+    for without in (["north", "south"], ["south"], [])[n_answered : n_answered + 1]:
+        await rounds.answer(without=without)
+    assert rounds.state is RoundState.CHECKING
+    await rounds.restart()
+    assert (await rounds.until_closed()).state is RoundState.COMPLETED
+    assert (await faults(rounds), await refused(rounds)) == (["norm_proof_failed"], [liar.name])
+    np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
+
+
+async def test_another_split_of_pages_is_the_same_answer(secure) -> None:
+    """A client between the others leaves, and the helper that has not answered is shown two pages."""
+    rounds = await started(secure, 6)
+    liar, *others = rounds.clients
+    lie(rounds, liar)
+    await rounds.send_all(others)
+    await rounds.answer(without=["south"])
+    await forget(rounds, others[2])
+    rounds.served.clock.at += 10.0
+    assert (await rounds.until_closed()).state is RoundState.COMPLETED
+    assert await faults(rounds) == ["norm_proof_failed"]
+    left = [client for client in others if client is not others[2]]
+    np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, left), atol=0.05)
+
+
+@pytest.fixture
+def stuck(monkeypatch):
+    """Keeps proofs from being checked until it is set."""
+    go_on, checked = threading.Event(), proof_checks.failing_proofs
+
+    def waiting(*args):
+        go_on.wait(20)
+        return checked(*args)
+
+    monkeypatch.setattr(proof_checks, "failing_proofs", waiting)
+    yield go_on
+    go_on.set()
+
+
+@pytest.mark.parametrize("lies", [True, False])
+@pytest.mark.parametrize("how", ["forget", "quarantine", "revoke"])
+async def test_a_client_that_goes_while_its_proof_is_checked_has_no_verdict(secure, stuck, how, lies) -> None:
+    """It is in no sum, nothing is told of it, and the others' verdicts are theirs."""
+    rounds = await started(secure, 6)
+    gone, liar, *others = rounds.clients
+    lie(rounds, liar)
+    lie(rounds, gone) if lies else rounds.send(gone)
+    await rounds.send_all(others)
+    await rounds.answer()
+    if how == "forget":
+        await forget(rounds, gone)
+    else:
+        order(rounds, how, gone.name)
+        await rounds.served.turn()
+    stuck.set()
+    row = await rounds.until_closed()
+    assert (row.state, row.n_updates) == (RoundState.COMPLETED, 5), row.reason
+    assert (await faults(rounds), await refused(rounds)) == (["norm_proof_failed"], [liar.name])
+    np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
+
+
+@pytest.mark.parametrize("how", ["forget", "revoke"])
+async def test_a_client_that_goes_after_its_verdict_takes_it_along(secure, how) -> None:
+    """The other helper of another cohort is awaited still."""
+    rounds = await started(secure, 30, n_min=2, cohorts=2, rounds={"min_clients": 30, "max_clients": 30})
+    gone, *others = rounds.clients
+    lie(rounds, gone)
+    await rounds.send_all(others)
+    terms = rounds.served.actor.state.current_round.terms
+    cohort = terms.cohort_of(1, gone.name)
+    requests = rounds.served.requests.take()
+    for request in requests:
+        if request.cohort == cohort:
+            (helper,) = [each for each in rounds.helpers if each.pair.name == request.helper]
+            for payload in helper.answer(request):
+                rounds.hear(helper.topic, payload)
+    for _ in range(100):
+        await rounds.served.turn()
+        await asyncio.sleep(0.002)
+    if how == "forget":
+        await forget(rounds, gone)
+    else:
+        order(rounds, how, gone.name)
+    rounds.served.clock.at += 10.0
+    await rounds.served.turn()
+    row = await rounds.until_closed()
+    assert row.state is RoundState.COMPLETED, row.reason
+    assert (await faults(rounds), await refused(rounds)) == ([], [])
+    sums = await load_sums(rounds.served.db, "mail", 1)
+    assert [each.n_norm_proofs_failed for each in sums] == [0, 0]
+
+
+async def test_devices_are_answered_while_proofs_are_checked(secure, stuck) -> None:
+    """A join, say: the writer waits for no proof."""
+    rounds = await started(secure)
+    await rounds.send_all()
+    await rounds.answer()
+    rounds.served.receipts.sent.clear()
+    await rounds.served.join([rounds.device(rounds.federation.client("newcomer"))])
+    assert rounds.state is RoundState.CHECKING
+    stuck.set()
+    assert (await rounds.until_closed()).state is RoundState.COMPLETED
+
+
+async def test_a_round_that_ends_while_proofs_are_checked_leaves_nothing_behind(secure, stuck) -> None:
+    """What was being found out is nothing to the next round."""
+    rounds = await started(secure, 3)
+    await rounds.send_all()
+    await rounds.answer()
+    for client in rounds.clients[:1]:
+        await forget(rounds, client)
+    stuck.set()
+    assert (await rounds.until_closed()).reason == AbandonReason.COHORTS_TOO_SMALL
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_policies_with_and_without_proofs_follow_one_another(secure, restarts) -> None:
+    """Under one without nothing is checked or said; under the next one with them it is, and then not again."""
+    rounds = await secure(4)
+    liar, *others = rounds.clients
+    for number in (1, 2, 3):
+        newer = {"version": number + 1, "proofs": number == 1, "n_interactions": 1, "n_max": 100}
+        rounds.publish(rounds.federation.issue(**newer, **QUIET))
+        await rounds.served.turn()
+        if number == 2:
+            lie(rounds, liar)
+        else:
+            rounds.send(liar)
+        await rounds.send_all(others)
+        if restarts:
+            await rounds.restart()
+        assert (await rounds.until_closed(number)).state is RoundState.COMPLETED
+    found = [await load_sums(rounds.served.db, "mail", number) for number in (1, 2, 3)]
+    assert [sums[0].n_norm_proofs_failed for sums in found] == [None, 1, None]
+
+
+async def test_a_federator_that_was_replaced_while_it_checked_stores_nothing(secure, stuck) -> None:
+    """The other one comes to the same verdicts by itself."""
+    rounds = await started(secure)
+    liar, *others = rounds.clients
+    lie(rounds, liar)
+    await rounds.send_all(others)
+    await rounds.answer()
+    former = rounds.served
+    await rounds.restart()
+    stuck.set()
+
+    async def go_on() -> None:
+        for _ in range(1000):
+            await former.turn()
+            await asyncio.sleep(0.002)
+
+    with pytest.raises(WriterFencedError):
+        await go_on()
+    assert (await rounds.until_closed()).state is RoundState.COMPLETED
+    assert (await faults(rounds), await refused(rounds)) == (["norm_proof_failed"], [liar.name])
+
+
+@pytest.mark.parametrize("lies", [True, False])
+async def test_an_erasure_afterwards_is_of_the_model_only_where_the_client_is_in_it(secure, lies) -> None:
+    """Who was left out is in no sum: its erasure takes nothing back."""
+    rounds = await started(secure, 6)
+    first, *others = rounds.clients
+    lie(rounds, first) if lies else rounds.send(first)
+    await rounds.send_all(others)
+    await rounds.until_closed()
+    await forget(rounds, first)
+    (sums,) = await load_sums(rounds.served.db, "mail", 1)
+    assert (sums.masked_sum is None) is not lies
+    (erasure,) = await list_erasures(rounds.served.db, "mail")
+    assert erasure.n_rounds == (0 if lies else 1)
