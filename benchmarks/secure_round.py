@@ -1,12 +1,14 @@
 """Time of a whole secure round over MQTT, beside a trusted round of the same devices in the same run.
 
 Run: python benchmarks/secure_round.py [--clients N] [--rounds N] [--turns N] [--cohorts G] [--fleets K]
+     [--norm-proof l2|none]
 
 What is timed: federator (its own process, SQLite with synchronous=FULL), two helpers (`foltr helper run`, each with its
 own SQLite), Mosquitto, and all n devices with a connection each in K processes. A device masks what it learned, seals
-the seeds to both helpers, signs ticket and update and charges its ledger, as any device does; learning is a constant,
-and its store is in memory. A round goes from the end of the one before to its own: announcements, an update from each
-device, for a secure round both helpers' checks and sums, the next model. Connecting and joining are over before.
+the seeds to both helpers, proves the norm, signs ticket and update and charges its ledger, as any device does; learning
+is a constant, and its store is in memory. A round goes from the end of the one before to its own: announcements, an
+update from each device, for a secure round both helpers' checks and sums, the next model. Connecting and joining are
+over before.
 
 The two kinds take turns, each with a fresh federation, so that what else the machine does meets both. Medians and
 minima are over the rounds of all turns but the first of each. CPU seconds are those of each process between the end of
@@ -33,6 +35,7 @@ from foltr.operator.credentials import BrokerAccess, Credentials, device_identit
 from foltr.operator.policy_terms import PolicyTerms, policy_of
 from foltr.protocol.signed_policies import issue_policy
 from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.secure.sealing import SealingKey
 
 DIM = 136
 _TIMEOUT_S = 600.0
@@ -58,6 +61,7 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument("--cohorts", type=int, default=1)
     parser.add_argument("--fleets", type=int, default=1, metavar="K", help="processes that share the devices")
+    parser.add_argument("--norm-proof", choices=["l2", "none"], default="l2", help="what each message proves")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.rounds < 3:
@@ -115,7 +119,7 @@ def measure(turns: Turns, options: argparse.Namespace, *, secure: bool) -> None:
 
 def enrol(servers: Servers, options: argparse.Namespace, *, secure: bool) -> list[HelperProcess]:
     """Write everybody's credentials, with a policy if sums are to be secure; return the helpers, then."""
-    operator, federator = SigningKey.generate(), SigningKey.generate()
+    operator, federator, sealing_key = SigningKey.generate(), SigningKey.generate(), SealingKey.generate()
     access = BrokerAccess(broker_url=servers.broker_url)
     helpers, known = [], {}
     if secure:
@@ -123,7 +127,7 @@ def enrol(servers: Servers, options: argparse.Namespace, *, secure: bool) -> lis
             HelperProcess.prepare(servers.folder, name, FEDERATION, access, operator.public, federator.public)
             for name in _HELPERS
         ]
-        known = {"policy": policy_text(operator, helpers, options)}
+        known = {"policy": policy_text(operator, helpers, sealing_key.public, options)}
         for helper in helpers:
             helper.tell(known)
     service = Credentials(
@@ -134,6 +138,7 @@ def enrol(servers: Servers, options: argparse.Namespace, *, secure: bool) -> lis
         signing_key=federator.to_text(),
         enrolment_key=key_to_text(operator.public),
         federator_key=key_to_text(federator.public),
+        sealing_keys=(key_to_text(sealing_key.private),),
         **known,
     )
     write_credentials(servers.folder / "federator.json", service)
@@ -146,7 +151,9 @@ def enrol(servers: Servers, options: argparse.Namespace, *, secure: bool) -> lis
     return helpers
 
 
-def policy_text(operator: SigningKey, helpers: list[HelperProcess], options: argparse.Namespace) -> str:
+def policy_text(
+    operator: SigningKey, helpers: list[HelperProcess], federator_key: bytes, options: argparse.Namespace
+) -> str:
     """Sign a policy by which every device takes part in every round."""
     terms = PolicyTerms(
         tuple(helper.keys for helper in helpers),
@@ -155,11 +162,11 @@ def policy_text(operator: SigningKey, helpers: list[HelperProcess], options: arg
         rounds=options.rounds,
         dim=DIM,
         interactions=1,
-        norm_proof="none",
+        norm_proof=options.norm_proof,
         cohorts=options.cohorts,
         n_min=max(2, options.clients // (10 * options.cohorts)),
     )
-    policy = issue_policy(operator, policy_of(terms, FEDERATION, 1, time.time()))
+    policy = issue_policy(operator, policy_of(terms, FEDERATION, 1, time.time(), federator_key))
     return base64.b64encode(policy.signed).decode()
 
 

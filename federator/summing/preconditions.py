@@ -67,7 +67,7 @@ def check_policy(policy: Policy, rounds: RoundPolicy, training: Training, n_valu
     if not is_plain_mean(rounds.rule) and policy.cohorts == 1:
         raise SettingsError(
             f"aggregation: {rounds.rule.text} compares sums, and the policy has one sum a round; choose aggregation = "
-            "mean, or make a policy with 20 cohorts: `foltr policy new`"
+            "mean, or make a policy with 20 cohorts: `foltr policy new --cohorts 20`"
         )
     if (short := lacking(rounds.rule, policy.cohorts)) is not None:
         raise SettingsError(f"aggregation: a round has {policy.cohorts} sums: {short}; choose another aggregation")

@@ -122,6 +122,24 @@ def test_a_folder_that_knows_no_key_of_the_federator_says_what_makes_one(folder)
     assert new(folder, "--norm-proof", "none").returncode == 0
 
 
+def test_another_key_of_the_federator_says_what_becomes_of_the_verify_key(folder):
+    """While the former credentials are there the new ones open it; where they were moved away a new policy is due."""
+    assert new(folder).returncode == 0
+    federator = folder / "foltr-operator" / "federator.json"
+    rotated = foltr("federator", "rotate-key", cwd=folder)
+    assert rotated.returncode == 3  # nobody is told yet; the file is there
+    assert "The file still opens the verify key of policy 1" in rotated.stdout
+    assert read_credentials(federator, "federator").can_check(newest(folder).policy)
+    federator.unlink()
+    rotated = foltr("federator", "rotate-key", cwd=folder)
+    assert "The file cannot open the verify key of policy 1" in rotated.stdout
+    assert "foltr policy new" in rotated.stdout
+    assert new(folder, number=1).returncode == 0
+    assert read_credentials(federator, "federator").can_check(newest(folder).policy)
+    assert new(folder, "--norm-proof", "none", number=2).returncode == 0
+    assert "verify key" not in foltr("federator", "rotate-key", cwd=folder).stdout
+
+
 def test_a_client_does_not_pay_for_participations_that_it_cannot_have(folder):
     """In six rounds it takes part six times: noise for twenty would be twice as much."""
     assert new(folder, "--rounds", 6).returncode == 0
