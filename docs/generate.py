@@ -282,14 +282,18 @@ def robustness_tables(experiment: str) -> str:
     return "\n\n".join(parts) or "No results are kept."
 
 
-# Likewise of the experiment on secure sums: what noise costs, then what hostile devices do.
-PRIVACY_PARTS = {"noise": ("noise", "epsilon"), "hostile": ("hostile", "discarded")}
+# Likewise of the experiments on secure sums: what noise costs, and what hostile devices do.
+PRIVACY_PARTS = {
+    "noise": ("privacy", ("noise", "epsilon")),
+    "unseen": ("privacy-hostile", ("unseen", "discarded")),
+    "proved": ("privacy-hostile", ("proved", "best", "left-out")),
+}
 
 
-def privacy_tables(names: tuple[str, ...]) -> str:
+def privacy_tables(experiment: str, names: tuple[str, ...]) -> str:
     """Some tables of the kept reports on secure sums, data set by data set."""
     parts = []
-    for report in sorted((DOCS / "results" / "privacy").glob("*/report.md")):
+    for report in sorted((DOCS / "results" / experiment).glob("*/report.md")):
         for name in names:
             title, _, text = (report.parent / f"{name}.md").read_text().partition("\n\n")
             parts.append(f"### {report.parent.name}: {title}\n\n{text.strip()}")
@@ -382,7 +386,7 @@ SECTIONS = {
         "tables": partial(robustness_tables, "robustness"),
         "participation": partial(robustness_tables, "robustness-participation"),
     },
-    "results/privacy.md": {name: partial(privacy_tables, parts) for name, parts in PRIVACY_PARTS.items()},
+    "results/privacy.md": {name: partial(privacy_tables, *parts) for name, parts in PRIVACY_PARTS.items()},
     "results/unlearning.md": {"overview": unlearning_overview, "claims": unlearning_claims},
     "results/unlearning/canary.md": {"tables": canary_tables},
     "operations.md": {"settings": settings_table, "reasons": reasons_table},

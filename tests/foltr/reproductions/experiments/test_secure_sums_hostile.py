@@ -31,7 +31,7 @@ def test_one_hostile_of_a_thousand_is_ten_of_ten_thousand():
     """So a round has as many as the label says, on average; none attack where it says none."""
     unseen, proved = planned("none"), planned("l2")
     assert len(unseen) == 2 * len(UNSEEN)
-    assert len(proved) == 2 * (len(PROVED) * len(ATTACKS) + 1)
+    assert len(proved) == (2 * len(PROVED) + 1) * len(ATTACKS) + 2
     for one in (*unseen, *proved):
         assert one.config.attackers == 10 * int(one.labels["hostile"])
         assert one.config.clients == 10_000
