@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test browser-test chromium test-quick test-slow fuzz lint format docs bench bench-peers soak load servers pins clean
+.PHONY: help demo test browser-test chromium test-quick test-slow fuzz honest-proofs lint format docs bench bench-peers soak load servers pins clean
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -76,6 +76,10 @@ test-quick: $(INSTALLED) ## the tests that take a moment each
 
 test-slow: $(INSTALLED) servers ## only those that take more than a few seconds
 	@$(BIN)/python -m pytest -m slow
+
+# 15,000 of each of seven sizes, a hundred of which are in every test run.
+honest-proofs: $(INSTALLED) ## norm proofs of 105,000 honest devices, none of which may be rejected: some minutes
+	@FOLTR_TEST_HONEST_PROOFS=15000 $(BIN)/python -m pytest --numprocesses 2 -k honest_devices_at_the_bound tests/foltr/secure
 
 # A million wrong messages, or FOLTR_TEST_FUZZ_INPUTS; coverage-guided ones too where that fuzzer is installed
 # (pip install atheris). What breaks a promise is kept in tests/fuzz/found and tried first by every test run.

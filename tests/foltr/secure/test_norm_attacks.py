@@ -7,6 +7,7 @@ are numbers, so each test is the same each time.
 
 import itertools
 import math
+import os
 
 import numpy as np
 import pytest
@@ -258,21 +259,12 @@ def test_devices_and_verifiers_compute_what_plain_integers_do(dim):
         assert answer_share(share, challenge, shape).tolist() == answer_of(share.tolist(), challenge, shape)
 
 
-@pytest.mark.parametrize("dim", [1, 2, 3, 4, 46, 136])
-def test_honest_devices_are_accepted(dim):
-    """At the bound, each with a challenge of its own."""
-    for i in range(60):
-        values, shape = honest(dim, i)
-        assert is_norm_kept(answer_share(values, challenge_for(VERIFY_KEY, bytes([i] * 32), shape), shape), shape)
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("dim", [4, 46, 136, 300])
-def test_a_hundred_thousand_honest_devices_are_accepted(dim):
-    """Of four sizes, each a quarter, none is rejected: the check of an honest one cannot fail, whatever is drawn."""
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("dim", [1, 2, 3, 4, 46, 136, 300])
+def test_honest_devices_at_the_bound_are_accepted(dim):
+    """None is rejected, each with a challenge of its own; FOLTR_TEST_HONEST_PROOFS says of how many."""
     shape, rng = proof_shape(dim, BOUND), np.random.default_rng(dim)
-    for i in range(25_000):
+    for i in range(int(os.environ.get("FOLTR_TEST_HONEST_PROOFS") or 100)):
         encoded = encode_l2(rng.normal(size=dim), 1e-6, BOUND, rng.bytes)
         values = np.concatenate([from_signed(encoded), prove_norm(encoded, shape, rng.bytes)])
         challenge = challenge_for(VERIFY_KEY, i.to_bytes(32, "big"), shape)
