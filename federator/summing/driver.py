@@ -143,28 +143,32 @@ class Summing:
             machine = await self._begin(current, current.terms, now)
         for answer, signed in self._answers(current.terms):
             machine.take(answer, signed, now)
-        try:
-            self._take_checked(machine)
-        except DataError as error:
-            return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))
         if answers := machine.unstored():
             await self._sums.store_answers(current.number, answers)
             failpoint(Failpoint.ANSWERS_STORED)
             machine.stored(answers)
+        ended = self._take_checked(machine) or await self._do_step(machine, current, current.terms, now)
+        if ended is None:
+            self._sender.send(machine.requests(now))
+        elif isinstance(ended, GiveUp):
+            self.awaits_helpers = ended.reason in FOR_WANT_OF_HELPERS
+            if ended.reason is AbandonReason.VERIFIERS_DISAGREE:
+                self._held_until = math.inf  # until it is stored, and looked back upon
+        return ended
+
+    async def _do_step(
+        self, machine: SumMachine, current: Round, terms: SecureTerms, now: float
+    ) -> GiveUp | SumsStored | None:
+        """Do the step that is due, if one is; returns how the sums ended, once they did."""
         step = machine.step(now)
         if isinstance(step, CheckProofs):
-            step = await self._check(current, current.terms, step)
-        elif isinstance(step, FixSets):
+            return await self._check(current, terms, step)
+        if isinstance(step, AllOpened):
+            return await self._add_up(current, terms)
+        if isinstance(step, FixSets):
             await self._fix(machine, current, step, now)
-        elif isinstance(step, AllOpened):
-            return await self._add_up(current, current.terms)
-        if isinstance(step, GiveUp):
-            self.awaits_helpers = step.reason in FOR_WANT_OF_HELPERS
-            if step.reason is AbandonReason.VERIFIERS_DISAGREE:
-                self._held_until = math.inf  # until it is stored, and looked back upon
-            return step
-        self._sender.send(machine.requests(now))
-        return None
+            return None
+        return step
 
     def _look_for_helpers(self, current: Round | None, now: float) -> None:
         """Ask the helpers of a round that devices have not heard of whether they are there."""
@@ -217,12 +221,16 @@ class Summing:
         self._proofs.begin(check, bodies, policy, terms.verify_key)
         return None
 
-    def _take_checked(self, machine: SumMachine) -> None:
-        """Give the verdicts that were found; DataError where none can be."""
-        checked = self._proofs.take()
+    def _take_checked(self, machine: SumMachine) -> GiveUp | None:
+        """Give the verdicts that were found; says why there can be none."""
+        try:
+            checked = self._proofs.take()
+        except DataError as error:
+            return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))
         if checked is not None:
             machine.proofs_checked(*checked)
             failpoint(Failpoint.PROOFS_CHECKED)
+        return None
 
     async def _fix(self, machine: SumMachine, current: Round, step: FixSets, now: float) -> None:
         """Store the sets, with whom they are without, and only then ask for their sums."""

@@ -202,3 +202,28 @@ async def test_an_erasure_afterwards_is_of_the_model_only_where_the_client_is_in
     assert (sums.masked_sum is None) is not lies
     (erasure,) = await list_erasures(rounds.served.db, "mail")
     assert erasure.n_rounds == (0 if lies else 1)
+
+
+async def test_a_helper_that_has_lost_what_it_checked_is_shown_it_again_and_nothing_is_checked_anew(
+    secure, monkeypatch
+) -> None:
+    """The set is fixed: what it says of proofs then is what it said, and is for nobody."""
+    checked = []
+    whole = proof_checks.failing_proofs
+
+    def noted(check, *args):
+        checked.extend(row.position for row in check.rows)
+        return whole(check, *args)
+
+    monkeypatch.setattr(proof_checks, "failing_proofs", noted)
+    rounds = await started(secure)
+    liar, *others = rounds.clients
+    lie(rounds, liar)
+    await rounds.send_all(others)
+    await rounds.until(RoundState.OPENING)
+    rounds.helpers[1].checked.clear()
+    rounds.served.clock.at += 8.0
+    await rounds.served.turn()
+    assert (await rounds.until_closed()).state is RoundState.COMPLETED
+    assert sorted(checked) == [0, 1, 2, 3, 4]
+    np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
