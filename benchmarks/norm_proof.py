@@ -26,7 +26,7 @@ from foltr.numerics.compiled import COMPILED, plain_functions
 from foltr.secure.coins import SEED_BYTES
 from foltr.secure.encoding import bound_for, encode_l2
 from foltr.secure.field import add_up, from_signed, subtract
-from foltr.secure.masks import expand_seed, mask_vector, mask_words
+from foltr.secure.masks import expand_seed, mask_words
 from foltr.secure.norm_proof import (
     VERIFY_KEY_BYTES,
     ProofShape,
@@ -72,7 +72,7 @@ def measure(dim: int, n_helpers: int, repeats: int) -> dict[str, float]:
         return mask_words(np.concatenate([from_signed(encoded), prove_norm(encoded, shape)]), seeds)
 
     with plain_functions():
-        more_ms = least_ms(client, repeats) - least_ms(lambda: mask_vector(encoded, seeds), repeats)
+        more_ms = least_ms(client, repeats) - least_ms(lambda: mask_words(from_signed(encoded), seeds), repeats)
     sent = client()
     answers = [answer_of_helper(seed, key, shape) for seed in seeds]
 

@@ -25,9 +25,10 @@ import numpy as np
 from secagg_plus import measure_flower
 
 from foltr.secure.accounting import gaussian_variance, rho_for
-from foltr.secure.coins import SEED_BYTES, seeded_entropy
+from foltr.secure.coins import SEED_BYTES, Words, seeded_entropy
 from foltr.secure.encoding import bound_for, encode_l2
-from foltr.secure.masks import add_up_masks, mask_vector, open_masks, release_sum
+from foltr.secure.field import from_signed
+from foltr.secure.masks import add_up_masks, mask_words, open_masks, release_sum
 from foltr.secure.noise import draw_gaussian
 
 CLIP_NORM = 0.15
@@ -69,13 +70,12 @@ def measure(n_clients: int, dim: int, n_helpers: int, repeats: int) -> dict[str,
     seeds = [os.urandom(SEED_BYTES) for _ in range(N_DISTINCT)]
     noise = draw_gaussian(dim, variance)
 
-    def client() -> object:
-        own = [os.urandom(SEED_BYTES) for _ in range(n_helpers)]
-        return mask_vector(encode_l2(update, CLIP_NORM, bound, seeded_entropy(os.urandom(SEED_BYTES))), own)
+    def client(own: list[bytes]) -> Words:
+        return mask_words(from_signed(encode_l2(update, CLIP_NORM, bound, seeded_entropy(os.urandom(SEED_BYTES)))), own)
 
-    masked = [mask_vector(encode_l2(update, CLIP_NORM, bound, os.urandom), [seed]) for seed in seeds]
+    masked = [client([seed]) for seed in seeds]
     answers = [open_masks(seeds, noise)] * n_helpers
-    client_ms = least_ms(client, repeats)
+    client_ms = least_ms(lambda: client([os.urandom(SEED_BYTES) for _ in range(n_helpers)]), repeats)
     helper_ms = least_ms(lambda: add_up_masks(seeds, dim), repeats) / N_DISTINCT
     arrived = list(itertools.islice(itertools.cycle(masked), n_clients))
     federator_ms = least_ms(lambda: release_sum(arrived, answers, dim), repeats)

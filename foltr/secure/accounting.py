@@ -29,6 +29,8 @@ DEFAULT_EPSILON: Final = 8.0
 DEFAULT_DELTA: Final = 1e-6
 DEFAULT_PARTICIPATIONS: Final = 20
 
+N_SQUARES: Final = 4
+"""So many numbers go with a vector in its norm proof, whose squares make up what its norm lacks of the bound."""
 LARGEST_PROJECTION: Final = math.isqrt(MODULUS // 800)
 """T: a projection with its mask that is farther from zero shows a vector that is too long."""
 MASK_DEVIATION: Final = LARGEST_PROJECTION // 8
@@ -121,10 +123,10 @@ def check_masks(dim: int, bound: int) -> None:
     """Raise SettingsError where vectors of so many numbers and of this norm are too long for the masks of norm proofs.
 
     Args:
-        dim: d; four more numbers go with them, of the same norm together.
+        dim: d; the squares go with them, of the same norm together.
         bound: C.
     """
-    if (dim + 4) * (bound * _ROOM_OF_MASKS) ** 2 > LARGEST_PROJECTION**2:
+    if (dim + N_SQUARES) * (bound * _ROOM_OF_MASKS) ** 2 > LARGEST_PROJECTION**2:
         raise SettingsError(
             f"norm_proof: vectors of {dim:,} numbers and of a norm of {bound:,} are too long for the masks of norm "
             "proofs; choose --norm-proof none, or a smaller --dim"

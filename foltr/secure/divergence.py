@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.secure.coins import SEED_BYTES, Entropy
-from foltr.secure.field import to_signed
-from foltr.secure.masks import mask_vector, open_masks, release_sum
+from foltr.secure.field import from_signed, to_signed
+from foltr.secure.masks import mask_words, open_masks, release_sum
 from foltr.secure.mechanisms import Mechanism
 
 Scores = NDArray[np.float64]
@@ -165,7 +165,7 @@ def _released(mechanism: Mechanism, dim: int, n: int, is_there: bool, entropy: E
     known = mechanism.encode(-update, _CLIP_NORM, entropy)
     noise = mechanism.draw_noise(n * dim, entropy)
     seeds = [[entropy(SEED_BYTES) for _helper in range(2)] for _client in range(2)]
-    masked = [mask_vector(np.tile(one, n), own) for one, own in zip((vector, known), seeds, strict=True)]
+    masked = [mask_words(from_signed(np.tile(one, n)), own) for one, own in zip((vector, known), seeds, strict=True)]
     answers = [
         open_masks([own[helper] for own in seeds], of_it) for helper, of_it in enumerate((noise, np.zeros_like(noise)))
     ]

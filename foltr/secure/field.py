@@ -17,10 +17,12 @@ from foltr.secure.coins import Words
 MODULUS: Final = 2**64 - 2**32 + 1
 GENERATOR: Final = 7
 """Its powers are all numbers but zero."""
-_P: Final = np.uint64(MODULUS)
-_HALF: Final = np.uint64(32)
-_LOW: Final = np.uint64(2**32 - 1)
-_CARRY: Final = np.uint64(2**64 - MODULUS)
+P: Final = np.uint64(MODULUS)
+HALF: Final = np.uint64(32)
+"""Half a word, in bits."""
+LOW: Final = np.uint64(2**32 - 1)
+"""The low half of a word."""
+CARRY: Final = np.uint64(2**64 - MODULUS)
 """What 2^64 leaves."""
 
 
@@ -33,7 +35,7 @@ def read_words(data: bytes, dim: int) -> Words:
     if len(data) != 8 * dim:
         raise MessageError("malformed", f"a masked vector of {dim} numbers has {8 * dim} bytes, not {len(data)}")
     words = np.frombuffer(data, "<u8").astype(np.uint64)
-    if words.size and words.max() >= _P:
+    if words.size and words.max() >= P:
         raise MessageError("malformed", f"number {int(words.argmax())} of a masked vector is not below {MODULUS}")
     return words
 
@@ -41,20 +43,20 @@ def read_words(data: bytes, dim: int) -> Words:
 def from_signed(values: NDArray[np.int64]) -> Words:
     """Return what signed integers are modulo p."""
     words = values.astype(np.uint64)
-    words -= _where(values < 0, _CARRY)
+    words -= _where(values < 0, CARRY)
     return words
 
 
 def to_signed(words: Words) -> NDArray[np.int64]:
     """Return the integers nearest to zero, from -(p - 1) / 2 to (p - 1) / 2, that leave these numbers."""
-    lifted = _where(words > np.uint64(MODULUS // 2), _CARRY)
+    lifted = _where(words > np.uint64(MODULUS // 2), CARRY)
     lifted += words
     return lifted.view(np.int64)
 
 
 def subtract(left: Words, right: Words) -> Words:
     """Return the differences modulo p of numbers below p."""
-    difference = _where(left < right, _P)
+    difference = _where(left < right, P)
     difference += left
     difference -= right
     return difference
@@ -63,8 +65,8 @@ def subtract(left: Words, right: Words) -> Words:
 def add(left: Words, right: Words) -> Words:
     """Return the sums modulo p of numbers below p."""
     total = left + right
-    total += _where(total < left, _CARRY)  # what 2^64 leaves; the sum was at most 2p - 2, so this does not carry
-    total -= _where(total >= _P, _P)
+    total += _where(total < left, CARRY)  # what 2^64 leaves; the sum was at most 2p - 2, so this does not carry
+    total -= _where(total >= P, P)
     return total
 
 
@@ -73,31 +75,36 @@ def multiply(left: Words, right: Words) -> Words:
 
     Of the 128 bits of a product, in words of 32 bits, the third leaves 2^32 - 1 of each unit and the fourth -1.
     """
-    left_low, left_high = left & _LOW, left >> _HALF
-    right_low, right_high = right & _LOW, right >> _HALF
+    left_low, left_high = left & LOW, left >> HALF
+    right_low, right_high = right & LOW, right >> HALF
     low = left_low * right_low
-    first = left_low * right_high + (low >> _HALF)
-    second = left_high * right_low + (first & _LOW)
-    high = left_high * right_high + (first >> _HALF) + (second >> _HALF)
-    low = (second << _HALF) | (low & _LOW)
-    fourth, third = high >> _HALF, high & _LOW
+    first = left_low * right_high + (low >> HALF)
+    second = left_high * right_low + (first & LOW)
+    high = left_high * right_high + (first >> HALF) + (second >> HALF)
+    low = (second << HALF) | (low & LOW)
+    fourth, third = high >> HALF, high & LOW
     rest = low - fourth
-    rest -= _where(low < fourth, _CARRY)
-    third = (third << _HALF) - third
+    rest -= _where(low < fourth, CARRY)
+    third = (third << HALF) - third
     product: Words = rest + third
-    product += _where(product < third, _CARRY)
-    product -= _where(product >= _P, _P)
+    product += _where(product < third, CARRY)
+    product -= _where(product >= P, P)
     return product
 
 
 def sum_of(words: Words) -> Words:
     """Return (...,) the sums modulo p over the last axis of (..., n) numbers below p, n below 2^31."""
     # With the axis kept: of a single number NumPy makes a scalar, which warns where an array wraps around.
-    low = (words & _LOW).sum(axis=-1, dtype=np.uint64, keepdims=True)
-    high = (words >> _HALF).sum(axis=-1, dtype=np.uint64, keepdims=True)
-    low -= _where(low >= _P, _P)
-    total: Words = add(multiply(high, np.full_like(high, 2**32)), low)[..., 0]
+    low = (words & LOW).sum(axis=-1, dtype=np.uint64, keepdims=True)
+    high = (words >> HALF).sum(axis=-1, dtype=np.uint64, keepdims=True)
+    low -= _where(low >= P, P)
+    total: Words = join_halves(low, high)[..., 0]
     return total
+
+
+def join_halves(low: Words, high: Words) -> Words:
+    """Return low + 2^32 high modulo p, of numbers below p."""
+    return add(multiply(high, np.full_like(high, 2**32)), low)
 
 
 def powers(base: int, n: int) -> Words:
@@ -125,12 +132,12 @@ def add_up(vectors: Iterable[Words], dim: int) -> Words:
     for vector in vectors:
         total += vector
         carries += total < vector
-    part = _where(total >= _P, _P)
+    part = _where(total >= P, P)
     total -= part
     # 2^64 times the carries, each of which leaves 2^32 - 1: below p together.
-    np.multiply(carries, _CARRY, out=part)
+    np.multiply(carries, CARRY, out=part)
     total += part
-    np.multiply((total < part) | (total >= _P), _P, out=part)
+    np.multiply((total < part) | (total >= P), P, out=part)
     total -= part
     return total
 

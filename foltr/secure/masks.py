@@ -20,18 +20,13 @@ from foltr.secure.coins import Entropy, Words, seeded_entropy
 from foltr.secure.field import MODULUS, add_up, from_signed, subtract
 
 
-def mask_vector(encoded: NDArray[np.int64], seeds: Iterable[bytes]) -> Words:
-    """Return (d,) what a client sends: its integers behind a mask for each helper.
+def mask_words(words: Words, seeds: Iterable[bytes]) -> Words:
+    """Return (n,) what a client sends: its numbers behind a mask for each helper.
 
     Args:
-        encoded: (d,) the client's integers.
+        words: (n,) below p: the client's integers modulo p, and what goes with them.
         seeds: one for each helper, fresh and used for nothing else.
     """
-    return mask_words(from_signed(encoded), seeds)
-
-
-def mask_words(words: Words, seeds: Iterable[bytes]) -> Words:
-    """Return (n,) numbers below p behind a mask for each helper."""
     return add_up(chain([words], (expand_seed(seed, words.size) for seed in seeds)), words.size)
 
 

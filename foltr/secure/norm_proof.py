@@ -29,9 +29,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.numerics.compiled import plain_functions
-from foltr.secure.accounting import LARGEST_PROJECTION, MASK_DEVIATION, check_masks
+from foltr.secure.accounting import LARGEST_PROJECTION, MASK_DEVIATION, N_SQUARES, check_masks
 from foltr.secure.coins import Entropy, Words, seeded_entropy
-from foltr.secure.field import MODULUS, add, from_signed, multiply, sum_of, to_signed
+from foltr.secure.field import MODULUS, add, from_signed, join_halves, multiply, sum_of, to_signed
 from foltr.secure.four_squares import four_squares
 from foltr.secure.masks import words_below
 from foltr.secure.noise import draw_gaussian
@@ -55,26 +55,30 @@ class ProofShape:
         dim: d, of the encoding.
         bound: C_int.
         degree: P, a power of two, the number of points of a wire.
-        n_wires: L.
     """
 
     dim: int
     bound: int
     degree: int
-    n_wires: int
 
     @property
     def n_inputs(self) -> int:
         """D: the encoding and four squares."""
-        return self.dim + 4
+        return self.dim + N_SQUARES
 
     @cached_property
+    def n_wires(self) -> int:
+        """L: each wire takes P - 1 of the inputs, and begins with a random number."""
+        return -(-self.n_inputs // (self.degree - 1))
+
+    @property
     def n_proof(self) -> int:
         """How many numbers there are behind the encoding."""
-        return 4 + ROWS + self.n_wires + 2 * self.degree - 1
+        return N_SQUARES + ROWS + self.n_wires + 2 * self.degree - 1
 
     @property
     def n_values(self) -> int:
+        """How many numbers a device sends."""
         return self.dim + self.n_proof
 
     @property
@@ -97,10 +101,8 @@ def proof_shape(dim: int, bound: int) -> ProofShape:
             cut off that z tells more than is charged for it.
     """
     check_masks(dim, bound)
-    n_inputs = dim + 4
-    degrees = [2**k for k in range(1, n_inputs.bit_length() + 2)]
-    degree = min(degrees, key=lambda degree: _n_wires(n_inputs, degree) + 2 * degree - 1)
-    return ProofShape(dim, bound, degree, _n_wires(n_inputs, degree))
+    degrees = (2**k for k in range(1, (dim + N_SQUARES).bit_length() + 2))
+    return min((ProofShape(dim, bound, degree) for degree in degrees), key=lambda shape: shape.n_proof)
 
 
 def prove_norm(encoded: NDArray[np.int64], shape: ProofShape, entropy: Entropy = os.urandom) -> Words:
@@ -180,13 +182,9 @@ def is_norm_kept(total: Words, shape: ProofShape) -> bool:
     at_point, gadget, projected = total[1 : 1 + shape.n_wires], total[1 + shape.n_wires], total[2 + shape.n_wires :]
     return bool(
         total[0] == shape.bound**2
-        and sum_of(multiply(at_point, at_point)) == gadget
+        and _sums_of_squares(at_point) == gadget
         and (np.abs(to_signed(projected)) <= LARGEST_PROJECTION).all()
     )
-
-
-def _n_wires(n_inputs: int, degree: int) -> int:
-    return -(-n_inputs // (degree - 1))
 
 
 def _wires_of(inputs: Words, first: Words, shape: ProofShape) -> Words:
@@ -198,6 +196,7 @@ def _wires_of(inputs: Words, first: Words, shape: ProofShape) -> Words:
 
 
 def _sums_of_squares(wires: Words) -> Words:
+    """(...,): over the last axis of (..., L), what the gadget makes of a value of each wire."""
     return sum_of(multiply(wires, wires))
 
 
@@ -212,4 +211,4 @@ def _draw_mask(shape: ProofShape, entropy: Entropy) -> NDArray[np.int64]:
 def _project(inputs: Words, bits: NDArray[np.uint8]) -> Words:
     """(ROWS,): R x modulo p, from sums of halves that are short enough for 64 bits."""
     low, high = from_signed(sum_halves(inputs, bits)).T
-    return add(multiply(high, np.full_like(high, 2**32)), low)
+    return join_halves(low, high)

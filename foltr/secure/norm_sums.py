@@ -10,12 +10,8 @@ from numpy.typing import NDArray
 
 from foltr.numerics.compiled import compiled, compiled_instead_of
 from foltr.secure.coins import Words
-from foltr.secure.field import MODULUS, add, multiply, sum_of
+from foltr.secure.field import CARRY, HALF, LOW, P, add, multiply, sum_of
 
-_P: Final = np.uint64(MODULUS)
-_HALF: Final = np.uint64(32)
-_LOW: Final = np.uint64(2**32 - 1)
-_CARRY: Final = np.uint64(2**64 - MODULUS)
 _ZERO: Final = np.uint64(0)
 _WORDS_AT_A_TIME: Final = 8192
 _GROUPS_AT_A_TIME: Final = 64
@@ -25,23 +21,23 @@ _GROUPS_AT_A_TIME: Final = 64
 @compiled
 def product_of(left: np.uint64, right: np.uint64) -> np.uint64:
     """Return the product modulo p of two numbers below p, as `foltr.secure.field.multiply`."""
-    left_low, left_high = left & _LOW, left >> _HALF
-    right_low, right_high = right & _LOW, right >> _HALF
+    left_low, left_high = left & LOW, left >> HALF
+    right_low, right_high = right & LOW, right >> HALF
     low = left_low * right_low
-    first = left_low * right_high + (low >> _HALF)
-    second = left_high * right_low + (first & _LOW)
-    high = left_high * right_high + (first >> _HALF) + (second >> _HALF)
-    low = (second << _HALF) | (low & _LOW)
-    fourth, third = high >> _HALF, high & _LOW
+    first = left_low * right_high + (low >> HALF)
+    second = left_high * right_low + (first & LOW)
+    high = left_high * right_high + (first >> HALF) + (second >> HALF)
+    low = (second << HALF) | (low & LOW)
+    fourth, third = high >> HALF, high & LOW
     rest = low - fourth
     if low < fourth:
-        rest -= _CARRY
-    third = (third << _HALF) - third
+        rest -= CARRY
+    third = (third << HALF) - third
     product = rest + third
     if product < third:
-        product += _CARRY
-    if product >= _P:
-        product -= _P
+        product += CARRY
+    if product >= P:
+        product -= P
     return product
 
 
@@ -69,9 +65,9 @@ def combine(weights: Words, rows: Words) -> Words:
             product = product_of(weights[i], rows[i, j])
             added = total[j] + product
             if added < product:  # 2^64 leaves so much, and the sum was at most 2p - 2
-                added += _CARRY
-            elif added >= _P:
-                added -= _P
+                added += CARRY
+            elif added >= P:
+                added -= P
             total[j] = added
     return total
 
@@ -84,7 +80,7 @@ def _sum_halves_of_arrays(words: Words, bits: NDArray[np.uint8]) -> NDArray[np.i
     n_groups, _, n_rows = bits.shape
     at_a_time = min(_GROUPS_AT_A_TIME, n_groups)
     halves = np.zeros((n_groups * 8, 1), np.complex128)
-    halves.real[: words.size, 0], halves.imag[: words.size, 0] = words & _LOW, words >> _HALF
+    halves.real[: words.size, 0], halves.imag[: words.size, 0] = words & LOW, words >> HALF
     grouped, total = halves.reshape(n_groups, 8, 1), np.full(n_rows, -halves.sum())
     # Made once: new arrays of this size are fetched from the system page by page, which takes longer than what is done.
     tables = np.zeros((at_a_time, 256), np.complex128)
@@ -119,8 +115,8 @@ def sum_halves(words: Words, bits: NDArray[np.uint8]) -> NDArray[np.int64]:
         for k in range(8):
             word = words[8 * group + k] if 8 * group + k < words.shape[0] else _ZERO
             for i in range(1 << k):
-                low[(1 << k) + i] = low[i] + np.int64(word & _LOW)
-                high[(1 << k) + i] = high[i] + np.int64(word >> _HALF)
+                low[(1 << k) + i] = low[i] + np.int64(word & LOW)
+                high[(1 << k) + i] = high[i] + np.int64(word >> HALF)
         for row in range(n_rows):
             first, second = bits[group, 0, row], bits[group, 1, row]
             total[row, 0] += low[first] + low[second] - low[255]

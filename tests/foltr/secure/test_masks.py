@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import scipy
 
-from foltr.secure.field import MODULUS, to_signed
-from foltr.secure.masks import expand_seed, mask_vector, open_masks, release_sum, words_below
+from foltr.secure.field import MODULUS, from_signed, to_signed
+from foltr.secure.masks import expand_seed, mask_words, open_masks, release_sum, words_below
 
 # Its 13,810th word of 65,536 is 0xffffffff90792e72, not below p: found by looking at three billion words.
 SKIPPING_SEED, SKIPPED_AT, SKIPPED = (79_499).to_bytes(32, "big"), 13_809, 0xFFFFFFFF90792E72
@@ -21,7 +21,9 @@ class Cohort:
         self.vectors = rng.integers(-(2**40), 2**40, (n_clients, dim))
         self.noise = rng.integers(-(2**50), 2**50, (n_helpers, dim))
         self.seeds = [[rng.bytes(32) for _ in range(n_helpers)] for _ in range(n_clients)]
-        self.masked = [mask_vector(vector, seeds) for vector, seeds in zip(self.vectors, self.seeds, strict=True)]
+        self.masked = [
+            mask_words(from_signed(vector), seeds) for vector, seeds in zip(self.vectors, self.seeds, strict=True)
+        ]
 
     def answers(self, arrived):
         return [open_masks([self.seeds[i][h] for i in arrived], noise) for h, noise in enumerate(self.noise)]
@@ -64,7 +66,7 @@ def test_one_missing_answer_leaves_a_uniform_vector(rng):
 
 def test_a_masked_vector_is_uniform(rng):
     """Whatever is in it: zeros here."""
-    masked = mask_vector(np.zeros(20_000, np.int64), [rng.bytes(32), rng.bytes(32)])
+    masked = mask_words(np.zeros(20_000, np.uint64), [rng.bytes(32), rng.bytes(32)])
     assert masked.max() < MODULUS
     assert scipy.stats.kstest(masked / MODULUS, "uniform").pvalue > 1e-3
 
