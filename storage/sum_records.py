@@ -88,7 +88,7 @@ class RoundSumRow:
 
 @dataclass(frozen=True, slots=True)
 class Disagreements:
-    """How many of the newest rounds in a row ended as verifiers disagreed, and when the newest did; None: none."""
+    """How many rounds since the last model ended as verifiers disagreed, and when the newest did; None: none."""
 
     n_rounds: int
     closed_at: datetime | None

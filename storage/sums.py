@@ -162,15 +162,15 @@ async def load_answers(db: Database, name: str, number: int) -> list[HelperAnswe
 
 
 async def count_disagreements(db: Database, name: str, policy_hash: bytes) -> Disagreements:
-    """Count how many of the newest closed rounds, all under this policy, ended as verifiers disagreed.
+    """Count how many rounds, all under this policy, ended as verifiers disagreed since the last one with a model.
 
-    Rounds to which nobody has sent are passed over: while rounds are held back they end so.
+    Rounds that ended otherwise without one are passed over. While rounds are held back they end so, and one device that
+    sends all the same, or a helper that is silent in between, must not begin the count anew.
     """
-    quiet = str(AbandonReason.NO_UPDATES), str(AbandonReason.UNLEARNED)
     newest = (
         select(rounds.c.policy_hash, rounds.c.reason, rounds.c.closed_at)
         .where(rounds.c.federation == name, rounds.c.closed_at.is_not(None))
-        .where(or_(rounds.c.reason.is_(None), rounds.c.reason.not_in(quiet)))
+        .where(or_(rounds.c.reason.is_(None), rounds.c.reason == str(AbandonReason.VERIFIERS_DISAGREE)))
         .order_by(rounds.c.number.desc())
         .limit(_MOST_DISAGREEMENTS)
     )

@@ -227,7 +227,7 @@ async def standing_of(database: "Database", name: str) -> Standing:
 
 
 async def _held_back(database: "Database", name: str, row: "RoundRow", now: datetime) -> tuple[int, datetime | None]:
-    """Return how many rounds in a row have ended as verifiers disagreed, and until when the open one is held back."""
+    """Return how many rounds ended as verifiers disagreed since the last model, and until when the open one is held."""
     from federator.summing.pause import held_until
     from storage.sums import count_disagreements
 

@@ -34,7 +34,7 @@ class Standing:
         last_activity: when anything of this federation was last stored.
         given_up: of a round for which helpers are awaited, why the one before ended without its sum.
         held_until: of a round that is held back as verifiers have disagreed, until when devices do not hear of it.
-        n_disagreed: how many of the rounds before it, in a row, ended so.
+        n_disagreed: how many rounds ended so since the last one with a model.
         broker: what the broker says of the federator: ``there``, ``silent``, ``away``, ``unknown``, or ``unreachable``;
             None where it was not asked.
         broker_detail: since when it is silent, or why the broker was not reached.
@@ -187,8 +187,9 @@ def _helpers_awaited(standing: Standing, row: "RoundRow", given_up: str) -> list
 
 def _held_back(standing: Standing, row: "RoundRow", until: datetime) -> list[str]:
     left, n = _span(_seconds(standing.at, until)), standing.n_disagreed
-    ended = "the last round ended" if n == 1 else f"the last {n} rounds ended"
+    ended = "one round has ended" if n == 1 else f"{n} rounds have ended"
     waits = f"Round {row.number} has no update, and devices hear of it in {left}: {ended} as verifiers_disagree"
+    waits += " since the last model"
     return [
         f"{waits}. Most norm proofs of a cohort failed, and each such round costs its devices a participation.",
         "No device is blamed: a helper that lies makes all fail. A policy with other helpers ends it: foltr policy new",

@@ -195,12 +195,12 @@ def test_a_round_that_waits_for_helpers_says_so():
     assert "helpers" not in words(standing(5, online=devices(1, 2), contributed=devices(1), given_up="silent"))
 
 
-@pytest.mark.parametrize(("n", "ended"), [(1, "the last round ended"), (3, "the last 3 rounds ended")])
+@pytest.mark.parametrize(("n", "ended"), [(1, "one round has ended"), (3, "3 rounds have ended")])
 def test_a_round_that_is_held_back_says_for_how_long_and_what_to_do(n, ended):
     """Devices are online and do not hear of it; once one has sent all the same, it is a round as any other."""
     held = {"online": devices(1, 2), "held_until": at(65), "n_disagreed": n}
     said = words(standing(5, **held))
-    assert f"devices hear of it in 60 s: {ended} as verifiers_disagree." in said
+    assert f"devices hear of it in 60 s: {ended} as verifiers_disagree since the last model." in said
     assert "A policy with other helpers ends it: foltr policy new" in said
     assert "not yet heard from" not in said
     assert "verifiers_disagree" not in words(standing(5, contributed=devices(1), **held))

@@ -10,6 +10,8 @@ from secured import QUIET
 
 from foltr.cli.history.rounds import standing_of
 from foltr.cli.history.why import explain
+from foltr.protocol.states import AbandonReason
+from storage.rounds import find_round
 
 
 class Heard:
@@ -92,3 +94,36 @@ async def test_a_newer_policy_is_held_back_by_nothing(secure) -> None:
     assert not heard.open[2]
     await pass_s(rounds, 10.0)
     assert heard.open[3]
+
+
+async def test_an_update_to_a_round_that_is_held_back_lets_nothing_go(secure) -> None:
+    """One device that sends all the same makes a round of too few, which says nothing of verifiers."""
+    rounds, heard = await disagreed(secure, rounds={"max_time_s": 10.0})
+    await rounds.send_all(rounds.clients[:1])
+    await pass_s(rounds, 11.0)
+    row = await find_round(rounds.served.db, "mail", 2)
+    assert row is not None
+    assert row.reason == AbandonReason.TOO_FEW_CLIENTS
+    assert not heard.open[3]
+    await pass_s(rounds, 50.0)
+    assert heard.open[rounds.number]
+
+
+async def test_a_helper_that_is_silent_in_between_waits_no_shorter(secure) -> None:
+    """It lies, is silent, lies again: the second pause is of two minutes. Its silence is waited for as any."""
+    rounds, heard = await disagreed(secure, rounds={"max_time_s": 10_000.0})
+    await pass_s(rounds, 60.0)
+    assert heard.open[2]
+    await rounds.send_all()
+    rounds.served.clock.at += 61.0
+    assert (await rounds.until_closed(2, without=["south"])).reason == AbandonReason.HELPERS_SILENT
+    for _ in range(3):
+        await rounds.answer()
+        await pass_s(rounds, 5.0)
+    assert heard.open[3]
+    await rounds.send_all()
+    assert (await rounds.until_closed(3)).reason == AbandonReason.VERIFIERS_DISAGREE
+    await pass_s(rounds, 119.0)
+    assert not heard.open[4]
+    await pass_s(rounds, 1.0)
+    assert heard.open[4]
