@@ -11,7 +11,7 @@ import numpy as np
 
 from foltr.secure.field import subtract
 from foltr.secure.masks import expand_seed
-from foltr.secure.norm_proof import answer_share, challenge_for, proof_shape
+from foltr.secure.norm_proof import answer_share, challenge_for
 from helper.checking import GoodTicket
 from helper.terms import Terms
 
@@ -21,14 +21,14 @@ def answer_proofs(good: Iterable[GoodTicket], terms: Terms) -> bytes:
 
     Nothing is said where the policy asks for no proofs.
     """
-    if terms.verify_key is None:
+    shape, verify_key = terms.policy.policy.norm_proof_shape, terms.verify_key
+    if shape is None or verify_key is None:
         return b""
-    shape = proof_shape(terms.policy.policy.dim, terms.policy.policy.bound)
     nothing = np.zeros(shape.n_values, np.uint64)
     answers = (
         answer_share(
             subtract(nothing, expand_seed(ticket.seed, shape.n_values)),
-            challenge_for(terms.verify_key, ticket.challenge, shape),
+            challenge_for(verify_key, ticket.challenge, shape),
             shape,
         )
         for ticket in good

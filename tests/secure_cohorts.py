@@ -20,7 +20,7 @@ from foltr.protocol.tickets import Ticket
 from foltr.protocol.verify_keys import seal_verify_key
 from foltr.secure.field import from_signed
 from foltr.secure.masks import mask_words
-from foltr.secure.norm_proof import proof_shape, prove_norm
+from foltr.secure.norm_proof import prove_norm
 from foltr.secure.sealing import SealingKey, seal_info, seal_seed
 
 FEDERATION = "mail"
@@ -178,7 +178,7 @@ class SecureFederation:
             for seed, helper in zip(seeds, rules.helpers, strict=True)
         ]
         if proof is None:
-            proof = prove_norm(vector, proof_shape(rules.dim, rules.bound)) if rules.norm_proof else vector[:0]
+            proof = vector[:0] if rules.norm_proof_shape is None else prove_norm(vector, rules.norm_proof_shape)
         masked = mask_words(np.concatenate([from_signed(vector), proof.astype(np.uint64)]), seeds)
         fields = {
             "federation": FEDERATION,

@@ -25,7 +25,7 @@ from foltr.protocol.trainings import PdgdTraining
 from foltr.protocol.updates import MaskedVector, ModelUpdate
 from foltr.secure.field import read_words, subtract, to_signed
 from foltr.secure.masks import add_up_masks
-from foltr.secure.norm_proof import answer_share, challenge_for, is_norm_kept, proof_shape
+from foltr.secure.norm_proof import answer_share, challenge_for, is_norm_kept
 from foltr.secure.sealing import seal_info
 
 FEDERATOR = SigningKey(bytes(range(2, 34)))
@@ -188,8 +188,8 @@ def unmasked(update, signed, public_key):
 
 def _check_proof(words, rules, name):
     """Check what is behind the vector as all verifiers together do: a proof that is theirs, or nothing."""
-    if rules.norm_proof is None:
+    shape = rules.norm_proof_shape
+    if shape is None:
         assert words.size == rules.dim
         return
-    shape = proof_shape(rules.dim, rules.bound)
     assert is_norm_kept(answer_share(words, challenge_for(VERIFY_KEY, name, shape), shape), shape)

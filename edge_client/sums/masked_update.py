@@ -22,7 +22,7 @@ from foltr.secure.coins import SEED_BYTES, Words, seeded_entropy
 from foltr.secure.encoding import encode_l1, encode_l2
 from foltr.secure.field import from_signed
 from foltr.secure.masks import mask_words
-from foltr.secure.norm_proof import proof_shape, prove_norm
+from foltr.secure.norm_proof import prove_norm
 from foltr.secure.polya import draw_polya_share
 from foltr.secure.sealing import seal_info, seal_seed
 
@@ -70,11 +70,10 @@ def encode_body(body: UpdateBody, policy: Policy, clip_norm: float) -> NDArray[n
 
 def _with_proof(encoded: NDArray[np.int64], policy: Policy) -> Words:
     """(dim,) the integers as words, or (n_values,) with the norm proof that the policy asks for behind them."""
-    words = from_signed(encoded)
-    if policy.norm_proof is None:
+    words, shape = from_signed(encoded), policy.norm_proof_shape
+    if shape is None:
         return words
-    entropy = seeded_entropy(os.urandom(SEED_BYTES))
-    return np.concatenate([words, prove_norm(encoded, proof_shape(policy.dim, policy.bound), entropy)])
+    return np.concatenate([words, prove_norm(encoded, shape, seeded_entropy(os.urandom(SEED_BYTES)))])
 
 
 def _scattered(body: UpdateBody, dim: int) -> NDArray[np.float32]:

@@ -9,7 +9,6 @@ from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_tickets import misplaced, read_ticket
 from foltr.protocol.tickets import Ticket
-from foltr.secure.norm_proof import proof_shape
 
 
 def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, federation: str) -> None:
@@ -32,7 +31,8 @@ def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, 
 
 
 def _check_proof_length(body: bytes, policy: Policy) -> None:
-    wanted = 0 if policy.norm_proof is None else proof_shape(policy.dim, policy.bound).n_proof
+    shape = policy.norm_proof_shape
+    wanted = 0 if shape is None else shape.n_proof
     n_words = len(body) // 8 - policy.dim
     if n_words != wanted:
         raise MessageError(

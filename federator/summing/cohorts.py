@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from foltr.protocol.helper_messages import PAGE_TICKETS, kept_bits, tickets_of_page, words_of_proof
+from foltr.protocol.helper_messages import PAGE_TICKETS, kept_bits, tickets_of_page, words_of_answer
 from foltr.protocol.policies import Policy
 from foltr.protocol.signed_tickets import set_digest, ticket_hash
 from storage.sum_records import NewSet, TicketRow
@@ -22,7 +22,7 @@ class PageForm:
 
     @classmethod
     def under(cls, policy: Policy) -> "PageForm":
-        return cls(tickets_of_page(policy), words_of_proof(policy))
+        return cls(tickets_of_page(policy), words_of_answer(policy))
 
 
 @dataclass(frozen=True)

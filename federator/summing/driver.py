@@ -211,14 +211,15 @@ class Summing:
 
     async def _check(self, current: Round, terms: SecureTerms, check: CheckProofs) -> GiveUp | None:
         """Begin to check norm proofs; says why nobody can."""
-        policy, positions = terms.policy.policy, [row.position for row in check.rows]
-        if terms.verify_key is None:
+        shape, verify_key = terms.policy.policy.norm_proof_shape, terms.verify_key
+        if shape is None or verify_key is None:
             raise RuntimeError(f"round {current.number} has norm proofs, and its terms have no verify key")
+        positions = [row.position for row in check.rows]
         try:
             bodies = await self._sums.load_masked(current.number, check.cohort, positions)
         except DataError as error:
             return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))  # a data key is lost, say
-        self._proofs.begin(check, bodies, policy, terms.verify_key)
+        self._proofs.begin(check, bodies, verify_key, shape)
         return None
 
     def _take_checked(self, machine: SumMachine) -> GiveUp | None:

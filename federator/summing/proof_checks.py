@@ -9,11 +9,10 @@ from collections.abc import Callable, Mapping
 
 from federator.summing.verdicts import CheckProofs
 from foltr.errors import DataError, MessageError
-from foltr.protocol.policies import Policy
 from foltr.protocol.signed_tickets import challenge_name, open_ticket
 from foltr.secure.coins import Words
 from foltr.secure.field import add, read_words
-from foltr.secure.norm_proof import ProofShape, answer_share, challenge_for, is_norm_kept, proof_shape
+from foltr.secure.norm_proof import ProofShape, answer_share, challenge_for, is_norm_kept
 from storage.sum_records import TicketRow
 
 
@@ -33,9 +32,8 @@ class ProofChecks:
         """Whether there is something to take."""
         return self._running is not None and self._running[1].done()
 
-    def begin(self, check: CheckProofs, bodies: Mapping[int, bytes], policy: Policy, verify_key: bytes) -> None:
+    def begin(self, check: CheckProofs, bodies: Mapping[int, bytes], verify_key: bytes, shape: ProofShape) -> None:
         """Begin to find out which of these fail, as `failing_proofs`."""
-        shape = proof_shape(policy.dim, policy.bound)
         task = asyncio.create_task(asyncio.to_thread(failing_proofs, check, bodies, verify_key, shape))
         task.add_done_callback(self._end)
         self._running = check, task

@@ -14,8 +14,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from federator.summing.cohorts import CohortTickets, Page
-from foltr.protocol.helper_messages import CheckAnswer, tickets_of_page, words_of_proof
+from federator.summing.cohorts import CohortTickets, Page, PageForm
+from foltr.protocol.helper_messages import CheckAnswer
 from foltr.protocol.policies import Policy
 from foltr.secure.coins import Words
 from foltr.secure.field import add, read_words
@@ -65,9 +65,10 @@ class Verdicts:
 
     def __init__(self, cohorts: Mapping[int, CohortTickets], policy: Policy) -> None:
         self._n_helpers = len(policy.helpers)
-        self._n_answer = words_of_proof(policy)
+        form = PageForm.under(policy)
+        self._n_answer = form.n_answer
         # The federator reads their vectors, which are longer than what helpers say of them.
-        self._at_once = max(1, min(tickets_of_page(policy), _VECTORS_BYTES // (8 * policy.dim)))
+        self._at_once = max(1, min(form.n_tickets, _VECTORS_BYTES // (8 * policy.dim)))
         self._cohorts = {
             number: _OfCohort({row.position: row for row in cohort.rows}) for number, cohort in cohorts.items()
         }

@@ -14,7 +14,6 @@ from pydantic import Field, model_validator
 from foltr.protocol.fields import CHUNK_BYTES, Count, Detail, Message, Name, Sha256
 from foltr.protocol.policies import MAX_SECURE_DIM, Policy
 from foltr.protocol.tickets import MAX_TICKET_BYTES
-from foltr.secure.norm_proof import proof_shape
 
 PAGE_TICKETS: Final = 256
 """So many tickets one request shows at most; fewer where they, or the answer, would not fit one message."""
@@ -106,7 +105,7 @@ class CheckAnswer(HelperMessage):
     Attributes:
         digest: of the page's tickets (`foltr.protocol.signed_tickets.set_digest`).
         proofs: under a policy with norm proofs, what it says of its share of each of the others in order of position,
-            `words_of_proof` little-endian words of 64 bits, each below p (`foltr.secure.norm_proof`); else empty.
+            `words_of_answer` little-endian words of 64 bits, each below p (`foltr.secure.norm_proof`); else empty.
     """
 
     kind_name: ClassVar[str] = "check_answer"
@@ -117,14 +116,15 @@ class CheckAnswer(HelperMessage):
     proofs: Annotated[bytes, Field(max_length=MAX_PROOFS_BYTES)] = b""
 
 
-def words_of_proof(policy: Policy) -> int:
+def words_of_answer(policy: Policy) -> int:
     """How many numbers a helper says of its share of a norm proof; 0 where the policy asks for none."""
-    return 0 if policy.norm_proof is None else proof_shape(policy.dim, policy.bound).n_answer
+    shape = policy.norm_proof_shape
+    return 0 if shape is None else shape.n_answer
 
 
 def tickets_of_page(policy: Policy) -> int:
     """How many tickets one request shows at most under a policy."""
-    n_words = words_of_proof(policy)
+    n_words = words_of_answer(policy)
     return min(PAGE_TICKETS, MAX_PROOFS_BYTES // (8 * n_words)) if n_words else PAGE_TICKETS
 
 

@@ -19,6 +19,7 @@ from foltr.secure.accounting import check_masks, least_scale, least_variance
 from foltr.secure.ledger import Allowance, gaussian_charge, laplace_charge, norm_proof_charge
 from foltr.secure.noise import LARGEST_SCALE as LARGEST_HELPER_SCALE
 from foltr.secure.noise import LARGEST_VARIANCE
+from foltr.secure.norm_proof import ProofShape, proof_shape
 from foltr.secure.polya import LARGEST_SCALE as LARGEST_SHARED_SCALE
 
 N_MIN_HELPERS, N_MAX_HELPERS = 2, 8
@@ -172,6 +173,11 @@ class Policy(Message):
         """Return delta; 0 where epsilon is claimed without one."""
         is_pure = isinstance(self.noise, GammaNoise) and self.norm_proof is None
         return 0.0 if is_pure else self.delta
+
+    @property
+    def norm_proof_shape(self) -> ProofShape | None:
+        """How long norm proofs are, and what is said of them; None where the policy asks for none."""
+        return None if self.norm_proof is None else proof_shape(self.dim, self.bound)
 
     @property
     def noise_by_clients(self) -> bool:

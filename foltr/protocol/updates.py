@@ -22,9 +22,10 @@ from foltr.protocol.fields import (
 )
 from foltr.protocol.policies import MAX_SECURE_DIM
 from foltr.protocol.tickets import MAX_TICKET_BYTES
+from foltr.secure.norm_proof import proof_shape
 
-MAX_PROOF_BYTES: Final = 8 * 4103
-"""The norm proof of `MAX_SECURE_DIM` numbers is so long, and none is longer."""
+MAX_PROOF_BYTES: Final = 8 * proof_shape(MAX_SECURE_DIM, 1).n_proof
+"""The norm proof of the longest vector, whatever its bound is; none is longer."""
 
 
 class DenseDelta(Message):

@@ -17,7 +17,7 @@ from foltr.protocol.helper_messages import (
     OpenAnswer,
     TicketFault,
     tickets_of_page,
-    words_of_proof,
+    words_of_answer,
 )
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.roster import FederatorKey, Revocation, Roster
@@ -152,7 +152,7 @@ def test_what_is_said_of_norm_proofs_is_the_same_after_a_restart_and_on_another_
     federation, north = running(proofs=True)
     sent = contributions(federation, 4)
     (whole,) = north.ask(federation, federation.check(sent))
-    n_bytes = 8 * words_of_proof(federation.policy.policy)
+    n_bytes = 8 * words_of_answer(federation.policy.policy)
     assert len(whole.proofs) == 4 * n_bytes
     first = north.ask_raw(federation.check(sent), federation.federator)
     north.restart()
@@ -168,7 +168,7 @@ def test_of_a_ticket_that_is_taken_out_nothing_is_said(running):
     (whole,) = north.ask(federation, federation.check(sent))
     bad = replace(sent[1], ticket=sent[1].ticket[:-1] + bytes([sent[1].ticket[-1] ^ 1]))
     (answer,) = north.ask(federation, federation.check([sent[0], bad, sent[2]]))
-    n_bytes = 8 * words_of_proof(federation.policy.policy)
+    n_bytes = 8 * words_of_answer(federation.policy.policy)
     assert [one.position for one in answer.refused] == [1]
     assert answer.proofs == whole.proofs[:n_bytes] + whole.proofs[2 * n_bytes :]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from secure_cohorts import SecureFederation
 
-from foltr.protocol.helper_messages import HelperRefusalCode, words_of_proof
+from foltr.protocol.helper_messages import HelperRefusalCode, words_of_answer
 from foltr.protocol.signed_tickets import challenge_name, open_ticket, sign_ticket_anew
 from foltr.secure.field import add, read_words
 from foltr.secure.norm_proof import answer_share, challenge_for, is_norm_kept, proof_shape
@@ -79,7 +79,7 @@ def test_where_no_proofs_are_asked_for_nothing_is_said():
     assert isinstance(terms, Terms)
     request = plain.check([plain.contribute(plain.client("device-1"))])
     page = check_page(request, read_page(request), terms, plain.operator.public, VoidEnrolments(None), {})
-    assert (answer_proofs(page.good, terms), words_of_proof(plain.policy.policy)) == (b"", 0)
+    assert (answer_proofs(page.good, terms), words_of_answer(plain.policy.policy)) == (b"", 0)
 
 
 def test_a_verify_key_that_is_sealed_to_somebody_else_is_a_refusal(federation):

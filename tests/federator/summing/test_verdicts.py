@@ -6,12 +6,12 @@ from secure_cohorts import SecureFederation
 
 from federator.summing.cohorts import PageForm, cohorts_of, pages_of
 from federator.summing.verdicts import Verdicts
-from foltr.protocol.helper_messages import CheckAnswer, RefusedTicket, TicketFault, tickets_of_page, words_of_proof
+from foltr.protocol.helper_messages import CheckAnswer, RefusedTicket, TicketFault, tickets_of_page, words_of_answer
 from foltr.secure.field import MODULUS, add_up
 from storage.sum_records import TicketRow
 
 POLICY = SecureFederation(3, proofs=True).policy.policy
-N_ANSWER = words_of_proof(POLICY)
+N_ANSWER = words_of_answer(POLICY)
 ABOUT = {"federation": "mail", "policy_hash": bytes(32), "round": 1}
 HELPERS = [keys.name for keys in POLICY.helpers]
 

@@ -15,7 +15,7 @@ from foltr.protocol.helper_messages import (
     TicketFault,
     kept_bits,
     tickets_of_page,
-    words_of_proof,
+    words_of_answer,
 )
 
 ABOUT = {"federation": "mail", "helper": "north", "policy_hash": bytes(32), "round": 4, "cohort": 0}
@@ -55,7 +55,7 @@ def test_no_helper_says_that_a_norm_proof_failed():
 def test_a_full_page_of_norm_proofs_fits_one_message(dim, n_words, n_tickets):
     """However long vectors are: what is said of one of a million numbers has 16 kB."""
     policy = SecureFederation(2, dim=dim, proofs=True, n_max=100, epsilon=1e6).policy.policy
-    assert (words_of_proof(policy), tickets_of_page(policy)) == (n_words, n_tickets)
+    assert (words_of_answer(policy), tickets_of_page(policy)) == (n_words, n_tickets)
     proofs = bytes(8 * n_words * n_tickets)
     answer = CheckAnswer(**ABOUT, first=0, digest=bytes(32), refused=[], proofs=proofs)
     assert len(encode(answer)) < MAX_MESSAGE_BYTES
@@ -64,4 +64,4 @@ def test_a_full_page_of_norm_proofs_fits_one_message(dim, n_words, n_tickets):
 def test_without_norm_proofs_pages_are_as_long_as_they_were():
     """Nothing is said of any ticket."""
     policy = SecureFederation(2).policy.policy
-    assert (words_of_proof(policy), tickets_of_page(policy)) == (0, PAGE_TICKETS)
+    assert (words_of_answer(policy), tickets_of_page(policy)) == (0, PAGE_TICKETS)

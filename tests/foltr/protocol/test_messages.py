@@ -20,7 +20,6 @@ from foltr.protocol.orders import (
     RotateKey,
     SetDeadline,
 )
-from foltr.protocol.policies import MAX_SECURE_DIM
 from foltr.protocol.receipts import (
     DeviceReaction,
     MembershipReceipt,
@@ -50,7 +49,6 @@ from foltr.protocol.updates import (
     ModelUpdate,
     PartDelta,
 )
-from foltr.secure.norm_proof import proof_shape
 
 UPDATE_ID = "0123456789abcdef" * 2
 UPDATE = {
@@ -169,7 +167,8 @@ def test_a_vector_has_four_bytes_for_each_value(n_bytes):
 )
 def test_a_norm_proof_is_of_whole_words_and_no_longer_than_the_longest(n_bytes, words):
     """One that is longer than that of the largest vector is of nothing."""
-    assert 8 * proof_shape(MAX_SECURE_DIM, 1).n_proof == MAX_PROOF_BYTES
+    # Of two million numbers: four squares, 96 masks, L first values and 2P - 1 of G, with P = 1,024.
+    assert MAX_PROOF_BYTES == 8 * (4 + 96 + 1956 + 2 * 1024 - 1)
     masked = {"dim": 2, "values": bytes(16), "ticket": b"ticket"}
     assert MaskedVector(**masked, proof=bytes(MAX_PROOF_BYTES)).proof
     with pytest.raises(ValidationError, match=words):
