@@ -35,6 +35,8 @@ from storage.records import (
 )
 from storage.retention import RetentionStep
 
+_UPDATES_AT_ONCE, _BYTES_AT_ONCE = 256, 32 * 1024 * 1024
+
 
 class FederationStore(Protocol):
     """The store of one federation: each method is one transaction, named as in `storage`, and safe to do again.
@@ -211,8 +213,13 @@ class FederationStore(Protocol):
     async def list_stored_rounds(self, first: int, limit: int) -> list[int]: ...
 
 
+def updates_at_once(n_bytes: int) -> int:
+    """How many updates of this length are read at once: few where they are large, as one is needed."""
+    return max(1, min(_UPDATES_AT_ONCE, _BYTES_AT_ONCE // n_bytes))
+
+
 async def stream_updates(
-    store: FederationStore, number: int, at_once: int = 256, *, readable_only: bool = False
+    store: FederationStore, number: int, at_once: int = _UPDATES_AT_ONCE, *, readable_only: bool = False
 ) -> AsyncIterator[UpdateRow]:
     """Read the updates of a round by client_id in byte order, ``at_once`` in a transaction.
 

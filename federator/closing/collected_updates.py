@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from federator.closing.stored_rules import round_rng
 from federator.secure_terms import SecureTerms
+from federator.store import updates_at_once
 from federator.summing.masked_sums import means_of
 from foltr.aggregation.mean import staleness_weight
 from foltr.aggregation.rule_spec import RuleSpec
@@ -14,8 +15,6 @@ from foltr.methods.registry import Ranker, body_spec, make_aggregation, n_auxili
 from foltr.protocol.trainings import Training
 from storage.records import UpdateRow
 from storage.sum_records import HelperAnswerRow, RoundSumRow
-
-_PAGE_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -38,8 +37,8 @@ class Recipe:
 
     @property
     def n_at_once(self) -> int:
-        """How many updates are read at once: few where they are large, as one is needed."""
-        return max(1, min(256, _PAGE_BYTES // (4 * self.n_values)))
+        """How many updates are read at once."""
+        return updates_at_once(4 * self.n_values)
 
 
 @dataclass(frozen=True)

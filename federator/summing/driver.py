@@ -17,7 +17,7 @@ import structlog
 from federator.clock import to_datetime
 from federator.round import Round, RoundEvent
 from federator.secure_terms import SecureTerms
-from federator.store import FederationStore, stream_updates
+from federator.store import FederationStore, stream_updates, updates_at_once
 from federator.summing.answers import HelperAnswer, read_answer
 from federator.summing.cohorts import cohorts_of
 from federator.summing.machine import AllOpened, FixSets, GiveUp, Request, SumMachine
@@ -36,7 +36,6 @@ log = structlog.get_logger(__name__)
 
 # Parts of one answer, and those of all helpers; what does not fit is asked for again.
 _MAX_WAITING = 1024
-_PAGE_BYTES = 32 * 1024 * 1024
 
 
 class Sender(Protocol):
@@ -249,10 +248,9 @@ class Summing:
 
     async def _add_up(self, current: Round, terms: SecureTerms) -> SumsStored | GiveUp:
         dim = terms.policy.policy.dim
-        at_once = max(1, min(256, _PAGE_BYTES // (8 * dim)))
         sets = await self._sums.load_sums(current.number)
         try:
-            sums = await add_masked(stream_updates(self._store, current.number, at_once), sets, dim)
+            sums = await add_masked(stream_updates(self._store, current.number, updates_at_once(8 * dim)), sets, dim)
         except DataError as error:
             return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))  # a data key is lost, say
         await self._sums.begin_summing(current.number, sums, len(terms.policy.policy.helpers))

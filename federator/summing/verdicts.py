@@ -14,14 +14,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
+from federator.store import updates_at_once
 from federator.summing.cohorts import CohortTickets, Page, PageForm
 from foltr.protocol.helper_messages import CheckAnswer
 from foltr.protocol.policies import Policy
 from foltr.secure.coins import Words
 from foltr.secure.field import add, read_words
 from storage.sum_records import TicketRow
-
-_VECTORS_BYTES = 32 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -68,7 +67,7 @@ class Verdicts:
         form = PageForm.under(policy)
         self._n_answer = form.n_answer
         # The federator reads their vectors, which are longer than what helpers say of them.
-        self._at_once = max(1, min(form.n_tickets, _VECTORS_BYTES // (8 * policy.dim)))
+        self._at_once = min(form.n_tickets, updates_at_once(8 * policy.dim))
         self._cohorts = {
             number: _OfCohort({row.position: row for row in cohort.rows}) for number, cohort in cohorts.items()
         }
