@@ -13,8 +13,7 @@ from foltr.protocol.enrolment import read_enrolment
 from foltr.protocol.helper_messages import CheckRequest, HelperRefusalCode, RefusedTicket, TicketFault
 from foltr.protocol.membership import Enrolment
 from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signed_tickets import ClaimedTicket, challenge_name, misplaced, open_ticket, ticket_hash
-from foltr.protocol.tickets import Ticket
+from foltr.protocol.signed_tickets import ClaimedTicket, misplaced, open_ticket, ticket_hash, ticket_name
 from foltr.secure.sealing import seal_info
 from helper.terms import Refusal, Terms, VoidEnrolments
 
@@ -146,12 +145,13 @@ def _judge(
     # The same ticket is one that has another place now: as of a federator that went back to a backup.
     if client.elsewhere not in (None, named) or ticket.client_id in names_before:
         return TicketFault.DUPLICATE_CLIENT
-    seal, info = ticket.seals[terms.place], _info(ticket, terms.name)
+    name = ticket_name(ticket)
+    seal, info = ticket.seals[terms.place], seal_info(name, terms.name)
     seed = terms.sealing_key.open(seal, info)
     if seed is None:
         return TicketFault.NOT_OPENED
     about = request.first + i, ticket.client_id, ticket.participation
-    return GoodTicket(*about, named, seal, info, seed, challenge_name(ticket))
+    return GoodTicket(*about, named, seal, info, seed, name)
 
 
 def _opened(signed: bytes) -> ClaimedTicket | None:
@@ -167,14 +167,3 @@ def _enrolment(signed: bytes, enrolment_key: bytes, federation: str, client_id: 
         return read_enrolment(signed, enrolment_key, federation, client_id)
     except MessageError as error:
         return TicketFault.NOT_ENROLLED if error.code == ReceiptCode.NOT_ENROLLED else TicketFault.MALFORMED
-
-
-def _info(ticket: Ticket, helper: str) -> bytes:
-    return seal_info(
-        federation=ticket.federation,
-        round_number=ticket.round,
-        cohort=ticket.cohort,
-        policy_hash=ticket.policy_hash,
-        client_id=ticket.client_id,
-        helper=helper,
-    )

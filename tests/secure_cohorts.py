@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,9 +14,9 @@ from foltr.protocol.enrolment import issue_enrolment
 from foltr.protocol.helper_messages import CheckRequest, OpenRequest, kept_bits
 from foltr.protocol.policies import GaussianNoise, HelperKeys, L2NormProof, Policy, cohort_of
 from foltr.protocol.signed_policies import SignedPolicy, issue_policy
-from foltr.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash
+from foltr.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash, ticket_name
 from foltr.protocol.signing import SigningKey, key_to_text
-from foltr.protocol.tickets import Ticket
+from foltr.protocol.tickets import Ticket, UnsealedTicket
 from foltr.protocol.verify_keys import seal_verify_key
 from foltr.secure.field import from_signed
 from foltr.secure.masks import mask_words
@@ -147,6 +147,7 @@ class SecureFederation:
         signed_by: SigningKey | None = None,
         vector: NDArray[np.int64] | None = None,
         proof: NDArray[np.uint64] | None = None,
+        spoiled: Collection[int] = (),
         **changed: Any,
     ) -> Contribution:
         """Mask a vector, and its proof where the policy asks for one, and seal the seeds.
@@ -154,6 +155,7 @@ class SecureFederation:
         Args:
             vector: small integers if none is given.
             proof: what is sent as one, before it is masked; honest if none is given.
+            spoiled: the places of seals that nobody can open.
             changed: fields of the ticket.
         """
         policy = policy or self.policy
@@ -162,21 +164,6 @@ class SecureFederation:
         if vector is None:
             vector = np.frombuffer(os.urandom(rules.dim), np.int8).astype(np.int64)
         seeds = [os.urandom(32) for _ in rules.helpers]
-        seals = [
-            seal_seed(
-                seed,
-                helper.sealing_key,
-                seal_info(
-                    federation=FEDERATION,
-                    round_number=round_number,
-                    cohort=cohort,
-                    policy_hash=policy.hash,
-                    client_id=client.name,
-                    helper=helper.name,
-                ),
-            )
-            for seed, helper in zip(seeds, rules.helpers, strict=True)
-        ]
         if proof is None:
             proof = vector[:0] if rules.norm_proof_shape is None else prove_norm(vector, rules.norm_proof_shape)
         masked = mask_words(np.concatenate([from_signed(vector), proof.astype(np.uint64)]), seeds)
@@ -189,9 +176,11 @@ class SecureFederation:
             "update_id": UPDATE_ID,
             "participation": participation,
             "digest": hashlib.sha256(masked.astype("<u8").tobytes()).digest(),
-            "seals": seals,
-        }
-        ticket = issue_ticket(signed_by or client.key, Ticket(**{**fields, **changed}))
+        } | {name: value for name, value in changed.items() if name != "seals"}
+        seals = _seals(UnsealedTicket(**fields), seeds, rules)
+        for place in spoiled:
+            seals[place] = bytes(len(seals[place]))
+        ticket = issue_ticket(signed_by or client.key, Ticket(**{**fields, "seals": changed.get("seals", seals)}))
         return Contribution(client, vector, masked[: rules.dim], ticket, masked[rules.dim :])
 
     def check(
@@ -223,3 +212,9 @@ class SecureFederation:
     def _about(self, helper: str) -> dict[str, Any]:
         about = {"federation": FEDERATION, "helper": helper, "policy_hash": self.policy.hash}
         return {**about, "round": 4, "cohort": 0}
+
+
+def _seals(unsealed: UnsealedTicket, seeds: Sequence[bytes], rules: Policy) -> list[bytes]:
+    named = ticket_name(unsealed)
+    pairs = zip(seeds, rules.helpers, strict=True)
+    return [seal_seed(seed, helper.sealing_key, seal_info(named, helper.name)) for seed, helper in pairs]

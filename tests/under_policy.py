@@ -18,7 +18,7 @@ from foltr.protocol.fields import model_hash, payload_digest
 from foltr.protocol.membership import Join
 from foltr.protocol.policies import SecureRound
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.signed_tickets import challenge_name, misplaced, read_ticket
+from foltr.protocol.signed_tickets import misplaced, read_ticket, ticket_name
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import PdgdTraining
@@ -158,7 +158,7 @@ class DeviceUnderPolicy:
 def opened(update, signed, public_key):
     """Check a masked update's ticket and proof as federator and helpers do, and return (dim,) the integers in it."""
     words, ticket = unmasked(update, signed, public_key)
-    _check_proof(words, signed.policy, challenge_name(ticket))
+    _check_proof(words, signed.policy, ticket_name(ticket))
     return to_signed(words[: signed.policy.dim])
 
 
@@ -172,14 +172,7 @@ def unmasked(update, signed, public_key):
     assert ticket.digest == hashlib.sha256(body.values + body.proof).digest()
     seeds = []
     for helper, seal in zip(rules.helpers, ticket.seals, strict=True):
-        info = seal_info(
-            federation="mail",
-            round_number=update.round,
-            cohort=ticket.cohort,
-            policy_hash=signed.hash,
-            client_id=update.client_id,
-            helper=helper.name,
-        )
+        info = seal_info(ticket_name(ticket), helper.name)
         seeds.append(SEALING[helper.name].open(seal, info))
     assert len(set(seeds)) == len(seeds), "who has one seed must not have another"
     n_words = rules.dim + len(body.proof) // 8

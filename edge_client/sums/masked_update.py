@@ -12,11 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.protocol.fields import unpack_vector
-from foltr.protocol.policies import GammaNoise, HelperKeys, Policy, cohort_of
+from foltr.protocol.policies import GammaNoise, Policy, cohort_of
 from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.signed_tickets import issue_ticket
+from foltr.protocol.signed_tickets import issue_ticket, ticket_name
 from foltr.protocol.signing import SigningKey
-from foltr.protocol.tickets import Ticket
+from foltr.protocol.tickets import Ticket, UnsealedTicket
 from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, PartDelta, UpdateBody
 from foltr.secure.coins import SEED_BYTES, Words, seeded_entropy
 from foltr.secure.encoding import encode_l1, encode_l2
@@ -88,27 +88,19 @@ def _scattered(body: UpdateBody, dim: int) -> NDArray[np.float32]:
 
 
 def _ticket(update: ModelUpdate, policy: SignedPolicy, masked: bytes, seeds: list[bytes]) -> Ticket:
-    cohort = cohort_of(policy.hash, policy.policy.cohorts, update.round, update.client_id)
-
-    def seal(seed: bytes, helper: HelperKeys) -> bytes:
-        info = seal_info(
-            federation=update.federation,
-            round_number=update.round,
-            cohort=cohort,
-            policy_hash=policy.hash,
-            client_id=update.client_id,
-            helper=helper.name,
-        )
-        return seal_seed(seed, helper.sealing_key, info)
-
-    return Ticket(
+    unsealed = UnsealedTicket(
         federation=update.federation,
         client_id=update.client_id,
         round=update.round,
-        cohort=cohort,
+        cohort=cohort_of(policy.hash, policy.policy.cohorts, update.round, update.client_id),
         policy_hash=policy.hash,
         update_id=update.update_id,
         participation=update.through,
         digest=hashlib.sha256(masked).digest(),
-        seals=[seal(seed, helper) for seed, helper in zip(seeds, policy.policy.helpers, strict=True)],
     )
+    named = ticket_name(unsealed)
+    seals = [
+        seal_seed(seed, helper.sealing_key, seal_info(named, helper.name))
+        for seed, helper in zip(seeds, policy.policy.helpers, strict=True)
+    ]
+    return Ticket(**unsealed.model_dump(), seals=seals)

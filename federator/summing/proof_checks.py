@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 
 from federator.summing.verdicts import CheckProofs
 from foltr.errors import DataError, MessageError
-from foltr.protocol.signed_tickets import challenge_name, open_ticket
+from foltr.protocol.signed_tickets import open_ticket, ticket_name
 from foltr.secure.coins import Words
 from foltr.secure.field import add, read_words
 from foltr.secure.norm_proof import ProofShape, answer_share, challenge_for, is_norm_kept
@@ -81,5 +81,5 @@ def _is_kept(row: TicketRow, answers: Words, body: bytes, verify_key: bytes, sha
         share = read_words(body, shape.n_values)
     except MessageError as error:
         raise DataError(f"the vector of {row.client_id} and its norm proof cannot be read: {error.detail}") from error
-    challenge = challenge_for(verify_key, challenge_name(open_ticket(row.ticket).ticket), shape)
+    challenge = challenge_for(verify_key, ticket_name(open_ticket(row.ticket).ticket), shape)
     return is_norm_kept(add(answers, answer_share(share, challenge, shape)), shape)

@@ -34,7 +34,7 @@ class TicketFault(StrEnum):
     MISPLACED = "misplaced"  # another round, cohort or policy, or a participation above the policy's
     REPEATED_PARTICIPATION = "repeated_participation"  # not above the client's last
     DUPLICATE_CLIENT = "duplicate_client"
-    NOT_OPENED = "not_opened"  # the seal is not to this helper, or not for this client and round
+    NOT_OPENED = "not_opened"  # the seal is not to this helper, or not for this ticket
     NORM_PROOF_FAILED = "norm_proof_failed"  # by what all helpers and the federator have found together
 
 

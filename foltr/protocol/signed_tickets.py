@@ -10,7 +10,7 @@ from foltr.protocol.policies import cohort_of
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signing import SigningKey
-from foltr.protocol.tickets import MAX_TICKET_BYTES, Ticket
+from foltr.protocol.tickets import MAX_TICKET_BYTES, Ticket, UnsealedTicket
 from foltr.protocol.topics import Topics
 
 
@@ -74,23 +74,23 @@ def misplaced(ticket: Ticket, policy: SignedPolicy, round_number: int) -> str | 
     return None
 
 
-def challenge_name(ticket: Ticket) -> bytes:
-    """Return 32 bytes from which verifiers draw how they check a ticket's norm proof: SHA-256 over what it says.
+def ticket_name(ticket: UnsealedTicket) -> bytes:
+    """Return 32 bytes that its seals are for, and from which verifiers draw how they check its norm proof.
 
-    The signature is not in it. A device whose key was renewed signs the same ticket anew, for the same vector and
-    seeds, and two different challenges to one proof would tell more of the vector than one. Whatever else is drawn
-    afresh with the proof, the seals, is in it.
+    SHA-256 over what it says. The signature is not in it, for a device whose key was renewed signs the same ticket
+    anew; nor are the seals, which hold for this name alone. So nobody who makes another ticket, whatever its signature
+    and the other seals, has a helper apply another challenge to the same seed: two challenges to one proof would tell
+    more of the vector than one.
     """
     names = [name.encode() for name in (ticket.federation, ticket.client_id)]
     numbers = (ticket.round, ticket.cohort, ticket.participation)
     parts = [
-        b"foltr norm proof challenge\n",
+        b"foltr ticket\n",
         ticket.policy_hash,
         *(bytes([len(name)]) + name for name in names),
         *(number.to_bytes(8, "little") for number in numbers),
         bytes.fromhex(ticket.update_id),
         ticket.digest,
-        *ticket.seals,
     ]
     return hashlib.sha256(b"".join(parts)).digest()
 

@@ -1,7 +1,7 @@
 """Seeds of masks are sealed, each to the one helper that may have it; and the verify key of a policy likewise.
 
 HPKE in its base mode (RFC 9180) with X25519, HKDF-SHA256 and AES-128-GCM, by the `cryptography` package. What a seal is
-for goes into its ``info``, so it opens for nothing else: not for another round, cohort, client, helper or policy.
+for goes into its ``info``, so it opens for nothing else: not in another ticket, nor for another helper or policy.
 """
 
 import hashlib
@@ -58,16 +58,14 @@ def can_be_sealed_to(public_key: bytes) -> bool:
     return True
 
 
-def seal_info(
-    *, federation: str, round_number: int, cohort: int, policy_hash: bytes, client_id: str, helper: str
-) -> bytes:
+def seal_info(ticket: bytes, helper: str) -> bytes:
     """Return what a seal is for: 32 bytes that no other seal has.
 
-    Names hold no line break and the numbers are of fixed length, so no two are written alike.
+    Args:
+        ticket: 32 bytes that name the ticket it is in, with all that this says.
+        helper: the name of whoever opens it.
     """
-    names = f"{federation}\n{client_id}\n{helper}".encode()
-    numbers = round_number.to_bytes(8, "big") + cohort.to_bytes(8, "big")
-    return hashlib.sha256(_LABEL + policy_hash + numbers + names).digest()
+    return hashlib.sha256(_LABEL + ticket + helper.encode()).digest()
 
 
 def verify_key_info(federation: str, version: int, name: str) -> bytes:

@@ -194,6 +194,18 @@ def test_a_seal_that_another_client_copied_is_out(federation):
     )
 
 
+def test_a_seal_opens_in_no_other_ticket_of_its_client(federation):
+    """Whoever has the client's next key signs anything: a second challenge to one seal would tell more of its proof."""
+    known = federation.contribute(federation.client("victim"))
+    seals = list(read_page(federation.check([known]))[0].ticket.seals)
+    renewed = federation.client("victim", serial=2)
+    for changed in ({}, {"participation": 2}, {"update_id": "f" * 32}):
+        again = federation.contribute(renewed, seals=seals, **changed)
+        assert fault_of(federation, again) is TicketFault.NOT_OPENED, changed
+    digest = read_page(federation.check([known]))[0].ticket.digest
+    assert fault_of(federation, federation.contribute(renewed, seals=seals, digest=digest)) is None
+
+
 def test_another_clients_whole_ticket_is_out(federation):
     """Shown with the copier's enrolment, or beside its owner's: once is all that it counts."""
     victim = federation.contribute(federation.client("victim"))

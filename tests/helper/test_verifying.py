@@ -7,7 +7,7 @@ import pytest
 from secure_cohorts import SecureFederation
 
 from foltr.protocol.helper_messages import HelperRefusalCode, words_of_answer
-from foltr.protocol.signed_tickets import challenge_name, open_ticket, sign_ticket_anew
+from foltr.protocol.signed_tickets import issue_ticket, open_ticket, sign_ticket_anew, ticket_name
 from foltr.secure.field import add, read_words
 from foltr.secure.norm_proof import answer_share, challenge_for, is_norm_kept, proof_shape
 from helper.checking import check_page, read_page
@@ -51,7 +51,7 @@ def test_what_all_verifiers_say_adds_up_to_the_verdict(federation, sent):
     for place in range(3):
         totals = [add(total, words) for total, words in zip(totals, said(federation, sent, place), strict=True)]
     for total, one in zip(totals, sent, strict=True):
-        challenge = challenge_for(federation.verify_key, challenge_name(open_ticket(one.ticket).ticket), SHAPE)
+        challenge = challenge_for(federation.verify_key, ticket_name(open_ticket(one.ticket).ticket), SHAPE)
         assert not is_norm_kept(total, SHAPE)
         assert is_norm_kept(add(total, answer_share(one.words, challenge, SHAPE)), SHAPE)
 
@@ -70,6 +70,15 @@ def test_a_ticket_that_is_signed_anew_is_the_same_ticket(federation, sent):
     anew = replace(sent[1], client=renewed, ticket=sign_ticket_anew(renewed.key, sent[1].ticket))
     assert anew.ticket != sent[1].ticket
     np.testing.assert_array_equal(said(federation, [anew]), said(federation, [sent[1]]))
+
+
+def test_other_seals_are_no_other_challenge(federation, sent):
+    """A helper that gives its seal away, and whoever signs for the client, has the others say the same as before."""
+    ticket = open_ticket(sent[1].ticket).ticket
+    renewed = federation.client("d-1", serial=2)
+    other = ticket.model_copy(update={"seals": [*ticket.seals[:2], bytes(80)]})
+    changed = replace(sent[1], client=renewed, ticket=issue_ticket(renewed.key, other))
+    np.testing.assert_array_equal(said(federation, [changed]), said(federation, [sent[1]]))
 
 
 def test_where_no_proofs_are_asked_for_nothing_is_said():

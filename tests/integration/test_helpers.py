@@ -28,7 +28,7 @@ from foltr.protocol.helper_messages import (
 )
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.roster import Revocation, Roster
-from foltr.protocol.signed_tickets import set_digest, ticket_hash
+from foltr.protocol.signed_tickets import set_digest, ticket_hash, ticket_name
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 from foltr.secure.field import read_words, to_signed
@@ -186,14 +186,7 @@ def error_of(federation, sent, parts):
     seeds = []
     for one in sent:
         ticket = decode(one.ticket, MESSAGE_TYPES["ticket"])
-        info = seal_info(
-            federation=ticket.federation,
-            round_number=ticket.round,
-            cohort=ticket.cohort,
-            policy_hash=ticket.policy_hash,
-            client_id=ticket.client_id,
-            helper="south",
-        )
+        info = seal_info(ticket_name(ticket), "south")
         seeds.append(south.sealing_key.open(ticket.seals[1], info))
     dim = federation.dim
     answers = [

@@ -7,7 +7,7 @@ from played import N_FEATURES
 from under_policy import DeviceUnderPolicy, identity, unmasked
 
 from foltr.cli.demo.hostile_devices import TIMES, lying
-from foltr.protocol.signed_tickets import challenge_name
+from foltr.protocol.signed_tickets import ticket_name
 from foltr.secure.field import to_signed
 from foltr.secure.norm_proof import ROWS, answer_share, challenge_for, is_norm_kept, proof_shape
 
@@ -33,7 +33,7 @@ async def test_it_turns_round_what_was_learned_and_only_projections_tell(tmp_pat
     assert np.flatnonzero(vector).tolist() == ([4, 9] if value else list(range(N_FEATURES)))
     assert (vector <= 0).all()
     shape = proof_shape(rules.dim, rules.bound)
-    answer = answer_share(words, challenge_for(VERIFY_KEY, challenge_name(ticket), shape), shape)
+    answer = answer_share(words, challenge_for(VERIFY_KEY, ticket_name(ticket), shape), shape)
     assert not is_norm_kept(answer, shape)
     answer[-ROWS:] = 0
     assert is_norm_kept(answer, shape)

@@ -23,7 +23,7 @@ from foltr.protocol.codec import open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES, pack_vector
 from foltr.protocol.policies import is_turn_of
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
-from foltr.protocol.signed_tickets import challenge_name, open_ticket
+from foltr.protocol.signed_tickets import open_ticket, ticket_name
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 from foltr.protocol.updates import Chunk, DenseDelta, Manifest, MaskedVector, ModelUpdate
@@ -546,7 +546,7 @@ async def test_enrolled_anew_a_device_sends_the_same_vector_under_a_ticket_of_it
     again = await device.update()
     assert (again.body.values, again.body.proof) == (first.body.values, first.body.proof)
     assert again.body.ticket != first.body.ticket
-    names = [challenge_name(open_ticket(each.body.ticket).ticket) for each in (first, again)]
+    names = [ticket_name(open_ticket(each.body.ticket).ticket) for each in (first, again)]
     assert names[0] == names[1]
     assert device.open(again).tolist() == on_grid(1, 2)
     assert device.store.spent().last == 1
