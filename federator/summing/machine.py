@@ -264,7 +264,8 @@ class SumMachine:
         for number, cohort in self._cohorts.items():
             found = self._found(number)
             faults |= {row.client_id: found[row.position] for row in cohort.rows if row.position in found}
-            made = cohort.set_of(self._gone[number] | found.keys(), self._verdicts.n_failed(number))
+            out = self._gone[number] | found.keys() | self._verdicts.failed(number)
+            made = cohort.set_of(out, self._verdicts.n_failed(number))
             if made is not None and made.n_clients >= n_min:
                 sets.append(made)
         short = "nobody is left" if not sets else lacking(self._rule, len(sets))
@@ -275,7 +276,7 @@ class SumMachine:
 
     def _found(self, number: int) -> dict[int, TicketFault]:
         """What is wrong with tickets of a cohort, by position; of clients that have left nothing is told."""
-        found = dict.fromkeys(self._verdicts.failed(number), TicketFault.NORM_PROOF_FAILED)
+        found = dict.fromkeys(self._verdicts.blamed(number), TicketFault.NORM_PROOF_FAILED)
         for helper in self._helpers.values():
             found |= helper.talks[number].faults
         return {position: fault for position, fault in found.items() if position not in self._gone[number]}

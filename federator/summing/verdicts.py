@@ -7,7 +7,9 @@ client that leaves meanwhile has no verdict. All answers are functions of what i
 a federator that starts again asks anew, and finds the same.
 
 Who lies cannot be told from one failing proof: its device, or a verifier. Where more than half of a cohort's proofs
-fail it is taken for a verifier, and no device is blamed. Nothing here reads a clock, awaits or computes a proof.
+fail it is taken for a verifier, and no device is blamed. Of a cohort that is too small for a sum, whatever its proofs
+say, that is all: it is dropped, and a device that is nearly alone in it must not end the round of all others. Nothing
+here reads a clock, awaits or computes a proof.
 """
 
 from collections.abc import Collection, Mapping
@@ -53,6 +55,14 @@ class _OfCohort:
     kept: set[int] = field(default_factory=set)
     failed: set[int] = field(default_factory=set)
 
+    @property
+    def n_checked(self) -> int:
+        return len(self.failed) + len(self.kept)
+
+    @property
+    def most_fail(self) -> bool:
+        return 2 * len(self.failed) > self.n_checked
+
 
 class Verdicts:
     """The norm proofs of one round; where its policy asks for none, nothing is ever due.
@@ -64,6 +74,7 @@ class Verdicts:
 
     def __init__(self, cohorts: Mapping[int, CohortTickets], policy: Policy) -> None:
         self._n_helpers = len(policy.helpers)
+        self._n_min = policy.n_min
         form = PageForm.under(policy)
         self._n_answer = form.n_answer
         # The federator reads their vectors, which are longer than what helpers say of them.
@@ -133,14 +144,18 @@ class Verdicts:
         """Return the positions of a cohort whose proofs fail."""
         return frozenset(self._cohorts[number].failed)
 
+    def blamed(self, number: int) -> frozenset[int]:
+        """Return the positions of those that are told to have failed: nobody where most of the cohort's proofs fail."""
+        return frozenset() if self._cohorts[number].most_fail else self.failed(number)
+
     def n_failed(self, number: int) -> int | None:
         """How many of a cohort's proofs fail; None where there are none."""
         return len(self._cohorts[number].failed) if self._n_answer else None
 
     def disagreement(self) -> str | None:
-        """Say in words of which cohort more than half of the proofs fail; None of none."""
+        """Say in words of which cohort, large enough for a sum, more than half of the proofs fail; None of none."""
         for number, of_cohort in self._cohorts.items():
-            n_failed, n_checked = len(of_cohort.failed), len(of_cohort.failed) + len(of_cohort.kept)
-            if 2 * n_failed > n_checked:
-                return f"{n_failed} of {n_checked} norm proofs of cohort {number} fail: a helper may lie"
+            if of_cohort.most_fail and of_cohort.n_checked >= self._n_min:
+                n_failed = len(of_cohort.failed)
+                return f"{n_failed} of {of_cohort.n_checked} norm proofs of cohort {number} fail: a helper may lie"
         return None

@@ -145,6 +145,29 @@ async def test_half_of_the_proofs_may_fail(secure) -> None:
     assert await faults(rounds) == ["norm_proof_failed"] * 3
 
 
+@pytest.mark.parametrize("n_honest", [0, 1])
+async def test_a_cohort_that_is_dropped_anyway_ends_no_round(secure, n_honest) -> None:
+    """A liar that is alone in one, or with one other, is in no sum, and the others' are made. Nothing is told of it."""
+    plan = {"min_clients": 9, "max_clients": 60}
+    rounds = await started(secure, 60, n_min=3, cohorts=3, rounds=plan)
+    terms = rounds.served.actor.state.current_round.terms
+    cohorts = [[c for c in rounds.clients if terms.cohort_of(1, c.name) == number] for number in range(3)]
+    liar, *others = cohorts[1]
+    lie(rounds, liar)
+    senders = cohorts[0][:5] + others[:n_honest] + cohorts[2][:5]
+    await rounds.send_all(senders)
+    rounds.served.clock.at += 61.0
+    row = await rounds.until_closed()
+    if n_honest:  # half of a cohort may fail: then it is the device's fault
+        assert (await faults(rounds), await refused(rounds)) == (["norm_proof_failed"], [liar.name])
+    else:
+        assert (await faults(rounds), await refused(rounds)) == ([], [])
+    assert row.state is RoundState.COMPLETED, row.reason
+    sums = await load_sums(rounds.served.db, "mail", 1)
+    assert [(each.cohort, each.n_clients, each.n_norm_proofs_failed) for each in sums] == [(0, 5, 0), (2, 5, 0)]
+    np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, senders[:5] + senders[-5:]), atol=0.05)
+
+
 async def test_a_helper_that_lies_breaks_the_round_and_blames_nobody(secure) -> None:
     """It can make every proof fail: that is robustness, not privacy."""
 

@@ -131,6 +131,23 @@ def test_more_than_half_of_one_cohort_is_a_disagreement(n_failed, disagree):
         assert words.startswith(f"{n_failed} of 4 norm proofs of cohort 0 fail")
 
 
+def test_a_cohort_that_is_too_small_for_a_sum_is_no_disagreement():
+    """Its proofs fail, and are out of any set; but most of it may be one device, or one verifier: nobody is blamed."""
+    said = Answering(*tickets(2), *tickets(3, cohort=1))
+    for helper in HELPERS:
+        said.answer(helper, 0, 1)
+        said.answer(helper, 0, 1, 2, cohort=1)
+    for failed in ({0, 1}, {2}):
+        check = said.verdicts.take_due()
+        assert check is not None
+        said.verdicts.decide(check, failed)
+    assert said.verdicts.disagreement() is None
+    assert (said.verdicts.failed(0), said.verdicts.blamed(0)) == ({0, 1}, frozenset())
+    assert said.verdicts.failed(1) == said.verdicts.blamed(1) == {2}
+    said.verdicts.leave_out(1, 0)
+    assert said.verdicts.disagreement() is None
+
+
 def test_a_policy_without_proofs_asks_for_no_verdict():
     """And says of none that it failed."""
     policy = SecureFederation().policy.policy
