@@ -61,9 +61,9 @@ async def refused(rounds) -> list[str | None]:
 
 @dataclass
 class AlteringHelper(PlayedHelper):
-    """A helper whose answers for pages are altered on their way; ``n_left`` of them, then none."""
+    """A helper of whom what it says of proofs is altered on its way; ``n_left`` times, then no more."""
 
-    change: Callable[[CheckAnswer], CheckAnswer] = lambda answer: answer
+    change: Callable[[bytes], bytes] = lambda proofs: proofs
     n_left: float = math.inf
 
     def _check(self, request, terms):
@@ -71,12 +71,17 @@ class AlteringHelper(PlayedHelper):
         if not isinstance(answer, CheckAnswer) or self.n_left <= 0:
             return answer
         self.n_left -= 1
-        return self.change(answer)
+        return answer.model_copy(update={"proofs": self.change(answer.proofs)})
 
 
 def alter(rounds, change, n_left=math.inf) -> None:
-    """Have the second helper's answers altered."""
+    """Have altered what the second helper says of proofs, page by page."""
     rounds.helpers[1] = AlteringHelper(**vars(rounds.helpers[1]), change=change, n_left=n_left)
+
+
+def zeros(proofs: bytes) -> bytes:
+    """What a helper that lies says: no proof holds then."""
+    return bytes(len(proofs))
 
 
 async def forget(rounds, client) -> None:

@@ -113,11 +113,12 @@ class SecureRounds:
             self.send(client)
         await self.served.turn()
 
-    async def answer(self, *, without: Collection[str] = ()) -> None:
-        """Carry what was sent to the helpers, and their answers back."""
+    async def answer(self, *, without: Collection[str] = (), cohort: int | None = None) -> None:
+        """Carry what was sent to the helpers, and their answers back: of this cohort alone, where one is named."""
         for request in self.served.requests.take():
             for helper in self.helpers:
-                if helper.pair.name == request.helper and helper.pair.name not in without:
+                is_carried = helper.pair.name not in without and cohort in (None, request.cohort)
+                if helper.pair.name == request.helper and is_carried:
                     for payload in helper.answer(request):
                         self.hear(helper.topic, payload)
         await self.served.turn()

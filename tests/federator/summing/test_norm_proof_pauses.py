@@ -2,10 +2,7 @@
 
 import time
 
-from proven import (
-    alter,
-    started,
-)
+from proven import alter, started, zeros
 from secured import QUIET
 
 from foltr.cli.history.rounds import standing_of
@@ -27,7 +24,7 @@ class Heard:
 async def disagreed(secure, **changed):
     """A federation in which most proofs fail as long as its second helper lies, and what devices hear."""
     rounds = await started(secure, **changed)
-    alter(rounds, lambda answer: answer.model_copy(update={"proofs": bytes(len(answer.proofs))}))
+    alter(rounds, zeros)
     heard = Heard()
     rounds.served.actor.attach(heard)
     await rounds.send_all()
@@ -60,7 +57,7 @@ async def test_rounds_after_a_disagreement_are_held_back_for_ever_longer(secure)
 async def test_it_is_told_for_how_long_a_round_is_held_back(secure) -> None:
     """``foltr rounds why`` reads it from the database."""
     rounds = await started(secure)
-    alter(rounds, lambda answer: answer.model_copy(update={"proofs": bytes(len(answer.proofs))}))
+    alter(rounds, zeros)
     await rounds.send_all()
     rounds.served.clock.at = time.time()
     await rounds.restart()

@@ -5,17 +5,8 @@ import threading
 
 import numpy as np
 import pytest
-from proven import (
-    faults,
-    forget,
-    lie,
-    mean_of,
-    model_of,
-    order,
-    refused,
-    started,
-)
-from secured import QUIET
+from proven import faults, forget, lie, mean_of, model_of, order, refused, started
+from secured import MOST_STEPS, PAUSE_S, QUIET
 
 from federator.summing import proof_checks
 from foltr.protocol.states import AbandonReason, RoundState
@@ -56,14 +47,23 @@ async def test_another_split_of_pages_is_the_same_answer(secure) -> None:
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, left), atol=0.05)
 
 
+class Stuck(threading.Event):
+    """Keeps threads waiting until it is set, and counts those that have ended."""
+
+    n_ended = 0
+
+
 @pytest.fixture
 def stuck(monkeypatch):
     """Keeps proofs from being checked until it is set."""
-    go_on, checked = threading.Event(), proof_checks.failing_proofs
+    go_on, checked = Stuck(), proof_checks.failing_proofs
 
     def waiting(*args):
         go_on.wait(20)
-        return checked(*args)
+        try:
+            return checked(*args)
+        finally:
+            go_on.n_ended += 1
 
     monkeypatch.setattr(proof_checks, "failing_proofs", waiting)
     yield go_on
@@ -92,24 +92,41 @@ async def test_a_client_that_goes_while_its_proof_is_checked_has_no_verdict(secu
     np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
 
 
-@pytest.mark.parametrize("how", ["forget", "revoke"])
-async def test_a_client_that_goes_after_its_verdict_takes_it_along(secure, how) -> None:
-    """The other helper of another cohort is awaited still."""
+@pytest.fixture
+def verdicts(monkeypatch):
+    """Notes of what the writer has taken the verdicts: the cohort, and how many proofs fail."""
+    noted, take = [], proof_checks.ProofChecks.take
+
+    def noting(self):
+        checked = take(self)
+        if checked is not None:
+            noted.append((checked[0].cohort, len(checked[1])))
+        return checked
+
+    monkeypatch.setattr(proof_checks.ProofChecks, "take", noting)
+    return noted
+
+
+async def started_in_two_cohorts(secure):
+    """A federation of which the first client has lied, with the number of that client's cohort."""
     rounds = await started(secure, 30, n_min=2, cohorts=2, rounds={"min_clients": 30, "max_clients": 30})
-    gone, *others = rounds.clients
-    lie(rounds, gone)
-    await rounds.send_all(others)
-    terms = rounds.served.actor.state.current_round.terms
-    cohort = terms.cohort_of(1, gone.name)
-    requests = rounds.served.requests.take()
-    for request in requests:
-        if request.cohort == cohort:
-            (helper,) = [each for each in rounds.helpers if each.pair.name == request.helper]
-            for payload in helper.answer(request):
-                rounds.hear(helper.topic, payload)
-    for _ in range(100):
+    lie(rounds, rounds.clients[0])
+    await rounds.send_all(rounds.clients[1:])
+    return rounds, rounds.served.actor.state.current_round.terms.cohort_of(1, rounds.clients[0].name)
+
+
+@pytest.mark.parametrize("how", ["forget", "revoke"])
+async def test_a_client_that_goes_after_its_verdict_takes_it_along(secure, verdicts, how) -> None:
+    """There is one on its whole cohort, and the other cohort is waited for."""
+    rounds, cohort = await started_in_two_cohorts(secure)
+    gone = rounds.clients[0]
+    await rounds.answer(cohort=cohort)
+    for _ in range(MOST_STEPS):
+        if verdicts:
+            break
+        await asyncio.sleep(PAUSE_S)
         await rounds.served.turn()
-        await asyncio.sleep(0.002)
+    assert verdicts == [(cohort, 1)]
     if how == "forget":
         await forget(rounds, gone)
     else:
@@ -136,12 +153,30 @@ async def test_devices_are_answered_while_proofs_are_checked(secure, stuck) -> N
 
 
 async def test_a_round_that_ends_while_proofs_are_checked_leaves_nothing_behind(secure, stuck) -> None:
-    """What was being found out is nothing to the next round."""
+    """Helpers say nothing of the other cohort. What is found out afterwards is nothing to the next round's proofs."""
+    rounds, cohort = await started_in_two_cohorts(secure)
+    await rounds.answer(cohort=cohort)
+    rounds.served.clock.at += 60.0
+    await rounds.served.turn()
+    assert (await rounds.until_closed()).reason == AbandonReason.HELPERS_SILENT
+    stuck.set()
+    for _ in range(MOST_STEPS):
+        await asyncio.sleep(PAUSE_S)
+        if stuck.n_ended:
+            break
+    assert stuck.n_ended == 1
+    await rounds.send_all()
+    assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
+    assert [each.n_norm_proofs_failed for each in await load_sums(rounds.served.db, "mail", 2)] == [0, 0]
+    assert await faults(rounds) == []
+
+
+async def test_too_few_who_are_left_while_proofs_are_checked_are_in_no_sum(secure, stuck) -> None:
+    """Whoever goes meanwhile may be one of just enough."""
     rounds = await started(secure, 3)
     await rounds.send_all()
     await rounds.answer()
-    for client in rounds.clients[:1]:
-        await forget(rounds, client)
+    await forget(rounds, rounds.clients[0])
     stuck.set()
     assert (await rounds.until_closed()).reason == AbandonReason.COHORTS_TOO_SMALL
 
