@@ -209,11 +209,8 @@ class Authority:
         Args:
             access: how the federator reaches the broker, where its credentials were moved away.
         """
-        newest = sorted(self.policies.versions)[-2:]
         # Before the order: a key that is lost would leave devices that believe nobody.
-        credentials = prepare_federator(
-            self.folder, self._operator, access, [self.policies.get(version).policy for version in newest]
-        )
+        credentials = prepare_federator(self.folder, self._operator, access, self._policies_in_force())
         return self._order(
             RotateKey(
                 federation=self.federation,
@@ -222,6 +219,12 @@ class Authority:
                 new_key=credentials.federator_public_key,
             )
         )
+
+    def _policies_in_force(self) -> list[Policy]:
+        """All that may be: the published one, that before it, which a round may still be under, and newer ones."""
+        versions = sorted(self.policies.versions)
+        oldest = max([version for version in versions if version < self._register.published_policy], default=0)
+        return [self.policies.get(version).policy for version in versions if version >= oldest]
 
     def take_answer(self, signed: SignedOrder, answer: OrderAnswer, payload: bytes) -> None:
         """Keep the federator's answer to an order; once a client is forgotten, so is its name in this folder."""

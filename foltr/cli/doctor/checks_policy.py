@@ -40,6 +40,7 @@ def _compared(credentials: Credentials, carried: SignedPolicy | None, newest: Si
         return Finding("policy", State.OK, f"{shown} and names {credentials.name}")
     if credentials.role == "federator" and not credentials.can_check(policy):
         detail = f"{shown}, and its verify key is sealed to no key in the credentials, so it is not taken up: give the"
-        return Finding("policy", State.WARNING, f"{detail} federator the operator's newest federator.json")
+        detail += " federator the operator's newest federator.json, or, where it has that, make another policy"
+        return Finding("policy", State.WARNING, f"{detail}: foltr policy new")
     helpers = ", ".join(keys.name for keys in policy.helpers)
     return Finding("policy", State.OK, f"{shown}: epsilon {policy.epsilon:g}, helpers {helpers}")

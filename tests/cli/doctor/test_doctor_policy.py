@@ -34,7 +34,12 @@ def carrying(policy):
         (NORTH, NEWER.signed, State.OK, "names north"),
         (FEDERATOR, NEWER.signed, State.OK, "policy 2 is at the broker"),
         (CHECKING, PROVEN.signed, State.OK, "policy 2 is at the broker"),
-        (FEDERATOR, PROVEN.signed, State.WARNING, "the operator's newest federator.json"),
+        (
+            FEDERATOR,
+            PROVEN.signed,
+            State.WARNING,
+            "newest federator.json, or, where it has that, make another policy: foltr policy new",
+        ),
         (DEVICE, PROVEN.signed, State.OK, "policy 2 is at the broker"),
         (KNOWN.credentials(HelperPair("west")), NEWER.signed, State.WARNING, "foltr helper keys"),
         (KNOWN.credentials(HelperPair("north")), NEWER.signed, State.WARNING, "with this key"),

@@ -64,7 +64,7 @@ def test_another_key_comes_with_another_sealing_key(folder):
 
 
 def test_a_former_sealing_key_stays_while_a_policy_may_be_in_force_that_is_sealed_to_it(folder):
-    """That is the newest, and the one before it, which a round may still be under."""
+    """That is the published one, and the one before it, which a round may still be under."""
     with open_authority(folder) as operator:
         first = issue_sealed_policy(operator, 1)
         operator.rotate_federator_key(BROKER)
@@ -74,9 +74,24 @@ def test_a_former_sealing_key_stays_while_a_policy_may_be_in_force_that_is_seale
         assert opens(federator_of(folder), first) == [False, False, True]
         assert opens(federator_of(folder), second) == [False, True, False]
         third = issue_sealed_policy(operator, 3)
+        operator.publish_policy()
+        operator.note_published()
         operator.rotate_federator_key(BROKER)
         assert opens(federator_of(folder), second) == [False, False, True]
         assert opens(federator_of(folder), third) == [False, True, False]
+
+
+def test_a_former_sealing_key_stays_while_newer_policies_are_only_signed(folder):
+    """Two that nobody was given: rounds go on under the first, whose norm proofs are still to be checked."""
+    with open_authority(folder) as operator:
+        first = issue_sealed_policy(operator, 1)
+        operator.publish_policy()
+        operator.note_published()
+        for version in (2, 3):
+            operator.rotate_federator_key(BROKER)
+            issue_sealed_policy(operator, version)
+        operator.rotate_federator_key(BROKER)
+    assert federator_of(folder).can_check(first.policy)
 
 
 def test_of_credentials_that_were_moved_away_no_sealing_key_is_known(folder):
