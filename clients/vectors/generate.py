@@ -6,6 +6,7 @@
 Bytes are {"bytes": hexadecimal} and integers above 2^53 {"integer": decimal}: JSON has neither.
 """
 
+import hashlib
 import importlib.util
 import json
 import math
@@ -45,8 +46,24 @@ from foltr.protocol.explorations import (
 from foltr.protocol.fields import SCHEMA_VERSION, payload_digest, unpack_vector
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.schemas import Feature, FeatureSchema
+from foltr.protocol.signed_tickets import ticket_name
 from foltr.protocol.signing import SessionSequence, epoch_and_number, signed_bytes
+from foltr.protocol.tickets import UnsealedTicket
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.secure.coins import Words
+from foltr.secure.field import add_up, from_signed, subtract
+from foltr.secure.four_squares import four_squares
+from foltr.secure.masks import expand_seed, mask_words
+from foltr.secure.norm_proof import (
+    ROWS,
+    ProofShape,
+    answer_share,
+    challenge_for,
+    is_norm_kept,
+    proof_shape,
+    prove_sum,
+)
+from foltr.secure.sealing import seal_info, verify_key_info
 
 FOLDER = Path(__file__).parent
 CAPTURE = FOLDER.parents[1] / "tests" / "foltr" / "captured" / "capture.py"
@@ -247,6 +264,46 @@ def sequences() -> dict[str, Any]:
     }
 
 
+def norm_proofs() -> list[dict[str, Any]]:
+    """Return vectors with their proofs, the names of their tickets, and what verifiers draw, answer and find.
+
+    The vectors are of less than the bound, just of it, of more, and of the size of 136 features.
+    """
+    return [_norm_proof(*case) for case in ((6, 16, 2), (6, 8, 0), (6, 16, 16), (136, 256, -18))]
+
+
+def _norm_proof(dim: int, bound: int, last: int) -> dict[str, Any]:
+    rng, shape = np.random.default_rng(47), proof_shape(dim, bound)
+    verify_key, seeds = bytes(range(32)), [bytes([helper] * 32) for helper in (1, 2)]
+    encoded = np.array([*np.resize([1, -2, 7, 3], dim - 1), last])
+    inputs = from_signed(np.array([*encoded, *four_squares(max(0, bound**2 - int(encoded @ encoded)))]))
+    proven = np.concatenate([inputs[:dim], prove_sum(inputs, shape, rng.bytes)])
+    sent = mask_words(proven, seeds)
+    ticket = _ticket_of(sent, rng)
+    challenge = challenge_for(verify_key, ticket_name(ticket), shape)
+    shares = [sent, *(subtract(np.zeros_like(sent), expand_seed(seed, sent.size)) for seed in seeds)]
+    answers = [answer_share(share, challenge, shape) for share in shares]
+    total = add_up(answers, shape.n_answer)
+    return {
+        "dim": dim,
+        "bound": bound,
+        "encoded": encoded.tolist(),
+        "proven": _hex_of(proven),
+        "seeds": [seed.hex() for seed in seeds],
+        "sent": _hex_of(sent),
+        "ticket": as_json(ticket.model_dump()),
+        "name": ticket_name(ticket).hex(),
+        "info_of_seed": seal_info(ticket_name(ticket), "north").hex(),
+        "info_of_verify_key": verify_key_info(ticket.federation, 3, "@federator").hex(),
+        "verify_key": verify_key.hex(),
+        "point": str(challenge.point),
+        "rows": [_row_of(challenge.bits, row, shape) for row in (0, 1, ROWS - 1)],
+        "answers": [_hex_of(answer) for answer in answers],
+        "total": _hex_of(total),
+        "accepted": is_norm_kept(total, shape),
+    }
+
+
 def receipt_codes() -> dict[str, Any]:
     """Return what a device does with each code of an answer."""
     return {
@@ -269,6 +326,7 @@ VECTORS: dict[str, Callable[[], Any]] = {
     "schemas.json": schemas,
     "selections.json": selections,
     "sequences.json": sequences,
+    "norm_proofs.json": norm_proofs,
     "receipt_codes.json": receipt_codes,
     "defaults.json": defaults,
 }
@@ -299,6 +357,30 @@ def _text_of(vectors: Any) -> str:
 
 def _text_of_value(value: Any) -> str:
     return _text_of(value) if isinstance(value, list) else json.dumps(value)
+
+
+def _ticket_of(sent: Words, rng: np.random.Generator) -> UnsealedTicket:
+    return UnsealedTicket(
+        federation="mail",
+        client_id="device-7",
+        round=300,
+        cohort=1,
+        policy_hash=rng.bytes(32),
+        update_id=rng.bytes(16).hex(),
+        participation=2,
+        digest=hashlib.sha256(bytes.fromhex(_hex_of(sent))).digest(),
+    )
+
+
+def _row_of(bits: NDArray[np.uint8], row: int, shape: ProofShape) -> list[int]:
+    """Return (n_inputs,) a row of R as the numbers that it is of."""
+    coins = np.unpackbits(bits[:, :, row], axis=1, bitorder="little").reshape(-1, 2, 8)
+    entries: list[int] = (coins.sum(axis=1, dtype=np.int64).reshape(-1)[: shape.n_inputs] - 1).tolist()
+    return entries
+
+
+def _hex_of(words: Words) -> str:
+    return words.astype("<u8").tobytes().hex()
 
 
 def _told(gate: Gate) -> dict[str, Any]:
