@@ -118,7 +118,7 @@ def _terms_of(row: RoundRow, claimed: Claim) -> SecureTerms | None:
     secure = claimed.state.plan.secure
     if secure is None:
         raise RuntimeError(f"round {row.number} has a secure sum in a federation without")
-    return secure.terms_with(claimed.policies[row.policy_hash], row.clip_norm)
+    return secure.stored_terms(claimed.policies[row.policy_hash], row.clip_norm)
 
 
 async def _start_round(store: FederationStore, claimed: Claim, now: float) -> None:

@@ -32,11 +32,15 @@ class SecureSettings:
         clip_norm = self.clip_norm
         if clip_norm is None:
             clip_norm = usual_clip_norm(training, policy.policy.n_interactions)
-        return self.terms_with(policy, clip_norm)
-
-    def terms_with(self, policy: SignedPolicy, clip_norm: float) -> "SecureTerms":
-        """Return what a round under this policy, with this C, is under."""
         return SecureTerms(policy, clip_norm, self.verify_key(policy.policy))
+
+    def stored_terms(self, policy: SignedPolicy, clip_norm: float) -> "SecureTerms":
+        """Return what a stored round under this policy, with this C, is under.
+
+        A former policy may be sealed to a key that is lost, and no newer one changes what the round is under: it is
+        without a verify key then, and the federation goes on with the round after it.
+        """
+        return SecureTerms(policy, clip_norm, self._find_verify_key(policy.policy))
 
     def verify_key(self, policy: Policy) -> bytes | None:
         """Return a policy's verify key; None where it asks for no norm proofs.
@@ -44,16 +48,20 @@ class SecureSettings:
         Raises:
             SettingsError: it asks for them, and is sealed to no key of this federator.
         """
-        if policy.norm_proof is None:
-            return None
-        for key in self.sealing_keys:
-            if (verify_key := open_verify_key(policy, None, key)) is not None:
-                return verify_key
+        found = self._find_verify_key(policy)
+        if found is not None or policy.norm_proof is None:
+            return found
         raise SettingsError(
             f"privacy: policy {policy.version} asks for norm proofs, and its verify key is sealed to none of the keys "
             "in the federator's credentials; give it the newest federator.json of the operator's folder, or make a "
             "policy for the key that it has: `foltr policy new`"
         )
+
+    def _find_verify_key(self, policy: Policy) -> bytes | None:
+        if policy.norm_proof is None:
+            return None
+        opened = (open_verify_key(policy, None, key) for key in self.sealing_keys)
+        return next((verify_key for verify_key in opened if verify_key is not None), None)
 
 
 @dataclass(frozen=True)
@@ -61,13 +69,18 @@ class SecureTerms:
     """What one round is under, from its opening to its end.
 
     Args:
-        verify_key: of the policy; None where it asks for no norm proofs, and where nothing is checked any more, as in
-            a replay.
+        verify_key: of the policy; None where it asks for no norm proofs, where nothing is checked any more, as in a
+            replay, and where the key that it is sealed to is lost.
     """
 
     policy: SignedPolicy
     clip_norm: float
     verify_key: bytes | None = field(default=None, repr=False)
+
+    @property
+    def lacks_verify_key(self) -> bool:
+        """Whether the policy asks for norm proofs, and nobody here can check them."""
+        return self.policy.policy.norm_proof is not None and self.verify_key is None
 
     def cohort_of(self, round_number: int, client_id: str) -> int:
         """Return which of the round's sums a client's update is for."""

@@ -98,8 +98,13 @@ class Summing:
         return self.awaits_helpers or now < self._held_until
 
     async def look_back(self, current: Round | None, now: float) -> None:
-        """Take up for how long the open round is held back, by how those before it have ended."""
+        """Take up for how long the open round is held back: by how those before it have ended, or for good."""
         if current is None or current.terms is None or self._looked_back_at == current.number:
+            return
+        if current.terms.lacks_verify_key:
+            # Whatever devices sent to it would be in no sum.
+            log.warning("verify_key_lost", round=current.number, policy=current.terms.policy.policy.version)
+            self._looked_back_at, self._held_until = current.number, math.inf
             return
         ended = await self._sums.count_disagreements(current.terms.policy.hash)
         self._looked_back_at, self._held_until = current.number, held_until(ended, now)
@@ -211,8 +216,11 @@ class Summing:
     async def _check(self, current: Round, terms: SecureTerms, check: CheckProofs) -> GiveUp | None:
         """Begin to check norm proofs; says why nobody can."""
         shape, verify_key = terms.policy.policy.norm_proof_shape, terms.verify_key
-        if shape is None or verify_key is None:
-            raise RuntimeError(f"round {current.number} has norm proofs, and its terms have no verify key")
+        if shape is None:
+            raise RuntimeError(f"round {current.number} has no norm proofs, and some are to be checked")
+        if verify_key is None:
+            detail = f"the verify key of policy {terms.policy.policy.version} is sealed to no key of the federator's"
+            return GiveUp(AbandonReason.AGGREGATION_FAILED, detail)
         positions = [row.position for row in check.rows]
         try:
             bodies = await self._sums.load_masked(current.number, check.cohort, positions)

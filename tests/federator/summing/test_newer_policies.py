@@ -1,10 +1,13 @@
 """What a newer policy of the operator does to the round that is open."""
 
+from types import SimpleNamespace
+
+import pytest
 from secured import QUIET
 
 from federator.clock import to_datetime
 from federator.deciding.policies import UNDER_WAY_S
-from foltr.protocol.states import RoundState
+from foltr.protocol.states import AbandonReason, RoundState
 from foltr.protocol.verify_keys import seal_verify_key
 from foltr.secure.sealing import SealingKey
 from storage.queries import list_events
@@ -98,3 +101,55 @@ async def test_a_round_goes_on_where_the_federator_has_another_key_and_the_forme
         assert (await rounds.until_closed(number)).state is RoundState.COMPLETED
         assert [one.n_norm_proofs_failed for one in await load_sums(rounds.served.db, "mail", number)] == [0]
     assert rounds.served.actor.state.policy.version == 2
+
+
+async def test_a_federation_that_is_over_starts_without_the_key_of_its_last_round(secure) -> None:
+    """That was sealed to a key which is gone; the newest policy is not, and nothing of the last round is checked."""
+    options, plan = {}, {"stop_after_round": 1}
+    rounds = await secure(proofs=True, secure=options, plan=plan)
+    await rounds.send_all()
+    await rounds.until_closed(1)
+    rounds.federation.federator_sealing_key = other = SealingKey.generate()
+    options["sealing_keys"] = (other,)
+    rounds.federation.policy = rounds.federation.issue(version=2, n_interactions=1, **QUIET)
+    await rounds.restart()
+    assert rounds.served.actor.finished
+    plan["stop_after_round"] = 2
+    await rounds.restart()
+    for helper in rounds.helpers:
+        helper.policies.append(rounds.federation.policy)
+    await rounds.send_all()
+    assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
+
+
+@pytest.mark.parametrize("state", [RoundState.COLLECTING, RoundState.CHECKING, RoundState.OPENING])
+async def test_a_round_whose_verify_key_is_lost_does_not_keep_the_federation_from_going_on(secure, state) -> None:
+    """The federator's credentials were lost, and the operator has made others, and a policy for them.
+
+    Nobody sends to the round that was open; one that was opening needs the key no more.
+    """
+    options = {}
+    rounds = await secure(proofs=True, secure=options)
+    await rounds.send_all(rounds.clients[:2] if state is RoundState.COLLECTING else None)
+    await rounds.until(state)
+    rounds.federation.federator_sealing_key = other = SealingKey.generate()
+    options["sealing_keys"] = (other,)
+    rounds.federation.policy = rounds.federation.issue(version=2, n_interactions=1, **QUIET)
+    for helper in rounds.helpers:
+        helper.policies.append(rounds.federation.policy)
+    await rounds.restart()
+    heard = {}
+    rounds.served.actor.attach(SimpleNamespace(announce=lambda _, told: heard.update({told.round: told.open})))
+    assert not heard[1]
+    rounds.served.clock.at += 61.0
+    row = await rounds.until_closed(1)
+    expected = {
+        RoundState.COLLECTING: AbandonReason.TOO_FEW_CLIENTS,
+        RoundState.CHECKING: AbandonReason.AGGREGATION_FAILED,
+        RoundState.OPENING: None,
+    }
+    assert row.reason == expected[state]
+    await rounds.served.turn()
+    assert heard[2]
+    await rounds.send_all()
+    assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
