@@ -22,6 +22,7 @@ from foltr.protocol.helper_messages import CheckAnswer
 from foltr.protocol.policies import Policy
 from foltr.secure.coins import Words
 from foltr.secure.field import add, read_words
+from foltr.secure.norm_proof import is_disagreement
 from storage.sum_records import TicketRow
 
 
@@ -46,6 +47,7 @@ class _OfCohort:
         totals: how many helpers have answered, and the sum of their answers, until all have.
         due: the sums of all helpers' answers, until the proofs are checked.
         out: of clients that have left, or that a helper took out.
+        kept, failed: whose proofs were checked: those that hold, and those that fail.
     """
 
     rows: Mapping[int, TicketRow]
@@ -61,7 +63,7 @@ class _OfCohort:
 
     @property
     def most_fail(self) -> bool:
-        return 2 * len(self.failed) > self.n_checked
+        return is_disagreement(len(self.failed), self.n_checked)
 
 
 class Verdicts:

@@ -187,6 +187,11 @@ def is_norm_kept(total: Words, shape: ProofShape) -> bool:
     )
 
 
+def is_disagreement(n_failed: int, n_checked: int) -> bool:
+    """Whether so many proofs of a cohort fail, more than half, that a verifier is taken for the liar, and no device."""
+    return 2 * n_failed > n_checked
+
+
 def _wires_of(inputs: Words, first: Words, shape: ProofShape) -> Words:
     """(P, L): the values of the wire polynomials at the powers of alpha."""
     wires = np.zeros((shape.degree, shape.n_wires), np.uint64)

@@ -33,7 +33,7 @@ from foltr.protocol.explorations import SAFE, Exploration, SamplingExploration, 
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.trainings import Training
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
-from foltr.secure.plan import N_MAX_HELPERS, N_MIN_HELPERS
+from foltr.secure.plan import N_MAX_HELPERS, N_MIN_HELPERS, NormProof
 from foltr.simulation.method_names import (
     LAMBDARANK_LEARNING_RATE,
     SIMULATOR_METHODS,
@@ -42,11 +42,8 @@ from foltr.simulation.method_names import (
 )
 
 MechanismOfRun = Literal["gaussian", "gamma", "none"]
-NormProofOfRun = Literal["l2", "none"]
 # What only a run with secure sums has.
-_OF_SECURE_SUMS = (
-    *("mechanism", "norm_proof", "epsilon", "delta", "participations", "cohorts", "helpers", "clip_norm"),
-)
+_OF_SECURE = ("mechanism", "norm_proof", "epsilon", "delta", "participations", "cohorts", "helpers", "clip_norm")
 _COHORTS_OF_RULES: Final = 20
 PopulationKind = Literal[
     "iid",
@@ -138,7 +135,7 @@ class SimulationConfig(BaseModel):
     """trusted: the federator sees every update. secure: noised sums only, without the masks, which change nothing."""
     mechanism: MechanismOfRun = "gaussian"
     """Secure: the noise that each helper adds; none shows what clipping and the grid cost alone."""
-    norm_proof: NormProofOfRun = "l2"
+    norm_proof: NormProof = "l2"
     """Secure: l2 leaves out an update that is longer than any proof allows; none cannot see it."""
     epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = DEFAULT_EPSILON
     """Secure: of all participations of a client together."""
@@ -303,7 +300,7 @@ def _check_secure(config: SimulationConfig, training: Training) -> None:
     """SettingsError where there is no secure sum of such updates, or where secure sums are set up and not wanted."""
     if config.privacy != "secure":
         defaults = SimulationConfig.model_fields
-        for name in _OF_SECURE_SUMS:
+        for name in _OF_SECURE:
             if getattr(config, name) != defaults[name].default:
                 is_methods = config.method in METHODS and name in parameters_of(config.method)
                 other = f"; {config.method} has one of its own among its parameters" if is_methods else ""

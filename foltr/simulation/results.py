@@ -154,8 +154,12 @@ def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
 def _robustness_columns(robustness: dict[str, Any] | None) -> dict[str, int | None]:
     """Rounds with a fallback and without a model; how many updates the rule dropped, and of those how many honest."""
     names = (
-        *("fallback_rounds", "abandoned_rounds"),
-        *("updates_dropped", "updates_clipped", "honest_updates_dropped", "norm_proofs_failed"),
+        "fallback_rounds",
+        "abandoned_rounds",
+        "updates_dropped",
+        "updates_clipped",
+        "honest_updates_dropped",
+        "norm_proofs_failed",
     )
     if robustness is None:
         return dict.fromkeys(names)

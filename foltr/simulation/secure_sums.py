@@ -25,10 +25,10 @@ from foltr.secure.coins import Entropy, seeded_entropy
 from foltr.secure.encoding import bound_for, decode_mean, encode_l1, encode_l2
 from foltr.secure.field import from_signed
 from foltr.secure.noise import draw_gaussian, draw_laplace
-from foltr.secure.norm_proof import proof_shape
-from foltr.secure.plan import period_for
+from foltr.secure.norm_proof import is_disagreement, proof_shape
+from foltr.secure.plan import NormProof, period_for
 from foltr.secure.plausibility import is_plausible
-from foltr.simulation.config import MechanismOfRun, NormProofOfRun, SimulationConfig, cohorts_of
+from foltr.simulation.config import MechanismOfRun, SimulationConfig, cohorts_of
 from foltr.simulation.defence_record import NormProofs
 from foltr.simulation.kept_updates import KeptUpdates, Receiving
 
@@ -64,7 +64,7 @@ class SecureSums:
     cohorts: int
     period: int
     seed: int
-    norm_proof: NormProofOfRun
+    norm_proof: NormProof
 
     @property
     def policy_hash(self) -> bytes:
@@ -243,7 +243,7 @@ class SecureAggregation(KeptUpdates):
         if self.norm_proofs is None:
             return
         self.norm_proofs += NormProofs(n_members, n_members - n_kept)
-        if 2 * (n_members - n_kept) > n_members:
+        if is_disagreement(n_members - n_kept, n_members):
             raise TooFewUpdatesError("verifiers_disagree: most norm proofs of a cohort have failed")
 
 

@@ -124,6 +124,7 @@ def audit(
     import numpy as np
 
     from foltr.secure import divergence
+    from foltr.secure.plan import NormProof
 
     proof = norm_proof or ("none" if noise_by == "clients" else "l2")
     mechanisms = _mechanisms(
@@ -133,7 +134,7 @@ def audit(
         epsilon=epsilon,
         delta=delta,
         participations=participations,
-        norm_proofs=one_of("norm-proof", proof, ("l2", "none")) == "l2",
+        norm_proofs=one_of("norm-proof", proof, get_args(NormProof)) == "l2",
     )
     entropy = os.urandom if seed is None else np.random.default_rng(seed).bytes
     findings = []
