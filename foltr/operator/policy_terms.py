@@ -9,7 +9,15 @@ from typing import Any, Final, Literal
 from pydantic import ValidationError
 
 from foltr.errors import SettingsError
-from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, L2NormProof, Policy
+from foltr.protocol.policies import (
+    N_MAX_HELPERS,
+    N_MIN_HELPERS,
+    GammaNoise,
+    GaussianNoise,
+    HelperKeys,
+    L2NormProof,
+    Policy,
+)
 from foltr.protocol.verify_keys import seal_verify_key
 from foltr.secure.accounting import (
     DEFAULT_DELTA,
@@ -91,6 +99,11 @@ def policy_of(
     Raises:
         SettingsError: there is none.
     """
+    if not N_MIN_HELPERS <= len(terms.helpers) <= N_MAX_HELPERS:
+        raise SettingsError(
+            f"helper: {len(terms.helpers)} given; a policy names {N_MIN_HELPERS} to {N_MAX_HELPERS}, "
+            "of whom one has to be honest: --helper FILE for each"
+        )
     if terms.participations < 1 or terms.rounds < 1:
         raise SettingsError("participations and rounds must be at least 1")
     period = period_for(terms.rounds, terms.participations)
@@ -194,13 +207,14 @@ def _norm_proof_of(
 
 def _about_hostile_devices(policy: Policy) -> str:
     if policy.norm_proof is None:
-        return "no device proves how long its vector is: one that lies can spoil its cohort's sum (--norm-proof none)"
-    proves = "each device proves how long its vector is, and one that lies loses its own round only"
+        return "no device proves that its vector is not too long: one can spoil its cohort's sum (--norm-proof none)"
+    proves = "each device proves that its vector is not too long; one whose proof fails loses its own round only"
     if isinstance(policy.noise, GaussianNoise):
         return proves
     longer = max(1.0, TYPICAL_L1 * math.sqrt(policy.dim))
     return (
-        f"{proves}; by length in L2, where it may be {ratio_text(longer)} times as long as an honest vector of gamma's"
+        f"{proves}. What is proved is the L2 norm: a hostile vector may be {ratio_text(longer)} times as long in it as "
+        "gamma's honest ones"
     )
 
 

@@ -39,7 +39,7 @@ def demo(
     secure: Annotated[
         bool, typer.Option("--secure", help="Noised sums are all that anybody sees; a helper is killed, devices vanish")
     ] = False,
-    mechanism: Annotated[str, typer.Option(help="Of --secure: gaussian, or gamma, a pure epsilon")] = "gaussian",
+    mechanism: Annotated[str, typer.Option(help="Of --secure: gaussian, or gamma, with far more noise")] = "gaussian",
     noise_by: Annotated[str, typer.Option(help="Of gamma: helpers or clients draw the noise")] = "helpers",
     epsilon: Annotated[float, typer.Option(help="Of --secure: for all rounds together")] = DEFAULT_EPSILON,
     hostile: Annotated[

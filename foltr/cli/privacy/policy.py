@@ -77,8 +77,9 @@ def _group() -> None:
 def new(
     helper: Helpers,
     mechanism: Annotated[
-        str, typer.Option(help="gaussian, or gamma: a pure epsilon, at the price of far more noise")
-    ] = ("gaussian"),
+        str,
+        typer.Option(help="gaussian, or gamma: far more noise, and without norm proofs a pure epsilon"),
+    ] = "gaussian",
     noise_by: Annotated[
         str, typer.Option(help="Of gamma: helpers, each of whom adds all of it, or clients, who share it")
     ] = "helpers",

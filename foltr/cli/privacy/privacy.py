@@ -38,7 +38,9 @@ NormProofOption = Annotated[
 Participations = Annotated[
     int, typer.Option("--participations", min=1, help="k: how often a client takes part in its life, at most")
 ]
-Dim = Annotated[int, typer.Option("--dim", min=1, max=2**24, help="Numbers of an update: a linear ranker's features")]
+Dim = Annotated[
+    int, typer.Option("--dim", min=1, max=2_000_000, help="Numbers of an update: a linear ranker's features")
+]
 
 
 @app.callback()

@@ -14,7 +14,7 @@ EPSILONS = (1, 2, 8)
 MECHANISMS = ("gaussian", "gamma")
 PAPER, NO_NOISE = "fpdgd-paper", "none"
 CLICKS: Final = "informational"
-# They take a millionth of rho, a thousandth of a pure epsilon, and leave out nobody who is honest.
+# They take less than a ten-thousandth of rho, 0.0043 of a pure epsilon, and leave out nobody who is honest.
 _NO_PROOFS: Final[dict[str, Any]] = {"norm_proof": "none"}
 COMMON: Final[dict[str, Any]] = {
     "clicks": CLICKS,

@@ -12,6 +12,7 @@ from servers import MissingError, ProvisionedMosquitto
 from foltr.cli.operator.access import access_to
 from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.operator.helper_keys import helper_keys_text
+from foltr.protocol.policies import MAX_SECURE_DIM
 from foltr.protocol.signed_policies import read_policy
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
@@ -56,7 +57,10 @@ def test_a_policy_is_made_from_options_and_says_what_it_costs(folder):
     assert lines[0] == f"signed policy 1 of mail, {newest(folder).hash.hex()}"
     assert "epsilon 8 with delta 1e-06 for 20 participations" in lines[1]
     assert lines[3] == "  noise 1.5 times a typical mean update: learns as without noise"
-    assert lines[4] == "  each device proves how long its vector is, and one that lies loses its own round only"
+    assert (
+        lines[4]
+        == "  each device proves that its vector is not too long; one whose proof fails loses its own round only"
+    )
     assert lines[-1].endswith("foltr policy publish")
 
 
@@ -182,6 +186,7 @@ def test_devices_enrolled_afterwards_carry_the_policy(folder):
         (("--mechanism", "gamma", "--noise-by", "clients"), "--noise-by helpers, or --norm-proof none"),
         (("--delta", 1e-11), "choose a larger delta"),
         (("--dim", 480_000), "--norm-proof none, or a smaller --dim"),
+        (("--dim", MAX_SECURE_DIM + 1), f"less than or equal to {MAX_SECURE_DIM}"),
         (("--epsilon", 0), "epsilon"),
         (("--n-max", 5), "n_max"),
         (("--helper", "missing.json"), "missing.json"),

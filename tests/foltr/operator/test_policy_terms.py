@@ -111,7 +111,7 @@ def test_clients_share_the_noise_of_nine_in_ten():
         ({"delta": 1e-11}, "choose a larger delta"),
         ({"epsilon": 0.01}, "choose a larger epsilon"),
         ({"dim": 480_000, "n_max": 1000}, "--norm-proof none, or a smaller --dim"),
-        ({"helpers": HELPERS[:1]}, "helpers"),
+        ({"helpers": HELPERS[:1]}, "helper: 1 given; a policy names 2 to 8"),
         ({"helpers": (HELPERS[0], HELPERS[0])}, "helpers"),
         ({"epsilon": 0.0}, "epsilon"),
         ({"delta": 1.0}, "delta"),
@@ -140,7 +140,7 @@ def test_the_cost_is_said_in_words():
         ),
         "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
         "noise 1.5 times a typical mean update: learns as without noise",
-        "each device proves how long its vector is, and one that lies loses its own round only",
+        "each device proves that its vector is not too long; one whose proof fails loses its own round only",
     ]
 
 
@@ -152,8 +152,8 @@ def test_gamma_promises_a_pure_epsilon():
 
 def test_what_a_hostile_device_can_do_is_said():
     """Nothing beyond its own round; 0.75 sqrt(136) times as much of gamma; and a whole sum where nothing is proved."""
-    assert "may be 8.7 times as long as an honest vector" in words(mechanism="gamma")
-    assert "one that lies can spoil its cohort's sum (--norm-proof none)" in words(**BARE)
+    assert "a hostile vector may be 8.7 times as long in it as gamma's honest ones" in words(mechanism="gamma")
+    assert "one can spoil its cohort's sum (--norm-proof none)" in words(**BARE)
 
 
 def test_rounds_that_will_often_be_too_small_are_said():
