@@ -27,8 +27,8 @@ from foltr.aggregation.coordinates import block_length
 ALIGNMENT_FADES, DRIFT_FADES, LENGTH_FADES, COPIES_FADE = 0.99, 0.98, 0.97, 0.9
 # How long a client's updates are of late; what is usual may change while a ranker learns.
 _SIZE_FADES = 0.9
-# What is longer than so many usual lengths enters the drift with this length: one huge update is no direction.
-_LONGEST_STEP = 2.0
+LONGEST_STEP = 2.0
+"""What is longer than so many usual lengths enters the drift with this length: one huge update is no direction."""
 LONGEST = 6.0
 """So many usual lengths are more than chance makes of clicks; what is longer is shortened."""
 # Relative to the median squared distance of two updates of the round: whatever honest ones have in common, there it is
@@ -136,7 +136,7 @@ def update_records(
     _fade_and_add(own, "length_weight_square", LENGTH_FADES**2, np.full(len(own), (1.0 - LENGTH_FADES) ** 2), live)
 
     if compared:
-        steps = measured.sketches * (np.minimum(relative, _LONGEST_STEP) / lengths)[:, None]
+        steps = measured.sketches * (np.minimum(relative, LONGEST_STEP) / lengths)[:, None]
         centre = live & trusted if (live & trusted).any() else live
         away = steps - np.median(steps[centre], axis=0)
         own["drift"] = np.where(live[:, None], DRIFT_FADES * own["drift"] + away, own["drift"])

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.aggregation.rule_spec import RuleSpec, n_byzantine
+from foltr.attacks.aware import framing, launder
 from foltr.attacks.crafting import (
     Perturbation,
     bounded,
@@ -47,6 +48,8 @@ ATTACKS: Mapping[str, str] = {
     "bounded": "as long as is set, against the mean update, the model or all features alike",
     "min-max": "as far against the mean as the two honest updates farthest apart are from each other",
     "min-sum": "as far against the mean as the summed distances of an honest update allow",
+    "launder": "long steps that the defence adaptive counts as short ones, paid back by short ones",
+    "framing": "copies of what honest clients of the round send, so that adaptive takes those for the copies",
     "not-finite": "values that are no numbers",
     "huge": "the largest values that a message may hold",
 }
@@ -102,6 +105,14 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
     },
     "min-max": {**_PERTURBATION, **_JITTER, **_KNOWLEDGE},
     "min-sum": {**_PERTURBATION, **_JITTER, **_KNOWLEDGE},
+    # As `adaptive` is now: longer bursts, more of them or more noise are too long on average, and are shortened.
+    "launder": {
+        "period": _Parameter(4.0, (), 2.0, 1000.0),
+        "burst": _Parameter(5.0, (), 2.0, 1e6),
+        "start": _Parameter(30.0, (), 1.0, 1e6),
+        "noise": _Parameter(0.5, (), 0.0, 1e6),
+    },
+    "framing": {"knowledge": _Parameter("full", ("full",))},
     "not-finite": {"value": _Parameter("nan", ("nan", "inf", "-inf"))},
     "huge": {"size": _Parameter(MAX_ABS_DELTA, (), 0.0, 3e38)},
 }
@@ -147,6 +158,16 @@ def check_attack(spec: AttackSpec, training: Training) -> None:
         )
 
 
+def check_without_model(spec: AttackSpec) -> None:
+    """SettingsError, in words, where an attack needs the model that rounds train from, and it is not at hand."""
+    if spec.name == "bounded" and spec.text("against") == "model":
+        raise SettingsError(
+            "attack_parameters: against: bounded against the model is for the simulator; choose update or features"
+        )
+    if spec.name == "launder":
+        raise SettingsError("attack: launder is for the simulator; choose one that does not look at the model")
+
+
 def craft(
     spec: AttackSpec,
     own: NDArray[np.float64],
@@ -155,6 +176,7 @@ def craft(
     rule: RuleSpec | None,
     rng: np.random.Generator,
     model: NDArray[np.float32] | None = None,
+    round_number: int = 1,
 ) -> NDArray[np.float32]:
     """Craft what the attackers of a round send.
 
@@ -169,6 +191,7 @@ def craft(
         rule: which aggregation the attackers believe in; None where they know of none.
         rng: as `attack_rng`; the same for all attackers of a round.
         model: (d,) that the round trains from; None where it is not at hand.
+        round_number: from 1, as for `attack_rng`.
 
     Returns:
         (m, d) float32, which need not be finite.
@@ -182,9 +205,14 @@ def craft(
             f"attack_parameters: knowledge: {spec.name} with full knowledge needs everybody's updates, which are known "
             "only where all devices run in one process; leave it at partial"
         )
+    if model is None:
+        check_without_model(spec)
+        model = np.zeros(own.shape[1], np.float32)
     hidden = others if spec.knowledge == "full" else None
     with np.errstate(over="ignore", invalid="ignore"):  # an attacker may send what is not finite
-        rows = np.broadcast_to(_crafted(spec, own, hidden, n, rule, rng, model), own.shape)
+        rows = np.broadcast_to(
+            _crafted(spec, own, hidden, n, rule, rng, model.astype(np.float64), round_number), own.shape
+        )
         jitter = spec.number("jitter") if "jitter" in _PARAMETERS.get(spec.name, {}) else 0.0
         if jitter:
             known = own if hidden is None else np.concatenate([own, hidden])
@@ -208,7 +236,8 @@ def _crafted(
     n: int,
     rule: RuleSpec | None,
     rng: np.random.Generator,
-    model: NDArray[np.float32] | None,
+    model: NDArray[np.float64],
+    round_number: int,
 ) -> NDArray[np.float64]:
     """(m, d), or (d,) where all attackers send the same."""
     m = len(own)
@@ -229,11 +258,15 @@ def _crafted(
         case "inner-product":
             return inner_product(known, spec.number("epsilon"))
         case "bounded":
-            return bounded(known, _turned_against(spec, own.shape[1], model), spec.number("length"))
+            return bounded(known, _turned_against(spec, model), spec.number("length"))
         case "min-max":
             return min_max(known, cast("Perturbation", spec.text("perturbation")))
         case "min-sum":
             return min_sum(known, cast("Perturbation", spec.text("perturbation")))
+        case "launder":
+            return _laundered(spec, own, model, round_number, rng)
+        case "framing":
+            return framing(own, own[:0] if others is None else others)
         case "not-finite":
             return np.full_like(own, float(spec.text("value")))
         case "huge":
@@ -241,18 +274,24 @@ def _crafted(
     raise RuntimeError(f"{spec.name} crafts no updates")
 
 
-def _turned_against(spec: AttackSpec, dim: int, model: NDArray[np.float32] | None) -> NDArray[np.float64] | None:
+def _laundered(
+    spec: AttackSpec, own: NDArray[np.float64], model: NDArray[np.float64], round_number: int, rng: np.random.Generator
+) -> NDArray[np.float64]:
+    """(m, d): honest until the attack begins."""
+    turn = round_number - int(spec.number("start"))
+    if turn < 0:
+        return own
+    return launder(own, model, turn, int(spec.number("period")), spec.number("burst"), spec.number("noise"), rng)
+
+
+def _turned_against(spec: AttackSpec, model: NDArray[np.float64]) -> NDArray[np.float64] | None:
     """(d,) the direction that is turned round; None for that of the updates."""
     match spec.text("against"):
         case "update":
             return None
         case "features":
-            return np.ones(dim)
-    if model is None:
-        raise SettingsError(
-            f"attack_parameters: against: {spec.name} against the model is for the simulator; choose update or features"
-        )
-    return model.astype(np.float64)
+            return np.ones_like(model)
+    return model
 
 
 def _tolerated(rule: RuleSpec | None, n: int, m: int) -> int:

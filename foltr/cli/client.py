@@ -128,7 +128,7 @@ def _read_attack(
     attack: str | None, n_attackers: int | None, assignments: list[str] | None, count: int
 ) -> "tuple[AttackSpec, int] | None":
     """What the first devices do, and how many they are; None where all are honest."""
-    from foltr.attacks.registry import read_attack
+    from foltr.attacks.registry import check_without_model, read_attack
 
     if attack is None:
         if n_attackers is not None or assignments:
@@ -136,6 +136,7 @@ def _read_attack(
         return None
     try:
         spec = read_attack(attack, read_assignments(assignments or ()))
+        check_without_model(spec)
     except ValueError as error:
         raise SettingsError(f"--attack-set: {error}") from error
     if n_attackers is not None and n_attackers > count:

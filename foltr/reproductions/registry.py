@@ -16,7 +16,13 @@ from foltr.reproductions.experiments import (
     unlearning,
     unlearning_canary,
 )
-from foltr.reproductions.robustness import attacks_by_rule, click_poisoning, participation, update_poisoning
+from foltr.reproductions.robustness import (
+    attacks_by_rule,
+    aware_attackers,
+    click_poisoning,
+    participation,
+    update_poisoning,
+)
 
 _MODULES = (
     foltr_es,
@@ -28,6 +34,7 @@ _MODULES = (
     update_poisoning,
     attacks_by_rule,
     participation,
+    aware_attackers,
     thesis_unlearning,
     unlearning,
     unlearning_canary,

@@ -126,7 +126,7 @@ class Federation:
         if self._attack is None:
             return given
         drawn = attack_rng(self._seed, number)
-        return AttackedAggregation(given, self._attack, self._hostile, n_expected, self._rule, drawn)
+        return AttackedAggregation(given, self._attack, self._hostile, n_expected, self._rule, drawn, number)
 
     def ranker_of(self, client: int) -> NDArray[np.floating]:
         return self._runner.ranker_of(client, self._model)

@@ -87,6 +87,8 @@ async def test_an_attack_on_weights_makes_no_sense_where_none_are_sent(iotcore_b
         (("--attack", "nonsense"), "attack: there is no 'nonsense'; known are clicks, lie"),
         (("--attack", "lie", "--count", "3", "--attackers", "4"), "--attackers: 4 of 3 devices"),
         (("--attackers", "1"), "nobody attacks; add --attack"),
+        (("--attack", "launder"), "attack: launder is for the simulator"),
+        (("--attack", "bounded", "--attack-set", "against=model"), "against: bounded against the model is for"),
         (("--attack-set", "z=1"), "nobody attacks; add --attack"),
         (("--attack", "lie", "--attack-set", "z"), "--attack-set: 'z' is not name=value"),
         (("--attack", "lie", "--attack-set", "b=2"), "b: lie has no such parameter; it has z, "),

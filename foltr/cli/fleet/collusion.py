@@ -152,5 +152,7 @@ class Collusion:
         )
         hidden = others if self.spec.knowledge == "full" else None
         n = max(meeting.n, len(meeting.learned))
-        rows = craft(self.spec, own, hidden, n, self._rule, attack_rng(self._seed, version + 1))
+        number = version + 1
+        drawn = attack_rng(self._seed, number)
+        rows = craft(self.spec, own, hidden, n, self._rule, drawn, round_number=number)
         return dict(zip(attackers, rows, strict=True))

@@ -65,6 +65,8 @@ ATTACKS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "min-sum": ("min-sum", {}),
     "huge": ("huge", {}),
 }
+# Likewise by who has read the adaptive rule; they are in an experiment of their own.
+AWARE: Mapping[str, tuple[str, dict[str, Any]]] = {"launder": ("launder", {}), "framing (full)": ("framing", {})}
 # Of nDCG@10, what the adaptive rule may cost where nobody attacks.
 _COST = 0.005
 _OURS = "ours: thesis, Section 5.8, asks for it"
@@ -100,12 +102,12 @@ def federation(
     """Ten clients, some of whom attack.
 
     Args:
-        attack: of `ATTACKS`.
+        attack: of `ATTACKS` or `AWARE`.
         tolerates: the m that the rule is told; by default the number of attackers, or `PREPARED` without any.
     """
     prepared = PREPARED_BULYAN if rule == "bulyan" else PREPARED
     m = attackers or prepared if tolerates is None else tolerates
-    kind, parameters = ATTACKS[attack] if attackers else (None, {})
+    kind, parameters = {**ATTACKS, **AWARE}[attack] if attackers else (None, {})
     return SimulationConfig.read(
         {
             "clients": CLIENTS,

@@ -42,6 +42,7 @@ class AttackedAggregation(KeptUpdates):
         n_expected: how many take part.
         rule: which one they believe in.
         rng: of the attack.
+        number: of the round, from 1.
     """
 
     def __init__(
@@ -52,12 +53,14 @@ class AttackedAggregation(KeptUpdates):
         n_expected: int,
         rule: RuleSpec,
         rng: np.random.Generator,
+        number: int,
     ) -> None:
         super().__init__(aggregation, n_expected)
         self._spec = spec
         self._hostile = hostile
         self._rule = rule
         self._rng = rng
+        self._number = number
         self.refused: tuple[str, ...] = ()
         """After `finish`: whose update is one that no message may hold, so that a federator's intake refuses it."""
 
@@ -72,7 +75,8 @@ class AttackedAggregation(KeptUpdates):
         sent = np.ones(len(names), np.bool_)
         if hostile.any():
             honest, model = rows.astype(np.float64), base[self._aggregation.covered]
-            crafted = craft(self._spec, honest[hostile], honest[~hostile], len(names), self._rule, self._rng, model)
+            own, others = honest[hostile], honest[~hostile]
+            crafted = craft(self._spec, own, others, len(names), self._rule, self._rng, model, self._number)
             rows[hostile] = crafted
             if not isinstance(self._aggregation, SecureAggregation):
                 sent[hostile] = np.abs(crafted).max(axis=1, initial=0.0) <= MAX_ABS_DELTA  # NaN fails it too

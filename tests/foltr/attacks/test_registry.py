@@ -23,20 +23,25 @@ from foltr.protocol.fields import MAX_ABS_DELTA
 
 OWN = np.random.default_rng(1).standard_normal((3, 6)) + 1.0
 OTHERS = np.random.default_rng(2).standard_normal((7, 6)) + 1.0
+MODEL = np.array([3.0, 0.0, 0.0, 4.0, 0.0, 0.0], np.float32)
+# Those that may know everybody's updates, and those that make no sense without.
 INFORMED = [name for name in MODEL_ATTACKS if "knowledge" in attack_parameters_of(name)]
+SIGHTED = [name for name in INFORMED if attack_parameters_of(name)["knowledge"] == "full"]
 
 
 def crafted(name, own=OWN, others=OTHERS, rule=MEAN, round_number=1, **parameters):
     n = len(own) + (0 if others is None else len(others))
-    return craft(read_attack(name, parameters), own, others, n, rule, attack_rng(5, round_number))
+    spec = read_attack(name, parameters)
+    return craft(spec, own, others, n, rule, attack_rng(5, round_number), MODEL, round_number)
 
 
 def test_what_there_is():
-    """Twelve attacks, each with a meaning; all but clicks change updates."""
+    """Fourteen attacks, each with a meaning; all but clicks change updates, and one needs sight of others'."""
     assert set(ATTACKS) - set(MODEL_ATTACKS) == {"clicks"}
-    assert len(ATTACKS) == 12
+    assert len(ATTACKS) == 14
     informed = {"lie", "fang-krum", "fang-trimmed-mean", "inner-product", "bounded", "min-max", "min-sum"}
-    assert set(INFORMED) == informed
+    assert set(INFORMED) == informed | {"framing"}
+    assert SIGHTED == ["framing"]
 
 
 @pytest.mark.parametrize("name", ATTACKS)
@@ -46,7 +51,7 @@ def test_defaults_are_settings(name):
     spec = read_attack(name)
     assert read_attack(name, defaults) == spec
     assert read_attack(name, json.loads(json.dumps(defaults))) == spec
-    assert spec.knowledge == "partial"
+    assert spec.knowledge == ("full" if name in SIGHTED else "partial")
 
 
 @pytest.mark.parametrize(
@@ -62,6 +67,8 @@ def test_defaults_are_settings(name):
         ("min-max", {"perturbation": "random"}, "unit or std or sign"),
         ("not-finite", {"value": "one"}, "nan or inf or -inf"),
         ("huge", {"size": -1}, "a number from 0"),
+        ("launder", {"period": 1}, "period: '1' is not allowed; a number from 2"),
+        ("framing", {"knowledge": "partial"}, "knowledge: 'partial' is not allowed; full"),
     ],
 )
 def test_wrong_settings_are_told_in_words(name, parameters, words):
@@ -75,8 +82,7 @@ def test_wrong_settings_are_told_in_words(name, parameters, words):
 def test_every_attack_crafts_for_any_number_of_attackers(name, m):
     """float32 rows, one for each; alone too, and with nobody else in the round."""
     own = OWN[:m] if m < 4 else np.concatenate([OWN, OTHERS[:1]])
-    for knowledge in ("partial", "full") if name in INFORMED else ("partial",):
-        parameters = {"knowledge": knowledge} if name in INFORMED else {}
+    for parameters in ({}, {"knowledge": "full"}) if name in INFORMED else ({},):
         for others in (OTHERS, OTHERS[:0]):
             rows = crafted(name, own=own, others=others, **parameters)
             assert rows.shape == own.shape
@@ -84,20 +90,22 @@ def test_every_attack_crafts_for_any_number_of_attackers(name, m):
             assert np.isfinite(rows).all() == (name != "not-finite")
 
 
-@pytest.mark.parametrize("name", MODEL_ATTACKS)
+@pytest.mark.parametrize("name", [name for name in MODEL_ATTACKS if name not in SIGHTED])
 def test_partial_knowledge_looks_at_nobody_else(name):
-    """What others learned changes nothing, nor that it is not known at all."""
-    known = crafted(name)
-    np.testing.assert_array_equal(known, crafted(name, others=OTHERS + 5.0))
+    """What others learned changes nothing, nor that it is not known at all; in a late round either."""
     spec = read_attack(name)
-    np.testing.assert_array_equal(known, craft(spec, OWN, None, 10, MEAN, attack_rng(5, 1)))
+    for number in (1, 40):
+        known = crafted(name, round_number=number)
+        np.testing.assert_array_equal(known, crafted(name, others=OTHERS + 5.0, round_number=number))
+        unseen = craft(spec, OWN, None, 10, MEAN, attack_rng(5, number), MODEL, number)
+        np.testing.assert_array_equal(known, unseen)
 
 
 @pytest.mark.parametrize("name", INFORMED)
 def test_full_knowledge_does(name):
     """It changes what is sent, and cannot be had without the others' updates."""
     full = crafted(name, knowledge="full")
-    assert (full != crafted(name)).any()
+    assert (full != crafted(name, others=OTHERS + 5.0, **({} if name in SIGHTED else {"knowledge": "partial"}))).any()
     with pytest.raises(SettingsError, match="all devices run in one process; leave it at partial"):
         crafted(name, others=None, knowledge="full")
 
@@ -128,11 +136,30 @@ def test_a_bounded_attack_is_as_long_as_is_set():
     np.testing.assert_allclose(crafted("bounded", length=2.0)[1], -2.0 * mean / np.linalg.norm(mean), rtol=1e-6)
     np.testing.assert_allclose(crafted("bounded", length=2.0, against="features"), -2.0 / np.sqrt(6.0), rtol=1e-6)
     assert not crafted("bounded", own=np.zeros((1, 6))).any()
-    model, rng = np.array([3.0, 0.0, 0.0, 4.0, 0.0, 0.0], np.float32), attack_rng(5, 1)
-    spec = read_attack("bounded", {"against": "model", "length": 10.0})
-    np.testing.assert_allclose(craft(spec, OWN, None, 3, None, rng, model)[0], -2.0 * model, rtol=1e-6)
+    rng, spec = attack_rng(5, 1), read_attack("bounded", {"against": "model", "length": 10.0})
+    np.testing.assert_allclose(craft(spec, OWN, None, 3, None, rng, MODEL)[0], -2.0 * MODEL, rtol=1e-6)
     with pytest.raises(SettingsError, match="choose update or features"):
         craft(spec, OWN, None, 3, None, rng)
+
+
+def test_launderers_are_honest_until_they_begin():
+    """From the round that is set on they take turns to burst; without the model there is no attack."""
+    np.testing.assert_array_equal(crafted("launder", round_number=29), OWN.astype(np.float32))
+    usual = np.median(np.linalg.norm(OWN, axis=1))
+    for number in range(30, 38):
+        lengths = np.linalg.norm(crafted("launder", round_number=number), axis=1) / usual
+        bursting = [(number - 30 + i) % 4 == 0 for i in range(3)]
+        expected = np.where(bursting, np.hypot(5.0, 0.5), np.hypot(2 / 3, 0.5))
+        np.testing.assert_allclose(lengths, expected, rtol=1e-5)
+    with pytest.raises(SettingsError, match="launder is for the simulator"):
+        craft(read_attack("launder"), OWN, None, 3, None, attack_rng(5, 1))
+
+
+def test_framers_send_what_the_honest_do():
+    """One victim each, bit for bit; with nobody to frame they are honest."""
+    np.testing.assert_array_equal(crafted("framing"), OTHERS[:3].astype(np.float32))
+    np.testing.assert_array_equal(crafted("framing", others=OTHERS[:2]), OTHERS[[0, 1, 0]].astype(np.float32))
+    np.testing.assert_array_equal(crafted("framing", others=OTHERS[:0]), OWN.astype(np.float32))
 
 
 def test_lie_counts_everybody_in_the_round():

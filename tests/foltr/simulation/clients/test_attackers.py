@@ -31,7 +31,7 @@ NAMES = ["device-001", "device-002", "device-003", "device-004"]
 def attacked(name, hostile=("device-001",), rule=MEAN, **parameters):
     """An aggregation of four updates of which some are replaced."""
     aggregation = AttackedAggregation(
-        DeltaAggregation(3, rule=rule), read_attack(name, parameters), hostile, 4, rule, attack_rng(1, 1)
+        DeltaAggregation(3, rule=rule), read_attack(name, parameters), hostile, 4, rule, attack_rng(1, 1), 1
     )
     aggregation.add_rows(ROWS.copy(), np.array([1, 1, 1, 1]), NAMES)
     return aggregation
@@ -95,6 +95,7 @@ def test_blocks_equal_the_reference_under_attack(name):
         participants=6,
         attack=name,
         attackers=3,
+        attack_parameters={"start": 1} if name == "launder" else {},
         aggregation="multi-krum",
         byzantine=1,
         clicks="informational",
@@ -102,7 +103,7 @@ def test_blocks_equal_the_reference_under_attack(name):
     reference, block = runs_of(of)
     np.testing.assert_array_equal(reference.weights, block.weights)
     assert reference.robustness == block.robustness
-    honest = simulated(of.changed(attack=None, attackers=0))
+    honest = simulated(of.changed(attack=None, attackers=0, attack_parameters={}))
     assert (honest.weights != block.weights).any()
 
 
