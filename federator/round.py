@@ -14,7 +14,8 @@ earlier one, on a base model at most ``staleness_limit`` versions old, each weig
 A round with a secure sum (`federator.summing`) goes from collecting to ``checking``, while helpers say which clients
 they take out, then to ``opening``, once the sets are stored whose sums they are asked for. A client leaves a checking
 round as it leaves a collecting one. Out of a set that helpers were asked about nobody can be taken: such a round is
-abandoned. What counts there is the participation that an update is, ``through``: it must be above its client's mark.
+abandoned. Who was left out of it, as its norm proof fails, say, costs the others nothing. What counts there is the
+participation that an update is, ``through``: it must be above its client's mark.
 
 Enough updates make a model (``aggregating``, then ``completed``); otherwise the round is ``abandoned`` with a
 reason, and so it is when aggregation fails. The deadline needs no message to fire: `Round.wake_at` says when
@@ -37,6 +38,7 @@ from federator.secure_terms import SecureTerms
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import is_selected
+from foltr.protocol.helper_messages import is_kept
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.states import ASKING_HELPERS, WITHDRAWABLE, AbandonReason, Pacing, RoundState
 from storage.records import StoredUpdate
@@ -190,6 +192,7 @@ class Round:
 
     Attributes:
         terms: of its secure sum; None where every update is seen.
+        kept: the sets that helpers are asked to open, by cohort, each as its bits; None until they are known.
     """
 
     number: int
@@ -201,6 +204,7 @@ class Round:
     state: RoundState = RoundState.COLLECTING
     contributions: dict[str, RecordedUpdate] = field(default_factory=dict)
     terms: SecureTerms | None = None
+    kept: Mapping[int, bytes] | None = None
     _n_positions: dict[int, int] = field(default_factory=dict)
 
     @classmethod
@@ -311,6 +315,14 @@ class Round:
             return None
         self.move(RoundEvent.UPDATE_WITHDRAWN)
         return self.contributions.pop(client_id)
+
+    def is_left_out(self, client_id: str) -> bool:
+        """Whether a client has contributed, and the sets that helpers are asked to open are without it."""
+        recorded = self.contributions.get(client_id)
+        if recorded is None or self.kept is None or recorded.cohort is None or recorded.position is None:
+            return False
+        kept = self.kept.get(recorded.cohort)
+        return kept is None or not is_kept(kept, recorded.position)
 
     def set_deadline(self, max_time_s: float, not_before: float = -math.inf) -> None:
         """End this round ``max_time_s`` after it opened, but not before ``not_before``.

@@ -17,11 +17,12 @@ def withdraw(state: FederationState, client_id: str, decisions: Decisions, told:
     """Take a client's update out of the open round, if it has one there; or give up a round that has it in a set.
 
     Args:
-        told: why, as the client is told; None where it is told otherwise.
+        told: why, as the client is told; None where it is told otherwise, as it is to be erased.
     """
     current = state.current_round
     if current.state is RoundState.OPENING and client_id in current.contributions:
-        decisions.breaks_set = True
+        # A helper may have to be shown all tickets again: nobody's who is erased.
+        decisions.breaks_set |= told is None or not current.is_left_out(client_id)
         return
     withdrawn = current.withdraw(client_id)
     if withdrawn is None:

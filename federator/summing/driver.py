@@ -195,6 +195,7 @@ class Summing:
         sets = await self._sums.load_sums(number) if current.state is RoundState.OPENING else []
         machine = SumMachine(self._federation, number, terms, current.policy.rule, cohorts, self._deadline_s, now, sets)
         if sets:
+            current.kept = {row.cohort: row.kept for row in sets}
             for helper, cohort in await self._sums.answered_sets(number):
                 machine.answered_before(helper, cohort)
         self._arrived.clear()
@@ -251,6 +252,7 @@ class Summing:
         await self._sums.begin_opening(current.number, step.sets, step.faults, noted)
         failpoint(Failpoint.SETS_STORED)
         current.move(RoundEvent.SETS_FIXED)
+        current.kept = {each.cohort: each.kept for each in step.sets}
         machine.sets_stored(step.sets, now)
         log.info("sets_fixed", round=current.number, n_sets=len(step.sets), n_faults=len(step.faults))
 

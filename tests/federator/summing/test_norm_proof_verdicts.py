@@ -140,6 +140,25 @@ async def test_a_client_that_goes_after_its_verdict_takes_it_along(secure, verdi
     assert [each.n_norm_proofs_failed for each in sums] == [0, 0]
 
 
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("how", ["quarantine", "revoke"])
+async def test_an_operator_who_keeps_out_a_liar_ends_no_round(secure, how, restarts) -> None:
+    """It does so as soon as it reads who was taken out: the sum is being opened then, and the liar is not in it."""
+    rounds = await started(secure)
+    liar, *others = rounds.clients
+    lie(rounds, liar)
+    await rounds.send_all(others)
+    await rounds.until(RoundState.OPENING)
+    if restarts:
+        await rounds.restart()
+    order(rounds, how, liar.name)
+    await rounds.served.turn()
+    row = await rounds.until_closed()
+    assert row.state is RoundState.COMPLETED, row.reason
+    assert (await faults(rounds), await refused(rounds)) == (["norm_proof_failed"], [liar.name])
+    np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, others), atol=0.05)
+
+
 async def test_devices_are_answered_while_proofs_are_checked(secure, stuck) -> None:
     """A join, say: the writer waits for no proof."""
     rounds = await started(secure)

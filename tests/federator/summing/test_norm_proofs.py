@@ -157,7 +157,6 @@ async def test_a_cohort_that_is_dropped_anyway_ends_no_round(secure, n_honest) -
     lie(rounds, liar)
     senders = cohorts[0][:5] + others[:n_honest] + cohorts[2][:5]
     await rounds.send_all(senders)
-    rounds.served.clock.at += 61.0
     row = await rounds.until_closed()
     if n_honest:  # half of a cohort may fail: then it is the device's fault
         assert (await faults(rounds), await refused(rounds)) == (["norm_proof_failed"], [liar.name])
