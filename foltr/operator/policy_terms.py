@@ -147,7 +147,8 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
     cohorts = "one cohort" if policy.cohorts == 1 else f"{policy.cohorts} cohorts"
     promise = (
         f"epsilon {policy.epsilon:g}{delta} for {policy.max_participations} participations of a device in its life, of "
-        f"{policy.n_interactions} interactions each; after them it sends nothing more, whatever later policies say"
+        f"{policy.n_interactions} interactions each; after them it sends nothing more, unless a later policy has a "
+        "larger epsilon or delta"
     )
     round_size = (
         f"of {clients:,} devices about {n:,} take part in a round (period {policy.period}), in {cohorts} of "
@@ -159,6 +160,11 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
         lines.append(
             f"{missed:.0%} of cohorts have fewer than {policy.n_min:,} and are not opened: have more devices or "
             "participations, fewer rounds or cohorts, or a lower n_min"
+        )
+    if policy.version > 1 and not policy.claimed_delta:
+        lines.append(
+            f"a device that has taken part with gaussian noise or norm proofs before has the promise with delta "
+            f"{policy.delta:g}"
         )
     if isinstance(policy.noise, GammaNoise) and policy.noise.n_shares is not None:
         lines.append(

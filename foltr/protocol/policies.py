@@ -209,7 +209,8 @@ def allowance_of(policy: Policy) -> Allowance:
         charge = laplace_charge(policy.bound, noise.scale)
     if policy.norm_proof is not None:
         charge += norm_proof_charge(policy.bound)
-    return Allowance(policy.max_participations, policy.epsilon, policy.delta, charge)
+    is_pure = policy.claimed_delta == 0.0
+    return Allowance(policy.max_participations, policy.epsilon, policy.delta, charge, is_pure)
 
 
 def cohort_of(policy_hash: bytes, cohorts: int, round_number: int, client_id: str) -> int:

@@ -89,12 +89,21 @@ class Allowance:
         participations: k, the highest number of one.
         epsilon, delta: of all of them together.
         charge: of one under this policy.
+        is_pure: epsilon is claimed without a delta. Where something was spent that has no pure epsilon, that is
+            claimed for nobody any more, and delta counts.
     """
 
     participations: int
     epsilon: float
     delta: float
     charge: Charge
+    is_pure: bool = False
+
+    def epsilon_of(self, charge: Charge) -> float:
+        """Return what a charge takes of the policy's epsilon."""
+        if self.is_pure and charge.epsilon is not None and charge.delta == 0.0:
+            return charge.epsilon
+        return charge.epsilon_at(self.delta)
 
 
 def gaussian_charge(bound: int, variance: int) -> Charge:
@@ -126,7 +135,7 @@ def refusal(spent: Spent, allowance: Allowance, number: int) -> str | None:
     if number > allowance.participations:
         return f"participation {number} of {allowance.participations}"
     charge = spent.charge + allowance.charge.times(number - spent.last)
-    epsilon = charge.epsilon_at(allowance.delta)
+    epsilon = allowance.epsilon_of(charge)
     if math.isinf(epsilon):
         return f"participation {number} would make delta {charge.delta:.4g} of {allowance.delta:g}"
     if epsilon > allowance.epsilon * (1.0 + _SLACK):

@@ -14,6 +14,7 @@ from foltr.secure.accounting import DEFAULT_DELTA
 if TYPE_CHECKING:
     from edge_client.store.ledger_file import LedgerFile
     from foltr.protocol.policies import Policy
+    from foltr.secure.ledger import Spent
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ def _budget(ledger: "LedgerFile") -> dict[str, Any]:
         "proof_rho": spent.charge.proof_rho,
         "proof_delta": spent.charge.delta,
         "policies": _by_policy(ledger),
-        "left": None if policy is None else _left(ledger, policy, epsilon),
+        "left": None if policy is None else _left(spent, policy),
     }
 
 
@@ -99,13 +100,13 @@ def _by_policy(ledger: "LedgerFile") -> list[UnderPolicy]:
     return list(found.values())
 
 
-def _left(ledger: "LedgerFile", policy: "Policy", epsilon: float) -> Left:
-    from edge_client.store.ledger import spent_in
+def _left(spent: "Spent", policy: "Policy") -> Left:
     from foltr.protocol.policies import allowance_of
     from foltr.secure.ledger import participations_left
 
-    left = participations_left(spent_in(ledger.entries), allowance_of(policy))
-    return Left(policy.version, left, policy.max_participations, max(0.0, policy.epsilon - epsilon), policy.epsilon)
+    allowance = allowance_of(policy)
+    n_left, epsilon = participations_left(spent, allowance), allowance.epsilon_of(spent.charge)
+    return Left(policy.version, n_left, policy.max_participations, max(0.0, policy.epsilon - epsilon), policy.epsilon)
 
 
 def _tell(line: str) -> None:

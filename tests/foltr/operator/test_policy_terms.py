@@ -136,12 +136,21 @@ def test_the_cost_is_said_in_words():
     assert costs_in_words(policy(clients=2000), 2000) == [
         (
             "epsilon 8 with delta 1e-06 for 20 participations of a device in its life, of 5 interactions each; after "
-            "them it sends nothing more, whatever later policies say"
+            "them it sends nothing more, unless a later policy has a larger epsilon or delta"
         ),
         "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
         "noise 1.5 times a typical mean update: learns as without noise",
         "each device proves that its vector is not too long; one whose proof fails loses its own round only",
     ]
+
+
+def test_a_later_policy_is_pure_for_those_who_have_spent_nothing_else():
+    """Before it there may have been others; a device that took part with a delta has one for life."""
+    made = policy(mechanism="gamma", **BARE)
+    said = "a device that has taken part with gaussian noise or norm proofs before has the promise with delta 1e-06"
+    assert said not in costs_in_words(made, 1000)
+    assert said in costs_in_words(made.model_copy(update={"version": 2}), 1000)
+    assert said not in costs_in_words(policy().model_copy(update={"version": 2}), 1000)
 
 
 def test_gamma_promises_a_pure_epsilon():

@@ -78,6 +78,7 @@ def test_a_policy_with_norm_proofs_charges_them(noise):
     proven = allowance_of(Policy(**{**FIELDS, "norm_proof": PROOF, "noise": noise}))
     bare = allowance_of(Policy(**{**FIELDS, "noise": noise}))
     assert proven.charge == bare.charge + norm_proof_charge(256)
+    assert (proven.is_pure, bare.is_pure) == (False, noise.kind == "gamma")
     assert participations_left(Spent(), proven) == 20
 
 

@@ -121,6 +121,26 @@ def test_a_delta_that_proofs_have_spent_allows_nothing():
     assert participations_left(spent, later) == 0
 
 
+def test_a_pure_promise_stays_pure_under_a_later_policy():
+    """Hundreds of pure charges add up better by their rho; but then the epsilon that is promised would need a delta."""
+    first, second = (replace(gamma(k, 8.0), delta=DELTA, is_pure=True) for k in (200, 400))
+    spent = spent_under(first, 200)
+    assert spent.charge.epsilon_at(DELTA) < 4.0
+    assert refusal(spent, second, 201) == "participation 201 would make epsilon 8.02 of 8"
+    assert participations_left(spent, second) == 0
+    assert participations_left(spent_under(first, 100), second) == 200
+
+
+@pytest.mark.parametrize("make", [gaussian, proven_gamma])
+def test_who_has_spent_what_is_not_pure_takes_part_with_a_delta(make):
+    """Nothing is pure for this client any more; what it may spend in all is the same."""
+    pure = replace(gamma(20, 8.0), delta=DELTA, is_pure=True)
+    spent = spent_under(make(20, 8.0), 10)
+    assert pure.epsilon_of(spent.charge) == spent.charge.epsilon_at(DELTA)
+    assert refusal(spent, pure, 11) is None
+    assert 0 < participations_left(spent, pure) <= 10
+
+
 def test_what_is_left_over_is_never_more_than_a_billionth():
     """A charge that passes the epsilon by more than the last digits is refused."""
     allowance = gamma(20, 8.0)
