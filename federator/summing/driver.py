@@ -22,7 +22,7 @@ from federator.summing.answers import HelperAnswer, read_answer
 from federator.summing.cohorts import cohorts_of
 from federator.summing.machine import AllOpened, FixSets, GiveUp, Request, SumMachine
 from federator.summing.masked_sums import add_masked
-from federator.summing.pause import held_until
+from federator.summing.pause import Pause
 from federator.summing.presence import Presence
 from federator.summing.proof_checks import ProofChecks
 from federator.summing.store import SumStore
@@ -79,8 +79,7 @@ class Summing:
         self._number = 0
         self._presence: Presence | None = None
         self._proofs = ProofChecks(wake)
-        self._looked_back_at = 0
-        self._held_until = 0.0
+        self._pause = Pause(sums)
         self.awaits_helpers = False
 
     def receive(self, payload: bytes) -> None:
@@ -95,34 +94,19 @@ class Summing:
 
     def is_held(self, now: float) -> bool:
         """Whether devices are not to hear of the open round yet."""
-        return self.awaits_helpers or now < self._held_until
+        return self.awaits_helpers or self._pause.holds(now)
 
     async def look_back(self, current: Round | None, now: float) -> None:
-        """Take up for how long the open round is held back: by how those before it have ended, or for good."""
-        if current is None or current.terms is None or self._looked_back_at == current.number:
-            return
-        if current.terms.lacks_verify_key:
-            # Whatever devices sent to it would be in no sum.
-            log.warning("verify_key_lost", round=current.number, policy=current.terms.policy.policy.version)
-            self._looked_back_at, self._held_until = current.number, math.inf
-            return
-        ended = await self._sums.count_disagreements(current.terms.policy.hash)
-        self._looked_back_at, self._held_until = current.number, held_until(ended, now)
-        if now < self._held_until:
-            log.warning("round_held_back", round=current.number, n_disagreed=ended.n_rounds, until=self._held_until)
+        """Take up for how long the open round is held back."""
+        await self._pause.look_back(current, now)
 
     def wake_at(self, current: Round | None) -> float:
         """When `advance` may have something to do although no message arrived; epoch seconds."""
         if current is None or current.state not in ASKING_HELPERS:
-            return min(self._ask_presence_at(current), self._let_go_at(current))
+            return min(self._ask_presence_at(current), self._pause.wake_at(current))
         if self._machine is None or self._arrived or self._proofs.is_done:
             return -math.inf
         return self._machine.wake_at()
-
-    def _let_go_at(self, current: Round | None) -> float:
-        if current is None or current.terms is None:
-            return math.inf
-        return self._held_until or math.inf if self._looked_back_at == current.number else -math.inf
 
     def _ask_presence_at(self, current: Round | None) -> float:
         if current is None or current.terms is None or not self.awaits_helpers:
@@ -137,9 +121,7 @@ class Summing:
         if current is None or current.terms is None or current.state not in ASKING_HELPERS:
             self._machine = None
             self._proofs.drop()
-            await self.look_back(current, now)
-            if now >= self._held_until:
-                self._held_until = 0.0
+            await self._pause.look_back(current, now)
             self._look_for_helpers(current, now)
             return None
         machine = self._machine
@@ -157,7 +139,7 @@ class Summing:
         elif isinstance(ended, GiveUp):
             self.awaits_helpers = ended.reason in FOR_WANT_OF_HELPERS
             if ended.reason is AbandonReason.VERIFIERS_DISAGREE:
-                self._held_until = math.inf  # until it is stored, and looked back upon
+                self._pause.hold()  # until it is stored, and looked back upon
         return ended
 
     async def _do_step(
