@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from foltr.cli.demo.progress import LINE_S, always, watch
 from foltr.cli.experiments.method import choose_method
 from foltr.cli.output import console, print_rows
 from foltr.cli.settings import Settings
@@ -58,8 +59,8 @@ class Demo:
         )
         training, ranker = self._method(data)
         console.print(f"Method: {settings.method}, {ranker.kind} ranker", highlight=False)
-        with console.status("Preparing the learner (compiled once, then cached)"):
-            _warm_up(data, training, ranker)
+        preparing = asyncio.to_thread(_warm_up, data, training, ranker)
+        await watch(preparing, always("Preparing the learner (compiled once, then cached)"))
         keys = KeyStore(keys_folder(settings.db_url, settings.keys))
         async with await Database.connect(settings.db_url, keys=keys) as database:
             await upgrade(database)
@@ -175,7 +176,7 @@ class Demo:
         )
         with Progress(*columns, console=console) as progress:
             shown = progress.add_task("rounds", total=self._n_rounds, ndcg="-")
-            printed = -1
+            printed, printed_at = -1, -math.inf
             while not federating.done():
                 await asyncio.wait({federating}, timeout=_POLL_S)
                 newest = await latest_round(database, self._settings.federation)
@@ -185,8 +186,9 @@ class Demo:
                 ndcg = await asyncio.to_thread(ndcg_of, model, ranker, data)
                 done = newest.number if newest.closed_at is not None else newest.number - 1
                 progress.update(shown, completed=done, ndcg=f"{ndcg:.4f}")
-                if not console.is_terminal and (done % 10 == 0 or done < 4) and done != printed:
-                    printed = done
+                is_due = (done % 10 == 0 or done < 4) and done != printed
+                if not console.is_terminal and (is_due or time.monotonic() >= printed_at + LINE_S):
+                    printed, printed_at = done, time.monotonic()
                     console.print(f"round {done}/{self._n_rounds}  nDCG@10 {ndcg:.4f}", highlight=False)
 
     async def _report(

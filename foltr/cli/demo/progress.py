@@ -11,8 +11,8 @@ from foltr.cli.output import console
 T = TypeVar("T")
 
 _POLL_S = 0.2
-# Where no terminal shows how far it is, a line does, so often.
-_LINE_S = 1.5
+LINE_S = 1.5
+"""Where no terminal shows how far it is, a line does, so often."""
 
 
 async def wait_until(holds: Callable[[], Awaitable[bool]], timeout_s: float) -> None:
@@ -31,7 +31,7 @@ async def watch(work: Coroutine[Any, Any, T], words: Callable[[], Awaitable[str]
             while not task.done():
                 text = await words()
                 status.update(text)
-                if not console.is_terminal and time.monotonic() >= said_at + _LINE_S:
+                if not console.is_terminal and time.monotonic() >= said_at + LINE_S:
                     said, said_at = text, time.monotonic()
                     say(text)
                 await asyncio.wait({task}, timeout=_POLL_S)

@@ -176,6 +176,7 @@ class SecureDemo(Demo):
         say(f"round {number}: the helper {helper.name} was killed; it is started again in {_AWAY_S:g} s")
         await asyncio.sleep(_AWAY_S)
         await helper.start()
+        say(f"the helper {helper.name} is started again; round {number} goes on once it has answered")
         await _must_go_on(helper)
 
     async def _report(self, data: "LoadedData", ranker: "Ranker", database: Database, seconds: float) -> dict[str, Any]:

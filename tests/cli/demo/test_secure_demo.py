@@ -48,7 +48,9 @@ def test_rounds_go_on_although_a_helper_is_killed_and_devices_vanish(tmp_path):
     results, printed = demo(tmp_path, *SMALL)
     check(results, n_rounds=4, mechanism="gaussian", noise_by="helpers", delta=1e-6)
     for said in (
+        "Preparing the learner",
         "the helper north was killed",
+        "the helper north is started again; round 3 goes on once it has answered",
         "epsilon 8 with delta 1e-06 for 4 participations",
         "still in 0 of them",
     ):
