@@ -41,7 +41,7 @@ class Pause:
             log.warning("verify_key_lost", round=current.number, policy=terms.policy.policy.version)
             return math.inf
         ended = await self._sums.count_disagreements(terms.policy.hash)
-        until = held_until(ended, now)
+        until = let_go_at(held_until(ended, now), current.closes_at, current.policy.max_time_s)
         if now < until:
             log.warning("round_held_back", round=current.number, n_disagreed=ended.n_rounds, until=until)
         return until
@@ -69,3 +69,12 @@ def held_until(ended: Disagreements, now: float) -> float:
         return 0.0
     # From now at most: where a clock was set back, a round that ended in the future holds back nobody for longer.
     return min(ended.closed_at.timestamp(), now) + min(FIRST_PAUSE_S * 2.0 ** (ended.n_rounds - 1), LONGEST_PAUSE_S)
+
+
+def let_go_at(until: float, closes_at: float, max_time_s: float) -> float:
+    """Return when devices hear of a round, which takes ``max_time_s``, while rounds are held back until a moment.
+
+    A round whose time is half over then is held back to its end. Devices that hear of one shortly before its deadline
+    come too late, or too few do: each has spent its participation all the same.
+    """
+    return closes_at if closes_at - max_time_s / 2 < until < closes_at else until

@@ -228,13 +228,14 @@ async def standing_of(database: "Database", name: str) -> Standing:
 
 async def _held_back(database: "Database", name: str, row: "RoundRow", now: datetime) -> tuple[int, datetime | None]:
     """Return how many rounds ended as verifiers disagreed since the last model, and until when the open one is held."""
-    from federator.summing.pause import held_until
+    from federator.summing.pause import held_until, let_go_at
     from storage.sums import count_disagreements
 
     if row.policy_hash is None:
         return 0, None
     ended = await count_disagreements(database, name, row.policy_hash)
-    until = datetime.fromtimestamp(held_until(ended, now.timestamp()), UTC)
+    paused = held_until(ended, now.timestamp())
+    until = datetime.fromtimestamp(let_go_at(paused, row.closes_at.timestamp(), row.max_time_s), UTC)
     return ended.n_rounds, until if until > now else None
 
 

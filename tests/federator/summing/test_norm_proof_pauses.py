@@ -2,6 +2,7 @@
 
 import time
 
+import pytest
 from proven import alter, started, zeros
 from secured import QUIET
 
@@ -124,3 +125,17 @@ async def test_a_helper_that_is_silent_in_between_waits_no_shorter(secure) -> No
     assert not heard.open[4]
     await pass_s(rounds, 1.0)
     assert heard.open[4]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_no_device_hears_of_a_round_shortly_before_its_deadline(secure, restarts) -> None:
+    """The pause ends 20 s before: who heard of it then would come too late, and have spent a participation."""
+    rounds, heard = await disagreed(secure, rounds={"max_time_s": 80.0})
+    await pass_s(rounds, 61.0)
+    if restarts:
+        await rounds.restart()
+        rounds.served.actor.attach(heard)
+        await rounds.served.turn()
+    assert (rounds.number, heard.open[2]) == (2, False)
+    await pass_s(rounds, 19.0)
+    assert heard.open[3]

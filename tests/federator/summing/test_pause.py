@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from federator.summing.pause import held_until
+from federator.summing.pause import held_until, let_go_at
 from storage.sum_records import Disagreements
 
 ENDED_AT = datetime.fromtimestamp(1000.0, UTC)
@@ -26,3 +26,12 @@ def test_nothing_is_held_back_where_no_round_ended_so():
 def test_a_clock_that_was_set_back_holds_back_no_longer():
     """The round ended in the future, then: the pause is counted from now."""
     assert held_until(Disagreements(2, ENDED_AT), now=400.0) == 400.0 + 120.0
+
+
+@pytest.mark.parametrize(
+    ("until", "heard_at"),
+    [(0, 0), (1050, 1050), (1051, 1100), (1099, 1100), (1100, 1100), (1500, 1500)],
+)
+def test_devices_hear_of_a_round_while_half_of_its_time_is_left(until, heard_at):
+    """Of one from 1000 to 1100; where a pause ends later than it does, of one of those after it."""
+    assert let_go_at(until, closes_at=1100.0, max_time_s=100.0) == heard_at
