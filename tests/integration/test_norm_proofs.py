@@ -2,38 +2,18 @@
 
 import json
 
-import numpy as np
 import pytest
 from cli.commands import foltr
 from integration.deployment import until
-from integration.whole import DIM, N_DEVICES, TIMEOUT_S, click, closed, joined, learned, running
+from integration.whole import N_DEVICES, TIMEOUT_S, click, closed, joined, learned, running
 from secure_cohorts import FEDERATION
 from sqlalchemy import select
 
-from edge_client.sums import masked_update
 from foltr.failpoints import Failpoint
 from foltr.protocol.states import RoundState
-from foltr.secure.field import from_signed
-from foltr.secure.norm_proof import proof_shape, prove_norm
 from storage.database import Database
 from storage.queries import list_events
 from storage.tables import updates
-
-LIES_ABOUT = DIM - 1
-"""A device that has learned of this coordinate sends fifty times as much, and a proof of what it should have sent."""
-
-
-@pytest.fixture
-def hostile(monkeypatch):
-    honest = masked_update._with_proof  # noqa: SLF001 (a hostile device changes what none is meant to)
-
-    def lying(encoded, policy):
-        if not encoded[LIES_ABOUT]:
-            return honest(encoded, policy)
-        proof = prove_norm(encoded, proof_shape(policy.dim, policy.bound))
-        return np.concatenate([from_signed(50 * encoded), proof])
-
-    monkeypatch.setattr(masked_update, "_with_proof", lying)
 
 
 @pytest.fixture
@@ -43,16 +23,15 @@ async def whole(mosquitto_server, tmp_path):
 
 
 @pytest.fixture
-async def devices(whole, hostile):  # noqa: ARG001 (one of them is)
-    async with joined(whole) as made:
+async def devices(whole):
+    """The first is hostile."""
+    async with joined(whole, n_hostile=1) as made:
         yield made
 
 
 def click_all(devices) -> None:
-    """Have one device lie, and the others learn what adds up to 1 in the second coordinate."""
-    liar, *others = devices
-    click(liar, LIES_ABOUT)
-    for client in others:
+    """Have all devices learn 1 in the second coordinate, of which the first sends the opposite, far too much of it."""
+    for client in devices:
         click(client, 1)
 
 

@@ -19,6 +19,7 @@ from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.secure_terms import SecureSettings
 from federator.service import FederatorService
+from foltr.cli.demo.hostile_devices import lying
 from foltr.failpoints import VARIABLE
 from foltr.methods.initial_models import InitialModel
 from foltr.operator.credentials import (
@@ -191,14 +192,19 @@ async def running(folder, url: str, *, proofs: bool = False) -> AsyncIterator[Wh
 
 
 @asynccontextmanager
-async def joined(whole: Whole) -> AsyncIterator[list[EdgeClient]]:
-    """Its devices, in this process."""
+async def joined(whole: Whole, n_hostile: int = 0) -> AsyncIterator[list[EdgeClient]]:
+    """Its devices, in this process; the first so many send what is far too long, with forged norm proofs."""
     async with AsyncExitStack() as stack:
-        yield [
-            await stack.enter_async_context(
-                EdgeClient(
-                    credentials=whole.credentials(i), store=":memory:", learner=adding_learner, seed=i, schema=SCHEMA
-                )
-            )
-            for i in range(N_DEVICES)
-        ]
+        yield [await stack.enter_async_context(_device(whole, i, i < n_hostile)) for i in range(N_DEVICES)]
+
+
+def _device(whole: Whole, i: int, is_hostile: bool) -> EdgeClient:
+    credentials = whole.credentials(i)
+    return EdgeClient(
+        credentials=credentials,
+        store=":memory:",
+        learner=adding_learner,
+        seed=i,
+        schema=SCHEMA,
+        alter_update=lying(whole.policy, credentials.key) if is_hostile else None,
+    )
