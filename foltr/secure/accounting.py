@@ -111,6 +111,11 @@ def least_scale(bound: int, *, epsilon: float, delta: float, participations: int
     left = _delta_beside_proofs(delta, participations)
     _check_share_of_proofs(bound, (Fraction(_positive("epsilon", epsilon)) / participations) ** 2 / 2)
     spent = epsilon_of(float(participations * norm_proof_rho(bound)), left)
+    if spent >= epsilon:
+        raise SettingsError(
+            f"norm_proof: {participations:,} participations' proofs cost epsilon {spent:.2g} of {epsilon:g} with what "
+            "they leave of delta; choose a larger epsilon or delta, or --norm-proof none"
+        )
     return laplace_scale(bound, epsilon - spent, participations)
 
 

@@ -183,6 +183,14 @@ def test_the_dp_accounting_library_says_the_same():
         assert accountant.get_epsilon(1e-6) == pytest.approx(epsilon, rel=1e-3)
 
 
+def test_proofs_that_take_all_of_a_pure_epsilon_are_refused():
+    """With hardly anything of delta left they cost more epsilon than there is, though their rho is small."""
+    promise = {"epsilon": 0.00305, "participations": 1, "norm_proofs": True}
+    assert least_scale(256, delta=1e-6, **promise) > 0
+    with pytest.raises(SettingsError, match=r"1 participations' proofs cost epsilon 0\.0031 of 0\.00305 with what"):
+        least_scale(256, delta=NORM_PROOF_DELTA * (1 + 2**-50), **promise)
+
+
 @pytest.mark.parametrize("epsilon", [0.5, 2.0, 8.0])
 @pytest.mark.parametrize("participations", [1, 20])
 def test_the_dp_accounting_library_says_the_same_of_noise_and_norm_proofs(epsilon, participations):
