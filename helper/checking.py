@@ -40,7 +40,7 @@ class GoodTicket:
         seal: the sealed seed.
         info: what the seal is for.
         seed: what the seal holds; it is not kept.
-        challenge: 32 bytes by which the ticket's norm proof is checked, if it has one; they are not kept.
+        ticket_name: 32 bytes by which its norm proof is checked, if it has one; they are not kept.
     """
 
     position: int
@@ -50,7 +50,7 @@ class GoodTicket:
     seal: bytes
     info: bytes
     seed: bytes
-    challenge: bytes
+    ticket_name: bytes
 
 
 @dataclass(frozen=True)

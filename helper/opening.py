@@ -15,6 +15,7 @@ from foltr.protocol.helper_messages import PART_WORDS, HelperRefusalCode, OpenAn
 from foltr.protocol.policies import GaussianNoise, Policy
 from foltr.protocol.signed_tickets import set_digest
 from foltr.secure.coins import Entropy
+from foltr.secure.field import write_words
 from foltr.secure.masks import open_masks
 from foltr.secure.noise import draw_gaussian, draw_laplace
 from helper.terms import Refusal, Terms
@@ -89,7 +90,7 @@ def sum_for(policy: Policy, seeds: Iterable[bytes], entropy: Entropy = os.urando
         seeds: which the clients of the set have sealed to it.
         entropy: gives the noise; asked for nothing where the clients add it.
     """
-    return open_masks(seeds, _noise(policy, entropy)).astype("<u8").tobytes()
+    return write_words(open_masks(seeds, _noise(policy, entropy)))
 
 
 def answer_parts(request: OpenRequest, opened: OpenedSum) -> list[OpenAnswer]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from foltr.secure.field import subtract
+from foltr.secure.field import subtract, write_words
 from foltr.secure.masks import expand_seed
 from foltr.secure.norm_proof import answer_share, challenge_for
 from helper.checking import GoodTicket
@@ -28,9 +28,9 @@ def answer_proofs(good: Iterable[GoodTicket], terms: Terms) -> bytes:
     answers = (
         answer_share(
             subtract(nothing, expand_seed(ticket.seed, shape.n_values)),
-            challenge_for(verify_key, ticket.challenge, shape),
+            challenge_for(verify_key, ticket.ticket_name, shape),
             shape,
         )
         for ticket in good
     )
-    return b"".join(answer.astype("<u8").tobytes() for answer in answers)
+    return b"".join(write_words(answer) for answer in answers)

@@ -18,7 +18,7 @@ from foltr.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash,
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.tickets import Ticket, UnsealedTicket
 from foltr.protocol.verify_keys import seal_verify_key
-from foltr.secure.field import from_signed
+from foltr.secure.field import from_signed, write_words
 from foltr.secure.masks import mask_words
 from foltr.secure.norm_proof import prove_norm
 from foltr.secure.sealing import SealingKey, seal_info, seal_seed
@@ -175,7 +175,7 @@ class SecureFederation:
             "policy_hash": policy.hash,
             "update_id": UPDATE_ID,
             "participation": participation,
-            "digest": hashlib.sha256(masked.astype("<u8").tobytes()).digest(),
+            "digest": hashlib.sha256(write_words(masked)).digest(),
         } | {name: value for name, value in changed.items() if name != "seals"}
         seals = _seals(UnsealedTicket(**fields), seeds, rules)
         for place in spoiled:

@@ -19,6 +19,7 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import RoundState
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import MaskedVector, ModelUpdate
+from foltr.secure.field import write_words
 from storage.records import RoundRow
 from storage.rounds import find_round
 
@@ -90,7 +91,7 @@ class SecureRounds:
         policy = fields.pop("policy", current.terms.policy if current.terms else self.federation.policy)
         made = self.federation.contribute(client, number, participation, policy=policy, vector=integers, **fields)
         self.sent[client.name] = made
-        values, proof = (words.astype("<u8").tobytes() for words in (made.masked, made.proof))
+        values, proof = (write_words(words) for words in (made.masked, made.proof))
         body = MaskedVector(dim=self.federation.dim, values=values, ticket=made.ticket, proof=proof)
         return ModelUpdate(
             federation=FEDERATION,

@@ -51,7 +51,7 @@ from foltr.protocol.signing import SessionSequence, epoch_and_number, signed_byt
 from foltr.protocol.tickets import UnsealedTicket
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.secure.coins import Words
-from foltr.secure.field import add_up, from_signed, subtract
+from foltr.secure.field import add_up, from_signed, subtract, write_words
 from foltr.secure.four_squares import four_squares
 from foltr.secure.masks import expand_seed, mask_words
 from foltr.secure.norm_proof import (
@@ -380,7 +380,7 @@ def _row_of(bits: NDArray[np.uint8], row: int, shape: ProofShape) -> list[int]:
 
 
 def _hex_of(words: Words) -> str:
-    return words.astype("<u8").tobytes().hex()
+    return write_words(words).hex()
 
 
 def _told(gate: Gate) -> dict[str, Any]:

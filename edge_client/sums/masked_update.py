@@ -20,7 +20,7 @@ from foltr.protocol.tickets import Ticket, UnsealedTicket
 from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, PartDelta, UpdateBody
 from foltr.secure.coins import SEED_BYTES, Words, seeded_entropy
 from foltr.secure.encoding import encode_l1, encode_l2
-from foltr.secure.field import from_signed
+from foltr.secure.field import from_signed, write_words
 from foltr.secure.masks import mask_words
 from foltr.secure.norm_proof import prove_norm
 from foltr.secure.polya import draw_polya_share
@@ -48,7 +48,7 @@ def mask_body(update: ModelUpdate, words: Words, policy: SignedPolicy, key: Sign
         key: the device's, which signs the ticket.
     """
     dim, seeds = policy.policy.dim, [os.urandom(SEED_BYTES) for _ in policy.policy.helpers]
-    masked = mask_words(words, seeds).astype("<u8", copy=False).tobytes()
+    masked = write_words(mask_words(words, seeds))
     ticket = issue_ticket(key, _ticket(update, policy, masked, seeds))
     return MaskedVector(dim=dim, values=masked[: 8 * dim], ticket=ticket, proof=masked[8 * dim :])
 

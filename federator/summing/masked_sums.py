@@ -16,7 +16,7 @@ from foltr.protocol.policies import GaussianNoise, Policy
 from foltr.protocol.updates import DenseDelta, PartDelta
 from foltr.secure.coins import Words
 from foltr.secure.encoding import decode_mean
-from foltr.secure.field import add_up, read_words, to_signed
+from foltr.secure.field import add_up, read_words, to_signed, write_words
 from foltr.secure.masks import release_sum
 from foltr.secure.plausibility import is_plausible
 from storage.records import UpdateRow
@@ -51,7 +51,7 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
     for number, fixed in kept.items():
         if n_added[number] != fixed.n_clients:
             raise DataError(f"cohort {number} has {n_added[number]} of the {fixed.n_clients} vectors of its set")
-    return {number: total.astype("<u8").tobytes() for number, total in totals.items()}
+    return {number: write_words(total) for number, total in totals.items()}
 
 
 def means_of(

@@ -17,7 +17,7 @@ from foltr.protocol.tickets import MAX_TICKET_BYTES
 
 PAGE_TICKETS: Final = 256
 """So many tickets one request shows at most; fewer where they, or the answer, would not fit one message."""
-MAX_PROOFS_BYTES: Final = 200_000
+MAX_PROOF_ANSWERS_BYTES: Final = 200_000
 """So many bytes of what a helper says of norm proofs fit one answer with room to spare."""
 PART_WORDS: Final = CHUNK_BYTES // 8
 """So many numbers one answer has at most; longer sums come in parts."""
@@ -113,7 +113,7 @@ class CheckAnswer(HelperMessage):
     first: Annotated[int, Field(ge=0, lt=MAX_COHORT)]
     digest: Sha256
     refused: Annotated[list[RefusedTicket], Field(max_length=PAGE_TICKETS)]
-    proofs: Annotated[bytes, Field(max_length=MAX_PROOFS_BYTES)] = b""
+    proofs: Annotated[bytes, Field(max_length=MAX_PROOF_ANSWERS_BYTES)] = b""
 
 
 def words_of_answer(policy: Policy) -> int:
@@ -125,7 +125,7 @@ def words_of_answer(policy: Policy) -> int:
 def tickets_of_page(policy: Policy) -> int:
     """How many tickets one request shows at most under a policy."""
     n_words = words_of_answer(policy)
-    return min(PAGE_TICKETS, MAX_PROOFS_BYTES // (8 * n_words)) if n_words else PAGE_TICKETS
+    return min(PAGE_TICKETS, MAX_PROOF_ANSWERS_BYTES // (8 * n_words)) if n_words else PAGE_TICKETS
 
 
 class OpenRequest(HelperMessage):

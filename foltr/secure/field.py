@@ -40,6 +40,11 @@ def read_words(data: bytes, dim: int) -> Words:
     return words
 
 
+def write_words(words: Words) -> bytes:
+    """Return numbers as they are sent and stored: little-endian words of 64 bits."""
+    return words.astype("<u8", copy=False).tobytes()
+
+
 def from_signed(values: NDArray[np.int64]) -> Words:
     """Return what signed integers are modulo p."""
     words = values.astype(np.uint64)

@@ -12,6 +12,7 @@ from federator.round import Offer
 from federator.secure_terms import SecureTerms
 from foltr.errors import MessageError
 from foltr.protocol.signed_tickets import issue_ticket, open_ticket
+from foltr.secure.field import write_words
 from foltr.secure.norm_proof import proof_shape
 
 FEDERATION = SecureFederation(proofs=True)
@@ -29,7 +30,7 @@ def offered(policy=PROVEN, n_words=None, swapped=None, digested=None):
         digested: bytes that the ticket is for, behind the vector.
     """
     made = FEDERATION.contribute(CLIENT, policy=policy, vector=np.array([3, -4, 12]))
-    values, proof = (words.astype("<u8").tobytes() for words in (made.masked, made.proof))
+    values, proof = (write_words(words) for words in (made.masked, made.proof))
     if n_words is not None:
         proof = (proof + bytes(8 * n_words))[: 8 * n_words]
     digest = hashlib.sha256(values + (proof if digested is None else digested)).digest()

@@ -17,7 +17,7 @@ from foltr.protocol.fields import unpack_vector
 from foltr.protocol.helper_messages import OpenAnswer
 from foltr.protocol.topics import Topics
 from foltr.protocol.updates import PartDelta
-from foltr.secure.field import add_up, from_signed
+from foltr.secure.field import add_up, from_signed, write_words
 from storage.records import UpdateRow
 from storage.sum_records import HelperAnswerRow, RoundSumRow
 
@@ -31,7 +31,7 @@ VECTOR = np.array([400, -80, 40, 0, 0, 8], np.int64)
 
 
 def words(numbers) -> bytes:
-    return from_signed(np.asarray(numbers, np.int64)).astype("<u8").tobytes()
+    return write_words(from_signed(np.asarray(numbers, np.int64)))
 
 
 def sum_row(**changes) -> RoundSumRow:
@@ -134,7 +134,7 @@ async def test_only_those_in_the_set_are_added_up():
     """Whom a helper took out, or who is of a cohort that was dropped, is in no sum."""
     row = sum_row(kept=b"\xb0", n_clients=3)
     added = await add_masked(stream(4), [row], DIM)
-    assert added == {0: add_up([from_signed(np.full(DIM, 1 + 3 + 4))], DIM).astype("<u8").tobytes()}
+    assert added == {0: write_words(add_up([from_signed(np.full(DIM, 1 + 3 + 4))], DIM))}
     assert await add_masked(stream(4, cohort=1), [], DIM) == {}
 
 

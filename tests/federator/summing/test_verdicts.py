@@ -7,7 +7,7 @@ from secure_cohorts import SecureFederation
 from federator.summing.cohorts import PageForm, cohorts_of, pages_of
 from federator.summing.verdicts import Verdicts
 from foltr.protocol.helper_messages import CheckAnswer, RefusedTicket, TicketFault, tickets_of_page, words_of_answer
-from foltr.secure.field import MODULUS, add_up
+from foltr.secure.field import MODULUS, add_up, write_words
 from storage.sum_records import TicketRow
 
 POLICY = SecureFederation(3, proofs=True).policy.policy
@@ -40,7 +40,7 @@ class Answering:
         (page,) = pages_of(rows, PageForm.under(POLICY))
         faults = [RefusedTicket(position=position, fault=TicketFault.NOT_OPENED) for position in refused]
         words = [self.words[helper, cohort, position] for position in page.positions if position not in refused]
-        proofs = b"".join(each.astype("<u8").tobytes() for each in words)
+        proofs = b"".join(write_words(each) for each in words)
         fields = {"helper": helper, "cohort": cohort, "first": page.first, "digest": page.digest}
         self.verdicts.take_page(page, CheckAnswer(**ABOUT, **fields, refused=faults, proofs=proofs))
 

@@ -6,7 +6,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foltr.errors import MessageError
-from foltr.secure.field import MODULUS, add, add_up, from_signed, multiply, read_words, subtract, sum_of, to_signed
+from foltr.secure.field import (
+    MODULUS,
+    add,
+    add_up,
+    from_signed,
+    multiply,
+    read_words,
+    subtract,
+    sum_of,
+    to_signed,
+    write_words,
+)
 
 EDGES = [0, 1, 2**32 - 2, 2**32 - 1, 2**32, 2**63, MODULUS // 2, MODULUS // 2 + 1, MODULUS - 2**32, MODULUS - 1]
 numbers = st.lists(st.tuples(*2 * [st.sampled_from(EDGES) | st.integers(0, MODULUS - 1)]), min_size=1)
@@ -53,6 +64,13 @@ def test_integers_around_zero_come_back(values):
     signed = np.array(values, np.int64)
     assert from_signed(signed).tolist() == [value % MODULUS for value in values]
     assert to_signed(from_signed(signed)).tolist() == values
+
+
+def test_words_are_read_as_they_were_written():
+    """The low byte of each first, on any machine."""
+    words = np.array([1, 2**32, MODULUS - 1], np.uint64)
+    assert write_words(words) == b"".join(number.to_bytes(8, "little") for number in words.tolist())
+    assert read_words(write_words(words), 3).tolist() == words.tolist()
 
 
 def test_words_that_are_no_numbers_below_p_are_refused():
