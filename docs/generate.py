@@ -385,6 +385,7 @@ SECTIONS = {
     "results/robustness.md": {
         "tables": partial(robustness_tables, "robustness"),
         "participation": partial(robustness_tables, "robustness-participation"),
+        "aware": partial(robustness_tables, "robustness-aware"),
     },
     "results/privacy.md": {name: partial(privacy_tables, *parts) for name, parts in PRIVACY_PARTS.items()},
     "results/unlearning.md": {"overview": unlearning_overview, "claims": unlearning_claims},

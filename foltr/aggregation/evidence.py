@@ -10,7 +10,8 @@ averages out and intent does not, so each comparison is a sum over rounds in whi
   stays near 1, a constant bias grows with the rounds (as FLDetector's prediction errors do: Zhang et al. 2022).
 - *length*: the logarithm of the update's length relative to what is usual.
 - *copies*: in how many rounds it sent nearly what another sent who has been there longer (FoolsGold looks for alike
-  directions: Fung et al. 2020). One of a group of copies never counts as one, so nothing is lost without the rest.
+  directions: Fung et al. 2020). One of a group of copies never counts as one, so nothing is lost without the rest; but
+  that one may be who copied the others.
 
 The sums are ours; the papers are named for the idea.
 """
