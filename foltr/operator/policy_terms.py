@@ -77,7 +77,7 @@ class PolicyTerms:
     epsilon: float = DEFAULT_EPSILON
     delta: float = DEFAULT_DELTA
     participations: int = DEFAULT_PARTICIPATIONS
-    clients: int = 1000
+    clients: int = 2000
     rounds: int = 200
     dim: int = 136
     interactions: int = 5

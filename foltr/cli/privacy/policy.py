@@ -93,7 +93,7 @@ def new(
     ] = None,
     clients: Annotated[
         int, typer.Option(min=1, help="Of the federation; with --rounds they say how often whose turn is")
-    ] = (1000),
+    ] = 2000,
     rounds: Annotated[int, typer.Option(min=1, help="In which a client has all its participations")] = 200,
     dim: Dim = 136,
     interactions: Annotated[int, typer.Option(min=1, max=100_000, help="Of every update")] = 5,

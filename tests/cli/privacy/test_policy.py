@@ -64,6 +64,14 @@ def test_a_policy_is_made_from_options_and_says_what_it_costs(folder):
     assert lines[-1].endswith("foltr policy publish")
 
 
+def test_a_policy_of_defaults_has_rounds_that_are_opened(folder):
+    """About twice as many devices have their turn in a round as it takes."""
+    done = new(folder)
+    assert done.returncode == 0, done.stderr
+    assert "of 2,000 devices about 200 take part in a round" in done.stdout
+    assert "are not opened" not in done.stdout
+
+
 def test_every_option_is_in_the_policy(folder):
     """And in no other one: the defaults are beside it."""
     options = (
