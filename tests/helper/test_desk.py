@@ -2,23 +2,14 @@
 
 import base64
 import contextlib
-from dataclasses import replace
 
 import pytest
-from secure_cohorts import FEDERATION, HelperPair, SecureFederation
+from desks import TOPICS, contributions
+from secure_cohorts import FEDERATION, SecureFederation
 
-from foltr.protocol.codec import decode, encode, open_envelope
+from foltr.protocol.codec import decode, encode
 from foltr.protocol.enrolment import issue_federator_key, issue_roster
-from foltr.protocol.helper_messages import (
-    PAGE_TICKETS,
-    CheckAnswer,
-    HelperRefusal,
-    HelperRefusalCode,
-    OpenAnswer,
-    TicketFault,
-    tickets_of_page,
-    words_of_answer,
-)
+from foltr.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer, TicketFault
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.protocol.signed_tickets import set_digest, ticket_hash
@@ -28,72 +19,6 @@ from foltr.secure.field import read_words, to_signed
 from foltr.secure.masks import release_sum
 from helper.desk import Desk
 from helper.store import HelperStore
-
-TOPICS = Topics(FEDERATION)
-
-
-class Running:
-    """A helper that made its own sealing key, before there was a policy; it may be killed and started again."""
-
-    def __init__(self, folder, name):
-        self.path = folder / f"{name}.sqlite"
-        self.pair = HelperPair(name)
-        self.store = HelperStore(self.path, f"{FEDERATION}/{name}", exclusive=True)
-        self.make_key()
-
-    def make_key(self):
-        self.pair = replace(self.pair, sealing_key=self.store.sealing_key(self.store.make_sealing_key()))
-
-    def start(self, federation):
-        self.credentials = federation.credentials(self.pair)
-        self.desk = Desk(self.credentials, self.store)
-        self.hear(TOPICS.policy, federation.policy.signed)
-
-    def restart(self):
-        """Only what is in the file is left."""
-        self.store.close()
-        self.store = HelperStore(self.path, f"{FEDERATION}/{self.pair.name}", exclusive=True)
-        self.desk = Desk(self.credentials, self.store)
-
-    def hear(self, topic, payload):
-        assert self.desk.take(topic, payload) == []
-
-    def ask_raw(self, request, key):
-        topic = TOPICS.helper_requests(self.pair.name)
-        return self.desk.take(topic, encode(request, topic, 7, key))
-
-    def ask(self, federation, request):
-        """The answers, each of which is signed by this helper for the topic of its answers."""
-        answers = []
-        for payload in self.ask_raw(request, federation.federator):
-            envelope = open_envelope(payload)
-            assert envelope.is_signed_by(self.pair.signing_key.public, TOPICS.helper_answers(self.pair.name))
-            answers.append(decode(payload, MESSAGE_TYPES[envelope.kind]))
-        return answers
-
-
-@pytest.fixture
-def running(tmp_path):
-    with contextlib.ExitStack() as stack:
-
-        def start(n_helpers=1, **policy):
-            """A federation, and those of its helpers that run."""
-            federation = SecureFederation(2)
-            helpers = [Running(tmp_path, name) for name in ("north", "south")[:n_helpers]]
-            for helper in helpers:
-                stack.callback(lambda helper=helper: helper.store.close())
-            federation.helpers[:n_helpers] = [helper.pair for helper in helpers]
-            federation.dim = policy.get("dim", 3)
-            federation.policy = federation.issue(**policy)
-            for helper in helpers:
-                helper.start(federation)
-            return federation, *helpers
-
-        yield start
-
-
-def contributions(federation, n_clients=3, **fields):
-    return [federation.contribute(client, **fields) for client in federation.clients(n_clients)]
 
 
 def code_of(answers):
@@ -145,51 +70,6 @@ def test_the_same_question_has_the_same_bytes_after_a_restart(running):
     first = north.ask_raw(request, federation.federator)
     north.restart()
     assert north.ask_raw(request, federation.federator) == first
-
-
-def test_what_is_said_of_norm_proofs_is_the_same_after_a_restart_and_on_another_page(running):
-    """A second answer about one proof would tell more of the vector than one."""
-    federation, north = running(proofs=True)
-    sent = contributions(federation, 4)
-    (whole,) = north.ask(federation, federation.check(sent))
-    n_bytes = 8 * words_of_answer(federation.policy.policy)
-    assert len(whole.proofs) == 4 * n_bytes
-    first = north.ask_raw(federation.check(sent), federation.federator)
-    north.restart()
-    assert north.ask_raw(federation.check(sent), federation.federator) == first
-    halves = [north.ask(federation, federation.check(sent[at : at + 2], first=at))[0].proofs for at in (0, 2)]
-    assert b"".join(halves) == whole.proofs
-
-
-def test_of_a_ticket_that_is_taken_out_nothing_is_said(running):
-    """What is said of the others stands in their order."""
-    federation, north = running(proofs=True)
-    sent = contributions(federation, 3)
-    (whole,) = north.ask(federation, federation.check(sent))
-    bad = replace(sent[1], ticket=sent[1].ticket[:-1] + bytes([sent[1].ticket[-1] ^ 1]))
-    (answer,) = north.ask(federation, federation.check([sent[0], bad, sent[2]]))
-    n_bytes = 8 * words_of_answer(federation.policy.policy)
-    assert [one.position for one in answer.refused] == [1]
-    assert answer.proofs == whole.proofs[:n_bytes] + whole.proofs[2 * n_bytes :]
-
-
-def test_a_page_whose_answer_would_not_fit_a_message_is_ignored(running):
-    """No federator asks for one; a page that is as long as it may be is answered in one message."""
-    federation, north = running(proofs=True)
-    most = tickets_of_page(federation.policy.policy)
-    assert most < PAGE_TICKETS
-    request = federation.check(contributions(federation, 1))
-    for n, n_answers in ((most, 1), (most + 1, 0)):
-        page = request.model_copy(update={"tickets": [b"ticket"] * n, "enrolments": [b""] * n})
-        assert len(north.ask(federation, page)) == n_answers
-
-
-def test_a_verify_key_is_nowhere_in_the_store(running):
-    """It is in the policy, sealed, and is opened anew for each question."""
-    federation, north = running(proofs=True)
-    north.ask(federation, federation.check(contributions(federation)))
-    for file in north.path.parent.iterdir():
-        assert federation.verify_key not in file.read_bytes(), file
 
 
 def test_a_second_set_is_refused_after_a_restart(running):

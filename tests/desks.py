@@ -1,0 +1,57 @@
+"""Helpers at their desks, each with a store in a file: tests ask them as a federator does."""
+
+from dataclasses import replace
+
+from secure_cohorts import FEDERATION, HelperPair
+
+from foltr.protocol.codec import decode, encode, open_envelope
+from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.protocol.topics import Topics
+from helper.desk import Desk
+from helper.store import HelperStore
+
+TOPICS = Topics(FEDERATION)
+
+
+class Running:
+    """A helper that made its own sealing key, before there was a policy; it may be killed and started again."""
+
+    def __init__(self, folder, name):
+        self.path = folder / f"{name}.sqlite"
+        self.pair = HelperPair(name)
+        self.store = HelperStore(self.path, f"{FEDERATION}/{name}", exclusive=True)
+        self.make_key()
+
+    def make_key(self):
+        self.pair = replace(self.pair, sealing_key=self.store.sealing_key(self.store.make_sealing_key()))
+
+    def start(self, federation):
+        self.credentials = federation.credentials(self.pair)
+        self.desk = Desk(self.credentials, self.store)
+        self.hear(TOPICS.policy, federation.policy.signed)
+
+    def restart(self):
+        """Only what is in the file is left."""
+        self.store.close()
+        self.store = HelperStore(self.path, f"{FEDERATION}/{self.pair.name}", exclusive=True)
+        self.desk = Desk(self.credentials, self.store)
+
+    def hear(self, topic, payload):
+        assert self.desk.take(topic, payload) == []
+
+    def ask_raw(self, request, key):
+        topic = TOPICS.helper_requests(self.pair.name)
+        return self.desk.take(topic, encode(request, topic, 7, key))
+
+    def ask(self, federation, request):
+        """The answers, each of which is signed by this helper for the topic of its answers."""
+        answers = []
+        for payload in self.ask_raw(request, federation.federator):
+            envelope = open_envelope(payload)
+            assert envelope.is_signed_by(self.pair.signing_key.public, TOPICS.helper_answers(self.pair.name))
+            answers.append(decode(payload, MESSAGE_TYPES[envelope.kind]))
+        return answers
+
+
+def contributions(federation, n_clients=3, **fields):
+    return [federation.contribute(client, **fields) for client in federation.clients(n_clients)]

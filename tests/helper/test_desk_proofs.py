@@ -1,0 +1,52 @@
+"""What a helper at its desk answers about norm proofs."""
+
+from dataclasses import replace
+
+from desks import contributions
+
+from foltr.protocol.helper_messages import PAGE_TICKETS, tickets_of_page, words_of_answer
+
+
+def test_what_is_said_of_norm_proofs_is_the_same_after_a_restart_and_on_another_page(running):
+    """A second answer about one proof would tell more of the vector than one."""
+    federation, north = running(proofs=True)
+    sent = contributions(federation, 4)
+    (whole,) = north.ask(federation, federation.check(sent))
+    n_bytes = 8 * words_of_answer(federation.policy.policy)
+    assert len(whole.proofs) == 4 * n_bytes
+    first = north.ask_raw(federation.check(sent), federation.federator)
+    north.restart()
+    assert north.ask_raw(federation.check(sent), federation.federator) == first
+    halves = [north.ask(federation, federation.check(sent[at : at + 2], first=at))[0].proofs for at in (0, 2)]
+    assert b"".join(halves) == whole.proofs
+
+
+def test_of_a_ticket_that_is_taken_out_nothing_is_said(running):
+    """What is said of the others stands in their order."""
+    federation, north = running(proofs=True)
+    sent = contributions(federation, 3)
+    (whole,) = north.ask(federation, federation.check(sent))
+    bad = replace(sent[1], ticket=sent[1].ticket[:-1] + bytes([sent[1].ticket[-1] ^ 1]))
+    (answer,) = north.ask(federation, federation.check([sent[0], bad, sent[2]]))
+    n_bytes = 8 * words_of_answer(federation.policy.policy)
+    assert [one.position for one in answer.refused] == [1]
+    assert answer.proofs == whole.proofs[:n_bytes] + whole.proofs[2 * n_bytes :]
+
+
+def test_a_page_whose_answer_would_not_fit_a_message_is_ignored(running):
+    """No federator asks for one; a page that is as long as it may be is answered in one message."""
+    federation, north = running(proofs=True)
+    most = tickets_of_page(federation.policy.policy)
+    assert most < PAGE_TICKETS
+    request = federation.check(contributions(federation, 1))
+    for n, n_answers in ((most, 1), (most + 1, 0)):
+        page = request.model_copy(update={"tickets": [b"ticket"] * n, "enrolments": [b""] * n})
+        assert len(north.ask(federation, page)) == n_answers
+
+
+def test_a_verify_key_is_nowhere_in_the_store(running):
+    """It is in the policy, sealed, and is opened anew for each question."""
+    federation, north = running(proofs=True)
+    north.ask(federation, federation.check(contributions(federation)))
+    for file in north.path.parent.iterdir():
+        assert federation.verify_key not in file.read_bytes(), file
