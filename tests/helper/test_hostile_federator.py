@@ -1,4 +1,6 @@
-"""Whatever a federator asks, and however often the helper is started again: nobody's mask is in two sums."""
+"""Whatever a federator asks, and however often the helper is started again: nobody's mask is in two sums, and about
+nobody's norm proof the helper says two things.
+"""
 
 import contextlib
 import tempfile
@@ -31,17 +33,21 @@ pages = st.lists(
 
 
 class HostileFederator(RuleBasedStateMachine):
-    """It has the federator's key, the operator's policies, and every ticket that any device would ever sign."""
+    """It has the federator's key, the operator's policies, and every ticket that any device would ever sign.
+
+    And the clients' keys: it signs other tickets around the seals of those.
+    """
 
     def __init__(self):
         super().__init__()
         self.cleanup = contextlib.ExitStack()
-        self.federation = SecureFederation(dim=1, n_min=N_MIN)
+        self.federation = SecureFederation(dim=1, n_min=N_MIN, proofs=True)
         self.clients = self.federation.clients(N_CLIENTS)
         self.signed = {}
         self.shown = {}
         self.opened = {}
         self.charged = {}
+        self.said = {}
 
     @initialize()
     def starts(self):
@@ -66,13 +72,15 @@ class HostileFederator(RuleBasedStateMachine):
         """Only what is in the store is left."""
         self.desk = Desk(self.federation.credentials(self.federation.helpers[0]), self.store)
 
-    @rule(page=pages, about=requests, mixed=seldom, first=st.integers(0, 2))
-    def shows_a_page(self, page, about, mixed, first):
-        """Tickets of any clients at any positions; now and then some are of another round."""
+    @rule(page=pages, about=requests, mixed=seldom, first=st.integers(0, 2), forged=st.booleans())
+    def shows_a_page(self, page, about, mixed, first, forged=False):
+        """Tickets of any clients at any positions; now and then some are of another round, or have another's seals."""
         round_number, cohort, policy = about
         sent = [self.contribution(client, round_number, i, policy) for client, i in page]
         if mixed:
             sent[0] = self.contribution(page[0][0], round_number % 3 + 1, page[0][1], policy)
+        if forged:
+            sent[0] = self.forged(sent[0], page[0][0], round_number, page[0][1], policy)
         names = {"round": round_number, "cohort": cohort, "policy_hash": self.policies[policy].hash}
         (answer,) = self.ask(self.federation.check(sent, first=first, **names))
         if isinstance(answer, CheckAnswer):
@@ -80,6 +88,22 @@ class HostileFederator(RuleBasedStateMachine):
             refused = {one.position for one in answer.refused}
             for position, one in enumerate(sent, start=first):
                 shown[position] = (one.ticket, position not in refused)
+            good = [one for position, one in enumerate(sent, start=first) if position not in refused]
+            self.hears([open_ticket(one.ticket).ticket for one in good], answer.proofs)
+
+    def hears(self, tickets, proofs):
+        """Of each seal the helper says one thing."""
+        n_bytes = len(proofs) // max(1, len(tickets))
+        assert (n_bytes > 0) == bool(tickets)
+        for i, ticket in enumerate(tickets):
+            about = proofs[i * n_bytes : (i + 1) * n_bytes]
+            assert self.said.setdefault(ticket.seals[0], about) == about
+
+    def forged(self, sent, client, round_number, participation, policy):
+        """Another ticket of this client for the same round, with the same seals."""
+        seals = list(open_ticket(sent.ticket).ticket.seals)
+        signed_by = self.clients[client], round_number, participation
+        return self.federation.contribute(*signed_by, policy=self.policies[policy], seals=seals)
 
     @rule(page=pages, about=requests, first=st.integers(0, 2))
     def has_a_round(self, page, about, first):
