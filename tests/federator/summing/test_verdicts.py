@@ -6,12 +6,12 @@ from secure_cohorts import SecureFederation
 
 from federator.summing.cohorts import PageForm, cohorts_of, pages_of
 from federator.summing.verdicts import Verdicts
-from foltr.protocol.helper_messages import CheckAnswer, RefusedTicket, TicketFault, tickets_of_page, words_of_answer
+from foltr.protocol.helper_messages import CheckAnswer, RefusedTicket, TicketFault, tickets_of_page
+from foltr.protocol.policies import Policy
 from foltr.secure.field import MODULUS, add_up, write_words
 from storage.sum_records import TicketRow
 
 POLICY = SecureFederation(3, proofs=True).policy.policy
-N_ANSWER = words_of_answer(POLICY)
 ABOUT = {"federation": "mail", "policy_hash": bytes(32), "round": 1}
 HELPERS = [keys.name for keys in POLICY.helpers]
 
@@ -23,13 +23,13 @@ def tickets(n: int, cohort: int = 0) -> list[TicketRow]:
 class Answering:
     """Verdicts, and what each helper says of each ticket."""
 
-    def __init__(self, *rows: TicketRow) -> None:
+    def __init__(self, *rows: TicketRow, policy: Policy = POLICY) -> None:
         self.rows = rows
-        self.cohorts = cohorts_of(rows)
-        self.verdicts = Verdicts(self.cohorts, POLICY)
+        self.form = PageForm.under(policy)
+        self.verdicts = Verdicts(cohorts_of(rows), policy)
         rng = np.random.default_rng(1)
         self.words = {
-            (helper, row.cohort, row.position): rng.integers(0, MODULUS, N_ANSWER, np.uint64)
+            (helper, row.cohort, row.position): rng.integers(0, MODULUS, self.form.n_answer, np.uint64)
             for helper in HELPERS
             for row in rows
         }
@@ -37,7 +37,7 @@ class Answering:
     def answer(self, helper: str, *positions: int, cohort: int = 0, refused: tuple[int, ...] = ()) -> None:
         """Have a helper answer for a page with these positions."""
         rows = [row for row in self.rows if row.cohort == cohort and row.position in positions]
-        (page,) = pages_of(rows, PageForm.under(POLICY))
+        (page,) = pages_of(rows, self.form)
         faults = [RefusedTicket(position=position, fault=TicketFault.NOT_OPENED) for position in refused]
         words = [self.words[helper, cohort, position] for position in page.positions if position not in refused]
         proofs = b"".join(write_words(each) for each in words)
@@ -50,7 +50,7 @@ class Answering:
             return []
         for row, total in zip(check.rows, check.answers, strict=True):
             expected = [self.words[helper, row.cohort, row.position] for helper in HELPERS]
-            np.testing.assert_array_equal(total, add_up(expected, N_ANSWER))
+            np.testing.assert_array_equal(total, add_up(expected, self.form.n_answer))
         self.verdicts.decide(check, ())
         return [row.position for row in check.rows]
 
@@ -96,6 +96,30 @@ def test_who_leaves_needs_no_verdict_at_any_time():
     assert said.verdicts.failed(0) == {3}
     said.verdicts.leave_out(0, 3)
     assert (said.verdicts.failed(0), said.verdicts.n_failed(0)) == (set(), 0)
+
+
+def test_who_leaves_is_not_counted_among_those_that_were_checked():
+    """Two of four failing proofs are half, and two of the three that are left are more."""
+    said = Answering(*tickets(4))
+    for helper in HELPERS:
+        said.answer(helper, 0, 1, 2, 3)
+    check = said.verdicts.take_due()
+    assert check is not None
+    said.verdicts.decide(check, {0, 1})
+    assert said.verdicts.disagreement() is None
+    said.verdicts.leave_out(0, 3)
+    words = said.verdicts.disagreement()
+    assert words is not None
+    assert words.startswith("2 of 3 norm proofs")
+
+
+def test_of_long_vectors_fewer_are_due_at_a_time():
+    """Of a million numbers each vector has 8 MB, and 32 MB are read at once."""
+    policy = SecureFederation(3, dim=10**6, proofs=True, n_max=100, epsilon=1e6).policy.policy
+    said = Answering(*tickets(5), policy=policy)
+    for helper in HELPERS:
+        said.answer(helper, 0, 1, 2, 3, 4)
+    assert (said.due(), said.due()) == ([0, 1, 2, 3], [4])
 
 
 def test_some_are_due_at_a_time():
