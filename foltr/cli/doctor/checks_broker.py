@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from foltr.cli.doctor.checks import Finding, State, days_left
 from foltr.cli.doctor.checks_federator import federator_finding
-from foltr.cli.doctor.checks_policy import policy_findings
+from foltr.cli.doctor.checks_policy import carried_policy_findings, policy_findings
 from foltr.cli.doctor.checks_schema import schema_findings
 from foltr.errors import MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import Credentials
@@ -118,8 +118,8 @@ async def look(visit: Visit) -> list[Finding]:
     except (UnavailableError, SettingsError) as error:
         return [*findings, Finding("broker", State.PROBLEM, str(error))]
     # A federator may not read what it announces itself, and need not.
-    if visit.is_federator:
-        return findings
+    if visit.credentials is not None and visit.is_federator:
+        return [*findings, *carried_policy_findings(visit.credentials)]
     policy, schema, round_ = (visit.retained(topic) for topic in (topics.policy, topics.schema, topics.round))
     return [
         *findings,

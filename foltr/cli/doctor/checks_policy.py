@@ -3,6 +3,7 @@
 from foltr.cli.doctor.checks import Finding, State
 from foltr.errors import MessageError
 from foltr.operator.credentials import Credentials
+from foltr.protocol.policies import Policy
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
 
 
@@ -26,6 +27,23 @@ def policy_findings(credentials: Credentials | None, retained: bytes | None) -> 
     return [_compared(credentials, carried, newest)]
 
 
+def carried_policy_findings(credentials: Credentials) -> list[Finding]:
+    """Look at the policy that a federator's credentials carry; nothing where they have none.
+
+    What is retained at the broker only its own session hears, which nobody else may take.
+    """
+    carried = credentials.signed_policy
+    if carried is None:
+        return []
+    policy = carried.policy
+    shown = f"policy {policy.version} is in the credentials ({carried.hash.hex()[:16]})"
+    if credentials.can_check(policy):
+        return [Finding("policy", State.OK, f"{shown}: {_in_short(policy)}")]
+    detail = f"{shown}, and its verify key is sealed to no key in them, so no federator starts under it: give it"
+    detail += " the operator's newest federator.json, or, where it has that, make another policy: foltr policy new"
+    return [Finding("policy", State.PROBLEM, detail)]
+
+
 def _compared(credentials: Credentials, carried: SignedPolicy | None, newest: SignedPolicy) -> Finding:
     policy = newest.policy
     shown = f"policy {policy.version} is at the broker ({newest.hash.hex()[:16]})"
@@ -38,9 +56,8 @@ def _compared(credentials: Credentials, carried: SignedPolicy | None, newest: Si
             detail = f"{shown}, and does not name this helper with this key, so it is asked nothing: foltr helper keys"
             return Finding("policy", State.WARNING, f"{detail}, then the operator's foltr policy new")
         return Finding("policy", State.OK, f"{shown} and names {credentials.name}")
-    if credentials.role == "federator" and not credentials.can_check(policy):
-        detail = f"{shown}, and its verify key is sealed to no key in the credentials, so it is not taken up: give the"
-        detail += " federator the operator's newest federator.json, or, where it has that, make another policy"
-        return Finding("policy", State.WARNING, f"{detail}: foltr policy new")
-    helpers = ", ".join(keys.name for keys in policy.helpers)
-    return Finding("policy", State.OK, f"{shown}: epsilon {policy.epsilon:g}, helpers {helpers}")
+    return Finding("policy", State.OK, f"{shown}: {_in_short(policy)}")
+
+
+def _in_short(policy: Policy) -> str:
+    return f"epsilon {policy.epsilon:g}, helpers {', '.join(keys.name for keys in policy.helpers)}"

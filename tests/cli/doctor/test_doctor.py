@@ -179,6 +179,27 @@ def test_every_role_is_looked_at_as_itself(guarded, tmp_path):
     assert doctor("--credentials", str(files[DEVICE]), cwd=tmp_path)["database"][0] == "absent"
 
 
+def test_a_federator_that_cannot_check_norm_proofs_is_told_so(guarded, tmp_path):
+    """Its credentials carry the policy: the doctor listens to nothing for it."""
+    folder, db = ("--operator", str(guarded.operator_dir)), migrated_sqlite(tmp_path / "f.sqlite")
+    helpers = []
+    for name in ("north", "south"):
+        assert foltr("enrol", "--helper", name, *folder, cwd=tmp_path).returncode == 0
+        keys = ("helper", "keys", "--credentials", f"{name}.json", "--out", f"{name}.keys")
+        assert foltr(*keys, cwd=tmp_path).returncode == 0
+        helpers += ["--helper", f"{name}.keys"]
+    made = foltr("policy", "new", *helpers, *folder, cwd=tmp_path)
+    assert made.returncode == 0, made.stderr
+    known = guarded.operator_dir / "federator.json"
+    assert doctor("--credentials", str(known), "--db", db)["policy"][0] == "ok"
+    other = tmp_path / "other.json"
+    other.write_text(json.dumps({**json.loads(known.read_text()), "sealing_keys": []}))
+    other.chmod(0o600)
+    state, detail = doctor("--credentials", str(other), "--db", db, expected=1)["policy"]
+    assert state == "problem"
+    assert detail.endswith("foltr policy new")
+
+
 def _role(user: str) -> str:
     return user.removeprefix("@").partition(".")[0] if user.startswith("@") else "device"
 

@@ -6,7 +6,7 @@ import pytest
 from secure_cohorts import HelperPair, SecureFederation
 
 from foltr.cli.doctor.checks import State
-from foltr.cli.doctor.checks_policy import policy_findings
+from foltr.cli.doctor.checks_policy import carried_policy_findings, policy_findings
 from foltr.protocol.signing import key_to_text
 
 KNOWN = SecureFederation()
@@ -17,8 +17,8 @@ FEDERATOR = NORTH.model_copy(update={"role": "federator", "name": "@federator"})
 CHECKING = FEDERATOR.model_copy(update={"sealing_keys": (key_to_text(KNOWN.federator_sealing_key.private),)})
 
 
-def carrying(policy):
-    return DEVICE.model_copy(update={"policy": base64.b64encode(policy.signed).decode()})
+def carrying(policy, credentials=DEVICE):
+    return credentials.model_copy(update={"policy": base64.b64encode(policy.signed).decode()})
 
 
 @pytest.mark.parametrize(
@@ -32,14 +32,6 @@ def carrying(policy):
         (DEVICE, SecureFederation().policy.signed, State.WARNING, "not the operator's"),
         (DEVICE, b"junk", State.WARNING, "obeyed by nobody"),
         (NORTH, NEWER.signed, State.OK, "names north"),
-        (FEDERATOR, NEWER.signed, State.OK, "policy 2 is at the broker"),
-        (CHECKING, PROVEN.signed, State.OK, "policy 2 is at the broker"),
-        (
-            FEDERATOR,
-            PROVEN.signed,
-            State.WARNING,
-            "newest federator.json, or, where it has that, make another policy: foltr policy new",
-        ),
         (DEVICE, PROVEN.signed, State.OK, "policy 2 is at the broker"),
         (KNOWN.credentials(HelperPair("west")), NEWER.signed, State.WARNING, "foltr helper keys"),
         (KNOWN.credentials(HelperPair("north")), NEWER.signed, State.WARNING, "with this key"),
@@ -50,6 +42,27 @@ def test_the_policy_at_the_broker_is_compared(credentials, retained, state, said
     (found,) = policy_findings(credentials, retained)
     assert (found.what, found.state) == ("policy", state)
     assert said in found.detail
+
+
+@pytest.mark.parametrize(
+    ("credentials", "policy", "state", "said"),
+    [
+        (FEDERATOR, NEWER, State.OK, "policy 2 is in the credentials"),
+        (CHECKING, PROVEN, State.OK, "helpers north, south"),
+        (
+            FEDERATOR,
+            PROVEN,
+            State.PROBLEM,
+            "newest federator.json, or, where it has that, make another policy: foltr policy new",
+        ),
+    ],
+)
+def test_a_federator_is_told_of_the_policy_that_it_carries(credentials, policy, state, said):
+    """Whether it can check norm proofs under it; it may not listen at the broker beside its own session."""
+    (found,) = carried_policy_findings(carrying(policy, credentials))
+    assert (found.what, found.state) == ("policy", state)
+    assert said in found.detail
+    assert carried_policy_findings(credentials) == []
 
 
 @pytest.mark.parametrize(
