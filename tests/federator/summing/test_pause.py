@@ -1,10 +1,12 @@
 """How long rounds are held back after most norm proofs of a round have failed."""
 
+import math
 from datetime import UTC, datetime
+from types import SimpleNamespace
 
 import pytest
 
-from federator.summing.pause import held_until, let_go_at
+from federator.summing.pause import Pause, held_until, let_go_at
 from storage.sum_records import Disagreements
 
 ENDED_AT = datetime.fromtimestamp(1000.0, UTC)
@@ -35,3 +37,33 @@ def test_a_clock_that_was_set_back_holds_back_no_longer():
 def test_devices_hear_of_a_round_while_half_of_its_time_is_left(until, heard_at):
     """Of one from 1000 to 1100; where a pause ends later than it does, of one of those after it."""
     assert let_go_at(until, closes_at=1100.0, max_time_s=100.0) == heard_at
+
+
+class Ended:
+    """A store in which the newest rounds have ended so."""
+
+    def __init__(self, ended):
+        self.ended = ended
+
+    async def count_disagreements(self, _policy_hash):
+        return self.ended
+
+
+async def test_a_pause_wakes_the_federator_when_it_ends_and_then_no_more():
+    """A moment that has passed would wake it again and again."""
+    terms = SimpleNamespace(lacks_verify_key=False, policy=SimpleNamespace(hash=b"policy"))
+    current = SimpleNamespace(number=2, terms=terms, closes_at=11_000.0, policy=SimpleNamespace(max_time_s=10_000.0))
+    pause = Pause(Ended(Disagreements(1, ENDED_AT)))
+    assert pause.wake_at(current) == -math.inf
+    await pause.look_back(current, now=1000.0)
+    assert (pause.wake_at(current), pause.holds(1059.0)) == (1060.0, True)
+    await pause.look_back(current, now=1060.0)
+    assert (pause.wake_at(current), pause.holds(1060.0)) == (math.inf, False)
+
+
+async def test_of_a_round_without_a_secure_sum_nothing_is_held_back():
+    """Nor where there is no round."""
+    pause = Pause(Ended(Disagreements(1, ENDED_AT)))
+    for current in (None, SimpleNamespace(number=2, terms=None)):
+        await pause.look_back(current, now=1000.0)
+        assert (pause.wake_at(current), pause.holds(1000.0)) == (math.inf, False)
