@@ -98,6 +98,7 @@ async def largest_delay(ticks_s: float = 0.01) -> float:
         return worst
 
 
+@pytest.mark.undisturbed
 @pytest.mark.parametrize("held_s", [3.0, 6.5])
 async def test_somebody_else_holds_the_lock(deployment, mosquitto_server, monkeypatch, held_s):
     """SQLite's write lock, or the federation's row: for 3 s, and for longer than one transaction waits for it.

@@ -7,6 +7,7 @@ import pytest
 from simulated import config, population, simulated
 
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
+from foltr.data.sources import load_data
 from foltr.errors import SettingsError
 from foltr.methods.registry import make_aggregation, ranker_for, training_for
 from foltr.secure.coins import seeded_entropy
@@ -14,8 +15,10 @@ from foltr.secure.norm_proof import proof_shape
 from foltr.simulation import secure_sums
 from foltr.simulation.checkpoint import CheckpointPlan
 from foltr.simulation.clients.crowd import Crowd
+from foltr.simulation.clients.population import iid_population
 from foltr.simulation.config import SimulationConfig, check_config, cohorts_of, resolve
 from foltr.simulation.defence_record import NormProofs
+from foltr.simulation.federated import run
 from foltr.simulation.learner_factory import make_learner
 from foltr.simulation.secure_sums import SecureAggregation, secure_sums_of
 
@@ -304,3 +307,20 @@ def test_the_clip_norm_follows_from_interactions_and_learning_rate():
     assert sums_of(secure(clip_norm=7.0)).clip_norm == 7.0
     assert training_for("fpdgd", {}, 5).learning_rate == 0.1
     assert ranker_for("linear", 8, 1).n_weights == 8
+
+
+@pytest.mark.slow
+def test_noise_costs_little_on_average():
+    """What `foltr demo --secure` shows once, of six seeds: a hundred clients lose less than 0.02 in twenty rounds."""
+    read = load_data("mslr-sample", 1)
+    lost = []
+    for seed in range(1, 7):
+        ended = []
+        for mechanism in ("gaussian", "none"):
+            chosen = secure(
+                data="mslr-sample", clients=100, interactions=5, rounds=20, clicks="navigational", cohorts=1, seed=seed
+            ).changed(mechanism=mechanism, participations=20, eval_every=20)
+            people = iid_population(read.train, read.test, 100, chosen.clicks, 5, read.n_grades)
+            ended.append(run(chosen, people).final_ndcg)
+        lost.append(ended[1] - ended[0])
+    assert abs(float(np.mean(lost))) < 0.02
