@@ -16,11 +16,10 @@ import itertools
 import json
 import os
 import platform
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+from secure_sum import least_ms
 
 from foltr.numerics.compiled import COMPILED, plain_functions
 from foltr.secure.coins import SEED_BYTES
@@ -49,16 +48,6 @@ _COLUMNS = {
     "federator_numpy_ms": ("federator", 11),
     "answer_bytes": ("answer bytes", 14),
 }
-
-
-def least_ms(work: Callable[[], object], repeats: int) -> float:
-    """Of one call, by the wall clock."""
-    taken = []
-    for _ in range(repeats):
-        before = time.perf_counter()
-        work()
-        taken.append(time.perf_counter() - before)
-    return 1e3 * min(taken)
 
 
 def measure(dim: int, n_helpers: int, repeats: int) -> dict[str, float]:

@@ -4,7 +4,6 @@ Fixed rules promise nothing in such a round, however few attackers there are in 
 can be expected to know them by then.
 """
 
-from foltr.reproductions.claims import Claim
 from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Variant
 from foltr.reproductions.outcomes import DataProfile
 from foltr.reproductions.robustness.attacks_by_rule import (
@@ -13,8 +12,9 @@ from foltr.reproductions.robustness.attacks_by_rule import (
     as_good_as_the_best,
     costs_nothing,
     federation,
+    leaves_out_nobody,
 )
-from foltr.reproductions.robustness.measures import ADAPTIVE, HONEST, NOBODY, nobody_left_out
+from foltr.reproductions.robustness.measures import ADAPTIVE, HONEST, NOBODY
 
 CLIENTS, PARTICIPANTS, ATTACKERS = 20, 6, 8
 SHARE = "40 %"
@@ -50,12 +50,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         claims=(
             costs_nothing("ours", {"attack": NOBODY}),
             as_good_as_the_best("ours", "attack and click model"),
-            Claim(
-                "Adaptive leaves out no honest client, though attackers are the most in many a round",
-                "ours",
-                "no update of an honest client was left out in any run",
-                nobody_left_out,
-            ),
+            leaves_out_nobody("Adaptive leaves out no honest client, though attackers are the most in many a round"),
         ),
         differences=(
             (
