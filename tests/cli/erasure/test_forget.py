@@ -32,6 +32,12 @@ from storage.keys import KeyStore
 from storage.queries import list_rounds
 
 
+@pytest.fixture(autouse=True)
+def own_folder(monkeypatch, tmp_path):
+    """Whoever asks notes where the audit log ends, in the folder where it asks."""
+    monkeypatch.chdir(tmp_path)
+
+
 async def command(*words: object, timeout_s: float = 90):
     return await asyncio.to_thread(foltr_process, *map(str, words), timeout_s=timeout_s)
 
