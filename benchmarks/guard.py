@@ -19,9 +19,10 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from edge_client.guard.held_back import MOST_LISTS
-from edge_client.guard.model_judgement import FEWEST_LISTS, Judgement, agreement, judge, preferences
+from edge_client.guard.model_judgement import FEWEST_LISTS, Judgement, judge
 from foltr.data.dataset import RankingDataset
 from foltr.evaluation.click_models import ClickModel, click_model, simulate_clicks
+from foltr.learning.agreement import agreement, preferences
 from foltr.learning.display import sampled_list
 from foltr.learning.linear import score
 from foltr.learning.pdgd import pdgd_step

@@ -23,11 +23,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
-from edge_client.guard.model_judgement import Judgement, agreement, judge, preferences
+from edge_client.guard.model_judgement import Judgement, judge
 from edge_client.serps import Serp
 from edge_client.store.interaction_rows import Within
 from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, SettingsError
+from foltr.learning.agreement import agreement, preferences
 from foltr.logs import get_logger
 from foltr.methods.base import scores_of
 from foltr.methods.registry import Ranker, spec_of

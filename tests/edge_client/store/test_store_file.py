@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
-from edge_client.guard.model_judgement import Judgement, Preferences
+from edge_client.guard.model_judgement import Judgement
 from edge_client.store.bounds import PendingUpdate
 from edge_client.store.store import DeviceStore
 from edge_client.store.store_file import SCHEMA_VERSION
 from foltr.errors import DataError, SettingsError, UsageError
+from foltr.learning.agreement import Preferences
 
 RANKING = np.array([2, 0], np.int64)
 CLICKS = np.array([True, False])
