@@ -150,6 +150,8 @@ pattern read {clients}/%u/inbox
 # way to say "every user", because lines of `topic` above the first `user` are for clients without a name.
 pattern read {topics.model}
 pattern read {topics.model_chunks}
+pattern read {topics.anchor}
+pattern read {topics.anchor_chunks}
 pattern read {topics.round}
 pattern read {topics.roster}
 pattern read {topics.roster_chunks}
@@ -168,6 +170,8 @@ user {FEDERATOR_USER}
 topic write {clients}/+/inbox
 topic write {topics.model}
 topic write {topics.model_chunks}
+topic write {topics.anchor}
+topic write {topics.anchor_chunks}
 topic write {topics.round}
 topic write {topics.federator_status}
 topic write {topics.audit_head}

@@ -138,6 +138,19 @@ class Topics:
         """The filter of all chunks of a model."""
         return f"{self.root}/model/chunks/+"
 
+    @cached_property
+    def anchor(self) -> str:
+        """The older model that devices compare the newest one with."""
+        return f"{self.root}/anchor"
+
+    def anchor_chunk(self, index: int) -> str:
+        return f"{self.root}/anchor/chunks/{index}"
+
+    @property
+    def anchor_chunks(self) -> str:
+        """The filter of all chunks of an anchor."""
+        return f"{self.root}/anchor/chunks/+"
+
     def enrolment(self, client_id: str) -> str:
         """No topic: what the operator's signature of an enrolment names in place of one."""
         return f"{self.root}/enrolment/{client_id}"

@@ -1,8 +1,8 @@
 """Updates say what a device has learned: their bodies, and the chunks of large ones."""
 
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from foltr.protocol.fields import (
     CHUNK_BYTES,
@@ -98,12 +98,24 @@ class MaskedVector(Message):
 UpdateBody = Annotated[DenseDelta | PartDelta | EvolutionPair | MaskedVector, Field(discriminator="kind")]
 
 
+class Vote(Message):
+    """What a device has found of the newest model against the anchor: -1 worse, 0 neither, 1 better.
+
+    It is about the anchor of that version, and about nothing else.
+    """
+
+    kind_name: ClassVar[str] = "vote"
+    anchor_version: Count
+    value: Annotated[int, Field(ge=-1, le=1)]
+
+
 class ModelUpdate(Message):
     """Device to federator: what the device learned in one round; resent unchanged until receipted.
 
     This is all that leaves a device after a round: the body, how many interactions made it, and which they are: it
     covers those of the device's interactions that are above ``after``, up to ``through``. Some of them may not be in
-    it (the device had dropped them, say), and none is in a later one.
+    it (the device had dropped them, say), and none is in a later one. Beside it is a ``vote`` where the device compares
+    models; one without has the bytes that it had before there were votes, which every federator reads.
     """
 
     kind_name: ClassVar[str] = "update"
@@ -118,12 +130,27 @@ class ModelUpdate(Message):
     base_hash: ModelHash
     n_interactions: Annotated[int, Field(ge=1, le=100_000)]
     body: UpdateBody
+    # None: the device compares no models. It is then not on the wire.
+    vote: Vote | None = None
 
     @model_validator(mode="after")
     def _covers_its_interactions(self) -> "ModelUpdate":
         if self.n_interactions > self.through - self.after:
             raise ValueError(f"{self.n_interactions} interactions above {self.after} up to {self.through}")
         return self
+
+    @model_validator(mode="after")
+    def _masked_says_nothing_in_the_open(self) -> "ModelUpdate":
+        if self.vote is not None and isinstance(self.body, MaskedVector):
+            raise ValueError("a vote beside a masked body: the federator would see it")
+        return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_no_vote(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = fields_of(self)
+        if self.vote is None:
+            del fields["vote"]
+        return fields
 
 
 class UnlearningUpdate(Message):

@@ -21,6 +21,8 @@ ROOT = "foltr/v1/fed"
 PUBLIC = [
     f"{ROOT}/model",
     f"{ROOT}/model/chunks/3",
+    f"{ROOT}/anchor",
+    f"{ROOT}/anchor/chunks/3",
     f"{ROOT}/round",
     f"{ROOT}/federator-status",
     f"{ROOT}/audit-head",
@@ -297,6 +299,8 @@ async def test_a_device_hears_what_is_for_it(server):
         filters = (
             topics.model,
             topics.model_chunks,
+            topics.anchor,
+            topics.anchor_chunks,
             topics.round,
             topics.roster,
             topics.policy,

@@ -80,6 +80,7 @@ from foltr.protocol.updates import (
     ModelUpdate,
     PartDelta,
     UnlearningUpdate,
+    Vote,
 )
 from foltr.secure.norm_proof import proof_shape
 from foltr.secure.sealing import SEAL_BYTES
@@ -188,6 +189,7 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
         n_interactions=5,
         body=DenseDelta(dim=N_FEATURES, values=values),
     )
+    yield update.model_copy(update={"vote": Vote(anchor_version=1, value=-1)}), TOPICS.client(name, ClientTopic.UPDATES)
     # Messages of this protocol, but no updates of this federation.
     for wrong in (np.full(N_FEATURES, np.nan), np.full(N_FEATURES, 2e6), np.zeros(N_FEATURES + 1)):
         body = DenseDelta(dim=len(wrong), values=pack_vector(wrong))
@@ -241,6 +243,8 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
     whole = encode(model, TOPICS.model, SEQUENCE, FEDERATOR)
     yield manifest_of(whole, FEDERATION), TOPICS.model
     yield chunk_of(manifest_of(whole, FEDERATION), whole, 0), TOPICS.model_chunk(0)
+    yield model, TOPICS.anchor
+    yield manifest_of(encode(model, TOPICS.anchor, SEQUENCE, FEDERATOR), FEDERATION), TOPICS.anchor
     for selection in (None, Selection(first_seed=bytes(32), cutoff=bytes(8), n_selected=3, n_eligible=9)):
         announced = RoundAnnouncement(
             federation=FEDERATION,

@@ -85,6 +85,7 @@ from foltr.protocol.updates import (
     PartDelta,
     UnlearningUpdate,
     UpdateBody,
+    Vote,
 )
 
 FOLDER = Path(__file__).parent
@@ -118,7 +119,7 @@ def _round(training: Training) -> tuple[Message, str]:
     return announced, _TOPICS.round
 
 
-def _update(body: UpdateBody) -> tuple[Message, str]:
+def _update(body: UpdateBody, vote: Vote | None = None) -> tuple[Message, str]:
     update = ModelUpdate(
         **CLIENT,
         update_id=UPDATE_ID,
@@ -129,6 +130,7 @@ def _update(body: UpdateBody) -> tuple[Message, str]:
         through=12,
         n_interactions=5,
         body=body,
+        vote=vote,
     )
     return update, _own(ClientTopic.UPDATES)
 
@@ -427,6 +429,7 @@ VARIANTS: list[tuple[Message, str]] = [
     _update(EvolutionPair(seed=2**62, plus=0.5, minus=0.25)),
     _update(MaskedVector(dim=2, values=bytes(range(16)), ticket=b"a ticket")),
     _update(MaskedVector(dim=2, values=bytes(range(16)), proof=bytes(range(16, 40)), ticket=b"a ticket")),
+    _update(DenseDelta(dim=2, values=pack_vector([0.5, -0.25])), Vote(anchor_version=2, value=-1)),
     _policy(GammaNoise(scale=640, n_shares=80)),
     _policy(
         GaussianNoise(variance=622_756),
@@ -485,6 +488,8 @@ def name_of(message: Message) -> str:
             return f"round-{training.kind}"
         case ModelUpdate(body=MaskedVector(proof=proof)) if proof:
             return "update-masked-proven"
+        case ModelUpdate(vote=Vote()):
+            return "update-vote"
         case ModelUpdate(body=body) if not isinstance(body, DenseDelta):
             return f"update-{body.kind}"
         case Policy(noise=GammaNoise()):

@@ -18,6 +18,9 @@ def test_the_topics_are_spelled_as_documented():
     assert TOPICS.model == "foltr/v1/mail/model"
     assert TOPICS.model_chunk(12) == "foltr/v1/mail/model/chunks/12"
     assert TOPICS.model_chunks == "foltr/v1/mail/model/chunks/+"
+    assert TOPICS.anchor == "foltr/v1/mail/anchor"
+    assert TOPICS.anchor_chunk(12) == "foltr/v1/mail/anchor/chunks/12"
+    assert TOPICS.anchor_chunks == "foltr/v1/mail/anchor/chunks/+"
     assert TOPICS.round == "foltr/v1/mail/round"
     assert TOPICS.roster == "foltr/v1/mail/roster"
     assert TOPICS.roster_chunk(12) == "foltr/v1/mail/roster/chunks/12"
@@ -55,7 +58,8 @@ def test_parse_undoes_client(federation, client_id, topic):
 def test_what_all_may_read_is_no_clients_topic(federation, client_id):
     """Model, round, roster, orders and enrolments are signed for topics that no client may write to."""
     topics = Topics(federation)
-    shared = [topics.model, topics.model_chunk(0), topics.round, topics.roster, topics.schema, topics.operator]
+    models = [topics.model, topics.model_chunk(0), topics.anchor, topics.anchor_chunk(0)]
+    shared = [*models, topics.round, topics.roster, topics.schema, topics.operator]
     own = [topics.client(client_id, topic) for topic in ClientTopic]
     every = [*shared, topics.enrolment(client_id), *own]
     assert len(set(every)) == len(every)
