@@ -1,4 +1,4 @@
-"""The attacks by name: what each is called, what can be set, and `craft`, which makes its updates.
+"""The attacks by name: what each is called, and what can be set; `foltr.attacks.attacked_round` makes their updates.
 
 The threat model is that of Wang's thesis, Section 5.2.1: attackers control fewer than half of the clients, share all
 that those clients know, and aim to make the ranker worse for everybody. With partial knowledge they have their own
@@ -10,24 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-import numpy as np
-from numpy.typing import NDArray
-
-from foltr.aggregation.rule_spec import RuleSpec, n_byzantine
-from foltr.attacks.aware import framing, launder
-from foltr.attacks.crafting import (
-    Perturbation,
-    bounded,
-    fang_krum,
-    fang_krum_partial,
-    fang_trimmed_mean,
-    inner_product,
-    lie,
-    lie_z,
-    min_max,
-    min_sum,
-    reversed_direction,
-)
+from foltr.attacks.directions import TOWARDS
 from foltr.errors import SettingsError
 from foltr.methods.registry import spec_of
 from foltr.protocol.fields import MAX_ABS_DELTA
@@ -50,10 +33,17 @@ ATTACKS: Mapping[str, str] = {
     "min-sum": "as far against the mean as the summed distances of an honest update allow",
     "launder": "long steps that the defence adaptive counts as short ones, paid back by short ones",
     "framing": "copies of what honest clients of the round send, so that adaptive takes those for the copies",
+    "creep": "the honest update with a constant bias, too small to be told from chance",
+    "alternate": "hostile in some rounds of each period, and honest in the others until evidence has faded",
+    "turncoat": "honest, or framing others, until a round, and hostile from then on",
+    "sybils": "hostile under a new name every few rounds, so that there is never any evidence",
+    "late-joiners": "absent until a round, and hostile from then on",
     "not-finite": "values that are no numbers",
     "huge": "the largest values that a message may hold",
 }
 MODEL_ATTACKS = tuple(name for name in ATTACKS if name != CLICKS)
+# They look at the model that rounds train from, or at which round it is, or change names.
+_OF_THE_SIMULATOR = frozenset({"launder", "creep", "alternate", "turncoat", "sybils", "late-joiners"})
 
 
 @dataclass(frozen=True)
@@ -89,6 +79,18 @@ _KNOWLEDGE = {"knowledge": _Parameter("partial", ("partial", "full"))}
 # Colluders who all send the same are easily told by just that; the papers do not hide it.
 _JITTER = {"jitter": _Parameter(0.0, (), 0.0, 1000.0)}
 _PERTURBATION = {"perturbation": _Parameter("unit", ("unit", "std", "sign"))}
+_START = {"start": _Parameter(30.0, (), 1.0, 1e6)}
+# Which weight `feature` is of; the others have no use for it.
+_FEATURE = {"feature": _Parameter(1.0, (), 1.0, 1e6)}
+_TOWARDS = {"towards": _Parameter("orthogonal", TOWARDS), **_FEATURE}
+# `update` is against what each attacker has learned.
+_HOSTILE = {
+    "towards": _Parameter("reverse", ("update", *TOWARDS)),
+    **_FEATURE,
+    "z": _Parameter(2.0, (), 0.0, 1e6),
+}
+# With full knowledge: how much of the honest updates' spread is in what looks like one.
+_SPREAD = {"spread": _Parameter(1.0, (), 0.0, 1000.0), **_KNOWLEDGE}
 _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
     "lie": {"z": _Parameter("auto", ("auto",), -100.0, 100.0), **_JITTER, **_KNOWLEDGE},
     "fang-krum": {**_JITTER, **_KNOWLEDGE},
@@ -105,14 +107,39 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
     },
     "min-max": {**_PERTURBATION, **_JITTER, **_KNOWLEDGE},
     "min-sum": {**_PERTURBATION, **_JITTER, **_KNOWLEDGE},
-    # As `adaptive` is now: longer bursts, more of them or more noise are too long on average, and are shortened.
+    # Longer bursts, more of them or more noise were too long on average, and were shortened.
     "launder": {
+        **_TOWARDS,
         "period": _Parameter(4.0, (), 2.0, 1000.0),
-        "burst": _Parameter(5.0, (), 2.0, 1e6),
-        "start": _Parameter(30.0, (), 1.0, 1e6),
+        "burst": _Parameter(5.0, (), 0.0, 1e6),
+        "counted": _Parameter(2.0, (), 0.0, 1e6),
         "noise": _Parameter(0.5, (), 0.0, 1e6),
+        **_START,
     },
     "framing": {"knowledge": _Parameter("full", ("full",))},
+    "creep": {
+        **_TOWARDS,
+        "step": _Parameter(0.5, (), 0.0, 1e6),
+        "honest": _Parameter(1.0, (), 0.0, 1.0),
+        "longest": _Parameter(2.0, (), 0.0, 1e6),
+        **_START,
+        **_SPREAD,
+    },
+    "alternate": {
+        **_HOSTILE,
+        "period": _Parameter(50.0, (), 1.0, 1e6),
+        "hostile": _Parameter(5.0, (), 0.0, 1e6),
+        **_START,
+    },
+    "turncoat": {
+        **_HOSTILE,
+        "before": _Parameter("honest", ("honest", "copies")),
+        "start": _Parameter(200.0, (), 1.0, 1e6),
+        **_SPREAD,
+    },
+    # Nobody is judged by fewer updates than six.
+    "sybils": {**_HOSTILE, "life": _Parameter(5.0, (), 1.0, 1e6)},
+    "late-joiners": {**_HOSTILE, "start": _Parameter(200.0, (), 1.0, 1e6)},
     "not-finite": {"value": _Parameter("nan", ("nan", "inf", "-inf"))},
     "huge": {"size": _Parameter(MAX_ABS_DELTA, (), 0.0, 3e38)},
 }
@@ -145,7 +172,14 @@ def read_attack(name: str, parameters: Mapping[str, object] | None = None) -> At
         for key, parameter in known.items()
     }
     knowledge = cast("Knowledge", values.pop("knowledge", "partial"))
+    if values.get("before") == "copies" and knowledge != "full":
+        raise SettingsError("attack_parameters: before: nobody can copy what it does not see; set knowledge=full too")
     return AttackSpec(name, tuple(values.items()), knowledge)
+
+
+def has_parameter(name: str, parameter: str) -> bool:
+    """Whether an attack can be set in this way."""
+    return parameter in _PARAMETERS.get(name, {})
 
 
 def check_attack(spec: AttackSpec, training: Training) -> None:
@@ -159,144 +193,15 @@ def check_attack(spec: AttackSpec, training: Training) -> None:
 
 
 def check_without_model(spec: AttackSpec) -> None:
-    """SettingsError, in words, where an attack needs the model that rounds train from, and it is not at hand."""
+    """SettingsError, in words, where an attack needs what only the simulator has: the model, or names at will."""
     if spec.name == "bounded" and spec.text("against") == "model":
         raise SettingsError(
             "attack_parameters: against: bounded against the model is for the simulator; choose update or features"
         )
-    if spec.name == "launder":
-        raise SettingsError("attack: launder is for the simulator; choose one that does not look at the model")
-
-
-def craft(
-    spec: AttackSpec,
-    own: NDArray[np.float64],
-    others: NDArray[np.float64] | None,
-    n: int,
-    rule: RuleSpec | None,
-    rng: np.random.Generator,
-    model: NDArray[np.float32] | None = None,
-    round_number: int = 1,
-) -> NDArray[np.float32]:
-    """Craft what the attackers of a round send.
-
-    With a ``jitter`` each of those that would send the same adds noise of so many standard deviations of what they
-    know, coordinate by coordinate, and looks like a client of its own.
-
-    Args:
-        spec: any but ``clicks``, whose updates are what was learned.
-        own: (m, d) their updates as honest clients would have made them, in order of client_id.
-        others: (n - m, d) those of the honest clients, likewise; None where nobody knows them.
-        n: how many updates the round will have.
-        rule: which aggregation the attackers believe in; None where they know of none.
-        rng: as `attack_rng`; the same for all attackers of a round.
-        model: (d,) that the round trains from; None where it is not at hand.
-        round_number: from 1, as for `attack_rng`.
-
-    Returns:
-        (m, d) float32, which need not be finite.
-
-    Raises:
-        SettingsError: full knowledge, and nobody knows the others' updates; or an attack against a model that is
-            not at hand.
-    """
-    if spec.knowledge == "full" and others is None:
+    if spec.name in _OF_THE_SIMULATOR:
         raise SettingsError(
-            f"attack_parameters: knowledge: {spec.name} with full knowledge needs everybody's updates, which are known "
-            "only where all devices run in one process; leave it at partial"
+            f"attack: {spec.name} is for the simulator; choose one that needs neither the model nor other names"
         )
-    if model is None:
-        check_without_model(spec)
-        model = np.zeros(own.shape[1], np.float32)
-    hidden = others if spec.knowledge == "full" else None
-    with np.errstate(over="ignore", invalid="ignore"):  # an attacker may send what is not finite
-        rows = np.broadcast_to(
-            _crafted(spec, own, hidden, n, rule, rng, model.astype(np.float64), round_number), own.shape
-        )
-        jitter = spec.number("jitter") if "jitter" in _PARAMETERS.get(spec.name, {}) else 0.0
-        if jitter:
-            known = own if hidden is None else np.concatenate([own, hidden])
-            rows = rows + jitter * known.std(axis=0) * rng.normal(size=own.shape)
-        return rows.astype(np.float32)
-
-
-def attack_rng(seed: int, round_number: int) -> np.random.Generator:
-    """Return the generator that attackers draw from in a round.
-
-    Args:
-        round_number: from 1; one more than the version of the global model they were given.
-    """
-    return np.random.default_rng(np.random.SeedSequence([seed, round_number, *b"attack"]))
-
-
-def _crafted(
-    spec: AttackSpec,
-    own: NDArray[np.float64],
-    others: NDArray[np.float64] | None,
-    n: int,
-    rule: RuleSpec | None,
-    rng: np.random.Generator,
-    model: NDArray[np.float64],
-    round_number: int,
-) -> NDArray[np.float64]:
-    """(m, d), or (d,) where all attackers send the same."""
-    m = len(own)
-    known = own if others is None else np.concatenate([own, others])
-    match spec.name:
-        case "lie":
-            return lie(known, lie_z(n, m) if spec.text("z") == "auto" else spec.number("z"))
-        case "fang-krum":
-            if others is None or not len(others):
-                return fang_krum_partial(own)
-            return fang_krum(others, reversed_direction(known), m, _tolerated(rule, n, m))[0]
-        case "fang-trimmed-mean":
-            return fang_trimmed_mean(known, m, spec.number("b"), rng)
-        case "sign-flip":
-            return -own
-        case "scaled":
-            return -spec.number("z") * own
-        case "inner-product":
-            return inner_product(known, spec.number("epsilon"))
-        case "bounded":
-            return bounded(known, _turned_against(spec, model), spec.number("length"))
-        case "min-max":
-            return min_max(known, cast("Perturbation", spec.text("perturbation")))
-        case "min-sum":
-            return min_sum(known, cast("Perturbation", spec.text("perturbation")))
-        case "launder":
-            return _laundered(spec, own, model, round_number, rng)
-        case "framing":
-            return framing(own, own[:0] if others is None else others)
-        case "not-finite":
-            return np.full_like(own, float(spec.text("value")))
-        case "huge":
-            return np.where(own > 0.0, -1.0, 1.0) * spec.number("size")
-    raise RuntimeError(f"{spec.name} crafts no updates")
-
-
-def _laundered(
-    spec: AttackSpec, own: NDArray[np.float64], model: NDArray[np.float64], round_number: int, rng: np.random.Generator
-) -> NDArray[np.float64]:
-    """(m, d): honest until the attack begins."""
-    turn = round_number - int(spec.number("start"))
-    if turn < 0:
-        return own
-    return launder(own, model, turn, int(spec.number("period")), spec.number("burst"), spec.number("noise"), rng)
-
-
-def _turned_against(spec: AttackSpec, model: NDArray[np.float64]) -> NDArray[np.float64] | None:
-    """(d,) the direction that is turned round; None for that of the updates."""
-    match spec.text("against"):
-        case "update":
-            return None
-        case "features":
-            return np.ones_like(model)
-    return model
-
-
-def _tolerated(rule: RuleSpec | None, n: int, m: int) -> int:
-    """The m of the Krum that is attacked: what the rule is set to; of another rule, how many attackers there are."""
-    return n_byzantine(rule, n) if rule is not None and rule.rule in {"krum", "multi-krum"} else m
 
 
 def _value(attack: str, name: str, value: object, parameter: _Parameter) -> Setting:

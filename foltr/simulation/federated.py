@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.aggregation.rule_spec import MEAN
+from foltr.attacks.presence import all_names
 from foltr.attacks.registry import CLICKS
 from foltr.data.dataset import RankingDataset
 from foltr.errors import DataError, SettingsError
@@ -29,7 +30,7 @@ from foltr.simulation.checkpoint import CheckpointPlan, Snapshot, digest_of, loa
 from foltr.simulation.clients.attackers import with_poisoned_clicks
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
-from foltr.simulation.config import SimulationConfig, check_config, resolve
+from foltr.simulation.config import SimulationConfig, attack_of, check_config, resolve
 from foltr.simulation.defence_record import Robustness
 from foltr.simulation.evaluation import Evaluation, Evaluator
 from foltr.simulation.learner_factory import RunnerKind, compile_kernels, make_learner
@@ -340,7 +341,9 @@ def _robustness(config: SimulationConfig, population: Population, log: _Log) -> 
     """Return what the result says of attackers, of the rule and of lost rounds; None for a run that can have none."""
     if not config.attackers and config.aggregation == MEAN.text and config.privacy == "trusted":
         return None
-    hostile = [client.name for client in population.clients[: config.attackers]]
+    hostile, attack = [client.name for client in population.clients[: config.attackers]], attack_of(config)
+    if attack is not None:
+        hostile = all_names(attack, hostile, config.rounds)
     honest_dropped = sorted(set(log.robustness.dropped) - set(hostile))
     return {"attackers": hostile, **log.robustness.to_dict(), "honest_dropped": honest_dropped}
 

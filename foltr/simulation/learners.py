@@ -8,7 +8,9 @@ from numpy.typing import NDArray
 
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
-from foltr.attacks.registry import CLICKS, AttackSpec, attack_rng
+from foltr.attacks.attacked_round import attack_rng
+from foltr.attacks.presence import name_in
+from foltr.attacks.registry import CLICKS, AttackSpec
 from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.methods.base import Aggregation, Memory, NextModel
 from foltr.methods.registry import Ranker, make_aggregation
@@ -121,7 +123,9 @@ class Federation:
             return aggregation
         given: Receiving = aggregation
         if self._secure is not None:
-            unclipped = frozenset() if self._attack is None else self._hostile
+            unclipped: frozenset[str] = frozenset()
+            if self._attack is not None:
+                unclipped = frozenset(name_in(self._attack, name, number) for name in self._hostile)
             given = SecureAggregation(aggregation, self._secure, number, n_expected, unclipped)
         if self._attack is None:
             return given

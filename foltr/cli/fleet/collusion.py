@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from edge_client.contribution import Alteration
 from foltr.aggregation.rule_spec import RuleSpec
-from foltr.attacks.registry import CLICKS, AttackSpec, attack_rng, check_attack, craft
+from foltr.attacks.attacked_round import attack_rng, craft
+from foltr.attacks.registry import CLICKS, AttackSpec, check_attack
 from foltr.errors import SettingsError
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.client_selection import is_selected, round_seed

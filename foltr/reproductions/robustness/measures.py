@@ -10,8 +10,10 @@ from math import inf
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.attacks.presence import n_rounds_there
 from foltr.reproductions.claims import Check, Difference, Status, Verdict, difference_of
 from foltr.reproductions.outcomes import Labels, Outcome, Results
+from foltr.simulation.config import attack_of
 
 METRIC = "late"
 NOBODY, HONEST, ADAPTIVE = "nobody", "mean", "adaptive"
@@ -118,12 +120,14 @@ class Detection:
         hostile_left_out: share of the attackers' updates that were left out; NaN without attackers.
         honest_clients: how many honest clients were left out at some time.
         honest_left_out: share of the honest clients' updates that were left out.
+        honest_shortened: share of the honest clients' updates that were shortened.
     """
 
     rounds: float
     hostile_left_out: float
     honest_clients: int
     honest_left_out: float
+    honest_shortened: float
 
 
 def detection(one: Outcome) -> Detection:
@@ -134,15 +138,19 @@ def detection(one: Outcome) -> Detection:
     for finding in record["findings"]:
         if finding["kind"] == "defence_raised" and finding["client"] in hostile:
             first.setdefault(finding["client"], finding["round"])
-    # How many updates a client sends, of those who are drawn for a round on average.
-    n_updates = one.config.rounds * (one.config.participants or one.config.clients) / one.config.clients
+    config, attack = one.config, attack_of(one.config)
+    # How many updates a client sends, of those who are drawn for a round on average; an attacker may come late.
+    drawn = (config.participants or config.clients) / config.clients
+    of_attackers = drawn * config.attackers * (0 if attack is None else n_rounds_there(attack, config.rounds))
+    of_honest = drawn * (config.clients - config.attackers) * config.rounds
     honest = {name: count for name, count in dropped.items() if name not in hostile}
-    of_hostile = sum(dropped.get(name, 0) for name in hostile)
+    shortened = sum(count for name, count in record["clipped"].items() if name not in hostile)
     return Detection(
         float(max(first.values(), default=0)) if first.keys() == hostile else inf,
-        of_hostile / (n_updates * len(hostile)) if hostile else float("nan"),
+        sum(dropped.get(name, 0) for name in hostile) / of_attackers if of_attackers else float("nan"),
         len(honest),
-        sum(honest.values()) / (n_updates * (one.config.clients - len(hostile))),
+        sum(honest.values()) / of_honest,
+        shortened / of_honest,
     )
 
 

@@ -118,10 +118,12 @@ def detections(results: Results) -> str:
                 f"{100 * hostile:.0f} %" if attacked else "-",
                 f"{sum(found.honest_clients for found in all_of_them)}",
                 f"{100 * np.mean([found.honest_left_out for found in all_of_them]):.2f} %",
+                f"{100 * np.mean([found.honest_shortened for found in all_of_them]):.2f} %",
             ]
         )
     header = ["attack", "attackers", *(f"rounds, {click}" for click in clicks), "runs with all found"]
     header += ["attackers' updates left out", "honest clients left out", "honest updates left out"]
+    header += ["honest updates shortened"]
     return (
         "Rounds until every attacker had been left out at least once, median over seeds. Honest clients are counted in "
         "each run in which one was left out at any time; the shares of updates are means over runs.\n\n"

@@ -12,7 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.aggregation.rule_spec import RuleSpec
-from foltr.attacks.registry import AttackSpec, craft
+from foltr.attacks.attacked_round import craft
+from foltr.attacks.presence import is_there, name_in
+from foltr.attacks.registry import AttackSpec
 from foltr.evaluation.click_models import click_model
 from foltr.methods.base import NO_MEMORY, Memory, NextModel
 from foltr.protocol.fields import MAX_ABS_DELTA
@@ -72,19 +74,24 @@ class AttackedAggregation(KeptUpdates):
     def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
         rows, n_interactions, names = self._updates.all()
         hostile = np.array([name in self._hostile for name in names], np.bool_)
-        sent = np.ones(len(names), np.bool_)
-        if hostile.any():
+        refused = np.zeros(len(names), np.bool_)
+        if not is_there(self._spec, self._number):
+            rows, n_interactions = rows[~hostile], n_interactions[~hostile]
+            names = [name for name in names if name not in self._hostile]
+            refused = refused[~hostile]
+        elif hostile.any():
             honest, model = rows.astype(np.float64), base[self._aggregation.covered]
             own, others = honest[hostile], honest[~hostile]
             crafted = craft(self._spec, own, others, len(names), self._rule, self._rng, model, self._number)
             rows[hostile] = crafted
+            names = [name_in(self._spec, name, self._number) if name in self._hostile else name for name in names]
             if not isinstance(self._aggregation, SecureAggregation):
-                sent[hostile] = np.abs(crafted).max(axis=1, initial=0.0) <= MAX_ABS_DELTA  # NaN fails it too
-        self.refused = tuple(name for name, taken in zip(names, sent.tolist(), strict=True) if not taken)
-        if not sent.any():
+                within = np.abs(crafted).max(axis=1, initial=0.0) <= MAX_ABS_DELTA
+                refused[hostile] = ~within  # so that NaN is refused, too
+        self.refused = tuple(names[i] for i in np.flatnonzero(refused).tolist())
+        if refused.all():
             return NextModel(base.copy(), memory)
-        if self.refused:
-            rows, n_interactions = rows[sent], n_interactions[sent]
-            names = [name for name in names if name not in self.refused]
-        self._aggregation.add_rows(rows, n_interactions.astype(np.int64), names)
+        # The federator adds updates in the order of the names that they come under.
+        order = sorted(np.flatnonzero(~refused).tolist(), key=names.__getitem__)
+        self._aggregation.add_rows(rows[order], n_interactions[order].astype(np.int64), [names[i] for i in order])
         return self._aggregation.finish(base, memory)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from foltr.attacks.registry import attack_rng, craft, read_attack
+from foltr.attacks.attacked_round import attack_rng, craft
+from foltr.attacks.registry import read_attack
 from foltr.cli.fleet.collusion import Collusion
 from foltr.errors import SettingsError
 from foltr.protocol.announcements import RoundAnnouncement, Selection

@@ -37,15 +37,17 @@ def made(*groups):
     return Results(tuple(one for group in groups for one in group), profile())
 
 
-def with_record(dropped, findings, attackers=("device-001", "device-002"), rounds=100):
+def with_record(dropped, findings, attackers=("device-001", "device-002"), clipped=None, attack="lie", **parameters):
     labels = {"attack": "lie", "share": "20 %", "rule": "adaptive", "clicks": "perfect"}
     record = {
         "attackers": list(attackers),
         "dropped": dropped,
+        "clipped": {} if clipped is None else clipped,
         "findings": [{"round": at, "kind": kind, "client": client, "detail": ""} for at, kind, client in findings],
     }
     one = outcome(labels, 1, 0.5)
-    return replace(one, config=SimulationConfig(rounds=rounds), result={**one.result, "robustness": record})
+    config = SimulationConfig(rounds=100, attack=attack, attackers=2, attack_parameters=parameters)
+    return replace(one, config=config, result={**one.result, "robustness": record})
 
 
 def test_the_measure_is_the_mean_of_the_last_evaluations():
@@ -141,6 +143,21 @@ def test_honest_clients_left_out():
     """One update is enough to say so."""
     assert nobody_left_out(made([with_record({"device-001": 5}, [])])).status is Status.CONFIRMED
     assert nobody_left_out(made([with_record({"device-003": 1}, [])])).status is Status.NOT_CONFIRMED
+
+
+def test_honest_updates_shortened():
+    """Of 800; what is shortened of attackers is not counted."""
+    found = detection(with_record({}, [], clipped={"device-001": 90, "device-004": 4}))
+    assert found.honest_shortened == pytest.approx(4 / 800)
+
+
+def test_names_that_change_are_no_more_updates():
+    """Two attackers of four names send 200 updates in all; those of them that come late send as many fewer."""
+    names = ("device-001", "device-001.2", "device-002", "device-002.2")
+    found = detection(with_record(dict.fromkeys(names, 25), [], names, attack="sybils", life=50))
+    assert (found.hostile_left_out, found.honest_left_out) == (0.5, 0.0)
+    late = detection(with_record({"device-001": 10}, [], attack="late-joiners", start=91))
+    assert late.hostile_left_out == 0.5
 
 
 def test_shares_are_of_the_updates_that_were_sent():

@@ -14,7 +14,10 @@ from foltr.reproductions.robustness.tables import detections, exceptions, kept_t
 def run(attack, share, rule, seed, value, **config):
     labels = {"attack": attack, "share": share, "rule": rule, "clicks": "perfect"}
     one = outcome(labels, seed, value)
-    record = {"attackers": [] if attack == "nobody" else ["device-001"], "dropped": {}, "findings": []}
+    record = {"attackers": [], "dropped": {}, "clipped": {}, "findings": []}
+    if attack != "nobody":
+        record["attackers"] = ["device-001"]
+        config |= {"attack": attack, "attackers": 1}
     if rule == "adaptive" and attack != "nobody":
         record |= {
             "dropped": {"device-001": 10, "device-002": 1},
@@ -64,8 +67,8 @@ def test_exceptions_are_listed_with_their_difference(made):
 def test_detections(made):
     """Rounds 5 and 6; ten of twenty updates left out; one honest client in each of two runs, 1 of 9 * 20 updates."""
     text = detections(made)
-    assert "| nobody | 0 % | - | - | - | 0 | 0.00 % |" in text
-    assert "| huge | 40 % | 6 | 2 of 2 | 50 % | 2 | 0.56 % |" in text
+    assert "| nobody | 0 % | - | - | - | 0 | 0.00 % | 0.00 % |" in text
+    assert "| huge | 40 % | 6 | 2 of 2 | 50 % | 2 | 0.56 % | 0.00 % |" in text
 
 
 def test_report_has_the_tables(made, tmp_path):

@@ -8,7 +8,8 @@ import pytest
 from simulated import config, data, population, simulated
 
 from foltr.aggregation.rule_spec import MEAN, read_rule
-from foltr.attacks.registry import ATTACKS, MODEL_ATTACKS, attack_parameters_of, attack_rng, craft, read_attack
+from foltr.attacks.attacked_round import attack_rng, craft
+from foltr.attacks.registry import ATTACKS, MODEL_ATTACKS, has_parameter, read_attack
 from foltr.errors import DataError
 from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.registry import initial_weights, make_aggregation
@@ -77,6 +78,56 @@ def test_a_round_of_refused_updates_makes_no_new_model():
     assert len(aggregation.refused) == 4
 
 
+class Given(DeltaAggregation):
+    """A mean that remembers whose updates it was given."""
+
+    def add_rows(self, values, n_interactions, client_ids):
+        self.names = list(client_ids)
+        super().add_rows(values, n_interactions, client_ids)
+
+
+def in_round(number, name, **parameters):
+    """What a round's aggregation is given of the first and the third of four clients who attack, and the model."""
+    given = Given(3)
+    spec = read_attack(name, parameters)
+    one = AttackedAggregation(given, spec, (NAMES[0], NAMES[2]), 4, MEAN, attack_rng(1, number), number)
+    one.add_rows(ROWS.copy(), np.array([1, 1, 1, 1]), NAMES)
+    following = one.finish(BASE)
+    return given.names, following.weights, one.refused
+
+
+def test_sybils_come_under_other_names():
+    """From the round on in which their first names are spent; in the order of the names they come under."""
+    settings = {"life": 2, "towards": "update", "z": 1}
+    assert in_round(2, "sybils", **settings)[0] == NAMES
+    names, weights, _ = in_round(3, "sybils", **settings)
+    assert names == ["device-001.2", "device-002", "device-003.2", "device-004"]
+    np.testing.assert_array_equal(weights, (ROWS * [[-1], [1], [-1], [1]]).sum(axis=0) / 4)
+
+
+def test_who_is_refused_under_another_name_is_told_so():
+    """The name it came under, which is in no other round."""
+    names, _, refused = in_round(3, "sybils", life=2, towards="update", z=MAX_ABS_DELTA)
+    assert refused == ("device-001.2", "device-003.2")
+    assert names == ["device-002", "device-004"]
+
+
+def test_late_joiners_are_not_there_at_first():
+    """The rule is given the others' updates alone, and refuses nobody; from then on it has all of them."""
+    names, weights, refused = in_round(6, "late-joiners", start=7)
+    assert (names, refused) == (["device-002", "device-004"], ())
+    np.testing.assert_array_equal(weights, (ROWS[1] + ROWS[3]) / 2)
+    assert in_round(7, "late-joiners", start=7)[0] == NAMES
+
+
+def test_a_round_of_absent_clients_makes_no_new_model():
+    """Nobody else was drawn."""
+    one = AttackedAggregation(Given(3), read_attack("late-joiners"), NAMES, 4, MEAN, attack_rng(1, 1), 1)
+    one.add_rows(ROWS.copy(), np.array([1, 1, 1, 1]), NAMES)
+    np.testing.assert_array_equal(one.finish(BASE + 1).weights, BASE + 1)
+    assert one.refused == ()
+
+
 def test_other_kinds_of_updates_are_refused():
     """As by the aggregation itself."""
     with pytest.raises(DataError):
@@ -95,7 +146,7 @@ def test_blocks_equal_the_reference_under_attack(name):
         participants=6,
         attack=name,
         attackers=3,
-        attack_parameters={"start": 1} if name == "launder" else {},
+        attack_parameters={"start": 1} if has_parameter(name, "start") else {},
         aggregation="multi-krum",
         byzantine=1,
         clicks="informational",
@@ -258,6 +309,54 @@ def test_what_a_rule_did_is_counted():
     assert rows[-1]["attack"] == "huge"
 
 
+def test_the_record_knows_hostile_clients_by_all_their_names():
+    """What is dropped of sybils is not dropped of honest clients."""
+    of = config(
+        clients=7,
+        rounds=4,
+        aggregation="krum",
+        byzantine=2,
+        attack="sybils",
+        attackers=2,
+        attack_parameters={"life": 2, "towards": "update", "z": 100},
+    )
+    result = simulated(of)
+    robustness = result.robustness
+    assert robustness["attackers"] == ["device-001", "device-001.2", "device-002", "device-002.2"]
+    assert {name: robustness["dropped"][name] for name in robustness["attackers"]} == dict.fromkeys(
+        robustness["attackers"], 2
+    )
+    assert set(robustness["honest_dropped"]) <= {f"device-{i:03d}" for i in range(3, 8)}
+    assert result.rows()[-1]["honest_updates_dropped"] == 4 * 6 - 8
+
+
+def test_who_is_not_there_is_not_dropped():
+    """In three of four rounds Krum is given five updates, and falls back; nobody's absence is counted."""
+    of = config(
+        clients=7,
+        rounds=4,
+        aggregation="krum",
+        byzantine=2,
+        attack="late-joiners",
+        attackers=2,
+        attack_parameters={"start": 4, "towards": "update", "z": 100},
+    )
+    robustness = simulated(of).robustness
+    assert robustness["fallback_rounds"] == 3
+    assert robustness["dropped"].get("device-001", 0) == robustness["dropped"].get("device-002", 0) == 1
+    assert robustness["refused"] == {}
+
+
+@pytest.mark.parametrize("name", ["sybils", "late-joiners"])
+def test_sums_that_hide_updates_have_them_too(name):
+    """What a name changes there is the cohort."""
+    parameters = {"life": 1} if name == "sybils" else {"start": 2}
+    secure = {"privacy": "secure", "mechanism": "none"}
+    of = config(clients=8, rounds=3, attack=name, attackers=2, attack_parameters=parameters, **secure)
+    honest = of.changed(attack=None, attackers=0, attack_parameters={})
+    assert (simulated(of).weights != simulated(honest).weights).any()
+
+
 def test_rounds_with_too_few_updates_are_counted():
     """What intake refuses leaves Krum with five of seven: the fallback, or no model at all."""
     of = config(clients=7, rounds=3, aggregation="krum", byzantine=2, attack="not-finite", attackers=2)
@@ -325,6 +424,6 @@ def test_every_attack_has_a_run():
     """With its defaults, and without a defence; a mean withstands none of the strong ones."""
     of = config(clients=5, rounds=2, attackers=2)
     for name in MODEL_ATTACKS:
-        full = {"knowledge": "full"} if "knowledge" in attack_parameters_of(name) else {}
+        full = {"knowledge": "full"} if has_parameter(name, "knowledge") else {}
         for parameters in ({}, full):
             assert np.isfinite(simulated(of.changed(attack=name, attack_parameters=parameters)).weights).all()
