@@ -24,6 +24,7 @@ from edge_client.gating import DeviceGate
 from edge_client.guard.guard import Guard
 from edge_client.inbox import Inbox
 from edge_client.membership import Membership
+from edge_client.messaging.chunk_subscription import ChunkSubscription
 from edge_client.messaging.outbox import Outbox
 from edge_client.messaging.session import Session
 from edge_client.messaging.transfer import ModelInParts
@@ -38,6 +39,8 @@ from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from edge_client.training.working_model import Learner, WorkingModel
+from edge_client.votes.anchor import Anchor
+from edge_client.votes.voter import Voter
 from foltr.errors import MessageError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
@@ -54,8 +57,8 @@ class Agent:
     Args:
         link: what it publishes by. Whoever makes the link has it call `begin_session` before each connection,
             `begin_connection` once it is up, and `receive` for every message.
-        exploration, seed, learner, propensities, guard, gate, schema, alter_update, unlearning_limits: as `EdgeClient`
-            says, and checked.
+        exploration, seed, learner, propensities, guard, gate, votes, schema, alter_update, unlearning_limits: as
+            `EdgeClient` says, and checked.
         later: see `Recorder`; with it, any thread may rank and record.
         on_event: told what happens.
 
@@ -77,6 +80,7 @@ class Agent:
         propensities: npt.NDArray[np.float64] | None = None,
         guard: float | None = None,
         gate: bool = True,
+        votes: bool = True,
         schema: FeatureSchema | None = None,
         alter_update: Alteration | None = None,
         unlearning_limits: UnlearningLimits = USUAL_LIMITS,
@@ -118,6 +122,7 @@ class Agent:
         self.relearning = Relearning(self.session, store, self.trainer, device_seed, unlearning_limits)
         self._connect_parts(
             alter_update,
+            votes,
             None if guard is None else Guard(guard, store, client_id, seed),
             None if credentials is None else credentials.enrolment_bytes,
         )
@@ -125,20 +130,33 @@ class Agent:
             self._drop_everything()
             log.warning("forgotten", client_id=client_id, federation=federation, hint=ENROL_AGAIN)
         else:
+            self.voter.restore()
             self.models.restore()
             self.audit.restore()
 
-    def _connect_parts(self, alteration: Alteration | None, guard: Guard | None, enrolment: bytes | None) -> None:
+    def _connect_parts(
+        self, alteration: Alteration | None, votes: bool, guard: Guard | None, enrolment: bytes | None
+    ) -> None:
         """Make the parts that contribute, record, send and receive, each with those it needs."""
         session, store, participation, trainer = self.session, self.store, self.participation, self.trainer
-        in_parts = ModelInParts()
+        model_in_parts, anchor_in_parts = ModelInParts(), ModelInParts()
+        chunks = [
+            ChunkSubscription(self._link, model_in_parts, session.topics.model_chunk),
+            ChunkSubscription(self._link, anchor_in_parts, session.topics.anchor_chunk),
+        ]
+        anchor = Anchor(session, store, participation, anchor_in_parts)
+        self.voter = Voter(store, participation, anchor, trainer.weights_under, self.client_id, enabled=votes)
         sums = SecureSums(self.client_id, session.key, store, self.policy)
-        self.contributor = Contributor(session, store, participation, trainer, sums, alteration, self.wake.set)
-        self.models = Models(session, store, participation, in_parts, trainer, self.contributor, guard, self._tell)
-        self.recorder = Recorder(
-            store, self.models, trainer, self.contributor, self.wake.set, self._later, self.gate, self._tell
+        self.contributor = Contributor(
+            session, store, participation, trainer, sums, self.voter, alteration, self.wake.set
         )
-        self.outbox = Outbox(self._link, session, participation, in_parts, enrolment)
+        self.models = Models(
+            session, store, participation, model_in_parts, trainer, self.contributor, guard, self.voter, self._tell
+        )
+        self.recorder = Recorder(
+            store, self.models, trainer, self.contributor, self.voter, self.wake.set, self._later, self.gate, self._tell
+        )
+        self.outbox = Outbox(self._link, session, participation, chunks, enrolment)
         self.forgetting = Forgetting(self.outbox, session, participation, store)
         self.membership = Membership(self.outbox, session, participation)
         self.watch = FederatorWatch(self.federation, self.client_id)
@@ -152,6 +170,7 @@ class Agent:
             self.membership,
             self.forgetting,
             self.models,
+            self.voter,
             trainer,
             self.contributor,
             self.relearning,
@@ -267,6 +286,7 @@ class Agent:
         self.trainer.forget()
         self.relearning.forget()
         self.models.forget()
+        self.voter.forget()
         self.audit.forget()
         self.recorder.forget()
         if self.gate is not None:

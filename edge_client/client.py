@@ -52,6 +52,7 @@ from edge_client.store.store import KEPT_INTERACTIONS, DeviceStore
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from edge_client.training.working_model import Learner
 from foltr.errors import UsageError
+from foltr.learning.comparison import Comparison
 from foltr.learning.gate import Gate
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.announcements import RoundAnnouncement
@@ -92,6 +93,9 @@ class EdgeClient:
         gate: lists come from the model only once the user's clicks say that it is better than the application's own
             order, and as long as they do not say that it is worse (`foltr.learning.gate`). False, for experiments as in
             the papers, shows the model's lists from the first model on.
+        votes: with an update goes whether the newest model explains this user's clicks worse than an older one that
+            the federation names, better, or neither: one of -1, 0 and 1 (`edge_client.votes.voter`). No clicks are
+            held back for it. False compares nothing and sends none.
         schema: of the application's features, or its JSON file (docs/features.md): `rank` scales them by it. Where the
             federation's is another one nothing is learned and lists are in the order given; see `schema_difference`.
             None: the application scales its features itself, as the federation's devices agreed to.
@@ -120,6 +124,7 @@ class EdgeClient:
         propensities: npt.ArrayLike | None = None,
         guard: float | None = None,
         gate: bool = True,
+        votes: bool = True,
         schema: FeatureSchema | str | Path | None = None,
         unlearning_limits: UnlearningLimits = USUAL_LIMITS,
         alter_update: Alteration | None = None,
@@ -145,6 +150,7 @@ class EdgeClient:
             propensities=checked_propensities(propensities),
             guard=checked_guard(guard, exploration),
             gate=gate,
+            votes=votes,
             schema=declared_schema(schema),
             alter_update=alter_update,
             give_up_after_s=give_up_after_s,
@@ -285,6 +291,11 @@ class EdgeClient:
         A copy, of this device's own numbers; without a gate one that has seen nothing.
         """
         return Gate() if self._agent.gate is None else self._agent.gate.gate
+
+    @property
+    def comparison(self) -> Comparison:
+        """What this device knows of the newest model against the federation's anchor; what its vote is made of."""
+        return self._agent.voter.comparison
 
     @property
     def n_held_back(self) -> int:

@@ -13,6 +13,7 @@ from edge_client.store.ledger import LedgerEntry
 from edge_client.store.store import DeviceStore
 from edge_client.sums.secure_sums import SecureSums
 from edge_client.training.trainer import Learned, Trainer
+from edge_client.votes.voter import Voter
 from foltr.errors import DataError, FoltrError
 from foltr.logs import get_logger
 from foltr.protocol.announcements import RoundAnnouncement
@@ -75,6 +76,7 @@ class Contributor:
         participation: Participation,
         trainer: Trainer,
         sums: SecureSums,
+        voter: Voter,
         alter: Alteration | None,
         on_change: Callable[[], None],
     ) -> None:
@@ -83,6 +85,7 @@ class Contributor:
         self._participation = participation
         self._trainer = trainer
         self._sums = sums
+        self._voter = voter
         self._alter = alter
         self._on_change = on_change
         self._altering: asyncio.Task[None] | None = None
@@ -139,6 +142,7 @@ class Contributor:
             base_hash=round_.base_hash,
             n_interactions=n,
             body=body,
+            vote=self._voter.vote(),
         )
         return _Draft(update, round_, learned, charged)
 

@@ -19,6 +19,7 @@ from edge_client.participation import Participation
 from edge_client.sums.pinned_policy import PinnedPolicy
 from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
+from edge_client.votes.voter import Voter
 from foltr.logs import get_logger
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
 from foltr.protocol.audit_heads import AuditHead
@@ -52,6 +53,7 @@ class Inbox:
         membership: Membership,
         forgetting: Forgetting,
         models: Models,
+        voter: Voter,
         trainer: Trainer,
         contributor: Contributor,
         relearning: Relearning,
@@ -68,6 +70,7 @@ class Inbox:
         self._membership = membership
         self._forgetting = forgetting
         self._models = models
+        self._voter = voter
         self._trainer = trainer
         self._contributor = contributor
         self._relearning = relearning
@@ -99,6 +102,8 @@ class Inbox:
         if message.topic == topics.schema:
             self._features.take_published(message.payload)
             return
+        if message.topic == topics.anchor and not message.payload:
+            return  # it was cleared: by the epoch of the next round none counts
         envelope = self._session.open(message)
         for_this_client = message.topic == self._session.topic(ClientTopic.INBOX)
         if for_this_client and envelope.kind == ErasureNotice.kind_name:
@@ -109,6 +114,8 @@ class Inbox:
             self._take_receipt(envelope)
         elif message.topic == topics.model:
             self._take_model(envelope, message.payload)
+        elif message.topic == topics.anchor:
+            self._take_anchor(envelope, message.payload)
         elif message.topic == topics.round:
             self._take_round(envelope.read(RoundAnnouncement), epoch_and_number(envelope.sequence)[0])
         elif message.topic == topics.federator_status:
@@ -117,6 +124,9 @@ class Inbox:
             self._audit.take(envelope.read(AuditHead), message.payload)
         elif message.topic == topics.unlearning_round:
             self._take_unlearning_round(envelope.read(UnlearningRound))
+        elif topics.is_anchors(message.topic):
+            self._voter.anchor.take_chunk(envelope.read(Chunk))
+            self._voter.look()
         else:
             self._models.take_chunk(envelope.read(Chunk))
 
@@ -126,9 +136,15 @@ class Inbox:
         if newest is not None:
             self._participation.take_policy(newest, time.monotonic())
             self._relearning.forget()
+            self._voter.look()
             self._trainer.take_back()
             self._trainer.catch_up()
             self._contributor.contribute()
+
+    def _take_anchor(self, envelope: Envelope, payload: bytes) -> None:
+        if self._voter.takes_part:
+            self._voter.anchor.take(envelope, payload)
+            self._voter.look()
 
     def _take_model(self, envelope: Envelope, payload: bytes) -> None:
         if envelope.kind == Manifest.kind_name:
@@ -141,6 +157,8 @@ class Inbox:
             self._policy.store()
             self._participation.take_round(round_, time.monotonic())
             self._participation.hear_epoch(epoch, time.monotonic())
+            self._voter.anchor.withdraw(round_.withdraws_below)
+            self._voter.look()
             self._models.take_withdrawal(round_.withdraws_below)
             if self._models.guard is not None:
                 self._models.guard.take_training(round_.training)

@@ -15,6 +15,7 @@ from edge_client.serps import Serp
 from edge_client.store.interaction_rows import Within
 from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
+from edge_client.votes.voter import Voter
 from foltr.errors import DataError, MessageError
 from foltr.logs import get_logger
 from foltr.protocol.announcements import ModelAnnouncement
@@ -41,6 +42,7 @@ class Models:
         trainer: Trainer,
         contributor: Contributor,
         guard: Guard | None,
+        voter: Voter,
         on_event: Observer,
     ) -> None:
         self._session = session
@@ -50,6 +52,7 @@ class Models:
         self._trainer = trainer
         self._contributor = contributor
         self.guard = guard
+        self._voter = voter
         self._tell = on_event
         # No model below it is used, whoever announces it when. One that came too early is kept for when it may be:
         # of a federation whose database was restored the model may come before the round that says so.
@@ -74,6 +77,7 @@ class Models:
             return
         self._in_parts.know(stored)
         self._participation.take_model(model)
+        self._voter.take_newest(model)
         self._trainer.catch_up()
 
     def take_model(self, model: ModelAnnouncement, payload: bytes) -> None:
@@ -90,6 +94,7 @@ class Models:
             and not self.guard.admits(model, payload, self._participation.model, self._trainer.weights_under)
         ):
             self._participation.refuse_model(model)
+            self._voter.take_newest(self.guard.refused)
             self._contributor.contribute()
             return
         self._use(model, payload)
@@ -107,7 +112,9 @@ class Models:
         """
         payload = self._in_parts.take(chunk, time.monotonic())
         if payload is not None:
-            self.take_model(self._session.open_model(payload).read(ModelAnnouncement), payload)
+            self.take_model(
+                self._session.open_whole(payload, self._session.topics.model).read(ModelAnnouncement), payload
+            )
 
     def take_withdrawal(self, below: int) -> None:
         """Use no model below this version, guard or not, also none that comes later: it holds what was unlearned since.
@@ -172,11 +179,14 @@ class Models:
 
     def _drop(self) -> None:
         self._participation.drop_model()
+        self._voter.take_newest(None)
         self._trainer.forget()
         self._tell(ModelInUse(None))
 
     def _use(self, model: ModelAnnouncement, payload: bytes) -> None:
-        if self._participation.take_model(model):
+        is_another = self._participation.take_model(model)
+        self._voter.take_newest(self._participation.model)
+        if is_another:
             try:
                 self._store.put_model(payload)
             except DataError as error:

@@ -32,6 +32,7 @@ class DeviceOptions:
     propensities: npt.NDArray[np.float64] | None = None
     guard: float | None = None
     gate: bool = True
+    votes: bool = True
     schema: FeatureSchema | None = None
     alter_update: Alteration | None = None
     give_up_after_s: float | None = None

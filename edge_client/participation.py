@@ -59,6 +59,7 @@ class Participation:
 
     Attributes:
         policy: the newest one that the device knows; None: the federator may see what it sends.
+        epoch: of the federator that announced the newest round; None before the first.
     """
 
     def __init__(
@@ -72,10 +73,10 @@ class Participation:
         self._client_id = client_id
         self._schema_hash = schema_hash
         self.policy = policy
+        self.epoch: int | None = None
         self.model: ModelAnnouncement | None = None
         self._model_hash = b""
         self._refused: tuple[int, bytes] | None = None
-        self._epoch: int | None = None  # of the federator that was heard last
         self.round: RoundAnnouncement | None = None
         self.pending = pending
         self.joined = False
@@ -134,9 +135,9 @@ class Participation:
         above it would leave out for good what was counted in the meantime. Who has left joins no more; who asks to be
         forgotten goes on if that is refused.
         """
-        if self._epoch is not None and epoch > self._epoch:
+        if self.epoch is not None and epoch > self.epoch:
             self._join_again(now + self._rng.uniform(0.0, JOIN_SPREAD_S))
-        self._epoch = epoch
+        self.epoch = epoch
 
     def take_membership_receipt(self, receipt: MembershipReceipt, now: float) -> None:
         if receipt.code is ReceiptCode.JOINED and not self.joined:

@@ -1,5 +1,6 @@
 """A shown list and its clicks are recorded once: held back for the guard, or stored and learned."""
 
+import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from edge_client.serps import Serp
 from edge_client.store.interaction_rows import Within
 from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
+from edge_client.votes.voter import Compared, Voter
 from foltr.learning.gate import Gate
 from foltr.learning.interaction import Interaction
 
@@ -27,6 +29,7 @@ class Recorder:
     """Records for one device.
 
     Args:
+        voter: compares two models by each list.
         on_model: called when a list that was held back lets a refused model be judged again.
         later: given where threads record that are not the device's: what is recorded is learned by that one. None
             learns at once.
@@ -40,6 +43,7 @@ class Recorder:
         models: Models,
         trainer: Trainer,
         contributor: Contributor,
+        voter: Voter,
         on_model: Callable[[], None],
         later: Later | None = None,
         gate: DeviceGate | None = None,
@@ -49,6 +53,7 @@ class Recorder:
         self._models = models
         self._trainer = trainer
         self._contributor = contributor
+        self._voter = voter
         self._on_model = on_model
         self._later = later
         self._gate = gate
@@ -81,20 +86,29 @@ class Recorder:
         self._contributor.contribute()
 
     def _store_or_hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> Callable[[], None]:
-        """Put a list on disk; return what is to be done in the device's own thread."""
-        judged, within = (None, None) if self._gate is None else self._gate.judgement_by(serp, clicks)
+        """Put a list on disk, and what is judged by it; return what is to be done in the device's own thread."""
+        judged, write_gate = (None, None) if self._gate is None else self._gate.judgement_by(serp, clicks)
+        compared, write_comparison = self._voter.judgement_by(serp, clicks)
+
+        def within(cursor: sqlite3.Cursor) -> None:
+            for write in (write_gate, write_comparison):
+                if write is not None:
+                    write(cursor)
+
         if self._models.hold_back(serp, clicks, within):
-            return partial(self._judge_again, self._take(judged))
+            return partial(self._judge_again, self._take(judged, compared))
         n_dropped = self._store.n_dropped
         interaction = store_list(self._store, serp, clicks, within)
         if interaction is None:
             return _nothing
-        change = self._take(judged)
+        change = self._take(judged, compared)
         if self._later is not None:
             return partial(self._catch_up, change)  # by then there may be others, in another order
         return partial(self._learn, interaction, change, in_order=self._store.n_dropped == n_dropped)
 
-    def _take(self, judged: Gate | None) -> GateChanged | None:
+    def _take(self, judged: Gate | None, compared: Compared | None) -> GateChanged | None:
+        if compared is not None:
+            self._voter.take(compared)
         return None if self._gate is None or judged is None else self._gate.take(judged)
 
     def _catch_up(self, change: GateChanged | None) -> None:

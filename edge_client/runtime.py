@@ -56,6 +56,8 @@ class Runtime:
             subscriptions=(
                 # The first two first: whose key the others are signed with, and what may be sent, depends on them.
                 *(topics.federator_key, topics.policy, topics.schema),
+                # And the anchor before the round, by which it counts.
+                *((topics.anchor,) if options.votes else ()),
                 *(topics.model, topics.round, topics.unlearning_round),
                 *(topics.federator_status, topics.audit_head),
                 topics.client(options.client_id, ClientTopic.INBOX),
@@ -91,6 +93,7 @@ class Runtime:
             propensities=options.propensities,
             guard=options.guard,
             gate=options.gate,
+            votes=options.votes,
             schema=options.schema,
             alter_update=options.alter_update,
             unlearning_limits=options.unlearning_limits,

@@ -38,6 +38,7 @@ from edge_client.store.store import KEPT_INTERACTIONS
 from edge_client.threaded_device import ThreadedDevice
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from foltr.errors import DataError
+from foltr.learning.comparison import Comparison
 from foltr.learning.gate import Gate
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.explorations import Exploration
@@ -63,8 +64,8 @@ class SearchRanker:
             how many there are, too. Where the federation's is another one nothing is learned, lists are in the order
             given, and `schema_difference` says so. None: the application scales its features itself.
         on_event: told what happens (`edge_client.events`), by this ranker's own thread; what it raises is in the log.
-        exploration, max_interactions, keep_interactions, seed, propensities, guard, gate, unlearning_limits: as
-            `EdgeClient` says.
+        exploration, max_interactions, keep_interactions, seed, propensities, guard, gate, votes,
+            unlearning_limits: as `EdgeClient` says.
 
     Raises:
         SettingsError: an argument or the credentials are wrong, or the store is another client's.
@@ -85,6 +86,7 @@ class SearchRanker:
         propensities: npt.ArrayLike | None = None,
         guard: float | None = None,
         gate: bool = True,
+        votes: bool = True,
         unlearning_limits: UnlearningLimits = USUAL_LIMITS,
         on_event: Observer | None = None,
     ) -> None:
@@ -95,6 +97,7 @@ class SearchRanker:
         self._propensities = checked_propensities(propensities)
         self._guard = checked_guard(guard, exploration)
         self._gate = gate
+        self._votes = votes
         self._unlearning_limits = unlearning_limits
         # Before the store is opened: what cannot be used leaves nothing locked behind.
         options = None if credentials is None else self._options(credentials)
@@ -124,6 +127,7 @@ class SearchRanker:
             propensities=self._propensities,
             guard=self._guard,
             gate=self._gate,
+            votes=self._votes,
             schema=self._schema,
             unlearning_limits=self._unlearning_limits,
         )
@@ -206,6 +210,11 @@ class SearchRanker:
     def gate(self) -> Gate:
         """As `EdgeClient.gate`; before it is enrolled there are only the application's own lists in it."""
         return self._device.gate
+
+    @property
+    def comparison(self) -> Comparison:
+        """As `EdgeClient.comparison`; before it is enrolled nothing is compared."""
+        return Comparison() if self._device.agent is None else self._device.agent.voter.comparison
 
     def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Return as `EdgeClient.scores` does."""

@@ -5,8 +5,9 @@ import time
 from collections.abc import Sequence
 
 from broker.link import MqttLink
+from edge_client.messaging.chunk_subscription import ChunkSubscription
 from edge_client.messaging.session import Session
-from edge_client.messaging.transfer import WINDOW, ModelInParts, UpdateInParts
+from edge_client.messaging.transfer import WINDOW, UpdateInParts
 from edge_client.participation import Outgoing, Participation
 from edge_client.store.bounds import PendingUpdate
 from edge_client.training.relearning import Relearning
@@ -26,6 +27,7 @@ class Outbox:
     """Publishes for one device.
 
     Args:
+        chunks: of the models that may come in chunks.
         enrolment: the operator's signed statement that a join shows; None where nobody asks for one.
     """
 
@@ -34,20 +36,20 @@ class Outbox:
         link: MqttLink,
         session: Session,
         participation: Participation,
-        model_in_parts: ModelInParts,
+        chunks: Sequence[ChunkSubscription],
         enrolment: bytes | None,
     ) -> None:
         self._link = link
         self._session = session
         self._participation = participation
-        self._model = model_in_parts
+        self._chunks = chunks
         self._enrolment = enrolment
         self._update: UpdateInParts | None = None
-        self._subscribed: list[int] = []
 
     def begin_connection(self) -> None:
         """Begin a connection, which has the link's own subscriptions and no other."""
-        self._subscribed = []
+        for one in self._chunks:
+            one.begin_connection()
 
     def as_about_update(self, receipt: UpdateReceipt) -> UpdateReceipt:
         """Return a receipt that names the bytes of an offer in terms of the update that was offered."""
@@ -71,7 +73,8 @@ class Outbox:
             except UnavailableError as error:
                 log.debug("will_send_again", what=str(outgoing), cause=str(error))
         try:
-            await self._ask_for_model()
+            for one in self._chunks:
+                await one.follow()
         except UnavailableError as error:
             log.debug("model_chunks_not_asked_for", cause=str(error))  # the next connection announces it again
 
@@ -89,7 +92,7 @@ class Outbox:
 
     def next_due_at(self) -> float:
         """Return when `send_due` will next have something to do, if nothing arrives before."""
-        return min(self._participation.next_due_at(), self._model.gives_up_at())
+        return min(self._participation.next_due_at(), *(one.gives_up_at() for one in self._chunks))
 
     async def _send(self, outgoing: Outgoing) -> None:
         pending = self._participation.pending
@@ -127,22 +130,6 @@ class Outbox:
                 pending, session.federation, session.client_id, lambda part: session.sign(part, ClientTopic.CHUNKS)
             )
         return self._update
-
-    async def _ask_for_model(self) -> None:
-        """Subscribe to the chunks of a new model, and end that once they are there or given up."""
-        self._model.give_up(time.monotonic())
-        wanted = self._model.to_subscribe
-        if self._subscribed and (wanted is not None or not self._model.collecting):
-            # Also before it subscribes again: not every broker repeats to a subscriber what it retains.
-            unwanted, self._subscribed = self._subscribed, []
-            await self._link.unsubscribe(self._chunk_topics(unwanted))
-        if wanted is not None and wanted is self._model.to_subscribe:
-            self._model.to_subscribe = None
-            self._subscribed = wanted
-            await self._link.subscribe(self._chunk_topics(wanted))
-
-    def _chunk_topics(self, indices: Sequence[int]) -> list[str]:
-        return [self._session.topics.model_chunk(index) for index in indices]
 
 
 async def is_set_within(event: asyncio.Event, timeout_s: float) -> bool:

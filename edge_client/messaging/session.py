@@ -44,7 +44,7 @@ class Session:
         self.client_id = client_id
         self.topics = topics = Topics(federation)
         self._to_all = (
-            *(topics.model, topics.round, topics.unlearning_round),
+            *(topics.model, topics.anchor, topics.round, topics.unlearning_round),
             *(topics.federator_status, topics.audit_head),
         )
         self.key = None if credentials is None else credentials.key
@@ -153,14 +153,14 @@ class Session:
         if self._federator_key is not None and not self._store.forgotten:
             self._store.note_believed(topic, self._federator_key, sequence)
 
-    def open_model(self, payload: bytes) -> Envelope:
-        """Open a model that came in chunks, as if on its topic; its manifest has told that it is the newest.
+    def open_whole(self, payload: bytes, topic: str) -> Envelope:
+        """Open a model that came in chunks, as if on its topic; its manifest has told that it is the newest there.
 
         Raises:
             MessageError: ``bad_signature``, or it cannot be read.
         """
         envelope = open_envelope(payload, MAX_CHUNKED_BYTES)
-        self._check_signature(envelope, self.topics.model, repeated=True)
+        self._check_signature(envelope, topic, repeated=True)
         return envelope
 
     def take_federator_key(self, statement: bytes) -> None:

@@ -90,6 +90,10 @@ class ModelInParts:
         self._known = hashlib.sha256(payload).digest()
         self._stop()
 
+    def knows(self, manifest: Manifest) -> bool:
+        """Whether the device has the model that this one stands for."""
+        return manifest.digest == self._known
+
     def forget(self) -> None:
         """Remember neither the model it has nor what has come of another."""
         self._known = b""
@@ -97,7 +101,7 @@ class ModelInParts:
 
     def take_manifest(self, manifest: Manifest, now: float) -> None:
         """Begin to collect the model, or go on with it; nothing to do if the device has it."""
-        if manifest.digest == self._known:
+        if self.knows(manifest):
             self._stop()
             return
         if self._assembly is None or self._assembly.manifest != manifest:

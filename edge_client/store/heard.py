@@ -3,8 +3,11 @@
 Beside it: what the device drew for itself when the store was made, and its newest session.
 """
 
+from edge_client.store import anchor_rows
+from edge_client.store.anchor_rows import AnchorKey
 from edge_client.store.store_file import StoreFile, alone
 from foltr.failpoints import Failpoint, failpoint
+from foltr.learning.comparison import Comparison
 
 
 class HeardStore(StoreFile):
@@ -68,13 +71,14 @@ class HeardStore(StoreFile):
         failpoint(Failpoint.MODEL_STORED)
 
     def put_withdrawal(self, below: int, *, removes_model: bool) -> None:
-        """Keep the version below which no model is to be used, and no model where the one there was is such a one."""
+        """Keep the version below which no model is to be used, and neither the model nor an anchor that is below it."""
         with self.transaction() as cursor:
             cursor.execute(
                 "INSERT OR REPLACE INTO meta (key, value) VALUES ('withdrawn_below', ?)", (below.to_bytes(8, "big"),)
             )
             if removes_model:
                 cursor.execute("DELETE FROM meta WHERE key = 'model'")
+            anchor_rows.delete_anchor(cursor, below)
 
     def withdrawn_below(self) -> int:
         """Return the version below which no model is to be used; 0 before the federation has withdrawn any."""
@@ -82,6 +86,28 @@ class HeardStore(StoreFile):
 
     def model(self) -> bytes | None:
         return self._meta("model")
+
+    # --- the anchor -------------------------------------------------------------------------------------------
+
+    def put_anchor(self, key: AnchorKey, announcement: bytes) -> None:
+        """Keep the anchor's announcement; what was known of the newest model against another anchor goes."""
+        with self.transaction() as cursor:
+            anchor_rows.write_anchor(cursor, key, announcement)
+
+    def drop_anchor(self) -> None:
+        """Keep no anchor, and nothing of what was compared with it."""
+        with self.transaction() as cursor:
+            anchor_rows.delete_anchor(cursor)
+
+    @alone
+    def anchor(self) -> bytes | None:
+        """Return the announcement of the anchor as it came; None without one."""
+        return anchor_rows.read_anchor(self._db)
+
+    @alone
+    def comparison(self, key: AnchorKey) -> Comparison:
+        """Return what was stored with the newest list of the newest model against this anchor."""
+        return anchor_rows.read_comparison(self._db, key)
 
     # --- the log of erasures --------------------------------------------------------------------------------
 

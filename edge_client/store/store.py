@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from edge_client.store import ledger, unlearning_rows
+from edge_client.store import anchor_rows, ledger, unlearning_rows
 from edge_client.store.bounds import Bounds, PendingUpdate, Settlement, read_bounds
 from edge_client.store.counted_rows import newest_began, newest_state, remember_counted
 from edge_client.store.gate_rows import read_gate
@@ -337,6 +337,7 @@ class DeviceStore(HeardStore):
                 cursor.execute("DELETE FROM interactions WHERE id <= ?", (sent,))
                 cursor.execute("UPDATE bounds SET mark = NULL, floor = ?", (sent,))
             cursor.execute("DELETE FROM pending_update")
+            anchor_rows.delete_anchor(cursor)  # nobody votes under a policy
             cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('policy', ?)", (signed,))
         self._bounds = self._read_bounds()
 

@@ -17,7 +17,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from edge_client.store import gate_rows, ledger, unlearning_rows
+from edge_client.store import anchor_rows, gate_rows, ledger, unlearning_rows
 from edge_client.store.one_process import leave_open, remember_open, take_lock
 from foltr.errors import DataError, SettingsError, UsageError
 from foltr.file_locks import create_private
@@ -26,8 +26,10 @@ P = ParamSpec("P")
 R = TypeVar("R")
 StoreT = TypeVar("StoreT", bound="StoreFile")
 
-# The store's whole schema. Another one is another version, and a store of another version is not read.
-SCHEMA_VERSION = 4
+# The store's whole schema. Another one is another version; what an older one lacks is added when it is opened.
+SCHEMA_VERSION = 5
+_ADDED_SINCE = {4: anchor_rows.SCHEMA}
+READABLE_VERSIONS = (*_ADDED_SINCE, SCHEMA_VERSION)
 _SCHEMA = """
 CREATE TABLE owner (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
@@ -200,23 +202,24 @@ class StoreFile:
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA secure_delete = ON")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, SCHEMA_VERSION):
+        if version not in (0, *READABLE_VERSIONS):
+            read = " and ".join(map(str, READABLE_VERSIONS))
             raise SettingsError(
-                f"store: {self._path} is of version {version}, and this software reads version {SCHEMA_VERSION} only. "
+                f"store: {self._path} is of version {version}, and this software reads versions {read}. "
                 "Use the software that wrote it, or name another file"
             )
         with self.transaction() as cursor:
             if version == 0:
                 self._create(cursor)
+            elif version != SCHEMA_VERSION:
+                _write_schema(cursor, _ADDED_SINCE[version])
             self.forgotten = self.rows("SELECT state FROM owner") == [("forgotten",)]
             self._set_owner(cursor, owner)
 
     def _create(self, cursor: sqlite3.Cursor) -> None:
         if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
             raise SettingsError(f"store: {self._path} is a database of something else; name another file")
-        for statement in (_SCHEMA + ledger.SCHEMA + gate_rows.SCHEMA + unlearning_rows.SCHEMA).split(";\n"):
-            cursor.execute(statement)
-        cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        _write_schema(cursor, _SCHEMA + ledger.SCHEMA + gate_rows.SCHEMA + unlearning_rows.SCHEMA + anchor_rows.SCHEMA)
         self._begin_anew(cursor)
 
     @staticmethod
@@ -331,6 +334,13 @@ class StoreFile:
         """Leave nothing of what was deleted in the file, not even by older software, nor in the log beside it."""
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _write_schema(cursor: sqlite3.Cursor, schema: str) -> None:
+    """Make these tables, by which a store is of this version."""
+    for statement in schema.split(";\n"):
+        cursor.execute(statement)
+    cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _mark(salt: bytes, owner: tuple[str, str]) -> bytes:

@@ -151,6 +151,10 @@ class Topics:
         """The filter of all chunks of an anchor."""
         return f"{self.root}/anchor/chunks/+"
 
+    def is_anchors(self, topic: str) -> bool:
+        """Whether the anchor, or a chunk of it, is said on this topic."""
+        return topic == self.anchor or topic.startswith(f"{self.anchor}/chunks/")
+
     def enrolment(self, client_id: str) -> str:
         """No topic: what the operator's signature of an enrolment names in place of one."""
         return f"{self.root}/enrolment/{client_id}"

@@ -357,8 +357,8 @@ def _targets() -> dict[str, Target]:
         targets[f"federator {trust} chunked"] = partial(_chunked, key)
     for kind, expected in MESSAGE_TYPES.items():
         targets[f"device {kind}"] = partial(_device, expected)
-    announced = (TOPICS.model, TOPICS.round, TOPICS.model_chunk(0), TOPICS.unlearning_round)
-    for topic in (*announced, _INBOX, TOPICS.policy, TOPICS.schema):
+    models = (TOPICS.model, TOPICS.model_chunk(0), TOPICS.anchor, TOPICS.anchor_chunk(0))
+    for topic in (*models, TOPICS.round, TOPICS.unlearning_round, _INBOX, TOPICS.policy, TOPICS.schema):
         name = topic.removeprefix(TOPICS.root + "/")
         targets[f"client checks {name}"] = partial(_client, topic, CREDENTIALS)
         targets[f"client believes {name}"] = partial(_client, topic, None)

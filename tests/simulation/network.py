@@ -68,7 +68,7 @@ class SimulatedBroker:
 
     def __init__(self, topics: Topics, schedule: Schedule) -> None:
         self._topics = topics
-        self._to_all = (topics.model, topics.round, topics.unlearning_round)
+        self._to_all = (topics.model, topics.anchor, topics.round, topics.unlearning_round)
         # How far a job is, and the log of erasures: for the operator, who is not here.
         self._for_nobody = (topics.unlearning_round.removesuffix("round"), topics.audit_head)
         self._schedule = schedule

@@ -13,9 +13,11 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
+from edge_client.guard.held_back import HeldBackStore, RefusedModel
 from edge_client.guard.model_judgement import Judgement
+from edge_client.judged_lists import JudgedList
 from edge_client.store.bounds import PendingUpdate
+from edge_client.store.ledger_file import read_ledger
 from edge_client.store.store import DeviceStore
 from edge_client.store.store_file import SCHEMA_VERSION
 from foltr.errors import DataError, SettingsError, UsageError
@@ -57,7 +59,7 @@ def test_a_store_has_one_owner(path, other):
         assert store.n_waiting() == 1
 
 
-@pytest.mark.parametrize("version", [1, SCHEMA_VERSION - 1, SCHEMA_VERSION + 1, 99])
+@pytest.mark.parametrize("version", [1, 3, SCHEMA_VERSION + 1, 99])
 def test_a_store_of_other_software_is_refused(path, version):
     """Better no device than one that misreads its own memory; the file stays as it was."""
     with opened(path) as store:
@@ -65,9 +67,42 @@ def test_a_store_of_other_software_is_refused(path, version):
     with contextlib.closing(sqlite3.connect(path)) as db:
         db.execute(f"PRAGMA user_version = {version}")
     before = dump(path)
-    with pytest.raises(SettingsError, match=f"is of version {version}, .*version {SCHEMA_VERSION} only"), opened(path):
+    with (
+        pytest.raises(SettingsError, match=rf"is of version {version}, .*versions 4 and {SCHEMA_VERSION}\."),
+        opened(path),
+    ):
         pass
     assert dump(path) == before
+
+
+def make_older(path):
+    """Make a store one of version 4, which is what it was before there were anchors."""
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        db.executescript("DROP TABLE anchor; DROP TABLE comparison; PRAGMA user_version = 4")
+
+
+def test_a_store_of_version_4_is_upgraded(path):
+    """It keeps what it has, is what a new one is afterwards, and is no store of the older software any more."""
+    with opened(path) as store:
+        add(store, "a")
+    new = dump(path)
+    make_older(path)
+    assert read_ledger(path).owner == "mail/device-7"
+    with opened(path) as store:
+        assert (store.n_waiting(), store.anchor()) == (1, None)
+        store.put_anchor((3, bytes(16)), b"an anchor")
+        store.drop_anchor()
+    assert sorted(map(str, dump(path))) == sorted(map(str, new))
+
+
+def test_a_store_of_version_4_of_a_forgotten_client_stays_forgotten(path):
+    """And nobody's name comes into it by the upgrade."""
+    with opened(path) as store:
+        store.forget()
+    make_older(path)
+    with opened(path) as store:
+        assert store.forgotten
+    assert b"device-7" not in path.read_bytes()
 
 
 def dump(path):
@@ -168,7 +203,7 @@ def fill(path):
         store.put_session(7)
         guarded = HeldBackStore(store)
         pairs = Preferences(np.array([0]), np.array([1]), np.array([1.0]))
-        guarded.add_list("held", HeldBackList(secret_features("held back"), pairs))
+        guarded.add_list("held", JudgedList(secret_features("held back"), pairs))
         guarded.put_refused(RefusedModel(3, 2, Judgement(True, 30, 0.5, 0.1, 0.4, 0.1)))
         store.note_believed(topic, SIGNER, 9)  # and is not stored yet
         yield store

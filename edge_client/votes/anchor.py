@@ -1,0 +1,144 @@
+"""The anchor of a device's federation, as it comes: the older model that the newest one is compared with.
+
+It is retained on a topic of its own, so that a device that knows no anchors takes part like before. Which federator
+announced it counts: one that was started without an anchor leaves at the broker what the one before it said there, so a
+device takes it for the federation's only under the epoch of the newest round.
+"""
+
+import time
+
+from edge_client.messaging.session import Session
+from edge_client.messaging.transfer import ModelInParts
+from edge_client.participation import Participation
+from edge_client.store.anchor_rows import AnchorKey
+from edge_client.store.store import DeviceStore
+from foltr.errors import DataError, MessageError
+from foltr.logs import get_logger
+from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.codec import Envelope, open_envelope
+from foltr.protocol.fields import MAX_CHUNKED_BYTES, model_hash
+from foltr.protocol.signing import epoch_and_number
+from foltr.protocol.updates import Chunk, Manifest
+
+log = get_logger(__name__)
+
+
+class Anchor:
+    """The anchor as one device has it.
+
+    Args:
+        in_parts: where a large one is collected.
+
+    Attributes:
+        key: of the one that is at hand, announced under this epoch or an earlier one; None without any.
+    """
+
+    def __init__(
+        self, session: Session, store: DeviceStore, participation: Participation, in_parts: ModelInParts
+    ) -> None:
+        self._session = session
+        self._store = store
+        self._participation = participation
+        self._in_parts = in_parts
+        self._model: ModelAnnouncement | None = None
+        self._epoch: int | None = None
+        self._epoch_of_parts = 0
+        self._withdrawn_below = store.withdrawn_below()
+        # Of a federation whose database was restored the anchor may come before the round that says so, as a model may.
+        self._withheld: tuple[ModelAnnouncement, bytes, int] | None = None
+        self.key: AnchorKey | None = None
+
+    @property
+    def current(self) -> ModelAnnouncement | None:
+        """The anchor, if the federator that announces the rounds has one and it is at hand."""
+        return None if self._epoch is None or self._epoch != self._participation.epoch else self._model
+
+    def restore(self) -> None:
+        """Have the anchor at hand that is in the store; it counts once it is announced again."""
+        stored = self._store.anchor()
+        if stored is None:
+            return
+        try:
+            model = open_envelope(stored, MAX_CHUNKED_BYTES).read(ModelAnnouncement)
+        except MessageError as error:
+            log.warning("stored_anchor_not_understood", client_id=self._session.client_id, cause=str(error))
+            return
+        self._in_parts.know(stored)
+        self._model, self.key = model, key_of(model)
+
+    def take(self, envelope: Envelope, payload: bytes) -> None:
+        """Take what is said on the anchor's topic; another federation's is passed over.
+
+        Raises:
+            MessageError: it cannot be read.
+        """
+        epoch = epoch_and_number(envelope.sequence)[0]
+        if envelope.kind != Manifest.kind_name:
+            self._take_model(envelope.read(ModelAnnouncement), payload, epoch)
+            return
+        manifest = envelope.read(Manifest)
+        if manifest.federation != self._session.federation:
+            return
+        self._epoch_of_parts = epoch
+        if self._in_parts.knows(manifest):
+            self._epoch = epoch
+        self._in_parts.take_manifest(manifest, time.monotonic())
+
+    def take_chunk(self, chunk: Chunk) -> None:
+        """Take a part of the anchor, and the anchor if it is whole by that.
+
+        Raises:
+            MessageError: the parts are not the model that was announced, or it is not from the federator.
+        """
+        payload = self._in_parts.take(chunk, time.monotonic())
+        if payload is not None:
+            whole = self._session.open_whole(payload, self._session.topics.anchor)
+            self._take_model(whole.read(ModelAnnouncement), payload, self._epoch_of_parts)
+
+    def withdraw(self, below: int) -> None:
+        """Have no anchor below this version, also none that comes later: it holds what was unlearned since.
+
+        The store drops it with the number (`DeviceStore.put_withdrawal`).
+        """
+        self._withdrawn_below = below
+        if self.key is not None and self.key[0] < below:
+            self.forget()
+        withheld, self._withheld = self._withheld, None
+        if withheld is not None:
+            self._take_model(*withheld)
+
+    def drop(self) -> None:
+        """Have none and keep none: nobody votes here."""
+        self.forget()
+        if self._store.anchor() is None:
+            return
+        try:
+            self._store.drop_anchor()
+        except DataError as error:
+            log.warning("anchor_not_dropped", cause=str(error))  # it is not used, and dropped at the next start
+
+    def forget(self) -> None:
+        """Have none any more."""
+        self._in_parts.forget()
+        self._model = self.key = self._epoch = self._withheld = None
+
+    def _take_model(self, model: ModelAnnouncement, payload: bytes, epoch: int) -> None:
+        if model.federation != self._session.federation:
+            return
+        if model.version < self._withdrawn_below:
+            self._withheld = model, payload, epoch
+            return
+        self._in_parts.know(payload)
+        self._epoch, key = epoch, key_of(model)
+        if key == self.key and model == self._model:
+            return
+        self._model, self.key = model, key
+        try:
+            self._store.put_anchor(key, payload)
+        except DataError as error:
+            log.warning("anchor_not_stored", cause=str(error))  # it serves until the next start
+
+
+def key_of(model: ModelAnnouncement) -> AnchorKey:
+    """Return what names a model: its version, and the hash of its weights."""
+    return model.version, model_hash(model.weights)

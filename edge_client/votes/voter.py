@@ -1,0 +1,198 @@
+"""A device votes on the newest global model: is it better than the anchor, by the clicks of its own user?
+
+Each list with a preference in its clicks is scored by both models when it is recorded, before anything is learned from
+it, so neither model was taught by it and none need be held back. What is known is a handful of sums
+(`foltr.learning.comparison`), stored in the transaction that stores the list. With an update goes one number of -1, 0
+and 1, and nothing else of this leaves the device.
+
+It needs lists drawn from the scores, as a guard does. And a method whose updates have noise of the device's own gives
+none: a vote beside them would tell of the clicks what the noise is to hide.
+"""
+
+import threading
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.guard.guard import WeightsUnder
+from edge_client.judged_lists import agreements, read_list
+from edge_client.participation import Participation
+from edge_client.serps import Serp
+from edge_client.store.anchor_rows import AnchorKey, write_comparison
+from edge_client.store.interaction_rows import Within
+from edge_client.store.store import DeviceStore
+from edge_client.votes.anchor import Anchor, key_of
+from foltr.learning.comparison import Comparison
+from foltr.logs import get_logger
+from foltr.methods.registry import Ranker, spec_of
+from foltr.methods.spec import Lists
+from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.trainings import Training
+from foltr.protocol.updates import Vote
+
+log = get_logger(__name__)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A comparison after one more list, with the anchor of that key."""
+
+    key: AnchorKey
+    comparison: Comparison
+
+
+@dataclass(frozen=True, eq=False)
+class _Pair:
+    """The two models that are compared, and what they rank by: (n_weights,) each."""
+
+    key: AnchorKey
+    newest: ModelAnnouncement
+    anchor: ModelAnnouncement
+    training: Training
+    weights: tuple[NDArray[np.floating], NDArray[np.floating]]
+
+    @property
+    def ranker(self) -> Ranker:
+        return self.newest.ranker
+
+
+class Voter:
+    """Compares and votes for one device. Any thread may record; all else is the device's own thread's.
+
+    Args:
+        weights_under: asked where a method has weights of the device's own; of others both models are as they came.
+        enabled: False takes no anchor, and drops one that the store has.
+    """
+
+    def __init__(
+        self,
+        store: DeviceStore,
+        participation: Participation,
+        anchor: Anchor,
+        weights_under: WeightsUnder,
+        client_id: str,
+        *,
+        enabled: bool,
+    ) -> None:
+        self._store = store
+        self._participation = participation
+        self.anchor = anchor
+        self._weights_under = weights_under
+        self._client_id = client_id
+        self._enabled = enabled
+        self._newest: ModelAnnouncement | None = None
+        self._pair: _Pair | None = None
+        self._key: AnchorKey | None = None
+        self._comparison = Comparison()
+        self._logged_idle = False
+        # Between a thread that records and the device's, which may begin anew with another anchor meanwhile.
+        self._lock = threading.Lock()
+
+    @property
+    def takes_part(self) -> bool:
+        """Whether this device compares and votes, given a method that allows it."""
+        return self._enabled and self._participation.policy is None
+
+    @property
+    def comparison(self) -> Comparison:
+        """What is known of the newest model against the anchor."""
+        return self._comparison
+
+    def restore(self) -> None:
+        """Go on with what the store has; where no votes are given, drop it."""
+        if self.takes_part:
+            self.anchor.restore()
+        else:
+            self.anchor.drop()
+        self.look()
+
+    def take_newest(self, newest: ModelAnnouncement | None) -> None:
+        """Compare this model from now on, whether a guard refuses it or not; None: there is none."""
+        self._newest = newest
+        self.look()
+
+    def look(self) -> None:
+        """See what is to be compared now: the anchor, the newest model, the method or the epoch may be another."""
+        if not self.takes_part and self.anchor.key is not None:
+            self.anchor.drop()
+        pair = self._pair_now()
+        with self._lock:
+            if self._key != self.anchor.key:
+                self._key = self.anchor.key
+                self._comparison = Comparison() if self._key is None else self._store.comparison(self._key)
+            self._pair = pair
+
+    def judgement_by(self, serp: Serp, clicks: NDArray[np.bool_]) -> tuple[Compared | None, Within | None]:
+        """Return what is known after one more list, and what writes it with the list; `take` it once both are on disk.
+
+        None where there is nothing to compare, or the list says nothing.
+
+        Args:
+            clicks: (shown,).
+        """
+        with self._lock:
+            pair, before = self._pair, self._comparison
+        if pair is None or serp.features.shape[1] != pair.ranker.n_features:
+            return None, None
+        judged = read_list(serp, clicks)
+        if judged is None:
+            return None, None
+        newest, anchor = (float(agreements(pair.ranker, one, [judged])[0]) for one in pair.weights)
+        compared = Compared(pair.key, before.with_list(newest, anchor, judged.preferences.total))
+        return compared, partial(write_comparison, key=pair.key, comparison=compared.comparison)
+
+    def take(self, compared: Compared) -> None:
+        """Know what was written; what is about another anchor than today's says nothing any more."""
+        with self._lock:
+            if compared.key == self._key:
+                self._comparison = compared.comparison
+
+    def vote(self) -> Vote | None:
+        """Return the vote that an update has; None where this device gives none."""
+        anchor, training = self.anchor.current, self._participation.training
+        if anchor is None or training is None or not self.takes_part or self._is_idle(training):
+            return None
+        return Vote(anchor_version=anchor.version, value=int(self._comparison.opinion))
+
+    def forget(self) -> None:
+        """Know nothing: the client was forgotten."""
+        self.anchor.forget()
+        self._newest = None
+        with self._lock:
+            self._pair, self._key, self._comparison = None, None, Comparison()
+
+    def _pair_now(self) -> _Pair | None:
+        anchor, newest, training = self.anchor.current, self._newest, self._participation.training
+        if anchor is None or newest is None or training is None or not self.takes_part or self._is_idle(training):
+            return None
+        if newest.ranker != anchor.ranker or self._participation.other_schema is not None:
+            return None
+        if not all(self._participation.learns_from(one) for one in (newest, anchor)):
+            return None
+        before = self._pair
+        if before is not None and before.newest is newest and before.anchor is anchor and before.training == training:
+            return before
+        key = key_of(anchor)
+        if key_of(newest)[1] == key[1]:
+            return None  # a model is no better than itself
+        weights = self._weights_of(newest, training), self._weights_of(anchor, training)
+        return _Pair(key, newest, anchor, training, weights)
+
+    def _weights_of(self, model: ModelAnnouncement, training: Training) -> NDArray[np.floating]:
+        if spec_of(training).personal:
+            return self._weights_under(model)
+        return unpack_vector(model.weights)[: model.ranker.n_weights]
+
+    def _is_idle(self, training: Training) -> bool:
+        """Whether no votes are given by this method; said once."""
+        method = spec_of(training)
+        if method.lists is Lists.DRAWN and method.privacy is None:
+            return False
+        if not self._logged_idle:
+            cause = "draws no lists by score" if method.lists is not Lists.DRAWN else "adds noise to what is sent"
+            log.info("votes_idle", client_id=self._client_id, cause=f"{method.name} {cause}")
+            self._logged_idle = True
+        return True
