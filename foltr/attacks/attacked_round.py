@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from foltr.aggregation.rule_spec import RuleSpec, n_byzantine
 from foltr.attacks.aware import (
+    acceptable,
     alternate,
     creep,
     framing,
@@ -134,7 +135,7 @@ def _crafted(
             return min_sum(known, cast("Perturbation", spec.text("perturbation")))
         case "framing":
             return framing(own, own[:0] if others is None else others)
-        case "launder" | "creep" | "alternate" | "turncoat" | "sybils" | "late-joiners":
+        case "launder" | "creep" | "acceptable" | "alternate" | "turncoat" | "sybils" | "late-joiners":
             return _over_rounds(spec, own, others, model, round_number, rng)
         case "not-finite":
             return np.full_like(own, float(spec.text("value")))
@@ -161,6 +162,9 @@ def _over_rounds(
         period = int(spec.number("period"))
         burst, counted, noise = (spec.number(name) for name in ("burst", "counted", "noise"))
         return launder(own, model, _aim(spec, model), turn, period, burst, counted, noise, rng)
+    if spec.name == "acceptable":
+        known = own if others is None else np.concatenate([own, others])
+        return acceptable(own, known.mean(axis=0), _aim(spec, model), spec.number("least"), spec.number("longest"))
     seen = own
     if others is not None and len(others):
         seen = resembling(others, len(own), spec.number("spread"), rng)

@@ -8,6 +8,7 @@ was made against it. Each aims at one hole:
 - Framing: of clients that send the same all but one are left out, and an attacker may be that one.
 - Creeping: a bias so small that it looks like chance for as long as evidence remembers, and goes on for longer.
 - Alternating: evidence that has faded, or was paid off by honest updates, before the next hostile ones.
+- Being acceptable: a judge who asks only whether an update explains clicks better than the model did.
 - Turning the coat: a good name that was earned honestly, or by having had others left out, and is used up at once.
 
 Names that change and clients that come late are in `foltr.attacks.presence`.
@@ -86,6 +87,36 @@ def creep(
     lengths = np.linalg.norm(sent, axis=1, keepdims=True)
     shortened: NDArray[np.float64] = sent * np.minimum(1.0, longest * usual / np.maximum(lengths, _ROUNDING))
     return shortened
+
+
+def acceptable(
+    own: NDArray[np.float64],
+    clicks: NDArray[np.float64],
+    aim: NDArray[np.float64],
+    least: float,
+    longest: float,
+) -> NDArray[np.float64]:
+    """(m, d) honest updates, each with as much along a direction as leaves it an improvement by what users click.
+
+    It is our guess at the adaptive attack on RankGuard (Gregoriadis et al. 2026, arXiv:2606.12246). Published is that a
+    node there takes a model only if it explains the node's own clicks better than the model it has, and that one of
+    the four attacks is made for this; how that one is made we could not read. Ours takes such a test to first order: an
+    honest update is a step up the likelihood of clicks, so another one improves it if their scalar product is above 0.
+    It aims at whatever asks only that: `alignment` does, in this defence.
+
+    Args:
+        own: what they would have sent if they were honest.
+        clicks: (d,) the mean honest update that the attackers know of, which stands for that gradient.
+        aim: (d,) of length 1, or zeros.
+        least: how much of the improvement by the mean honest update is to be left.
+        longest: how many usual lengths along the direction are sent at most.
+    """
+    usual, slope = usual_length(own), float(aim @ clicks)
+    room = np.maximum(own @ clicks - least * float(clicks @ clicks), 0.0)
+    most = np.full(len(own), longest * usual)
+    steps = np.minimum(most, room / -slope) if slope < 0.0 else most
+    sent: NDArray[np.float64] = own + steps[:, None] * aim
+    return sent
 
 
 def openly_hostile(own: NDArray[np.float64], aim: NDArray[np.float64] | None, z: float) -> NDArray[np.float64]:

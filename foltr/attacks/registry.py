@@ -34,6 +34,7 @@ ATTACKS: Mapping[str, str] = {
     "launder": "long steps that the defence adaptive counts as short ones, paid back by short ones",
     "framing": "copies of what honest clients of the round send, so that adaptive takes those for the copies",
     "creep": "the honest update with a constant bias, too small to be told from chance",
+    "acceptable": "as far along a direction as still explains clicks better than the model, to first order",
     "alternate": "hostile in some rounds of each period, and honest in the others until evidence has faded",
     "turncoat": "honest, or framing others, until a round, and hostile from then on",
     "sybils": "hostile under a new name every few rounds, so that there is never any evidence",
@@ -43,7 +44,7 @@ ATTACKS: Mapping[str, str] = {
 }
 MODEL_ATTACKS = tuple(name for name in ATTACKS if name != CLICKS)
 # They look at the model that rounds train from, or at which round it is, or change names.
-_OF_THE_SIMULATOR = frozenset({"launder", "creep", "alternate", "turncoat", "sybils", "late-joiners"})
+_OF_THE_SIMULATOR = frozenset({"launder", "creep", "acceptable", "alternate", "turncoat", "sybils", "late-joiners"})
 
 
 @dataclass(frozen=True)
@@ -85,9 +86,8 @@ _FEATURE = {"feature": _Parameter(1.0, (), 1.0, 1e6)}
 _TOWARDS = {"towards": _Parameter("orthogonal", TOWARDS), **_FEATURE}
 # `update` is against what each attacker has learned.
 _HOSTILE = {
-    "towards": _Parameter("reverse", ("update", *TOWARDS)),
+    "towards": _Parameter("orthogonal", ("update", *TOWARDS)),
     **_FEATURE,
-    "z": _Parameter(2.0, (), 0.0, 1e6),
 }
 # With full knowledge: how much of the honest updates' spread is in what looks like one.
 _SPREAD = {"spread": _Parameter(1.0, (), 0.0, 1000.0), **_KNOWLEDGE}
@@ -119,27 +119,40 @@ _PARAMETERS: Mapping[str, Mapping[str, _Parameter]] = {
     "framing": {"knowledge": _Parameter("full", ("full",))},
     "creep": {
         **_TOWARDS,
-        "step": _Parameter(0.5, (), 0.0, 1e6),
+        "step": _Parameter(0.25, (), 0.0, 1e6),
         "honest": _Parameter(1.0, (), 0.0, 1.0),
         "longest": _Parameter(2.0, (), 0.0, 1e6),
         **_START,
         **_SPREAD,
     },
+    "acceptable": {
+        **_TOWARDS,
+        "least": _Parameter(0.1, (), 0.0, 1e6),
+        "longest": _Parameter(0.3, (), 0.0, 1e6),
+        **_START,
+        **_KNOWLEDGE,
+    },
     "alternate": {
         **_HOSTILE,
-        "period": _Parameter(50.0, (), 1.0, 1e6),
-        "hostile": _Parameter(5.0, (), 0.0, 1e6),
+        "z": _Parameter(5.0, (), 0.0, 1e6),
+        "period": _Parameter(10.0, (), 1.0, 1e6),
+        "hostile": _Parameter(2.0, (), 0.0, 1e6),
         **_START,
     },
     "turncoat": {
         **_HOSTILE,
+        "z": _Parameter(5.0, (), 0.0, 1e6),
         "before": _Parameter("honest", ("honest", "copies")),
-        "start": _Parameter(200.0, (), 1.0, 1e6),
+        "start": _Parameter(300.0, (), 1.0, 1e6),
         **_SPREAD,
     },
-    # Nobody is judged by fewer updates than six.
-    "sybils": {**_HOSTILE, "life": _Parameter(5.0, (), 1.0, 1e6)},
-    "late-joiners": {**_HOSTILE, "start": _Parameter(200.0, (), 1.0, 1e6)},
+    # Nobody is judged by fewer updates than six, and a stranger's are shortened from twice the usual length on.
+    "sybils": {**_HOSTILE, "z": _Parameter(1.7, (), 0.0, 1e6), "life": _Parameter(5.0, (), 1.0, 1e6)},
+    "late-joiners": {
+        **_HOSTILE,
+        "z": _Parameter(1.7, (), 0.0, 1e6),
+        "start": _Parameter(300.0, (), 1.0, 1e6),
+    },
     "not-finite": {"value": _Parameter("nan", ("nan", "inf", "-inf"))},
     "huge": {"size": _Parameter(MAX_ABS_DELTA, (), 0.0, 3e38)},
 }

@@ -19,7 +19,7 @@ MODEL = np.array([3.0, 0.0, 0.0, 4.0, 0.0, 0.0], np.float32)
 INFORMED = [name for name in MODEL_ATTACKS if has_parameter(name, "knowledge")]
 SIGHTED = [name for name in INFORMED if attack_parameters_of(name)["knowledge"] == "full"]
 # By when all of them have begun.
-LATE = 201
+LATE = 301
 
 
 def crafted(name, own=OWN, others=OTHERS, rule=MEAN, round_number=1, **parameters):
@@ -100,7 +100,7 @@ def test_launderers_are_honest_until_they_begin():
         craft(read_attack("launder"), OWN, None, 3, None, attack_rng(5, 1))
 
 
-@pytest.mark.parametrize("name", ["launder", "creep", "alternate", "turncoat", "late-joiners"])
+@pytest.mark.parametrize("name", ["launder", "creep", "acceptable", "alternate", "turncoat", "late-joiners"])
 def test_attacks_begin_when_they_are_told_to(name):
     """Before, what is sent is honest; from then on it is not."""
     for knowledge in ({}, {"knowledge": "full"}) if name in INFORMED else ({},):
@@ -109,7 +109,7 @@ def test_attacks_begin_when_they_are_told_to(name):
         assert (crafted(name, start=7, round_number=7, **knowledge) != honest).any()
 
 
-@pytest.mark.parametrize("name", ["launder", "creep", "alternate", "turncoat", "sybils", "late-joiners"])
+@pytest.mark.parametrize("name", ["launder", "creep", "acceptable", "alternate", "turncoat", "sybils", "late-joiners"])
 @pytest.mark.parametrize("towards", ["reverse", "orthogonal", "feature"])
 def test_a_direction_is_gone(name, towards):
     """The mean of what is sent over some rounds is on the side of the direction, seen from the honest updates."""
@@ -155,7 +155,7 @@ def test_with_sight_creeping_starts_from_the_honest():
 def test_without_anybody_to_see_they_have_their_own():
     """A round of attackers only."""
     settings = {"knowledge": "full", "start": 1}
-    expected = creep(OWN, direction_of("orthogonal", MODEL.astype(np.float64)), 0.5, 1.0, 2.0).astype(np.float32)
+    expected = creep(OWN, direction_of("orthogonal", MODEL.astype(np.float64)), 0.25, 1.0, 2.0).astype(np.float32)
     np.testing.assert_array_equal(crafted("creep", others=OTHERS[:0], **settings), expected)
 
 

@@ -6,7 +6,17 @@ import numpy as np
 import pytest
 from defended import Federation, dropped
 
-from foltr.attacks.aware import alternate, creep, framing, launder, openly_hostile, resembling, turncoat, usual_length
+from foltr.attacks.aware import (
+    acceptable,
+    alternate,
+    creep,
+    framing,
+    launder,
+    openly_hostile,
+    resembling,
+    turncoat,
+    usual_length,
+)
 from foltr.attacks.directions import direction_of, unit
 
 D = 8
@@ -62,6 +72,22 @@ def test_creeping_is_never_longer_than_is_set():
     np.testing.assert_allclose(np.linalg.norm(sent, axis=1), 1.5 * usual_length(OWN))
     np.testing.assert_allclose(unit(sent[0]), unit(plain[0]))
     assert np.linalg.norm(creep(0.1 * OWN, AIM, 0.0, 0.5, 2.0) - 0.05 * OWN) == 0.0
+
+
+def test_what_is_acceptable_explains_clicks_as_much_better_as_is_left():
+    """Against the clicks as far as leaves a fifth of what the mean update improves; along them as far as is allowed."""
+    own, clicks = OWN + 3.0, (OWN + 3.0).mean(axis=0)
+    against = acceptable(own, clicks, unit(-clicks), 0.2, 100.0)
+    np.testing.assert_allclose(against @ clicks, 0.2 * (clicks @ clicks))
+    longest = acceptable(own, clicks, unit(clicks), 0.2, 1.5) - own
+    np.testing.assert_allclose(longest, np.tile(1.5 * usual_length(own) * unit(clicks), (4, 1)))
+
+
+def test_who_has_no_room_left_is_honest():
+    """An update against what the others' clicks say is no improvement, and stays as it is."""
+    own = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    sent = acceptable(own, np.array([1.0, 0.0]), np.array([-1.0, 0.0]), 0.1, 5.0)
+    np.testing.assert_allclose(sent, [[0.1, 0.0], [-1.0, 0.0]])
 
 
 def test_open_hostility_is_against_what_was_learned_or_along_a_direction():

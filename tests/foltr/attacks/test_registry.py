@@ -22,11 +22,11 @@ SIGHTED = [name for name in INFORMED if attack_parameters_of(name)["knowledge"] 
 
 
 def test_what_there_is():
-    """Nineteen attacks, each with a meaning; all but clicks change updates, and one needs sight of others'."""
+    """Twenty attacks, each with a meaning; all but clicks change updates, and one needs sight of others'."""
     assert set(ATTACKS) - set(MODEL_ATTACKS) == {"clicks"}
-    assert len(ATTACKS) == 19
+    assert len(ATTACKS) == 20
     informed = {"lie", "fang-krum", "fang-trimmed-mean", "inner-product", "bounded", "min-max", "min-sum"}
-    assert set(INFORMED) == informed | {"framing", "creep", "turncoat"}
+    assert set(INFORMED) == informed | {"framing", "creep", "acceptable", "turncoat"}
     assert SIGHTED == ["framing"]
 
 
@@ -86,7 +86,7 @@ def test_which_methods_can_be_attacked():
             check_attack(read_attack("lie"), training)
 
 
-@pytest.mark.parametrize("name", ["launder", "creep", "alternate", "turncoat", "sybils", "late-joiners"])
+@pytest.mark.parametrize("name", ["launder", "creep", "acceptable", "alternate", "turncoat", "sybils", "late-joiners"])
 def test_attacks_of_the_simulator_alone(name):
     """A process of devices is told so; it has no model at hand, and one name for each device."""
     with pytest.raises(SettingsError, match=f"attack: {name} is for the simulator"):
