@@ -28,8 +28,9 @@ from storage.erasure.records import ErasureRequest
 from storage.federation_store import SqlFederationStore
 from storage.keys import KeyStore, fingerprint
 from storage.migrate import upgrade
+from storage.model_tables import models
 from storage.records import Batch, MembershipChange, NewEvent, NewUpdate, RoundOpening
-from storage.tables import events, models, rounds, updates
+from storage.tables import events, rounds, updates
 
 NAME = "web"
 LEAVER = "the-device-to-forget-7f3a"

@@ -46,8 +46,9 @@ from storage.erasure.unlearning_jobs import list_jobs
 from storage.federation_store import SqlFederationStore
 from storage.keys import KeyStore, fingerprint
 from storage.migrate import upgrade
+from storage.model_tables import models
 from storage.records import Batch, MembershipChange
-from storage.tables import models, rounds, updates
+from storage.tables import rounds, updates
 
 NAME = "web"
 TOPICS = Topics(NAME)

@@ -60,6 +60,8 @@ ABANDON_WORDS = {
     AbandonReason.TOO_FEW_CLIENTS: "fewer than `min_clients` did",
     AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. as the sum is too large for float32",
     AbandonReason.UNLEARNED: "a model without forgotten clients took the place of the one it trained from",
+    AbandonReason.MODEL_TAKEN_BACK: "most devices found the model that it trained from worse than the anchor, whose "
+    "weights are served again",
     AbandonReason.TOO_FEW_FOR_RULE: "fewer than the rule needs, and `aggregation_fallback` is `abandon`",
     AbandonReason.COHORTS_TOO_SMALL: "secure: without those who were taken out too few were left for a sum, or for "
     "the rule across sums",

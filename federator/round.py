@@ -76,6 +76,7 @@ TRANSITIONS: dict[tuple[RoundState, RoundEvent], RoundState] = {
     (RoundState.OPENING, RoundEvent.AGGREGATION_FAILED): RoundState.ABANDONED,
     (RoundState.AGGREGATING, RoundEvent.MODEL_COMMITTED): RoundState.COMPLETED,
     (RoundState.AGGREGATING, RoundEvent.AGGREGATION_FAILED): RoundState.ABANDONED,
+    (RoundState.AGGREGATING, RoundEvent.MODEL_REPLACED): RoundState.ABANDONED,
 }
 
 
@@ -84,6 +85,7 @@ _ENDS_WITH = {
     AbandonReason.TOO_FEW_FOR_RULE: RoundEvent.AGGREGATION_FAILED,
     AbandonReason.SUM_IMPLAUSIBLE: RoundEvent.AGGREGATION_FAILED,
     AbandonReason.UNLEARNED: RoundEvent.MODEL_REPLACED,
+    AbandonReason.MODEL_TAKEN_BACK: RoundEvent.MODEL_REPLACED,
     AbandonReason.COHORTS_TOO_SMALL: RoundEvent.SUMS_FAILED,
     AbandonReason.HELPERS_SILENT: RoundEvent.SUMS_FAILED,
     AbandonReason.HELPERS_REFUSED: RoundEvent.SUMS_FAILED,

@@ -35,6 +35,8 @@ class Failpoint(StrEnum):
     IN_ROUND_TRANSACTION = "in_round_transaction"
     ROUND_COMPLETED = "round_completed"
     ROUND_ABANDONED = "round_abandoned"
+    IN_RESTORATION_TRANSACTION = "in_restoration_transaction"
+    MODEL_TAKEN_BACK = "model_taken_back"
     MODEL_ANNOUNCED = "model_announced"
     ROUND_ANNOUNCED = "round_announced"
     IN_ERASURE_TRANSACTION = "in_erasure_transaction"

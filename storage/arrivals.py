@@ -181,6 +181,7 @@ async def _store_updates(
             "body": stored.body,
             "cipher": stored.cipher,
             "key_fingerprint": stored.key_fingerprint,
+            "vote": item.vote,
         }
         for item, stored in zip(new, bodies, strict=True)
     ]

@@ -2,14 +2,15 @@
 
 What it remembers of all together is in the row of the model, or of the unlearning job, that it belongs to. Callers see
 the two as one: bytes that `foltr.aggregation.client_records` reads, with the clients' names. It is there after the
-newest model, and after each that unlearning made, for a replay of the rounds that followed.
+newest model, and after each that unlearning made, for a replay of the rounds that followed; of the anchor only what it
+remembered of all together.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from sqlalchemy import bindparam, delete, insert, literal, select
+from sqlalchemy import bindparam, delete, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.aggregation.client_records import is_whole, put_together, taken_apart, with_progress_of
@@ -19,8 +20,9 @@ from storage.aggregation_tables import defence_records
 from storage.clients import find_keys
 from storage.database import Database, insert_into
 from storage.erasure.records import UnlearningJobRow
+from storage.model_tables import models
 from storage.records import ModelRow
-from storage.tables import clients, models
+from storage.tables import clients
 
 ROUNDS = 0
 """In the place of a job's number: what is remembered of rounds, after the newest model."""
@@ -67,6 +69,33 @@ async def store_defence(connection: AsyncConnection, name: str, job: int, memory
         )
         await connection.execute(put, changed)
     return shared
+
+
+async def forget_defence(
+    connection: AsyncConnection, name: str, versions: Collection[int | None], keep: int | None
+) -> bool:
+    """Forget, within a transaction, what was remembered of all together with models that are not the newest any more.
+
+    Of every model it would grow without end: 4 bytes a weight. With a model of unlearning it stays, as the rounds
+    before it, of which it could be had again, are withdrawn; and with the anchor, as the newest model may go on from
+    there.
+
+    Args:
+        versions: whose may be forgotten.
+        keep: the anchor.
+
+    Returns:
+        whether any of these had it.
+    """
+    having = models.c.federation == name, models.c.version.in_(versions), models.c.defence_state.is_not(None)
+    held = set(await connection.scalars(select(models.c.version).where(*having)))
+    if forgotten := held - {keep}:
+        await connection.execute(
+            update(models)
+            .where(models.c.federation == name, models.c.version.in_(forgotten), models.c.unlearning_job.is_(None))
+            .values(defence_state=None)
+        )
+    return bool(held)
 
 
 async def begin_defence(connection: AsyncConnection, name: str, job: int) -> bytes | None:

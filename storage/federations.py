@@ -19,8 +19,9 @@ from foltr.protocol.fields import model_hash
 from foltr.protocol.states import Privacy
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.errors import WriterFencedError
+from storage.model_tables import models
 from storage.records import FederationRow
-from storage.tables import federations, models
+from storage.tables import federations
 
 
 async def create_federation(

@@ -41,6 +41,10 @@ class RoundHistoryRow:
     fallback_reason: str | None
     n_clipped: int
     n_dropped: int
+    anchor_version: int | None
+    n_worse: int
+    n_none: int
+    n_better: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,13 +4,14 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import func, select, update
+from sqlalchemy import ColumnElement, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, with_defence
+from storage.model_tables import models
 from storage.records import ModelRow
-from storage.tables import models
+from storage.restored_records import RestoredVersion
 
 
 def model_row(**columns: Any) -> ModelRow:
@@ -52,7 +53,17 @@ async def get_model(db: Database, name: str, version: int) -> ModelRow | None:
     async with db.reading() as connection:
         which = models.c.federation == name, models.c.version == version
         row = await fetch_one(connection, model_row, select(models).where(*which))
-        return None if row is None else await with_defence(connection, row, row.unlearning_job or ROUNDS)
+        return None if row is None else await with_memory(connection, row)
+
+
+async def get_anchor(db: Database, name: str, version: int) -> ModelRow | None:
+    """Find a model that holds nothing of anybody erased; None where there is none, or it does.
+
+    Its ``defence_state`` is what the rule remembered of all together, without the clients.
+    """
+    clean = models.c.federation == name, models.c.version == version, models.c.tainted_at.is_(None)
+    async with db.reading() as connection:
+        return await fetch_one(connection, model_row, select(models).where(*clean))
 
 
 async def list_models(db: Database, name: str, limit: int = 100) -> list[ModelRow]:
@@ -60,7 +71,43 @@ async def list_models(db: Database, name: str, limit: int = 100) -> list[ModelRo
     newest_first = select(models).where(models.c.federation == name).order_by(models.c.version.desc()).limit(limit)
     async with db.reading() as connection:
         rows = await fetch_all(connection, model_row, newest_first)
-        return [await with_defence(connection, row, row.unlearning_job or ROUNDS) for row in rows[::-1]]
+        return [await with_memory(connection, row) for row in rows[::-1]]
+
+
+async def with_memory(connection: AsyncConnection, row: ModelRow) -> ModelRow:
+    """Return a model with all that its rule remembers, of clients too; of an anchor that is not kept."""
+    if row.defence_state is None or row.unlearning_job is not None:
+        return await with_defence(connection, row, row.unlearning_job or ROUNDS)
+    newest = await connection.scalar(select(func.max(models.c.version)).where(models.c.federation == row.federation))
+    return await with_defence(connection, row, ROUNDS) if row.version == newest else replace(row, defence_state=None)
+
+
+# --- what was taken back ----------------------------------------------------------------------------------------
+#
+# A restored model has the weights of its base, and the models between the two lead nowhere: no later one is made of
+# them. An anchor is never older than the newest restored model, so that no two of these spans overlap.
+
+
+async def list_restored(connection: AsyncConnection, name: str) -> list[RestoredVersion]:
+    """List the restored models, the oldest first, within a transaction."""
+    restored = select(models.c.version, models.c.restored_version).where(
+        models.c.federation == name, models.c.restored_version.is_not(None)
+    )
+    return await fetch_all(connection, RestoredVersion, restored.order_by(models.c.version))
+
+
+async def restored_versions(db: Database, name: str) -> list[RestoredVersion]:
+    """List the restored models, the oldest first."""
+    async with db.reading() as connection:
+        return await list_restored(connection, name)
+
+
+def is_taken_back(name: str, version: ColumnElement[int]) -> ColumnElement[bool]:
+    """SQL that says whether a model was taken back: it lies between a restored one and the one that is restored."""
+    restored = models.alias()
+    return exists().where(
+        restored.c.federation == name, restored.c.restored_version < version, restored.c.version > version
+    )
 
 
 async def mark_model_published(connection: AsyncConnection, name: str, version: int, at: datetime) -> None:

@@ -22,6 +22,7 @@ class NewUpdate:
 
     Attributes:
         cohort, position, ticket: of a masked one; the position is its ticket's among those of its cohort.
+        vote: of the newest model against its round's anchor: -1 worse, 0 none, 1 better; None: it came without one.
     """
 
     round: int
@@ -37,6 +38,7 @@ class NewUpdate:
     cohort: int | None = None
     position: int | None = None
     ticket: bytes | None = None
+    vote: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +208,11 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class RoundOpening:
-    """A round about to open."""
+    """A round about to open.
+
+    Attributes:
+        anchor_version: of the model that devices compare the newest with; None: nobody is asked to.
+    """
 
     number: int
     base_version: int
@@ -229,6 +235,7 @@ class RoundOpening:
     aggregation_fallback: str = "median"
     policy_hash: bytes | None = None
     clip_norm: float | None = None
+    anchor_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +335,8 @@ class ModelRow:
 
     Attributes:
         weights: empty once the model is withdrawn.
-        round: None for version 0, and for a model that an unlearning job made.
+        round: None for version 0, and for a model that an unlearning job made, or that was restored.
+        restored_version: of a restored one, the model whose weights it has.
     """
 
     federation: str
@@ -345,6 +353,7 @@ class ModelRow:
     tainted_at: datetime | None = None
     withdrawn_at: datetime | None = None
     unlearning_job: int | None = None
+    restored_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,6 +388,7 @@ class RoundRow:
     aggregation_fallback: str
     policy_hash: bytes | None = None
     clip_norm: float | None = None
+    anchor_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,6 +413,7 @@ class UpdateRow:
     fault: TicketFault | None
     body: bytes
     cipher: str = ""
+    vote: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,12 @@ from storage.aggregation_tables import round_aggregations, update_fates
 from storage.cipher import decrypt_row
 from storage.clients import key_of, select_named
 from storage.database import Database, fetch_all, fetch_one, insert_into
-from storage.defence import ROUNDS, store_defence
+from storage.defence import ROUNDS, forget_defence, store_defence
 from storage.erasure.tables import stored_rounds
 from storage.events import clean, store_events
 from storage.federations import fenced_transaction
 from storage.marks import take_back_round
+from storage.model_tables import models
 from storage.records import (
     CountingUpdate,
     DeadlineChange,
@@ -43,7 +44,7 @@ from storage.records import (
 from storage.schema import DETAIL_MAX, UtcDateTime
 from storage.sum_rows import delete_masked_bodies, delete_sums, store_sum_fates
 from storage.sum_tables import round_sums
-from storage.tables import clients, models, rounds, updates
+from storage.tables import clients, rounds, updates
 
 
 async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening) -> None:
@@ -292,7 +293,7 @@ async def complete_round(
 
     The model is stored unpublished: it is marked with a later batch, once the broker has taken it. What the federator
     keeps from round to round, what became of each update and what was found out are stored with it, so that none is
-    ever there without the others. What the rule remembers is taken from the model before.
+    ever there without the others. What the rule remembers is taken from the model before, but for the next anchor.
     """
     async with fenced_transaction(db, name, epoch) as connection:
         stored = await load_round(connection, name, number)
@@ -300,16 +301,10 @@ async def complete_round(
             return
         if stored.state is not RoundState.AGGREGATING:
             raise ProtocolViolationError(f"round {number} of {name!r} is {stored.state}, not aggregating")
-        # Of every model it would grow without end: 4 bytes a weight, and more for each client. Versions have no gaps.
-        # With a model of unlearning it stays: the rounds before it, of which it could be had again, are withdrawn.
-        remembered = await connection.execute(
-            update(models)
-            .where(models.c.federation == name, models.c.version == model.version - 1)
-            .where(models.c.defence_state.is_not(None))
-            .values(defence_state=case((models.c.unlearning_job.is_(None), None), else_=models.c.defence_state))
-        )
+        anchor = stored.anchor_version if next_opening is None else next_opening.anchor_version
+        had_memory = await forget_defence(connection, name, {model.version - 1, stored.anchor_version}, keep=anchor)
         defence_state = model.defence_state
-        if remembered.rowcount or defence_state is not None:
+        if had_memory or defence_state is not None:
             defence_state = await store_defence(connection, name, ROUNDS, defence_state)
         base = models.alias()
         base_tainted_at = select(base.c.tainted_at).where(

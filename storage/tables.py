@@ -17,6 +17,7 @@ from sqlalchemy import (
     Integer,
     LargeBinary,
     PrimaryKeyConstraint,
+    SmallInteger,
     String,
     Table,
     Text,
@@ -28,7 +29,7 @@ from foltr.protocol.helper_messages import TicketFault
 from foltr.protocol.states import ASKING_HELPERS, CLIENTS, OPEN_ROUND, Membership, Pacing, Privacy, RoundState
 
 # For the metadata: whoever has these tables has the others, too.
-from storage import aggregation_tables, order_tables, sum_tables  # noqa: F401
+from storage import aggregation_tables, model_tables, order_tables, sum_tables  # noqa: F401
 from storage.erasure import tables  # noqa: F401
 from storage.schema import (
     CLIENT_ID_MAX,
@@ -180,56 +181,6 @@ clients = Table(
     sqlite_autoincrement=True,
 )
 
-models = Table(
-    "models",
-    metadata,
-    federation_column(),
-    Column("version", Integer, nullable=False, comment="0 is the initial model; each completed round adds one"),
-    Column("base_version", Integer, comment="The model this one was aggregated onto; null for version 0"),
-    Column("round", Integer, comment="The round that made it; null for version 0 and where unlearning did"),
-    Column(
-        "n_values",
-        Integer,
-        nullable=False,
-        comment="Number of values in weights; for a linear ranker the features",
-    ),
-    Column(
-        "weights",
-        LargeBinary,
-        comment="Little-endian float32: the ranker's, then what only training uses; null once withdrawn",
-    ),
-    Column(
-        "weights_hash",
-        LargeBinary,
-        nullable=False,
-        comment="First 16 bytes of SHA-256 of its weights; stays when they are withdrawn",
-    ),
-    Column("created_at", UtcDateTime, nullable=False, comment="When it was committed, UTC"),
-    Column("published_at", UtcDateTime, comment="When the broker took it, UTC; null: still to publish (outbox)"),
-    Column(
-        "optimizer_state",
-        LargeBinary,
-        comment="The federator's optimiser after this model, e.g. Adam's moments; null where there is none",
-    ),
-    Column("defence_state", LargeBinary, comment="What the rule of aggregation remembers of all together, or null"),
-    Column("tainted_at", UtcDateTime, comment="Since when it is known to hold what an erased client sent, UTC"),
-    Column("withdrawn_at", UtcDateTime, comment="When its weights were deleted, UTC; null while they are there"),
-    # No foreign key: the jobs have one to the models, and two tables that need each other cannot be made.
-    Column("unlearning_job", Integer, comment="The unlearning job that made it; null where a round did"),
-    PrimaryKeyConstraint("federation", "version"),
-    ForeignKeyConstraint(["federation"], ["federations.name"]),
-    ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
-    CheckConstraint("version >= 0", name="version"),
-    CheckConstraint("base_version < version", name="base_version_before_version"),
-    CheckConstraint("(version = 0) = (base_version IS NULL)", name="base_version_iff_not_initial"),
-    CheckConstraint("(version = 0 OR unlearning_job IS NOT NULL) = (round IS NULL)", name="round_iff_made_by_one"),
-    CheckConstraint("length(weights) = 4 * n_values", name="weights_length"),
-    CheckConstraint("length(weights_hash) = 16", name="weights_hash_length"),
-    CheckConstraint("(withdrawn_at IS NULL) = (weights IS NOT NULL)", name="weights_until_withdrawn"),
-    CheckConstraint("withdrawn_at IS NULL OR tainted_at IS NOT NULL", name="withdrawn_only_tainted"),
-    comment="Every version of the ranker. It is the outbox too: a model is published until it is marked so",
-)
-
 _OPEN = one_of("state", OPEN_ROUND)
 
 rounds = Table(
@@ -299,12 +250,19 @@ rounds = Table(
     ),
     Column("policy_hash", LargeBinary, comment="The policy that it is under; null: the federator sees every update"),
     Column("clip_norm", Float, comment="C, to which devices shorten what they send; null without a policy"),
+    Column(
+        "anchor_version",
+        Integer,
+        comment="The model that devices compare the newest with, and vote on; null: nobody is asked to",
+    ),
     PrimaryKeyConstraint("federation", "number"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
     ForeignKeyConstraint(["federation", "model_version"], ["models.federation", "models.version"]),
+    ForeignKeyConstraint(["federation", "anchor_version"], ["models.federation", "models.version"]),
     ForeignKeyConstraint(["federation", "policy_hash"], ["policies.federation", "policies.hash"]),
     CheckConstraint("number >= 1", name="number"),
+    CheckConstraint("anchor_version <= base_version", name="anchor_version"),
     CheckConstraint(one_of("state", RoundState), name="state"),
     CheckConstraint("(policy_hash IS NULL) = (clip_norm IS NULL)", name="clip_norm_iff_policy"),
     CheckConstraint(f"policy_hash IS NOT NULL OR NOT ({one_of('state', ASKING_HELPERS)})", name="asks_under_a_policy"),
@@ -366,6 +324,12 @@ updates = Table(
         server_default="",
         comment="How body is sealed with its client's data key: aes-256-gcm; empty: it is as sent",
     ),
+    # Listings read it from an index: it is behind the body.
+    Column(
+        "vote",
+        SmallInteger,
+        comment="Of the newest model against its round's anchor: -1 worse, 0 none, 1 better; null: no vote",
+    ),
     # A client contributes once to a round, and an update counts once however often it is delivered.
     PrimaryKeyConstraint("federation", "round", "client"),
     UniqueConstraint("client", "update_id"),
@@ -387,6 +351,7 @@ updates = Table(
     CheckConstraint("(cohort IS NULL) = (position IS NULL)", name="position_in_a_cohort"),
     CheckConstraint("(ticket IS NOT NULL) = (cohort IS NOT NULL AND body IS NOT NULL)", name="ticket_goes_with_body"),
     CheckConstraint("fault IS NULL OR cohort IS NOT NULL", name="fault_of_a_masked_one"),
+    CheckConstraint("vote IN (-1, 0, 1)", name="vote"),
     comment="Every accepted update: the contribution of one client to one round",
 )
 
@@ -400,6 +365,16 @@ Index(
     unique=True,
     sqlite_where=text(_MASKED),
     postgresql_where=text(_MASKED),
+)
+_VOTES = "vote IS NOT NULL"
+Index(
+    "ix_updates_votes",
+    updates.c.federation,
+    updates.c.round,
+    updates.c.client,
+    updates.c.vote,
+    sqlite_where=text(_VOTES),
+    postgresql_where=text(_VOTES),
 )
 
 events = Table(

@@ -39,6 +39,10 @@ round_history = Table(
     Column("fallback_reason", Text, comment="Why that is not the rule it was opened with; null if it is"),
     Column("n_clipped", Integer, comment="Updates the rule shortened"),
     Column("n_dropped", Integer, comment="Updates the rule left out"),
+    Column("anchor_version", Integer, comment="The model that devices compared the newest with; null: none"),
+    Column("n_worse", Integer, comment="Its updates that came with the vote worse"),
+    Column("n_none", Integer, comment="Its updates that came with the vote none"),
+    Column("n_better", Integer, comment="Its updates that came with the vote better"),
     comment="Every round with what it collected, what it refused and how it ended",
 )
 

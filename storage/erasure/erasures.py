@@ -5,6 +5,7 @@ start if the federator died in between.
 """
 
 import asyncio
+from collections.abc import Collection
 from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
@@ -15,7 +16,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from foltr.erasure.states import NOTHING_UNLEARNED, TRANSITIONS, ErasureEvent, ErasureState, following
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import Membership, RoundState
+from foltr.protocol.states import OPEN_ROUND, Membership, RoundState
 from storage.cipher import fingerprints
 from storage.clients import find_keys, is_client, key_of, keys_for, select_named
 from storage.database import Database, fetch_all, fetch_one
@@ -31,8 +32,10 @@ from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow, 
 from storage.erasure.tables import erasures
 from storage.events import store_events
 from storage.federations import fenced_transaction
+from storage.model_tables import models
+from storage.models import list_restored
 from storage.orders import store_orders
-from storage.tables import clients, federations, models
+from storage.tables import clients, federations, rounds
 
 
 async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequest) -> ErasureRow:
@@ -56,13 +59,7 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
         completed = [row for row in contributed if row.state is RoundState.COMPLETED and row.is_in_sum]
         key_fingerprint = (await fingerprints(connection, name, clients.c.id == client)).get(client_id)
         digest = await digest_of(connection, name, client, [row.round for row in contributed])
-        if completed:
-            await connection.execute(
-                update(models)
-                .where(models.c.federation == name, models.c.tainted_at.is_(None))
-                .where(models.c.version >= min(row.model_version for row in completed))
-                .values(tainted_at=request.erased_at)
-            )
+        await _taint(connection, name, [row.model_version for row in completed], request.erased_at)
         deleted = await delete_rows_of(connection, client)
         await leave_only_the_name(connection, client, request.erased_at)
         row = ErasureRow(
@@ -103,6 +100,32 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
         await count_deletion(connection, name)
         failpoint(Failpoint.IN_ERASURE_TRANSACTION)
     return row
+
+
+async def _taint(connection: AsyncConnection, name: str, made: Collection[int], at: datetime) -> None:
+    """Taint models that rounds made, and all that are made of them; none of these is compared with any more.
+
+    What was taken back is in no model that was made since.
+    """
+    restored = await list_restored(connection, name)
+    first_until: dict[int | None, int] = {}
+    for version in made:
+        until = next((each.version for each in restored if each.takes_back(version)), None)
+        first_until[until] = min(version, first_until.get(until, version))
+    for until, first in first_until.items():
+        holding = update(models).where(models.c.federation == name, models.c.tainted_at.is_(None))
+        holding = holding.where(models.c.version >= first)
+        await connection.execute(
+            (holding if until is None else holding.where(models.c.version < until)).values(tainted_at=at)
+        )
+    tainted = select(models.c.version).where(
+        models.c.federation == name, models.c.version == rounds.c.anchor_version, models.c.tainted_at.is_not(None)
+    )
+    await connection.execute(
+        update(rounds)
+        .where(rounds.c.federation == name, rounds.c.state.in_(OPEN_ROUND), tainted.exists())
+        .values(anchor_version=None)
+    )
 
 
 async def find_erasure(db: Database, name: str, pseudonym: str) -> ErasureRow | None:

@@ -13,6 +13,7 @@ from storage.erasure.records import Gathered, HeldReset
 from storage.erasure.tables import erasures, unlearning_jobs, unlearning_resets
 from storage.events import store_events
 from storage.federations import fenced_transaction
+from storage.models import is_taken_back
 from storage.records import NewEvent, ResetAllowed
 from storage.tables import rounds, updates
 
@@ -74,6 +75,7 @@ async def hold_reset(db: Database, name: str, epoch: int, job: int, at: datetime
                 updates, rounds, (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
             )
             .where(updates.c.federation == name, rounds.c.state == RoundState.COMPLETED)
+            .where(~is_taken_back(name, rounds.c.model_version))
         )
         first, last, n_updates, n_clients = (await connection.execute(lost)).one()
         if not n_updates:

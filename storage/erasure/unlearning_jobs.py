@@ -6,7 +6,7 @@ beside it until the swap.
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
@@ -27,11 +27,12 @@ from storage.erasure.records import ErasureOutcome, ErasureRow, JobCompletion, J
 from storage.erasure.tables import audit_log, erasures, stored_rounds, unlearning_jobs
 from storage.events import store_events
 from storage.federations import fenced_transaction
-from storage.models import model_row
+from storage.model_tables import models
+from storage.models import is_taken_back, model_row, with_memory
 from storage.records import ModelRow, NewEvent, RoundRow
 from storage.rounds import close_without_model, open_next
 from storage.schema import DETAIL_MAX
-from storage.tables import models, rounds, updates
+from storage.tables import rounds, updates
 
 
 async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> UnlearningJobRow:
@@ -190,11 +191,24 @@ async def fail_job(
         if job.state is JobState.FAILED:
             return
         _require_state(job, *OPEN_JOB)
-        await _close(connection, job, closed_at, state=JobState.FAILED, reason=reason[:DETAIL_MAX])
-        await move_erasures(connection, name, ErasureEvent.JOB_FAILED, erasures.c.job == number)
-        body = {"job": number, "strategy": job.strategy, "step": job.step, "reason": reason[:DETAIL_MAX]}
-        await append_audit(connection, name, closed_at, "job_failed", body)
+        await _fail(connection, job, reason, closed_at)
         await store_events(connection, name, noted)
+
+
+async def fail_open_job(connection: AsyncConnection, name: str, reason: str, closed_at: datetime) -> None:
+    """Give up, within a transaction, on the job that is open, if there is one."""
+    is_open = unlearning_jobs.c.federation == name, unlearning_jobs.c.state.in_(OPEN_JOB)
+    job = await fetch_one(connection, UnlearningJobRow, select(unlearning_jobs).where(*is_open))
+    if job is not None:
+        await _fail(connection, job, reason, closed_at)
+
+
+async def _fail(connection: AsyncConnection, job: UnlearningJobRow, reason: str, closed_at: datetime) -> None:
+    name, number = job.federation, job.number
+    await _close(connection, job, closed_at, state=JobState.FAILED, reason=reason[:DETAIL_MAX])
+    await move_erasures(connection, name, ErasureEvent.JOB_FAILED, erasures.c.job == number)
+    body = {"job": number, "strategy": job.strategy, "step": job.step, "reason": reason[:DETAIL_MAX]}
+    await append_audit(connection, name, closed_at, "job_failed", body)
 
 
 async def complete_job(
@@ -203,8 +217,8 @@ async def complete_job(
     """Swap: the job's model becomes the newest, tainted ones lose their weights, erasures are done with receipts.
 
     The round that is open is abandoned, as it trains from a model that goes, and the next one opened. While erasures
-    wait that were not in this job, the new model is tainted from the beginning: they may be in its steps. Done again,
-    it returns the job's erasures.
+    wait that were not in this job, the new model is tainted from the beginning: they may be in its steps, and it is
+    nobody's anchor. Done again, it returns the job's erasures.
 
     Raises:
         ProtocolViolationError: the job is not running, or the version is not the next one.
@@ -220,11 +234,11 @@ async def complete_job(
             raise ProtocolViolationError(
                 f"model {completion.version} of {name!r} from unlearning; {newest} is the newest"
             )
-        await _insert_model(connection, job, completion)
+        is_tainted = await _insert_model(connection, job, completion)
         if completion.abandons is not None:
             await close_without_model(connection, name, completion.abandons, AbandonReason.UNLEARNED, at)
-        if completion.next_opening is not None:
-            await open_next(connection, name, completion.next_opening)
+        if (opening := completion.next_opening) is not None:
+            await open_next(connection, name, replace(opening, anchor_version=None) if is_tainted else opening)
         withdrawn = await connection.execute(
             update(models)
             .where(models.c.federation == name, models.c.version < completion.version)
@@ -264,7 +278,10 @@ async def complete_job(
 
 
 async def last_clean_model(db: Database, name: str, before_round: int) -> ModelRow | None:
-    """Find the newest untainted model made before a round: where a rollback of a client that came then starts."""
+    """Find an untainted model that later ones are made of: where a rollback of a client that came in a round starts.
+
+    That is the newest one, where what the client had taught was taken back; else the newest made before that round.
+    """
     # Of the first of them, which has the lowest version: all rounds since are not looked at.
     made_since = (
         select(rounds.c.model_version)
@@ -273,16 +290,20 @@ async def last_clean_model(db: Database, name: str, before_round: int) -> ModelR
         .limit(1)
     )
     async with db.reading() as connection:
+        newest = await connection.scalar(select(func.max(models.c.version)).where(models.c.federation == name))
         first = await connection.scalar(made_since)
         clean = select(models).where(models.c.federation == name, models.c.tainted_at.is_(None))
-        if first is not None:
-            clean = clean.where(models.c.version < first)
-        row = await fetch_one(connection, model_row, clean.order_by(models.c.version.desc()).limit(1))
-        return None if row is None else await with_defence(connection, row, row.unlearning_job or ROUNDS)
+        row = await fetch_one(connection, model_row, clean.where(models.c.version == newest))
+        if row is None:
+            made_before = clean.where(~is_taken_back(name, models.c.version))
+            if first is not None:
+                made_before = made_before.where(models.c.version < first)
+            row = await fetch_one(connection, model_row, made_before.order_by(models.c.version.desc()).limit(1))
+        return None if row is None else await with_memory(connection, row)
 
 
 async def list_stored_rounds(db: Database, name: str, first: int, limit: int) -> list[int]:
-    """List the completed rounds from ``first`` on whose updates are stored, all that were not erased.
+    """List the completed rounds from ``first`` on that unlearning can go through: their updates are stored.
 
     At most ``limit`` of them; fewer: there are no more.
     """
@@ -299,7 +320,7 @@ async def list_stored_rounds(db: Database, name: str, first: int, limit: int) ->
 async def list_taught_rounds(db: Database, name: str, first: int, limit: int) -> list[RoundRow]:
     """List the completed rounds from ``first`` on with an update of somebody who was not erased, thinned or not.
 
-    At most ``limit`` of them; fewer: there are no more.
+    Rounds whose models were taken back are not among them. At most ``limit`` of them; fewer: there are no more.
     """
     of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
     async with db.reading() as connection:
@@ -309,12 +330,14 @@ async def list_taught_rounds(db: Database, name: str, first: int, limit: int) ->
             select(rounds)
             .where(rounds.c.federation == name, rounds.c.number >= first)
             .where(rounds.c.state == RoundState.COMPLETED, exists().where(of_round))
+            .where(~is_taken_back(name, rounds.c.model_version))
             .order_by(rounds.c.number)
             .limit(limit),
         )
 
 
-async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, completion: JobCompletion) -> None:
+async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, completion: JobCompletion) -> bool:
+    """Store the job's model; whether it is tainted."""
     name = job.federation
     others = await connection.scalar(
         select(func.count())
@@ -338,6 +361,7 @@ async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, comp
             tainted_at=completion.completed_at if others else None,
         )
     )
+    return bool(others)
 
 
 async def _find(connection: AsyncConnection, name: str, number: int) -> UnlearningJobRow | None:

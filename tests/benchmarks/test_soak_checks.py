@@ -56,6 +56,10 @@ def round_row(number: int, lasted_s: float | None = 3.0) -> RoundHistoryRow:
         fallback_reason=None,
         n_clipped=0,
         n_dropped=0,
+        anchor_version=None,
+        n_worse=0,
+        n_none=0,
+        n_better=0,
     )
 
 

@@ -89,6 +89,7 @@ def test_the_transition_table_is_this():
         ("collecting", "model_replaced"): "abandoned",
         ("aggregating", "model_committed"): "completed",
         ("aggregating", "aggregation_failed"): "abandoned",
+        ("aggregating", "model_replaced"): "abandoned",
     }
 
 

@@ -266,7 +266,9 @@ class SimulatedFederationStore(ErasureStore):
             for row in tables.rounds.values()
             if row.number >= before_round and row.model_version is not None
         ]
-        first = min(since, default=None)
+        first, newest = min(since, default=None), tables.models[max(tables.models)]
+        if newest.tainted_at is None:
+            return newest
         clean = [
             version
             for version, model in tables.models.items()

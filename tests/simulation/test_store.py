@@ -18,7 +18,7 @@ from simulation.world import run
 from sqlalchemy import select
 
 import federator.eraser
-from storage import tables
+from storage import model_tables, tables
 from storage.clients import select_clients, select_named
 from storage.database import Database, fetch_all
 from storage.erasure import tables as erasure_tables
@@ -137,7 +137,7 @@ async def test_the_simulated_database_is_like_the_real_one(seed: int, tmp_path: 
         assert await _rows(db, tables.federations, FederationRow) == [simulated.federation]
         for table, row, stored in (
             (tables.clients, ClientRow, simulated.clients),
-            (tables.models, model_row, simulated.models),
+            (model_tables.models, model_row, simulated.models),
             (tables.rounds, RoundRow, simulated.rounds),
             (tables.updates, UpdateRow, simulated.updates),
             (orders, _stored_order, simulated.orders),

@@ -10,6 +10,7 @@ from sqlalchemy import select
 from storage.aggregation_tables import round_aggregations, update_fates
 from storage.clients import key_of
 from storage.federations import create_federation
+from storage.model_tables import models
 from storage.models import latest_model, list_models
 from storage.queries import (
     count_fates,
@@ -22,7 +23,6 @@ from storage.queries import (
 )
 from storage.records import Batch, NewAggregation, NewEvent, NewFate, NewModel
 from storage.rounds import abandon_round, begin_aggregation, complete_round, load_open_round, open_round
-from storage.tables import models
 
 RULE = {
     "aggregation": "nnm+krum",

@@ -14,10 +14,10 @@ from storage.erasure.erasures import note_told
 from storage.erasure.records import JobCompletion, JobStep, NewJob
 from storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, list_jobs, load_job
 from storage.federations import create_federation
+from storage.model_tables import models
 from storage.models import get_model, latest_model
 from storage.records import NewModel
 from storage.rounds import abandon_round, begin_aggregation, complete_round
-from storage.tables import models
 
 WEIGHTS = bytes(12)
 

@@ -24,10 +24,10 @@ from storage.aggregation_tables import trainings
 from storage.database import Database
 from storage.keys import KeyStore
 from storage.migrate import downgrade, upgrade
+from storage.model_tables import models
 from storage.models import get_model, latest_model
 from storage.queries import list_rounds
 from storage.retention import delete_old_bodies
-from storage.tables import models
 
 N_FEATURES = 6
 NAMES = ("alice", "bob", "carol", "dave", "erin", "frank", "grace")

@@ -1,0 +1,128 @@
+"""The anchor in SQL: what the votes of the clients come to, and the model that is restored from it."""
+
+from sqlalchemy import BigInteger, and_, case, cast, delete, func, insert, or_, select
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.aggregation.standing import Standing
+from foltr.errors import ProtocolViolationError
+from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import AbandonReason, Membership, RoundState
+from storage.database import Database, fetch_one
+from storage.defence import ROUNDS, forget_defence, store_defence
+from storage.erasure.tables import stored_rounds
+from storage.erasure.unlearning_jobs import fail_open_job
+from storage.events import store_events
+from storage.federations import fenced_transaction
+from storage.model_tables import models
+from storage.models import model_row
+from storage.records import ModelRow
+from storage.restored_records import Restoration
+from storage.rounds import close_without_model, open_next
+from storage.tables import clients, rounds, updates
+
+# The newest of a client's votes has the highest round; the vote is what is left of it and the round.
+_VOTES_A_ROUND = 4
+
+
+async def count_votes(db: Database, name: str, anchor_version: int, number: int, n_rounds: int) -> Standing:
+    """Count the newest votes of clients on an anchor, in one query.
+
+    Those count whose updates were in the last ``n_rounds`` completed rounds or in this one, if they are members and not
+    in quarantine; without a vote on this anchor they have no opinion.
+
+    Args:
+        number: the round that is about to end; completed or not it counts.
+    """
+    recent = (
+        select(rounds.c.number, rounds.c.anchor_version)
+        .where(rounds.c.federation == name, rounds.c.number <= number)
+        .where(or_(rounds.c.state == RoundState.COMPLETED, rounds.c.number == number))
+        .order_by(rounds.c.number.desc())
+        .limit(n_rounds)
+        .subquery()
+    )
+    of_round = and_(updates.c.federation == name, updates.c.round == recent.c.number)
+    placed = cast(updates.c.round, BigInteger) * _VOTES_A_ROUND + updates.c.vote + 1
+    # Of two parts, as the votes are in an index of their own: behind the bodies it would take long to look for them.
+    could = select(updates.c.client, cast(None, BigInteger).label("placed")).select_from(recent.join(updates, of_round))
+    did = (
+        select(updates.c.client, placed.label("placed"))
+        .select_from(recent.join(updates, of_round))
+        .where(recent.c.anchor_version == anchor_version, updates.c.vote.is_not(None))
+    )
+    both = could.union_all(did).subquery()
+    newest = select(both.c.client, func.max(both.c.placed).label("placed")).group_by(both.c.client).subquery()
+    opinion = newest.c.placed % _VOTES_A_ROUND
+    counted = (
+        select(
+            func.count(),
+            func.coalesce(func.sum(case((opinion == 0, 1), else_=0)), 0),
+            func.coalesce(func.sum(case((opinion == 2, 1), else_=0)), 0),
+        )
+        .select_from(newest.join(clients, clients.c.id == newest.c.client))
+        .where(clients.c.membership == Membership.JOINED, clients.c.quarantined_at.is_(None))
+    )
+    async with db.reading() as connection:
+        n_voters, n_worse, n_better = (await connection.execute(counted)).one()
+        return Standing(int(n_voters), int(n_worse), int(n_better))
+
+
+async def restore_anchor(db: Database, name: str, epoch: int, restoration: Restoration) -> None:
+    """Make the anchor's weights the newest model: the models since are taken back, and the open round is abandoned.
+
+    The rounds that made them are not gone through by unlearning any more; a job that is open fails, as it has gone
+    through them. Done again, it changes nothing.
+
+    Raises:
+        ProtocolViolationError: the version is not the next one, or an erased client is in the anchor.
+    """
+    at, version, anchor_version = restoration.restored_at, restoration.version, restoration.anchor_version
+    async with fenced_transaction(db, name, epoch) as connection:
+        newest = await _find(connection, name, version)
+        if newest is not None and newest.restored_version == anchor_version:
+            return
+        anchor = await _find(connection, name, anchor_version)
+        newest_version = await connection.scalar(select(func.max(models.c.version)).where(models.c.federation == name))
+        if version != newest_version + 1:
+            raise ProtocolViolationError(f"model {version} of {name!r} restored; {newest_version} is the newest")
+        if anchor is None or anchor.tainted_at is not None:
+            what = "not there" if anchor is None else "tainted"
+            raise ProtocolViolationError(f"model {anchor_version} of {name!r} is {what}: it cannot be restored")
+        await _insert(connection, anchor, restoration)
+        if restoration.abandons is not None:
+            await close_without_model(connection, name, restoration.abandons, AbandonReason.MODEL_TAKEN_BACK, at)
+        taken_back = select(rounds.c.number).where(
+            rounds.c.federation == name, rounds.c.model_version > anchor_version, rounds.c.model_version < version
+        )
+        await connection.execute(
+            delete(stored_rounds).where(stored_rounds.c.federation == name, stored_rounds.c.round.in_(taken_back))
+        )
+        await fail_open_job(connection, name, restoration.reason, at)
+        if restoration.next_opening is not None:
+            await open_next(connection, name, restoration.next_opening)
+        await store_events(connection, name, restoration.events)
+        failpoint(Failpoint.IN_RESTORATION_TRANSACTION)
+
+
+async def _insert(connection: AsyncConnection, anchor: ModelRow, restoration: Restoration) -> None:
+    name, version = anchor.federation, restoration.version
+    await forget_defence(connection, name, {version - 1, anchor.version}, keep=version)
+    await connection.execute(
+        insert(models).values(
+            federation=name,
+            version=version,
+            base_version=anchor.version,
+            restored_version=anchor.version,
+            n_values=anchor.n_values,
+            weights=anchor.weights,
+            weights_hash=anchor.weights_hash,
+            created_at=restoration.restored_at,
+            optimizer_state=anchor.optimizer_state,
+            defence_state=await store_defence(connection, name, ROUNDS, restoration.defence_state),
+        )
+    )
+
+
+async def _find(connection: AsyncConnection, name: str, version: int) -> ModelRow | None:
+    which = models.c.federation == name, models.c.version == version
+    return await fetch_one(connection, model_row, select(models).where(*which))

@@ -1,0 +1,336 @@
+"""Votes are counted in SQL, and a model is restored from the anchor as a whole or not at all."""
+
+from dataclasses import replace
+from datetime import datetime
+
+import pytest
+from remembered import memory_of
+
+import storage.anchors
+from foltr.aggregation.client_records import Records, taken_apart
+from foltr.aggregation.standing import Standing
+from foltr.errors import ProtocolViolationError
+from foltr.failpoints import Failpoint
+from storage.anchors import count_votes, restore_anchor
+from storage.erasure.erasures import erase_client, waiting_erasures
+from storage.erasure.records import JobCompletion, NewJob
+from storage.erasure.unlearning_jobs import (
+    complete_job,
+    create_job,
+    last_clean_model,
+    list_jobs,
+    list_stored_rounds,
+    list_taught_rounds,
+)
+from storage.errors import WriterFencedError
+from storage.federations import claim_federation
+from storage.migrate import downgrade, upgrade
+from storage.models import get_anchor, get_model, latest_model, list_models, restored_versions
+from storage.queries import get_round, list_events
+from storage.records import Batch, MembershipChange, NewEvent, NewModel, QuarantineChange
+from storage.restored_records import Restoration
+from storage.rounds import (
+    begin_aggregation,
+    complete_round,
+    first_round_on,
+    latest_round,
+    load_open_round,
+    open_round,
+)
+
+
+def opening(stored, number: int, base: int, anchor: int | None):
+    return replace(stored.opening(number, base), anchor_version=anchor)
+
+
+async def end(stored, number: int, version: int, votes: dict[str, int | None], anchor: int | None) -> None:
+    """End a round, of which clients sent these votes, with a model; the next one has this anchor."""
+    new = [stored.update(name, f"{name}{number}", number, vote=vote) for name, vote in votes.items()]
+    await stored.commit(Batch(updates=new))
+    await begin_aggregation(stored.db, "web", stored.epoch, number)
+    model = NewModel(version, bytes([version]) * 12, b"moments %d" % version)
+    following = opening(stored, number + 1, version, anchor)
+    await complete_round(stored.db, "web", stored.epoch, number, model, stored.opening(1).closes_at, following)
+
+
+async def standing(stored, anchor: int, number: int, n_rounds: int = 50) -> Standing:
+    return await count_votes(stored.db, "web", anchor, number, n_rounds)
+
+
+def restoration(stored, version: int, anchor: int, number: int, **other) -> Restoration:
+    """Of model ``version`` from the anchor; the round ``number`` is open."""
+    at = stored.opening(1).closes_at
+    event = NewEvent(at, "model_taken_back", "4 of 6", round=number)
+    following = opening(stored, number + 1, version, version)
+    fields = {"abandons": number, "next_opening": following, "events": [event]}
+    return Restoration(version, anchor, at, "the model was taken back", **(fields | other))
+
+
+async def restore(stored, *args, **other) -> None:
+    await restore_anchor(stored.db, "web", stored.epoch, restoration(stored, *args, **other))
+
+
+@pytest.fixture
+async def voting(stored):
+    """Clients a to e, and round 1 that is open on model 0, the anchor."""
+    await stored.join(*"abcde")
+    await open_round(stored.db, "web", stored.epoch, opening(stored, 1, 0, 0))
+    return stored
+
+
+@pytest.fixture
+async def ruined(voting):
+    """Models 1 to 4 of rounds 1 to 4; the anchor is model 1 since round 2. Round 5 is open, with updates of a and b."""
+    for number in range(1, 5):
+        names = {1: "abc", 2: "abcd", 3: "de", 4: "ab"}[number]
+        await end(voting, number, number, dict.fromkeys(names, -1), 1)
+    new = [voting.update(name, f"{name}5", 5, base_version=4, vote=-1) for name in "ab"]
+    await voting.commit(Batch(updates=new))
+    return voting
+
+
+# --- votes ------------------------------------------------------------------------------------------------------
+
+
+async def test_of_each_client_its_newest_vote_counts(voting) -> None:
+    """Who did not vote has no opinion, and does not lose the one it had; the round that ends now counts, too."""
+    await end(voting, 1, 1, {"a": -1, "b": 1, "c": None, "d": -1}, 0)
+    await end(voting, 2, 2, {"a": 1, "b": None, "d": 0}, 0)
+    assert await standing(voting, 0, 2) == Standing(4, n_worse=0, n_better=2)
+    await voting.commit(Batch(updates=[voting.update("e", "e3", 3, vote=-1), voting.update("c", "c3", 3, vote=-1)]))
+    assert await standing(voting, 0, 2) == Standing(4, n_worse=0, n_better=2)
+    assert await standing(voting, 0, 3) == Standing(5, n_worse=2, n_better=2)
+    row = await get_round(voting.db, "web", 1)
+    assert (row.anchor_version, row.n_worse, row.n_none, row.n_better) == (0, 2, 0, 1)
+
+
+async def test_a_vote_is_about_one_anchor_and_grows_old(voting) -> None:
+    """On another anchor nobody has an opinion yet; whoever has not come in so many rounds is no voter."""
+    await end(voting, 1, 1, dict.fromkeys("abcde", -1), 1)
+    await end(voting, 2, 2, {"a": 1}, 1)
+    assert await standing(voting, 1, 3) == Standing(5, n_worse=0, n_better=1)
+    assert await standing(voting, 0, 3) == Standing(5, n_worse=5, n_better=0)
+    assert await standing(voting, 1, 2, n_rounds=1) == Standing(1, n_worse=0, n_better=1)
+
+
+async def test_who_is_in_quarantine_or_gone_has_no_vote(voting) -> None:
+    """Nor who was forgotten, or whose enrolment is void."""
+    await end(voting, 1, 1, dict.fromkeys("abcde", -1), 0)
+    at = voting.opening(1).opened_at
+    gone = [MembershipChange("b", "left", at, sequence=1), MembershipChange("c", "revoked", at)]
+    await voting.commit(Batch(quarantines=[QuarantineChange("a", at, "liar")], membership=gone))
+    await voting.erase("d")
+    assert await standing(voting, 0, 1) == Standing(1, n_worse=1, n_better=0)
+    await voting.commit(Batch(quarantines=[QuarantineChange("a", at, None)]))
+    assert await standing(voting, 0, 1) == Standing(2, n_worse=2, n_better=0)
+
+
+async def test_a_round_that_was_taken_back_has_no_votes(ruined) -> None:
+    """Its updates count no more; those before it still do, of other anchors."""
+    await restore(ruined, 5, 1, 5)
+    assert await standing(ruined, 5, 6) == Standing(5, 0, 0)
+    assert await standing(ruined, 1, 6) == Standing(5, n_worse=5, n_better=0)
+
+
+# --- taking back ------------------------------------------------------------------------------------------------
+
+
+async def test_the_anchor_is_the_newest_model_again(ruined) -> None:
+    """With its weights and its optimiser, in one transaction with the next round; done again nothing changes."""
+    await restore(ruined, 5, 1, 5)
+    newest = await latest_model(ruined.db, "web")
+    assert (newest.version, newest.base_version, newest.restored_version, newest.round) == (5, 1, 1, None)
+    assert (newest.weights, newest.optimizer_state) == (bytes([1]) * 12, b"moments 1")
+    taken_back = await get_round(ruined.db, "web", 5)
+    assert (taken_back.state, taken_back.reason, taken_back.n_updates) == ("abandoned", "model_taken_back", 2)
+    opened, counting = await load_open_round(ruined.db, "web")
+    assert (opened.number, opened.base_version, opened.anchor_version, counting) == (6, 5, 5, [])
+    assert [event.detail for event in await list_events(ruined.db, "web", kind="model_taken_back")] == ["4 of 6"]
+    before = await ruined.dump()
+    await restore(ruined, 5, 1, 5)
+    assert await ruined.dump() == before
+
+
+async def test_what_the_open_round_had_may_be_sent_again(ruined) -> None:
+    """No click is lost: the marks are where they were before it."""
+    await restore(ruined, 5, 1, 5)
+    for name in "ab":
+        ruined.take_back(name, f"{name}5")
+    await ruined.commit(Batch(updates=[ruined.update(name, f"{name}6", 6, base_version=5) for name in "ab"]))
+    _, counting = await load_open_round(ruined.db, "web")
+    assert [update.client_id for update in counting] == ["a", "b"]
+
+
+async def test_unlearning_passes_over_rounds_that_lead_nowhere(ruined) -> None:
+    """Rounds 2 to 4 are gone through no more; the next ones are, on top of the restored model."""
+    assert await list_stored_rounds(ruined.db, "web", 1, 9) == [1, 2, 3, 4]
+    await restore(ruined, 5, 1, 5)
+    assert await list_stored_rounds(ruined.db, "web", 1, 9) == [1]
+    await end(ruined, 6, 6, {"c": None}, 5)
+    assert [row.number for row in await list_taught_rounds(ruined.db, "web", 1, 9)] == [1, 6]
+    assert await list_stored_rounds(ruined.db, "web", 1, 9) == [1, 6]
+    assert await first_round_on(ruined.db, "web", 5) == 6
+    assert [(row.version, row.restored_version) for row in await restored_versions(ruined.db, "web")] == [(5, 1)]
+
+
+async def test_a_death_within_it_leaves_all_as_it_was(ruined, monkeypatch) -> None:
+    """Before the commit nothing of it is there."""
+
+    def die(name: Failpoint) -> None:
+        raise OSError(name)
+
+    before = await ruined.dump()
+    monkeypatch.setattr(storage.anchors, "failpoint", die)
+    with pytest.raises(OSError, match="in_restoration_transaction"):
+        await restore(ruined, 5, 1, 5)
+    assert await ruined.dump() == before
+
+
+async def test_a_replaced_writer_takes_nothing_back(ruined) -> None:
+    """Another federator has claimed the federation since."""
+    await claim_federation(ruined.db, "web", 0.0)
+    with pytest.raises(WriterFencedError):
+        await restore(ruined, 5, 1, 5)
+
+
+async def test_what_does_not_follow_is_refused(ruined) -> None:
+    """Another version than the next one; an anchor that is not there."""
+    before = await ruined.dump()
+    for version, anchor, what in ((6, 1, "4 is the newest"), (5, 9, "model 9 of 'web' is not there")):
+        with pytest.raises(ProtocolViolationError, match=what):
+            await restore(ruined, version, anchor, 5)
+    assert await ruined.dump() == before
+
+
+# --- what the rule remembers ------------------------------------------------------------------------------------
+
+
+async def test_of_the_anchor_what_all_did_together_is_kept(voting) -> None:
+    """As long as it is the anchor; of clients the newest model has all, and nobody takes the anchor's for that."""
+    await voting.commit(Batch(updates=[voting.update("a")]))
+    memories = {version: memory_of("a", "b", n_rounds=version) for version in (1, 2, 3)}
+    for number, anchor in ((1, 1), (2, 1), (3, 3)):
+        if number > 1:
+            await voting.commit(Batch(updates=[voting.update("a", f"a{number}", number)]))
+        await begin_aggregation(voting.db, "web", voting.epoch, number)
+        model = NewModel(number, bytes(12), None, memories[number])
+        following = opening(voting, number + 1, number, anchor)
+        await complete_round(voting.db, "web", voting.epoch, number, model, voting.opening(1).closes_at, following)
+        kept = await get_anchor(voting.db, "web", 1)
+        assert kept.defence_state == (taken_apart(memories[1])[0] if anchor == 1 else None)
+        assert (await latest_model(voting.db, "web")).defence_state == memories[number]
+        assert [row.defence_state for row in await list_models(voting.db, "web")][:-1] == [None] * number
+
+
+async def test_what_a_restored_model_remembers_is_the_newest_memory(ruined) -> None:
+    """The records of clients stay; there is one row for each."""
+    memory = memory_of("a", "b")
+    await restore(ruined, 5, 1, 5, defence_state=memory)
+    assert (await latest_model(ruined.db, "web")).defence_state == memory
+    assert Records.from_bytes(memory, 3).client_ids == ("a", "b")
+
+
+# --- erasure wins -----------------------------------------------------------------------------------------------
+
+
+async def waits(stored, name: str) -> None:
+    await stored.erase_with_key(name)
+    assert [row.client_id for row in await waiting_erasures(stored.db, "web")] == [name]
+
+
+async def tainted(stored) -> list[int]:
+    return [row.version for row in await list_models(stored.db, "web") if row.tainted_at is not None]
+
+
+async def test_an_anchor_that_somebody_erased_is_in_is_none(ruined) -> None:
+    """The open round names it no more, and it is not restored."""
+    await ruined.erase("c")
+    assert await tainted(ruined) == [1, 2, 3, 4]
+    assert (await latest_round(ruined.db, "web")).anchor_version is None
+    assert await get_anchor(ruined.db, "web", 1) is None
+    with pytest.raises(ProtocolViolationError, match="model 1 of 'web' is tainted: it cannot be restored"):
+        await restore(ruined, 5, 1, 5)
+
+
+async def test_who_came_after_the_anchor_leaves_it_as_it_is(ruined) -> None:
+    """What is restored from it is free of the client: unlearning starts from there."""
+    await waits(ruined, "d")
+    assert (await latest_round(ruined.db, "web")).anchor_version == 1
+    assert await tainted(ruined) == [2, 3, 4]
+    await restore(ruined, 5, 1, 5)
+    await end(ruined, 6, 6, {"c": None}, 5)
+    assert await tainted(ruined) == [2, 3, 4]
+    assert (await last_clean_model(ruined.db, "web", 2)).version == 6
+
+
+async def test_who_taught_the_dead_branch_alone_is_in_no_later_model(ruined) -> None:
+    """Erased after the restoration: what leads nowhere is tainted, and will be withdrawn with the job's swap."""
+    await restore(ruined, 5, 1, 5)
+    await end(ruined, 6, 6, {"c": None}, 5)
+    await waits(ruined, "e")
+    assert await tainted(ruined) == [3, 4]
+    assert (await latest_round(ruined.db, "web")).anchor_version == 5
+    assert (await last_clean_model(ruined.db, "web", 3)).version == 6
+
+
+async def test_who_taught_what_was_restored_is_in_all_that_follows(ruined) -> None:
+    """And who taught since: unlearning begins before, never on the dead branch."""
+    await restore(ruined, 5, 1, 5)
+    await end(ruined, 6, 6, {"e": None}, 5)
+    await waits(ruined, "e")
+    assert await tainted(ruined) == [3, 4, 6]
+    assert (await last_clean_model(ruined.db, "web", 3)).version == 1
+    await ruined.erase_with_key("b")
+    assert await tainted(ruined) == [1, 2, 3, 4, 5, 6]
+    assert (await latest_round(ruined.db, "web")).anchor_version is None
+    assert (await last_clean_model(ruined.db, "web", 1)).version == 0
+
+
+def job(stored, **other) -> NewJob:
+    fields = {"strategy": "fed_remove", "interval": 1, "local_interactions": 3, "start_version": 1, "start_round": 2}
+    return NewJob(number=1, created_at=datetime.now(stored.opening(1).opened_at.tzinfo), **(fields | other), n_steps=3)
+
+
+async def test_a_job_that_is_open_begins_again(ruined) -> None:
+    """It has gone through rounds that count no more; who waits for it, waits for the next one."""
+    await waits(ruined, "d")
+    await create_job(ruined.db, "web", ruined.epoch, job(ruined))
+    await restore(ruined, 5, 1, 5)
+    (failed,) = await list_jobs(ruined.db, "web")
+    assert (failed.state, failed.reason, failed.weights) == ("failed", "the model was taken back", None)
+    assert [row.client_id for row in await waiting_erasures(ruined.db, "web")] == ["d"]
+
+
+async def test_the_model_of_a_job_is_no_anchor_while_others_wait(ruined) -> None:
+    """They may be in its steps. Of nobody else it is the anchor of the round that follows."""
+    await waits(ruined, "d")
+    await create_job(ruined.db, "web", ruined.epoch, job(ruined))
+    await ruined.erase_with_key("e")
+    following = opening(ruined, 6, 5, 5)
+    completion = JobCompletion(5, ruined.opening(1).closes_at, abandons=5, next_opening=following)
+    await complete_job(ruined.db, "web", ruined.epoch, 1, completion, lambda *_: None)
+    assert (await latest_round(ruined.db, "web")).anchor_version is None
+    assert (await get_model(ruined.db, "web", 5)).tainted_at is not None
+
+
+async def test_a_vote_goes_with_its_client(ruined) -> None:
+    """It is a column of the client's updates."""
+    await erase_client(ruined.db, "web", ruined.epoch, ruined.request("d"))
+    row = await get_round(ruined.db, "web", 2)
+    assert (row.n_worse, row.n_updates) == (3, 3)
+
+
+async def test_an_open_round_outlives_a_schema_that_is_taken_back(ruined) -> None:
+    """Before 0009 there are no votes and no anchor; a restored model is known again afterwards, and all else stays."""
+    await restore(ruined, 5, 1, 5)
+    await ruined.commit(Batch(updates=[ruined.update("c", "c6", 6, base_version=5, vote=1)]))
+    before = await ruined.dump()
+    await downgrade(ruined.db, "0008")
+    await upgrade(ruined.db)
+    after = await ruined.dump()
+    assert {name for name in before if before[name] != after[name]} == {"rounds", "updates"}
+    assert [row[:-1] for row in after["rounds"]] == [row[:-1] for row in before["rounds"]]
+    assert [row[:-1] for row in after["updates"]] == [row[:-1] for row in before["updates"]]
+    assert {row[-1] for row in (*after["rounds"], *after["updates"])} == {None}
+    await end(ruined, 6, 6, {"d": 1}, 6)
+    assert (await get_round(ruined.db, "web", 6)).n_better == 1
