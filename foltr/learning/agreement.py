@@ -1,9 +1,9 @@
-"""A user's clicks on a list prefer documents to others; a model agrees with some of these preferences.
+"""A user's clicks on a list prefer documents to others; what two models make of that tells which is the better one.
 
 A list's preferences are PDGD's pairs of a clicked document and one that was seen and not clicked (Oosterhuis and de
-Rijke, CIKM 2018; `foltr.learning.pdgd`); a model agrees with those whose clicked document it scores higher. Only the
-order of scores counts, not their size: noisy clicks make a likelihood of pairs prefer small weights, and so zeros, to
-honest ones.
+Rijke, CIKM 2018; `foltr.learning.pdgd`). A model *agrees* with those whose clicked document it scores higher, and its
+*lead* is how many of all candidates it places between the two. Only the order of scores counts, not their size: noisy
+clicks make a likelihood of pairs prefer small weights, and so zeros, to honest ones.
 
 Most pairs are of a click below something skipped, so they speak against the order shown, whatever the documents are
 (Joachims, KDD 2002); counted alike, a model turned upside down would do well. So each pair has PDGD's weight rho, the
@@ -76,3 +76,25 @@ def agreement(scores: NDArray[np.floating], preferred_by_user: Preferences) -> f
     high, low = scores[preferred_by_user.preferred], scores[preferred_by_user.other]
     agreed = (high > low) + 0.5 * (high == low)
     return float(agreed @ preferred_by_user.weight / preferred_by_user.total)
+
+
+def lead(scores: NDArray[np.floating], ranking: NDArray[np.int64], preferred_by_user: Preferences) -> float:
+    """Return how far a model places what is preferred before the other, in [-1, 1]: a share of all candidates.
+
+    It is the mean over the list's pairs by weight, 0 of a list without any. `agreement` knows the order within the list
+    alone. Where a ruined model has filled the list with what is equally useless, it is the places that another model
+    gives these documents among all candidates that tell the two models apart.
+
+    Args:
+        scores: (documents,) of all candidates by the model that is judged. Equal ones share the place in their middle;
+            one that is not a number is behind all others.
+        ranking: (k,) int64 indices of the documents shown, in the order shown.
+        preferred_by_user: of the list.
+    """
+    if preferred_by_user.total == 0.0:
+        return 0.0
+    ordered = np.sort(known := np.where(np.isnan(scores), -np.inf, scores))
+    shown = known[ranking]
+    places = (np.searchsorted(ordered, shown, "left") + np.searchsorted(ordered, shown, "right")) / (2.0 * len(scores))
+    led = places[preferred_by_user.preferred] - places[preferred_by_user.other]
+    return float(led @ preferred_by_user.weight / preferred_by_user.total)

@@ -2,8 +2,8 @@
 
 *Test then learn*: each list with clicks is first scored by both models, and only then learned from. Neither model was
 taught by it, so nothing need be held back for the comparison and it costs no clicks. Of each list it takes the
-difference of the two models' agreement with the clicks (`foltr.learning.agreement`), weighted by the weight of the
-list's preferences. Evidence fades with each further list, since the newest model is another one each round; no list is
+difference of the two models' leads (`foltr.learning.agreement.lead`), weighted by the weight of the list's
+preferences. Evidence fades with each further list, since the newest model is another one each round; no list is
 kept, only sums.
 """
 
@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from enum import IntEnum
 from typing import Self
 
-COMPARISON_DECAY = 0.98
-"""What a list weighs after the next: fifty lists are remembered."""
+COMPARISON_DECAY = 0.995
+"""What a list weighs after the next: two hundred lists are remembered. With fewer, what noisy clicks say of a ruined
+model is not beyond chance for every honest user, which it has to be where four of ten lie."""
 FEWEST_LISTS = 20.0
 """Before so many lists, in effect, a comparison has no opinion."""
 VOTES_BEYOND = 2.0
@@ -55,7 +56,7 @@ class Comparison:
         """Return what is known after one more list; a list without a preference says nothing.
 
         Args:
-            newest: the newest model's `foltr.learning.agreement.agreement` with the list, in [0, 1].
+            newest: the newest model's `foltr.learning.agreement.lead` with the list, in [-1, 1].
             anchor: the anchor's, likewise.
             weight: of the list's preferences, `foltr.learning.agreement.Preferences.total`; at least 0.
         """
@@ -74,7 +75,7 @@ class Comparison:
 
     @property
     def mean(self) -> float:
-        """By how much more of the preferences' weight the newest model agrees with, in [-1, 1]; 0 without a list."""
+        """How much farther the newest model leads, in [-2, 2]; 0 without a list."""
         return self.difference / self.weight if self.weight > 0.0 else 0.0
 
     @property

@@ -1,4 +1,4 @@
-"""What clicks on a list say of documents, and how far a model agrees."""
+"""What clicks on a list say of documents, how far a model agrees, and by how much it leads."""
 
 import math
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foltr.errors import DataError
-from foltr.learning.agreement import Preferences, agreement, preferences
+from foltr.learning.agreement import Preferences, agreement, lead, preferences
 from foltr.learning.linear import sample_plackett_luce
 from foltr.learning.pdgd import score_gradient
 
@@ -96,3 +96,47 @@ def test_a_click_anywhere_favours_no_model():
     assert of_shown == pytest.approx(0.5, abs=0.01)
     alike = [agreement(shown, Preferences(one.preferred, one.other, np.ones(len(one.weight)))) for shown, one in said]
     assert np.average(alike, weights=[len(one.weight) for _, one in said]) < 0.45
+
+
+# --- lead -----------------------------------------------------------------------------------------------------
+
+
+def test_the_lead_is_the_share_of_all_candidates_between_the_two():
+    """By hand, of four candidates of which three are shown: places from the last, 0, are 1/8, 3/8, 5/8, 7/8."""
+    ranking = np.array([2, 0, 3])
+    said = Preferences(np.array([0, 0]), np.array([1, 2]), np.array([0.25, 0.75]))
+    scores = np.array([2.0, 9.0, 1.0, -1.0])  # places 5/8, 7/8, 3/8 and 1/8
+    assert lead(scores, ranking, said) == pytest.approx(0.25 * (3 / 8 - 5 / 8) + 0.75 * (3 / 8 - 1 / 8))
+    assert lead(1e30 * scores, ranking, said) == lead(scores, ranking, said)
+    assert lead(-scores, ranking, said) == pytest.approx(-lead(scores, ranking, said))
+
+
+def test_equal_scores_lead_nobody_and_what_is_no_number_is_last():
+    """So that neither zeros nor a broken model gains by it."""
+    ranking, said = np.array([0, 1]), Preferences(np.array([0]), np.array([1]), np.ones(1))
+    assert lead(np.zeros(5), ranking, said) == 0.0
+    assert lead(np.full(5, np.nan), ranking, said) == 0.0
+    assert lead(np.array([np.nan, -1e300, 0.0]), ranking, said) == pytest.approx(-1 / 3)
+    assert lead(np.zeros(2), ranking, Preferences(np.zeros(0, int), np.zeros(0, int), np.zeros(0))) == 0.0
+
+
+def test_a_click_anywhere_gives_no_model_a_lead():
+    """Neither the one that showed the list nor its reverse."""
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=25)
+    leads, weights = [], []
+    for _ in range(4000):
+        ranking = sample_plackett_luce(scores, K, rng)
+        said = preferences(reversals_of(scores, ranking), clicks_at(rng.integers(K)))
+        leads.append(lead(scores, ranking, said))
+        weights.append(said.total)
+    assert np.average(leads, weights=weights) == pytest.approx(0.0, abs=0.005)
+
+
+def test_the_lead_tells_what_the_order_within_the_list_cannot():
+    """A ruined model shows what another one places last: the clicked one is just as far before the skipped one."""
+    said = Preferences(np.array([1]), np.array([0]), np.ones(1))
+    ranking = np.array([0, 1])
+    near, far = np.array([1.0, 2.0, 0.0, 0.0, 0.0]), np.array([0.0, 9.0, 1.0, 2.0, 3.0])
+    assert agreement(near[ranking], said) == agreement(far[ranking], said) == 1.0
+    assert lead(far, ranking, said) > lead(near, ranking, said) > 0.0
