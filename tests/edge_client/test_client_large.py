@@ -5,6 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
+from structlog.testing import capture_logs
 
 from broker.link import MqttLink
 from edge_client.client import EdgeClient
@@ -14,13 +15,13 @@ from foltr.learning.linear import score
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.chunks import Assembly, chunk_of, manifest_of
-from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.codec import decode, encode, open_envelope
 from foltr.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, model_hash, pack_vector, payload_digest
 from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr.protocol.updates import Chunk, Manifest, ModelUpdate
+from foltr.protocol.updates import Chunk, Manifest, ModelUpdate, Vote
 
 N_FEATURES = 7 * CHUNK_BYTES // 4 - 200  # seven chunks: more than are sent at once
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
@@ -28,26 +29,28 @@ INBOX = TOPICS.client("device-7", ClientTopic.INBOX)
 
 
 class LargeModel:
-    """A model as a federator announces it, in parts."""
+    """A model as a federator announces it, in parts, as the newest one or as the anchor."""
 
-    def __init__(self, version, value=0.0, key=None):
+    def __init__(self, version, value=0.0, key=None, *, is_anchor=False):
+        self.topic = TOPICS.anchor if is_anchor else TOPICS.model
+        self.chunk_topic = TOPICS.anchor_chunk if is_anchor else TOPICS.model_chunk
         model = ModelAnnouncement(
             federation="mail",
             version=version,
             ranker=LinearRankerSpec(n_features=N_FEATURES),
             weights=pack_vector(np.full(N_FEATURES, value)),
         )
-        self.payload = encode(model, TOPICS.model, version, key)
+        self.payload = encode(model, self.topic, version, key)
         self.manifest = manifest_of(self.payload, "mail")
         self.n_chunks = self.manifest.n_chunks
 
     async def chunks(self, federator, indices=None):
         for index in range(self.n_chunks) if indices is None else indices:
             chunk = chunk_of(self.manifest, self.payload, index)
-            await federator.say(TOPICS.model_chunk(index), chunk, retain=True)
+            await federator.say(self.chunk_topic(index), chunk, retain=True)
 
     async def announce(self, federator, sequence=0):
-        await federator.say(TOPICS.model, self.manifest, retain=True, sequence=sequence)
+        await federator.say(self.topic, self.manifest, retain=True, sequence=sequence)
 
 
 async def announce_round(federator, number=1, base=0):
@@ -222,6 +225,85 @@ async def test_each_layer_must_be_the_federators(mqtt_broker, what):
         await genuine.chunks(federator)
         await genuine.announce(federator, sequence=1)
         await until(lambda: client.model_version == 1)
+
+
+# --- the anchor -----------------------------------------------------------------------------------------------
+
+
+def anchor_of(client):
+    return client._agent.voter.anchor  # noqa: SLF001 (an application has no use for it)
+
+
+async def test_an_anchor_comes_in_chunks_and_is_kept(mqtt_broker, path, chunk_topics):
+    """Each once: after a restart its manifest suffices, though the broker has the chunks no more."""
+    async with Federator(mqtt_broker) as federator:
+        anchor, newest = LargeModel(3, value=0.5, is_anchor=True), LargeModel(5)
+        for large in (anchor, newest):
+            await large.chunks(federator)
+            await large.announce(federator)
+        await announce_round(federator, base=5)
+        async with device(mqtt_broker, path) as client:
+            await until(lambda: anchor_of(client).current is not None and client.model_version == 5)
+            assert anchor_of(client).current.weights == pack_vector(np.full(N_FEATURES, 0.5))
+            await until(lambda: not chunk_topics)
+        for index in range(anchor.n_chunks):
+            await federator.link.publish(TOPICS.anchor_chunk(index), b"", retain=True)
+        async with device(mqtt_broker, path) as client:
+            await until(lambda: anchor_of(client).current is not None)
+            assert not chunk_topics
+            client.record_clicks(client.rank(np.random.default_rng(2).random((3, N_FEATURES), np.float32)), [1])
+            update = await contributed(federator)
+            assert update.vote == Vote(anchor_version=3, value=0)
+
+
+async def contributed(federator):
+    """The update that is offered, once it was asked for and has come in chunks."""
+    manifest = decode(await federator.next("chunks"), Manifest)
+    await answer(federator, manifest, ReceiptCode.INCOMPLETE, missing=list(range(manifest.n_chunks)))
+    assembly = Assembly(manifest)
+    while not assembly.complete:
+        envelope = open_envelope(await federator.next("chunks"))
+        if envelope.kind == "chunk":
+            assembly.add(envelope.read(Chunk))
+        elif assembly.missing():
+            await answer(federator, manifest, ReceiptCode.INCOMPLETE, missing=assembly.missing())
+    return open_envelope(assembly.payload(), MAX_CHUNKED_BYTES).read(ModelUpdate)
+
+
+async def test_an_anchor_whose_parts_are_not_what_was_announced_is_not_taken(mqtt_broker):
+    """Its bytes have another hash than the manifest's; the right ones are taken afterwards."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        right, wrong = (LargeModel(3, value, is_anchor=True) for value in (0.5, 0.6))
+        for index in range(right.n_chunks):
+            chunk = chunk_of(wrong.manifest, wrong.payload, index).model_copy(update={"digest": right.manifest.digest})
+            await federator.say(TOPICS.anchor_chunk(index), chunk, retain=True)
+        with capture_logs() as logs:
+            await right.announce(federator)
+            await announce_round(federator)
+            await until(lambda: any(one["event"] == "message_refused" for one in logs))
+        assert anchor_of(client).current is None
+        await right.chunks(federator)
+        await right.announce(federator)
+        await until(lambda: anchor_of(client).current is not None)
+
+
+async def test_a_large_anchor_of_anothers_key_is_not_taken(mqtt_broker):
+    """Its manifest is the federator's, and what it names is signed by somebody else, or as the newest model."""
+    access = BrokerAccess(broker_url=mqtt_broker)
+    credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access)
+    async with (
+        Federator(mqtt_broker, key=FEDERATOR) as federator,
+        EdgeClient(credentials=credentials, store=":memory:", seed=1) as client,
+    ):
+        for number, key, is_anchor in ((1, OPERATOR, True), (2, FEDERATOR, False)):
+            forged = LargeModel(3, 0.5 + number, key, is_anchor=is_anchor)
+            with capture_logs() as logs:
+                for index in range(forged.n_chunks):
+                    chunk = chunk_of(forged.manifest, forged.payload, index)
+                    await federator.say(TOPICS.anchor_chunk(index), chunk, retain=True, sequence=number)
+                await federator.say(TOPICS.anchor, forged.manifest, retain=True, sequence=number)
+                await until(lambda seen=logs: any("bad_signature" in one.get("cause", "") for one in seen))
+            assert anchor_of(client).key is None
 
 
 # --- the update -----------------------------------------------------------------------------------------------

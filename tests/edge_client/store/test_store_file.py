@@ -16,12 +16,14 @@ import pytest
 from edge_client.guard.held_back import HeldBackStore, RefusedModel
 from edge_client.guard.model_judgement import Judgement
 from edge_client.judged_lists import JudgedList
+from edge_client.store.anchor_rows import write_comparison
 from edge_client.store.bounds import PendingUpdate
 from edge_client.store.ledger_file import read_ledger
 from edge_client.store.store import DeviceStore
 from edge_client.store.store_file import SCHEMA_VERSION
 from foltr.errors import DataError, SettingsError, UsageError
 from foltr.learning.agreement import Preferences
+from foltr.learning.comparison import Comparison
 
 RANKING = np.array([2, 0], np.int64)
 CLICKS = np.array([True, False])
@@ -174,6 +176,9 @@ SECRETS = {
     "update": b"the pending update's bytes",
     "local state": b"what the method keeps",
     "model": b"the model's announcement",
+    "anchor": b"the anchor's announcement",
+    "anchor's hash": b"names the anchor",
+    "comparison": b"its sums",
     "name": b"maildevice-7",
     "serp": b"serp of a user",
     "topic": b"clients/device-7/inbox",
@@ -198,6 +203,10 @@ def fill(path):
         store.put_update(PendingUpdate("v", 2, counted.id, held.id, SECRETS["update"]), [held.id])
         add(store, f"{SECRETS['serp'].decode()} 3", secret_features("waiting"))
         store.put_model(SECRETS["model"])
+        store.put_anchor((3, SECRETS["anchor's hash"]), SECRETS["anchor"])
+        known = Comparison(difference=float(np.frombuffer(SECRETS["comparison"], ">f8")[0]))
+        with store.transaction() as cursor:
+            write_comparison(cursor, (3, SECRETS["anchor's hash"]), known)
         topic = f"foltr/v1/mail/{SECRETS['topic'].decode()}"
         store.note_believed(topic, SIGNER, 8)
         store.put_session(7)

@@ -1,0 +1,244 @@
+"""A voter over threads and deaths: what is known is what the lists on the disk say, each once."""
+
+import asyncio
+import contextlib
+import math
+import signal
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cli.commands import environment
+from links import NotedLink
+from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner
+
+from broker.link import InboundMessage
+from edge_client.agent import Agent
+from edge_client.search_ranker import SearchRanker
+from edge_client.store.store import DeviceStore
+from edge_client.votes import voter
+from foltr.errors import DataError
+from foltr.failpoints import VARIABLE, Failpoint
+from foltr.learning.comparison import COMPARISON_DECAY, Comparison
+from foltr.operator.credentials import BrokerAccess, device_identity
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.protocol.codec import encode
+from foltr.protocol.explorations import SamplingExploration
+from foltr.protocol.fields import model_hash, pack_vector
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+
+REPOSITORY = Path(__file__).parents[3]
+OPERATOR, FEDERATOR = SigningKey(bytes([3]) * 32), SigningKey(bytes([4]) * 32)
+WEIGHTS = np.linspace(-1.0, 1.0, N_FEATURES, dtype=np.float32)
+TRAINING = PdgdTraining(min_interactions=10_000, max_interactions=10_000, exploration=SamplingExploration())
+# A device that clicks ten times and waits to be killed.
+CLICKING = """
+import asyncio, sys
+import numpy as np
+from edge_client.client import EdgeClient
+
+async def main(url, store):
+    rng = np.random.default_rng(5)
+    async with EdgeClient(url, federation="mail", client_id="device-7", store=store, seed=1) as client:
+        await client.next_round()
+        while client._agent.voter.anchor.current is None:
+            await asyncio.sleep(0.01)
+        for _ in range(10):
+            client.record_clicks(client.rank(rng.random((3, 16), np.float32)), [1])
+        await asyncio.sleep(60)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def announced(version, weights):
+    ranker = LinearRankerSpec(n_features=N_FEATURES)
+    return ModelAnnouncement(federation="mail", version=version, ranker=ranker, weights=pack_vector(weights))
+
+
+def opened(path):
+    return DeviceStore(path, client_id="device-7", federation="mail", max_interactions=1000)
+
+
+def n_in_effect(n_lists):
+    """What a comparison says of so many lists."""
+    return (1 - COMPARISON_DECAY**n_lists) / (1 - COMPARISON_DECAY)
+
+
+def click(ranker, n, seed=1):
+    rng = np.random.default_rng(seed)
+    for _ in range(n):
+        ranker.record_clicks(ranker.rank(rng.random((3, N_FEATURES), np.float32), 3), [1])
+
+
+class PlayedDevice:
+    """An agent on a store, to which a federator says what it is told to say."""
+
+    def __init__(self, store):
+        self.agent = Agent(NotedLink(), store, "mail", "device-7", seed=1, learner=adding_learner)
+        self.record_clicks = self.agent.record_clicks
+        self.rank = self.agent.rank
+
+    def hear(self, topic, message):
+        self.agent.receive(InboundMessage(topic, encode(message, topic), retained=True))
+
+    def hear_anchor(self, version, weights=-WEIGHTS):
+        self.hear(TOPICS.anchor, announced(version, weights))
+
+    def hear_round(self, newest):
+        self.hear(TOPICS.model, newest)
+        round_ = RoundAnnouncement(
+            federation="mail",
+            round=1,
+            open=True,
+            base_version=newest.version,
+            base_hash=model_hash(newest.weights),
+            withdraws_below=0,
+            opened_at=0.0,
+            closes_at=1.0,
+            training=TRAINING,
+        )
+        self.hear(TOPICS.round, round_)
+
+
+@pytest.fixture
+def store(path):
+    with contextlib.closing(opened(path)) as one:
+        yield one
+
+
+@pytest.fixture
+def device(store):
+    one = PlayedDevice(store)
+    one.hear_anchor(3)
+    one.hear_round(announced(5, WEIGHTS))
+    return one
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "device.sqlite"
+
+
+def test_what_cannot_be_stored_is_not_known(device, store, monkeypatch):
+    """The list is recorded again, and compared once."""
+    click(device, 3)
+    known = device.agent.voter.comparison
+    serp = device.rank(np.random.default_rng(9).random((3, N_FEATURES), np.float32), 3)
+
+    def full(*_, **__):
+        raise DataError("disk is full")
+
+    with monkeypatch.context() as full_disk:
+        full_disk.setattr(voter, "write_comparison", full)
+        with pytest.raises(DataError, match="disk is full"):
+            device.record_clicks(serp, [1])
+    assert device.agent.voter.comparison == known
+    assert store.n_waiting() == 3
+    for _ in range(2):
+        device.record_clicks(serp, [1])
+    assert device.agent.voter.comparison.n_lists == pytest.approx(n_in_effect(4))
+    assert store.comparison(device.agent.voter.anchor.key) == device.agent.voter.comparison
+
+
+def test_a_list_that_is_compared_while_another_anchor_comes_says_nothing_of_that(device, store):
+    """Whichever is written last: what is on the disk of the old one is not taken for the new one's."""
+    serp = device.rank(np.random.default_rng(9).random((3, N_FEATURES), np.float32), 3)
+    compared, write = device.agent.voter.judgement_by(serp, np.array([False, True, False]))
+    device.hear_anchor(4)
+    with store.transaction() as cursor:
+        write(cursor)
+    device.agent.voter.take(compared)
+    assert device.agent.voter.comparison == Comparison()
+    assert store.comparison(device.agent.voter.anchor.key) == Comparison()
+
+
+def test_a_click_on_nothing_is_no_list_to_compare(device):
+    """Nor is one on every document: neither prefers any to another."""
+    for clicked in ([], [0, 1, 2]):
+        device.record_clicks(device.rank(np.random.default_rng(9).random((3, N_FEATURES), np.float32), 3), clicked)
+    assert device.agent.voter.comparison == Comparison()
+
+
+def test_a_model_of_no_numbers_is_worse_than_any(device):
+    """What is not a number agrees with nothing; nothing breaks by it."""
+    device.hear_round(announced(6, np.full(N_FEATURES, np.nan)))
+    click(device, 30)
+    known = device.agent.voter.comparison
+    assert math.isfinite(known.mean)
+    assert known.mean < 0.0
+
+
+async def test_threads_record_while_anchors_come(mqtt_broker, path):
+    """Each list is compared once, with the anchor of its moment; ranking waits for none of it."""
+    access = BrokerAccess(broker_url=mqtt_broker)
+    credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access)
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator:
+        await federator.say(TOPICS.anchor, announced(3, -WEIGHTS), retain=True, sequence=1)
+        await federator.announce(1, newest=announced(5, WEIGHTS), training=TRAINING, sequence=1)
+        ranker = SearchRanker(credentials, store=path, seed=1)
+        loop = asyncio.get_running_loop()
+        try:
+            await loop.run_in_executor(None, _wait_for, lambda: ranker.serp_length and _has_anchor(ranker, 3))
+            with ThreadPoolExecutor(4) as pool:
+                await asyncio.gather(*(loop.run_in_executor(pool, click, ranker, 10, seed) for seed in range(4)))
+                assert ranker.comparison.n_lists == pytest.approx(n_in_effect(40))
+                clicking = [loop.run_in_executor(pool, click, ranker, 20, seed) for seed in range(4)]
+                await federator.say(TOPICS.anchor, announced(4, -2 * WEIGHTS), retain=True, sequence=2)
+                await asyncio.gather(*clicking)
+            await loop.run_in_executor(None, _wait_for, lambda: _has_anchor(ranker, 4))
+            click(ranker, 1)
+            known = ranker.comparison
+            assert 1.0 <= known.n_lists <= n_in_effect(81)
+        finally:
+            await loop.run_in_executor(None, ranker.close)
+    with contextlib.closing(opened(path)) as store:
+        assert store.n_waiting() == 121
+        assert store.comparison((4, model_hash(pack_vector(-2 * WEIGHTS)))) == known
+
+
+def _has_anchor(ranker, version):
+    agent = ranker._device.agent  # noqa: SLF001 (an application has no use for it)
+    current = agent.voter.anchor.current
+    return current is not None and current.version == version
+
+
+def _wait_for(condition):
+    pause = threading.Event()
+    for _ in range(round(WITHIN_S / 0.005)):
+        if condition():
+            return
+        pause.wait(0.005)
+    pytest.fail("it did not come true")
+
+
+@pytest.mark.parametrize("place", [Failpoint.IN_INTERACTION_TRANSACTION, Failpoint.INTERACTION_STORED])
+async def test_kill_9_loses_no_list_and_compares_none_twice(mosquitto_server, path, place):
+    """What is known is what the lists on the disk say, whichever side of the commit the device died on."""
+    url = mosquitto_server.url
+    async with Federator(url) as federator:
+        await federator.say(TOPICS.anchor, announced(3, -WEIGHTS), retain=True)
+        await federator.announce(1, newest=announced(5, WEIGHTS), training=TRAINING)
+        for at_pass, n_lists in ((5, {Failpoint.INTERACTION_STORED: 5}.get(place, 4)), (1, None)):
+            process = await asyncio.create_subprocess_exec(
+                *(sys.executable, "-c", CLICKING, url, str(path)),
+                cwd=REPOSITORY,
+                env=environment(**{VARIABLE: f"{place}=kill@{at_pass}"}),
+                stdout=subprocess.DEVNULL,
+            )
+            try:
+                async with asyncio.timeout(30.0):
+                    assert await process.wait() == -signal.SIGKILL
+            finally:
+                with contextlib.suppress(ProcessLookupError):
+                    process.kill()
+            with contextlib.closing(opened(path)) as store:
+                n_stored = store.n_waiting()
+                assert n_lists is None or n_stored == n_lists
+                known = store.comparison((3, model_hash(pack_vector(-WEIGHTS))))
+                assert known.n_lists == pytest.approx(n_in_effect(n_stored))
