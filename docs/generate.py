@@ -265,7 +265,7 @@ def results_index() -> str:
 
 
 # What the reports of the robustness experiments are made of, by file.
-ROBUSTNESS_PARTS = ("summary", "kept", "exceptions", "detections")
+ROBUSTNESS_PARTS = ("summary", "kept", "exceptions", "detections", "settings")
 
 
 def robustness_tables(experiment: str) -> str:
@@ -278,8 +278,8 @@ def robustness_tables(experiment: str) -> str:
             f"### {data}\n\n[The report]({experiment}/{data}/report.md) has the setting and every claim's source."
         )
         parts.append(verdicts)
-        for name in ROBUSTNESS_PARTS:
-            title, _, text = (report.parent / f"{name}.md").read_text().partition("\n\n")
+        for part in filter(Path.is_file, (report.parent / f"{name}.md" for name in ROBUSTNESS_PARTS)):
+            title, _, text = part.read_text().partition("\n\n")
             parts.append(f"#### {data}: {title}\n\n{text.strip()}")
     return "\n\n".join(parts) or "No results are kept."
 

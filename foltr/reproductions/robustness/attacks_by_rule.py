@@ -13,6 +13,7 @@ from foltr.reproductions.claims import Claim
 from foltr.reproductions.experiment import CLICKS, Experiment, Scale, Section, Variant
 from foltr.reproductions.experiments.foltr_es import eval_every
 from foltr.reproductions.outcomes import DataProfile, Labels
+from foltr.reproductions.robustness.aware_attacks import AWARE, parameters_of
 from foltr.reproductions.robustness.measures import (
     ADAPTIVE,
     HONEST,
@@ -65,8 +66,6 @@ ATTACKS: Mapping[str, tuple[str, dict[str, Any]]] = {
     "min-sum": ("min-sum", {}),
     "huge": ("huge", {}),
 }
-# Likewise by who has read the adaptive rule; they are in an experiment of their own.
-AWARE: Mapping[str, tuple[str, dict[str, Any]]] = {"launder": ("launder", {}), "framing (full)": ("framing", {})}
 # Of nDCG@10, what the adaptive rule may cost where nobody attacks.
 _COST = 0.005
 _OURS = "ours: thesis, Section 5.8, asks for it"
@@ -102,12 +101,12 @@ def federation(
     """Ten clients, some of whom attack.
 
     Args:
-        attack: of `ATTACKS` or `AWARE`.
+        attack: of `ATTACKS`, or of `AWARE`.
         tolerates: the m that the rule is told; by default the number of attackers, or `PREPARED` without any.
     """
     prepared = PREPARED_BULYAN if rule == "bulyan" else PREPARED
     m = attackers or prepared if tolerates is None else tolerates
-    kind, parameters = {**ATTACKS, **AWARE}[attack] if attackers else (None, {})
+    kind, parameters = _attack(attack) if attackers else (None, {})
     return SimulationConfig.read(
         {
             "clients": CLIENTS,
@@ -123,6 +122,10 @@ def federation(
             "attack_parameters": parameters,
         }
     )
+
+
+def _attack(name: str) -> tuple[str, dict[str, Any]]:
+    return (AWARE[name].attack, parameters_of(name)) if name in AWARE else ATTACKS[name]
 
 
 def promises(rule: str, m: int) -> bool:

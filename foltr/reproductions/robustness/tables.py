@@ -41,7 +41,7 @@ def summary(results: Results) -> str:
     return (
         "Per cent of the honest ranker's nDCG@10 that is kept, over all attacks and click models; the worst is that of "
         "one attack and click model, a mean over seeds. A dash: not run with all of the attacks.\n\n"
-        + _markdown(header, rows, 1)
+        + markdown(header, rows, 1)
     )
 
 
@@ -61,7 +61,7 @@ def kept_table(results: Results) -> str:
                 for attack, at in ((NOBODY, "0 %"), *((attack, share) for attack in _attacks(table)))
                 if (place := Place(attack, at, clicks)) in table
             ]
-            parts.append(f"**{clicks} clicks, {share} attackers**\n\n" + _markdown(["attack", *rules], rows, 1))
+            parts.append(f"**{clicks} clicks, {share} attackers**\n\n" + markdown(["attack", *rules], rows, 1))
     if "clicks" in _attacks(table):
         places = [
             Place("clicks", share, clicks)
@@ -70,7 +70,7 @@ def kept_table(results: Results) -> str:
             if Place("clicks", share, clicks) in table
         ]
         rows = [[place.clicks, place.share, *_cells(table[place], place, rules, beyond)] for place in places]
-        parts.append("**Click poisoning, by share**\n\n" + _markdown(["clicks", "attackers", *rules], rows, 2))
+        parts.append("**Click poisoning, by share**\n\n" + markdown(["clicks", "attackers", *rules], rows, 2))
     return "\n".join(parts)
 
 
@@ -90,7 +90,7 @@ def exceptions(results: Results) -> str:
     return (
         numbers
         + "\n"
-        + _markdown([*header, "beyond chance", "rule chosen elsewhere"], [_exception(one) for one in below], 4)
+        + markdown([*header, "beyond chance", "rule chosen elsewhere"], [_exception(one) for one in below], 4)
     )
 
 
@@ -127,7 +127,7 @@ def detections(results: Results) -> str:
     return (
         "Rounds until every attacker had been left out at least once, median over seeds. Honest clients are counted in "
         "each run in which one was left out at any time; the shares of updates are means over runs.\n\n"
-        + _markdown(header, rows, 2)
+        + markdown(header, rows, 2)
     )
 
 
@@ -201,8 +201,8 @@ def _beyond_bounds(results: Results) -> set[tuple[Place, str]]:
     }
 
 
-def _markdown(header: Sequence[str], rows: Sequence[Sequence[str]], n_names: int) -> str:
-    """A table whose first columns are names and whose others are numbers."""
+def markdown(header: Sequence[str], rows: Sequence[Sequence[str]], n_names: int) -> str:
+    """Return a table whose first columns are names and whose others are numbers."""
     lines = ["| " + " | ".join(header) + " |", "|" + "---|" * n_names + "---:|" * (len(header) - n_names)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
     return "\n".join(lines) + "\n"

@@ -1,5 +1,7 @@
 """What those who have read the adaptive rule do to it, and how much of the honest ranker is to be left."""
 
+from collections import Counter
+
 import pytest
 from made_results import profile, results
 
@@ -7,8 +9,9 @@ from foltr.reproductions.claims import Status
 from foltr.reproductions.harness import plan
 from foltr.reproductions.outcomes import Results
 from foltr.reproductions.registry import EXPERIMENTS
-from foltr.reproductions.robustness.attacks_by_rule import ATTACKS, AWARE
-from foltr.reproductions.robustness.aware_attackers import CLICKS, RULES
+from foltr.reproductions.robustness.attacks_by_rule import ATTACKS, SHARES
+from foltr.reproductions.robustness.aware_attackers import CLICKS, UNAWARE
+from foltr.reproductions.robustness.aware_attacks import AWARE, parameters_of
 
 EXPERIMENT = EXPERIMENTS["robustness-aware"]
 
@@ -18,20 +21,28 @@ def planned():
     return plan(EXPERIMENT, "quick", profile(), 1)
 
 
-def test_every_rule_meets_every_attack_and_an_honest_federation(planned):
-    """With noisy clicks, and 20 to 40 % attackers; none of these attacks is among those of the other experiments."""
-    assert len(planned) == len(CLICKS) * len(RULES) * (1 + 3 * len(AWARE))
-    assert {(one.labels["share"], one.config.attackers) for one in planned} == {
-        *(("0 %", 0), ("20 %", 2), ("30 %", 3), ("40 %", 4))
+def test_adaptive_meets_every_attack_with_every_share(planned):
+    """Beside a mean without a defence with the most attackers, and honest federations of both."""
+    runs = Counter((one.labels["rule"], one.labels["share"]) for one in planned)
+    each = len(CLICKS) * (len(AWARE) + len(UNAWARE))
+    assert runs == {
+        ("mean", "0 %"): len(CLICKS),
+        ("adaptive", "0 %"): len(CLICKS),
+        **{("adaptive", share): each for share in SHARES},
+        ("mean", "40 %"): each,
     }
     assert not AWARE.keys() & ATTACKS.keys()
+    assert ATTACKS.keys() >= set(UNAWARE)
 
 
-def test_attacks_have_their_defaults(planned):
-    """Launderers know their own updates; framers cannot but see the others'."""
-    found = {(one.labels["attack"], one.config.attack) for one in planned}
-    assert found == {("nobody", None), ("launder", "launder"), ("framing (full)", "framing")}
-    assert all(one.config.attack_parameters == {} for one in planned)
+def test_attacks_are_set_as_was_found(planned):
+    """The parameters are those of the search, and what makes each attack this one; the feature is one of the data."""
+    for one in planned:
+        name = one.labels["attack"]
+        if name in AWARE:
+            feature = {"feature": 1} if name == "demotion" else {}
+            assert one.config.attack == AWARE[name].attack
+            assert one.config.attack_parameters == {**parameters_of(name), **feature}
     assert {one.config.byzantine for one in planned if one.labels["rule"] == "adaptive"} == {0.2}
 
 
