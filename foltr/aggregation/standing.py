@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+VOTE_ROUNDS = 50
+"""Who has sent no update in so many completed rounds does not vote."""
 LEAST_VOTERS = 4
 """Of fewer clients nobody can say who is honest, as in `foltr.aggregation.adaptive`."""
 

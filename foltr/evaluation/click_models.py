@@ -22,6 +22,9 @@ from numpy.typing import NDArray
 from foltr.errors import DataError, SettingsError
 from foltr.numerics.compiled import compiled
 
+# Of the last document shown: rarer than this, nobody learns anything there, and inverse propensities explode.
+_LEAST_EXAMINATION = 1e-4
+
 
 @dataclass(frozen=True)
 class ClickModel:
@@ -202,6 +205,24 @@ def check_grades(model: ClickModel, lowest: int, highest: int) -> None:
     known = len(model.click_probability) - 1
     if not 0 <= lowest <= highest <= known:
         raise DataError(f"click model {model.name!r} knows grades 0 to {known}, not {lowest} to {highest}")
+
+
+def check_examined(names: Sequence[str], serp_length: int) -> None:
+    """Raise SettingsError for click models that do not exist, and for users who never look further than the top.
+
+    Args:
+        serp_length: the most documents shown.
+    """
+    for name in names:
+        # The names are the same for every number of grades, and the data's may not be known yet.
+        model = click_model(name, 5)
+        steepest = -math.log10(_LEAST_EXAMINATION) / math.log10(serp_length) if serp_length > 1 else math.inf
+        # The others' exponents are published ones.
+        if model.personal_spread and model.examination_exponent > steepest:
+            raise SettingsError(
+                f"clicks: {name}: allowed is a gamma from 0 to {math.floor(steepest * 100) / 100:g} with lists of "
+                f"{serp_length}, so that the last document is still looked at {_LEAST_EXAMINATION:g} of the time"
+            )
 
 
 def click_tables(models: Sequence[ClickModel], serp_length: int) -> ClickTables:

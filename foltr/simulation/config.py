@@ -1,6 +1,5 @@
 """A configuration is one simulation: all its result depends on, as one frozen, JSON-serialisable record."""
 
-import math
 from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal, Self, get_args
 
@@ -12,7 +11,7 @@ from foltr.aggregation.rule_spec import MEAN, RuleSpec, read_rule
 from foltr.attacks.registry import CLICKS, AttackSpec, check_attack, read_attack
 from foltr.data.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 from foltr.errors import SettingsError
-from foltr.evaluation.click_models import click_model
+from foltr.evaluation.click_models import check_examined
 from foltr.methods.aggregations import is_plain_mean
 from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import (
@@ -60,9 +59,6 @@ POPULATIONS: tuple[str, ...] = get_args(PopulationKind)
 
 SYNTHETIC_INTENTS = "synthetic-intents"
 GENERATED_DATA = (SYNTHETIC, SYNTHETIC_NONLINEAR, SYNTHETIC_LARGE, SYNTHETIC_INTENTS)
-
-# Of the last document shown: rarer than this, nobody learns anything there, and inverse propensities explode.
-_LEAST_EXAMINATION = 1e-4
 
 Count = Annotated[int, Field(ge=1, le=10_000_000)]
 Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -131,6 +127,10 @@ class SimulationConfig(BaseModel):
     """How many clients are hostile: the first ones by number."""
     attack_parameters: dict[str, Value] = Field(default_factory=dict)
     """Parameters of the attack; those not named keep its defaults."""
+    take_back: bool = False
+    """Devices vote on each model against an anchor, and a majority takes it back."""
+    liars_vote: Literal["better", "worse", "honest"] = "better"
+    """With take_back: what hostile clients vote, to shield what they do or to have good models taken back."""
     privacy: Literal["trusted", "secure"] = "trusted"
     """trusted: the federator sees every update. secure: noised sums only, without the masks, which change nothing."""
     mechanism: MechanismOfRun = "gaussian"
@@ -233,10 +233,11 @@ def check_config(config: SimulationConfig) -> None:
     # With one feature: the data's are not known yet, and only the size of a neural ranker depends on them.
     ranker = ranker_for(config.ranker, 1, config.hidden)
     check_method(training, ranker)
-    _check_clicks(config, training.serp_length)
+    check_examined(config.clicks, training.serp_length)
     _check_secure(config, training)
     _check_rule(config, training)
     _check_attack(config, training)
+    _check_votes(config, training)
 
 
 def check_data_name(config: SimulationConfig) -> None:
@@ -257,20 +258,6 @@ def check_data_name(config: SimulationConfig) -> None:
         )
 
 
-def _check_clicks(config: SimulationConfig, serp_length: int) -> None:
-    """SettingsError for click models that do not exist, and for users who never look further than the top."""
-    for name in config.clicks:
-        # The names are the same for every number of grades, and the data's is not known yet.
-        model = click_model(name, 5)
-        steepest = -math.log10(_LEAST_EXAMINATION) / math.log10(serp_length) if serp_length > 1 else math.inf
-        # The others' exponents are published ones.
-        if model.personal_spread and model.examination_exponent > steepest:
-            raise SettingsError(
-                f"clicks: {name}: allowed is a gamma from 0 to {math.floor(steepest * 100) / 100:g} with lists of "
-                f"{serp_length}, so that the last document is still looked at {_LEAST_EXAMINATION:g} of the time"
-            )
-
-
 def rule_of(config: SimulationConfig) -> RuleSpec:
     """The aggregation rule; SettingsError where there is no such thing."""
     return read_rule(
@@ -284,7 +271,8 @@ def rule_of(config: SimulationConfig) -> RuleSpec:
 def attack_of(config: SimulationConfig) -> AttackSpec | None:
     """The attack, None where nobody attacks; SettingsError where there is no such thing."""
     if config.attack is None:
-        if config.attackers or config.attack_parameters:
+        # With votes there is something to do without an attack: to lie in them.
+        if (config.attackers and not config.take_back) or config.attack_parameters:
             raise SettingsError("attack: attackers need something to do; `foltr attacks` lists what there is")
         return None
     spec = read_attack(config.attack, config.attack_parameters)
@@ -360,6 +348,18 @@ def _check_attack(config: SimulationConfig, training: Training) -> None:
             "or a method that the service runs too"
         )
     check_attack(spec, training)
+
+
+def _check_votes(config: SimulationConfig, training: Training) -> None:
+    if not config.take_back:
+        if config.liars_vote != SimulationConfig.model_fields["liars_vote"].default:
+            raise SettingsError("liars_vote: nobody votes; add take_back = true, or leave it out")
+        return
+    if config.privacy == "secure":
+        raise SettingsError("take_back: with secure sums the federator must not see whose vote is whose; leave it out")
+    if config.method in SIMULATOR_METHODS or spec_of(training).lists is not Lists.DRAWN:
+        drawn = ", ".join(methods_with(Lists.DRAWN))
+        raise SettingsError(f"take_back: lists of {config.method} are not drawn by score; choose one of {drawn}")
 
 
 def parameter_values(config: SimulationConfig) -> dict[str, Value]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from foltr.aggregation.fates import Fate
 from foltr.aggregation.round_report import Finding, RoundReport
+from foltr.aggregation.standing import Standing, Verdict
 
 
 @dataclass(frozen=True)
@@ -23,6 +24,14 @@ class NormProofs:
 
 
 @dataclass(frozen=True)
+class Decision:
+    """A decision of the clients' votes: the newest model was taken back, or the anchor moved to it."""
+
+    verdict: Verdict
+    standing: Standing
+
+
+@dataclass(frozen=True)
 class RoundDefence:
     """A record of what the federator did with the updates of one round.
 
@@ -31,12 +40,14 @@ class RoundDefence:
         refused: names of clients whose update no message could have held.
         abandoned: why the round made no model; None where it made one.
         norm_proofs: None where norms are not proved.
+        decision: of the clients' votes; None where all stayed as it was.
     """
 
     report: RoundReport | None = None
     refused: tuple[str, ...] = ()
     abandoned: str | None = None
     norm_proofs: NormProofs | None = None
+    decision: Decision | None = None
 
 
 @dataclass
@@ -50,6 +61,7 @@ class Robustness:
         norm_proofs: how many were checked and failed; None where norms are not proved.
         dropped, clipped, refused: rounds by client.
         findings: (round, finding) in order.
+        decisions: (round, decision) of the clients' votes, in order.
     """
 
     fallback_rounds: int = 0
@@ -60,6 +72,7 @@ class Robustness:
     clipped: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
     findings: list[tuple[int, Finding]] = field(default_factory=list)
+    decisions: list[tuple[int, Decision]] = field(default_factory=list)
 
     def add(self, number: int, defence: RoundDefence) -> None:
         """Count one more round."""
@@ -67,6 +80,8 @@ class Robustness:
         self.abandoned_rounds += defence.abandoned is not None
         if defence.norm_proofs is not None:
             self.norm_proofs = (self.norm_proofs or NormProofs()) + defence.norm_proofs
+        if defence.decision is not None:
+            self.decisions.append((number, defence.decision))
         report = defence.report
         if report is None:
             return
@@ -93,6 +108,10 @@ class Robustness:
                 {"round": number, "kind": finding.kind, "client": finding.client_id, "detail": finding.detail}
                 for number, finding in self.findings
             ],
+            "decisions": [
+                {"round": number, "verdict": str(decision.verdict), **asdict(decision.standing)}
+                for number, decision in self.decisions
+            ],
         }
 
     @classmethod
@@ -110,4 +129,9 @@ class Robustness:
                 (found["round"], Finding(found["kind"], found["client"], found["detail"]))
                 for found in values["findings"]
             ],
+            [(made["round"], _decision(made)) for made in values["decisions"]],
         )
+
+
+def _decision(made: dict[str, Any]) -> Decision:
+    return Decision(Verdict(made["verdict"]), Standing(made["n_voters"], made["n_worse"], made["n_better"]))

@@ -339,7 +339,12 @@ def _bytes_up(spec: BodySpec, secure: SecureSums | None) -> int:
 
 def _robustness(config: SimulationConfig, population: Population, log: _Log) -> dict[str, Any] | None:
     """Return what the result says of attackers, of the rule and of lost rounds; None for a run that can have none."""
-    if not config.attackers and config.aggregation == MEAN.text and config.privacy == "trusted":
+    if (
+        not config.attackers
+        and config.aggregation == MEAN.text
+        and config.privacy == "trusted"
+        and not config.take_back
+    ):
         return None
     hostile, attack = [client.name for client in population.clients[: config.attackers]], attack_of(config)
     if attack is not None:

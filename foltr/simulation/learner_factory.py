@@ -15,6 +15,7 @@ from foltr.simulation.centralised import CentralLambdaRank, CentralPdgd, LocalPd
 from foltr.simulation.clients.applications import Applications
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
+from foltr.simulation.clients.voters import LIES, Voters
 from foltr.simulation.config import SimulationConfig, attack_of, parameter_values, rule_of
 from foltr.simulation.learners import Federation, Learner
 from foltr.simulation.method_names import SIMULATOR_METHODS
@@ -57,8 +58,12 @@ def make_learner(
         if config.method == "local":
             return LocalPdgd(*everything), "block"
         return CentralPdgd(*everything, batch=config.method == "pdgd-batch"), "central"
+    voters = None
+    if config.take_back:
+        voters = Voters(ranker, first, frozenset(range(config.attackers)), LIES[config.liars_vote])
     chosen: Runner | None = None
-    if kind != "reference" and config.clicks_per_round is None and config.base_feature is None:
+    in_blocks = config.clicks_per_round is None and config.base_feature is None and voters is None
+    if kind != "reference" and in_blocks:
         chosen = block_runner(population, crowd, training, ranker)
     if chosen is None:
         if kind == "block":
@@ -66,7 +71,7 @@ def make_learner(
         applications = None
         if config.base_feature is not None:
             applications = Applications(config.base_feature, population.datasets[0].n_features)
-        chosen = ReferenceRunner(population, crowd, training, ranker, config.clicks_per_round, applications)
+        chosen = ReferenceRunner(population, crowd, training, ranker, config.clicks_per_round, applications, voters)
     chosen_kind = "reference" if isinstance(chosen, ReferenceRunner) else "block"
     learner = Federation(
         population,
@@ -80,6 +85,7 @@ def make_learner(
         attack_of(config),
         config.attackers,
         secure_sums_of(config, training, ranker),
+        voters,
     )
     return learner, chosen_kind
 

@@ -6,10 +6,12 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.aggregation.client_records import with_progress_of
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
+from foltr.aggregation.standing import Verdict
 from foltr.attacks.attacked_round import attack_rng
-from foltr.attacks.presence import name_in
+from foltr.attacks.presence import is_there, name_in
 from foltr.attacks.registry import CLICKS, AttackSpec
 from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.methods.base import Aggregation, Memory, NextModel
@@ -17,7 +19,8 @@ from foltr.methods.registry import Ranker, make_aggregation
 from foltr.protocol.trainings import Training
 from foltr.simulation.clients.attackers import AttackedAggregation
 from foltr.simulation.clients.population import Population
-from foltr.simulation.defence_record import RoundDefence
+from foltr.simulation.clients.voters import Voters
+from foltr.simulation.defence_record import Decision, RoundDefence
 from foltr.simulation.kept_updates import Receiving
 from foltr.simulation.runners import Experience, Runner, State
 from foltr.simulation.secure_sums import SecureAggregation, SecureSums
@@ -53,6 +56,7 @@ class Federation:
         attack: what hostile clients do with their updates; None and ``clicks`` change none.
         n_attackers: how many clients, from the first on, are hostile.
         secure: what secure sums are under; None: the federator sees every update.
+        voters: the clients as those who vote on each model, the runner's; None where nobody does.
     """
 
     def __init__(
@@ -68,17 +72,21 @@ class Federation:
         attack: AttackSpec | None = None,
         n_attackers: int = 0,
         secure: SecureSums | None = None,
+        voters: Voters | None = None,
     ) -> None:
         self._runner = runner
         self._training = training
         self._ranker = ranker
         self._model = first
         self._memory = Memory()
+        self._voters = voters
+        self._memory_of_anchor = self._memory
         self._seed = seed
         self._participants = participants
         self._rule = rule
         self._attack = None if attack is None or attack.name == CLICKS else attack
         names = [client.name for client in population.clients]
+        self._names = names
         self._hostile = frozenset(names[:n_attackers])
         # The federator adds updates in the order of the clients' names, and "device-1000" is before "device-101".
         self._in_order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
@@ -95,17 +103,48 @@ class Federation:
         aggregation = self._aggregation(number, len(clients))
         # The first model is version 0, and every round makes one.
         experience = self._runner.run(self._model, number - 1, clients, aggregation)
+        decision = self._decision(number, clients)
+        if self._voters is not None and decision is not None and decision.verdict is Verdict.TAKE_BACK:
+            self._take_back(self._voters)
+            of_round = RoundDefence(abandoned="the model was taken back", decision=decision)
+            return replace(experience, defence=of_round)
         try:
             following = aggregation.finish(self._model, self._memory)
             abandoned = None
         except TooFewUpdatesError as error:
             following, abandoned = NextModel(self._model, self._memory), str(error)
         self._model, self._memory = following.weights, following.memory
+        if self._voters is not None and decision is not None:
+            self._voters.begin_anew(self._model)
+            self._memory_of_anchor = self._memory
         refused = aggregation.refused if isinstance(aggregation, AttackedAggregation) else ()
         proofs = None
         if isinstance(aggregation, AttackedAggregation | SecureAggregation):
             proofs = aggregation.norm_proofs
-        return replace(experience, defence=RoundDefence(following.report, refused, abandoned, proofs))
+        return replace(experience, defence=RoundDefence(following.report, refused, abandoned, proofs, decision))
+
+    def _decision(self, number: int, clients: NDArray[np.int64]) -> Decision | None:
+        """Return what the votes with the updates of a round come to; None where all stays as it is, or nobody votes."""
+        if self._voters is None:
+            return None
+        senders = {client: self._names[client] for client in clients.tolist()}
+        if self._attack is not None:
+            there = is_there(self._attack, number)
+            senders = {
+                client: name_in(self._attack, name, number) if name in self._hostile else name
+                for client, name in senders.items()
+                if there or name not in self._hostile
+            }
+        standing = self._voters.take_votes(number, senders)
+        return None if standing.verdict is Verdict.KEEP else Decision(standing.verdict, standing)
+
+    def _take_back(self, voters: Voters) -> None:
+        """Put the anchor in place of the model; what clients have sent stays evidence all the same."""
+        self._model = voters.anchor
+        evidence, path = self._memory.defence, self._memory_of_anchor
+        defence = None if evidence is None else with_progress_of(evidence, path.defence)
+        self._memory = Memory(path.optimiser, defence)
+        voters.begin_anew(self._model)
 
     def _participants_of(self, number: int) -> NDArray[np.int64]:
         if self._secure is not None:
@@ -136,13 +175,21 @@ class Federation:
         return self._runner.ranker_of(client, self._model)
 
     def state(self) -> State:
+        of_anchor = self._memory_of_anchor
         kept = {"optimiser": self._memory.optimiser, "defence": self._memory.defence}
+        if self._voters is not None:
+            kept |= {"anchor_optimiser": of_anchor.optimiser, "anchor_defence": of_anchor.defence}
         memory = {name: np.frombuffer(value or b"", np.uint8) for name, value in kept.items()}
-        return {"model": self._model, **memory, **self._runner.state()}
+        voters = {} if self._voters is None else self._voters.state()
+        return {"model": self._model, **memory, **voters, **self._runner.state()}
 
     def restore(self, state: State) -> None:
         self._model = state["model"].astype(np.float32)
         self._memory = Memory(state["optimiser"].tobytes() or None, state["defence"].tobytes() or None)
+        if self._voters is not None:
+            self._voters.restore(state)
+            of_anchor = (state["anchor_optimiser"].tobytes() or None, state["anchor_defence"].tobytes() or None)
+            self._memory_of_anchor = Memory(*of_anchor)
         self._runner.restore(state)
 
 

@@ -152,7 +152,7 @@ def rows_of(result: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _robustness_columns(robustness: dict[str, Any] | None) -> dict[str, int | None]:
-    """Rounds with a fallback and without a model; how many updates the rule dropped, and of those how many honest."""
+    """Rounds with a fallback and without a model, updates dropped and those of honest clients, what votes decided."""
     names = (
         "fallback_rounds",
         "abandoned_rounds",
@@ -160,10 +160,14 @@ def _robustness_columns(robustness: dict[str, Any] | None) -> dict[str, int | No
         "updates_clipped",
         "honest_updates_dropped",
         "norm_proofs_failed",
+        "models_taken_back",
+        "anchor_moves",
     )
     if robustness is None:
         return dict.fromkeys(names)
     dropped = robustness["dropped"]
+    # What was recorded before there were votes has none.
+    verdicts = [made["verdict"] for made in robustness.get("decisions", ())]
     honest = sum(count for name, count in dropped.items() if name not in robustness["attackers"])
     values = (
         robustness["fallback_rounds"],
@@ -172,6 +176,8 @@ def _robustness_columns(robustness: dict[str, Any] | None) -> dict[str, int | No
         sum(robustness["clipped"].values()),
         honest,
         (robustness["norm_proofs"] or {}).get("failed"),
+        verdicts.count("take_back"),
+        verdicts.count("move_anchor"),
     )
     return dict(zip(names, values, strict=True))
 

@@ -21,6 +21,7 @@ from foltr.protocol.trainings import Training
 from foltr.simulation.clients.applications import Applications, OrderedQuery
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
+from foltr.simulation.clients.voters import Voters
 from foltr.simulation.defence_record import RoundDefence
 
 State = dict[str, NDArray[np.generic]]
@@ -87,6 +88,7 @@ class ReferenceRunner:
     Args:
         clicks_per_round: see `SimulationConfig.clicks_per_round`.
         applications: the clients' own orders and gates; None where every list is the model's.
+        voters: who compare each model with the anchor; None where nobody votes.
     """
 
     def __init__(
@@ -97,8 +99,11 @@ class ReferenceRunner:
         ranker: Ranker,
         clicks_per_round: int | None = None,
         applications: Applications | None = None,
+        voters: Voters | None = None,
     ) -> None:
         self._applications = applications
+        self._voters = voters
+        self._compared: tuple[NDArray[np.floating], NDArray[np.floating]] | None = None
         self._population = population
         self._crowd = crowd
         self._training = training
@@ -113,6 +118,7 @@ class ReferenceRunner:
         n_interactions = 0
         for row, client in enumerate(clients.tolist()):
             device = self._device(client, base, version)
+            self._compared = self._to_compare(client, device, base)
             if self._clicks_per_round is None:
                 seen = self._interact(client, device, version)
             else:
@@ -138,6 +144,21 @@ class ReferenceRunner:
         self._local_states = unpack_local_states(state)
         if self._applications is not None:
             self._applications.restore(state)
+
+    def _to_compare(
+        self, client: int, device: Device, base: NDArray[np.float32]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]] | None:
+        """Return the newest model and the anchor as a client has them before it learns; None where nothing differs."""
+        if self._voters is None or not self._voters.compares(base):
+            return None
+        return device.weights.copy(), self.ranker_of(client, self._voters.anchor)
+
+    def _learn(self, client: int, device: Device, interaction: Interaction, rng: np.random.Generator) -> None:
+        """Let the list be compared by, and then be learned from."""
+        if self._voters is not None and self._compared is not None and interaction.reversals is not None:
+            shown = (interaction.features, interaction.ranking, interaction.reversals, interaction.clicks)
+            self._voters.take_list(client, self._compared, *shown)
+        device.learn(interaction, rng)
 
     def _device(self, client: int, base: NDArray[np.float32], version: int) -> Device:
         context = DeviceContext(
@@ -205,7 +226,7 @@ class ReferenceRunner:
         relevance = query.relevance[shown.ranking]
         clicks = clicks_from_draws(self._crowd.click_models[model], relevance, draws[2:])
         seen = (query.features, shown.ranking, clicks, variant, version, shown.reversals, shown.log_probability)
-        device.learn(Interaction(number, *seen), rng)
+        self._learn(client, device, Interaction(number, *seen), rng)
         return (ndcg_at_k(relevance, k, query.relevance), reciprocal_rank(clicks), math.nan), int(clicks.sum())
 
     def _show_gated(
@@ -228,7 +249,7 @@ class ReferenceRunner:
         clicks = clicks_from_draws(self._crowd.click_models[model], relevance, draws[2:])
         applications.take_clicks(client, listed, clicks)
         seen = (query.features, shown.ranking, clicks, 0, version, shown.reversals, shown.log_probability)
-        device.learn(Interaction(number, *seen), rng)
+        self._learn(client, device, Interaction(number, *seen), rng)
         ndcg = ndcg_at_k(relevance, k, query.relevance)
         return (ndcg, reciprocal_rank(clicks), query.base_ndcg(k)), int(clicks.sum())
 

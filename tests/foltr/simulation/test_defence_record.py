@@ -4,7 +4,8 @@ import json
 
 from foltr.aggregation.fates import Fate
 from foltr.aggregation.round_report import ClientFate, Finding, RoundReport
-from foltr.simulation.defence_record import NormProofs, Robustness, RoundDefence
+from foltr.aggregation.standing import Standing, Verdict
+from foltr.simulation.defence_record import Decision, NormProofs, Robustness, RoundDefence
 
 
 def report(*fates, fallback=None, findings=(), **parameters):
@@ -16,7 +17,7 @@ def fate(name, of):
 
 
 def test_rounds_add_up():
-    """By client and by kind, findings with their rounds."""
+    """By client and by kind, findings and decisions with their rounds."""
     found = Robustness()
     raised = Finding("defence_raised", None, "updates disagree")
     found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), fate("2", Fate.CLIPPED), fate("3", Fate.KEPT))))
@@ -24,6 +25,7 @@ def test_rounds_add_up():
     found.add(3, RoundDefence(abandoned="too few"))
     found.add(4, RoundDefence(report(beyond_bounds=1.0), norm_proofs=NormProofs(10, 0)))
     found.add(5, RoundDefence(norm_proofs=NormProofs(9, 2)))
+    found.add(6, RoundDefence(decision=Decision(Verdict.TAKE_BACK, Standing(5, 3, 1))))
     assert found.to_dict() == {
         "fallback_rounds": 1,
         "abandoned_rounds": 1,
@@ -33,6 +35,7 @@ def test_rounds_add_up():
         "clipped": {"device-2": 1},
         "refused": {"device-4": 1},
         "findings": [{"round": 2, "kind": "defence_raised", "client": None, "detail": "updates disagree"}],
+        "decisions": [{"round": 6, "verdict": "take_back", "n_voters": 5, "n_worse": 3, "n_better": 1}],
     }
 
 
@@ -41,6 +44,7 @@ def test_it_survives_json():
     found = Robustness()
     findings = (Finding("quarantine_proposed", "x", "y"),)
     found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), findings=findings), norm_proofs=NormProofs(3, 1)))
+    found.add(2, RoundDefence(decision=Decision(Verdict.MOVE_ANCHOR, Standing(5, 0, 3))))
     again = Robustness.read(json.loads(json.dumps(found.to_dict())))
     assert again == found
     again.add(2, RoundDefence(report(fate("1", Fate.DROPPED))))

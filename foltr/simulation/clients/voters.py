@@ -1,0 +1,114 @@
+"""The clients of a simulation compare the newest model with the anchor and vote; liars among them vote as they like.
+
+What a device does with each list is `foltr.learning.comparison`, what a federator makes of the votes
+`foltr.aggregation.standing`: here are only who votes, and about which model.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import astuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.aggregation.standing import VOTE_ROUNDS, Standing, standing_of
+from foltr.learning.agreement import lead, preferences
+from foltr.learning.comparison import Comparison, Opinion
+from foltr.methods.base import scores_of
+from foltr.methods.registry import Ranker
+
+State = dict[str, NDArray[np.generic]]
+WeightsUnder = Callable[[int, NDArray[np.float32]], NDArray[np.floating]]
+"""(n_weights,) of the ranker that a client would use under a global model."""
+LIES: Mapping[str, Opinion | None] = {"worse": Opinion.WORSE, "better": Opinion.BETTER, "honest": None}
+"""What `foltr.simulation.config.SimulationConfig.liars_vote` says; None: what their own users' clicks say."""
+
+
+class Voters:
+    """The clients' comparisons with one anchor, and their newest votes on it.
+
+    Args:
+        anchor: (n_weights + n_auxiliary,) the first one.
+        liars: which clients vote ``lie``, whatever they know.
+        lie: None: nobody lies.
+
+    Attributes:
+        anchor: (n_weights + n_auxiliary,) the global model that the newest is compared with.
+    """
+
+    def __init__(self, ranker: Ranker, anchor: NDArray[np.float32], liars: frozenset[int], lie: Opinion | None) -> None:
+        self.anchor = anchor
+        self._ranker = ranker
+        self._liars = liars
+        self._lie = lie
+        self._comparisons: dict[int, Comparison] = {}
+        self._votes: dict[str, Opinion] = {}
+        self._last_rounds: dict[str, int] = {}
+
+    def compares(self, base: NDArray[np.float32]) -> bool:
+        """Whether there is anything to compare: a model with itself says nothing."""
+        return base.tobytes() != self.anchor.tobytes()
+
+    def take_list(
+        self,
+        client: int,
+        models: tuple[NDArray[np.floating], NDArray[np.floating]],
+        features: NDArray[np.float32],
+        ranking: NDArray[np.int64],
+        reversals: NDArray[np.float64],
+        clicks: NDArray[np.bool_],
+    ) -> None:
+        """Compare two models by a list that was shown to a client, before it is learned from.
+
+        Args:
+            models: (n_weights,) each, of the newest and the anchor as they came.
+            features: (documents, d) of all candidates; ``ranking`` (k,), ``reversals`` and ``clicks`` (k,) of the list.
+        """
+        said = preferences(reversals, clicks)
+        if said.total == 0.0:
+            return
+        newest, anchor = (lead(scores_of(self._ranker, weights, features), ranking, said) for weights in models)
+        known = self._comparisons.get(client, Comparison())
+        self._comparisons[client] = known.with_list(newest, anchor, said.total)
+
+    def take_votes(self, number: int, senders: Mapping[int, str]) -> Standing:
+        """Take the votes that come with the updates of a round, and return what all that count come to.
+
+        Args:
+            number: of the round, from 1.
+            senders: who sends an update in it, and under which name.
+        """
+        for client, name in senders.items():
+            told = self._lie if client in self._liars else None
+            self._votes[name] = self._comparisons.get(client, Comparison()).opinion if told is None else told
+            self._last_rounds[name] = number
+        present = {name for name, last in self._last_rounds.items() if number - last < VOTE_ROUNDS}
+        self._last_rounds = {name: last for name, last in self._last_rounds.items() if name in present}
+        return standing_of({name: self._votes.get(name, Opinion.NONE) for name in present})
+
+    def begin_anew(self, anchor: NDArray[np.float32]) -> None:
+        """Compare with another anchor from now on: what is known of the one before says nothing of it."""
+        self.anchor = anchor
+        self._comparisons, self._votes = {}, {}
+
+    def state(self) -> State:
+        """Return all of it as arrays."""
+        clients, names = sorted(self._comparisons), sorted(self._last_rounds)
+        sums = np.array([astuple(self._comparisons[client]) for client in clients], np.float64)
+        return {
+            "anchor": self.anchor,
+            "comparing_clients": np.array(clients, np.int64),
+            "comparisons": sums.reshape(len(clients), -1) if clients else np.zeros((0, 0)),
+            "voters": np.array(names, np.str_),
+            "voted": np.array([self._votes.get(name, Opinion.NONE) for name in names], np.int64),
+            "last_updates": np.array([self._last_rounds[name] for name in names], np.int64),
+        }
+
+    def restore(self, state: State) -> None:
+        """Go on from a state."""
+        self.anchor = state["anchor"].astype(np.float32)
+        rows = state["comparisons"].astype(np.float64).tolist()
+        clients = state["comparing_clients"].tolist()
+        self._comparisons = {client: Comparison(*row) for client, row in zip(clients, rows, strict=True)}
+        names = state["voters"].tolist()
+        self._votes = {name: Opinion(vote) for name, vote in zip(names, state["voted"].tolist(), strict=True)}
+        self._last_rounds = dict(zip(names, state["last_updates"].tolist(), strict=True))
