@@ -16,21 +16,22 @@ and anything at all before `edge_client.guard.model_judgement.FEWEST_LISTS` list
 from the scores, for which the probability of another order is known; methods that show other lists are not guarded.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.guard.held_back import HeldBackStore, RefusedModel
+from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
 from edge_client.guard.model_judgement import Judgement, judge
-from edge_client.judged_lists import agreements, read_list
 from edge_client.serps import Serp
 from edge_client.store.interaction_rows import Within
 from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, SettingsError
+from foltr.learning.agreement import agreement, preferences
 from foltr.logs import get_logger
-from foltr.methods.registry import spec_of
+from foltr.methods.base import scores_of
+from foltr.methods.registry import Ranker, spec_of
 from foltr.methods.spec import Lists
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.trainings import Training
@@ -90,13 +91,13 @@ class Guard:
         """
         if self._idle is not False:
             return False
-        judged = read_list(serp, clicks)
-        if judged is None:
+        said = preferences(serp.reversals, clicks)
+        if said.total == 0.0:
             return False
         if self._due + self._share < 1.0:
             self._due += self._share
             return False
-        self._held_back.add_list(serp.serp_id, judged, within)
+        self._held_back.add_list(serp.serp_id, HeldBackList(serp.features[serp.ranking], said), within)
         self._due += self._share - 1.0
         self.n_held_back += 1
         return True
@@ -160,8 +161,8 @@ class Guard:
         lists = [held for held in self._held_back.lists() if (held.features.shape[1],) * 2 == fits]
         return judge(
             np.array([held.preferences.total for held in lists]),
-            agreements(kept.ranker, weights_under(kept), lists),
-            agreements(model.ranker, weights_under(model), lists),
+            _agreements(kept.ranker, weights_under(kept), lists),
+            _agreements(model.ranker, weights_under(model), lists),
         )
 
     def _took(self, model: ModelAnnouncement, judgement: Judgement) -> None:
@@ -207,3 +208,14 @@ def checked_share(share: float) -> float:
             f"guard: {share:g} is no share of the clicks to hold back; above 0 and at most {LARGEST_SHARE}, e.g. 0.1"
         )
     return share
+
+
+def _agreements(ranker: Ranker, weights: NDArray[np.floating], lists: Sequence[HeldBackList]) -> NDArray[np.float64]:
+    if not lists:
+        return np.zeros(0)
+    with np.errstate(over="ignore", invalid="ignore"):  # what is not a number agrees with nothing
+        scores = scores_of(ranker, weights, np.concatenate([held.features for held in lists]))
+    ends = np.cumsum([len(held.features) for held in lists])
+    return np.array(
+        [agreement(own, held.preferences) for own, held in zip(np.split(scores, ends[:-1]), lists, strict=True)]
+    )

@@ -7,9 +7,9 @@ clicks on them. Nothing of it is ever sent.
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from edge_client.guard.model_judgement import Judgement
-from edge_client.judged_lists import JudgedList
 from edge_client.store.interaction_rows import Within
 from edge_client.store.store import DeviceStore
 from foltr.learning.agreement import Preferences
@@ -17,6 +17,19 @@ from foltr.learning.agreement import Preferences
 MOST_LISTS = 200
 """So many of the newest: what a user clicked long ago says little of what is right today."""
 _MOST_REFUSED = 100
+
+
+@dataclass(frozen=True, eq=False)
+class HeldBackList:
+    """One list that was shown and not learned from.
+
+    Attributes:
+        features: (k, d) float32 of the documents shown, in the order shown.
+        preferences: in the clicks on it.
+    """
+
+    features: NDArray[np.float32]
+    preferences: Preferences
 
 
 @dataclass(frozen=True)
@@ -42,7 +55,7 @@ class HeldBackStore:
     def __init__(self, store: DeviceStore) -> None:
         self._store = store
 
-    def add_list(self, serp_id: str, held_back: JudgedList, within: Within | None = None) -> None:
+    def add_list(self, serp_id: str, held_back: HeldBackList, within: Within | None = None) -> None:
         """Keep a list, and let the oldest go that are more than `MOST_LISTS`; one that is kept already stays.
 
         ``within`` is run in the same transaction.
@@ -67,7 +80,7 @@ class HeldBackStore:
             if within is not None:
                 within(cursor)
 
-    def lists(self) -> list[JudgedList]:
+    def lists(self) -> list[HeldBackList]:
         """Return the lists that are kept, the oldest first."""
         rows = self._store.rows("SELECT n_shown, features, pairs, weights FROM held_back ORDER BY id")
         return [_held_back(*row) for row in rows]
@@ -106,9 +119,9 @@ class HeldBackStore:
         )
 
 
-def _held_back(n_shown: int, features: bytes, pairs: bytes, weights: bytes) -> JudgedList:
+def _held_back(n_shown: int, features: bytes, pairs: bytes, weights: bytes) -> HeldBackList:
     preferred, other = np.frombuffer(pairs, "<i8").reshape(2, -1)
-    return JudgedList(
+    return HeldBackList(
         np.frombuffer(features, "<f4").reshape(n_shown, -1),
         Preferences(preferred, other, np.frombuffer(weights, "<f8")),
     )

@@ -1,9 +1,9 @@
 """A device votes on the newest global model: is it better than the anchor, by the clicks of its own user?
 
-Each list with a preference in its clicks is scored by both models when it is recorded, before anything is learned from
-it, so neither model was taught by it and none need be held back. What is known is a handful of sums
-(`foltr.learning.comparison`), stored in the transaction that stores the list. With an update goes one number of -1, 0
-and 1, and nothing else of this leaves the device.
+Of each list with a preference in its clicks all candidates are scored by both models when it is recorded, before
+anything is learned from it, so neither model was taught by it and none need be held back. What is known is a handful of
+sums (`foltr.learning.comparison`), stored in the transaction that stores the list. With an update goes one number of
+-1, 0 and 1, and nothing else of this leaves the device.
 
 It needs lists drawn from the scores, as a guard does. And a method whose updates have noise of the device's own gives
 none: a vote beside them would tell of the clicks what the noise is to hide.
@@ -17,15 +17,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.guard.guard import WeightsUnder
-from edge_client.judged_lists import agreements, read_list
 from edge_client.participation import Participation
 from edge_client.serps import Serp
 from edge_client.store.anchor_rows import AnchorKey, write_comparison
 from edge_client.store.interaction_rows import Within
 from edge_client.store.store import DeviceStore
 from edge_client.votes.anchor import Anchor, key_of
+from foltr.learning.agreement import lead, preferences
 from foltr.learning.comparison import Comparison
 from foltr.logs import get_logger
+from foltr.methods.base import scores_of
 from foltr.methods.registry import Ranker, spec_of
 from foltr.methods.spec import Lists
 from foltr.protocol.announcements import ModelAnnouncement
@@ -137,11 +138,14 @@ class Voter:
             pair, before = self._pair, self._comparison
         if pair is None or serp.features.shape[1] != pair.ranker.n_features:
             return None, None
-        judged = read_list(serp, clicks)
-        if judged is None:
+        said = preferences(serp.reversals, clicks)
+        if said.total == 0.0:
             return None, None
-        newest, anchor = (float(agreements(pair.ranker, one, [judged])[0]) for one in pair.weights)
-        compared = Compared(pair.key, before.with_list(newest, anchor, judged.preferences.total))
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not a number leads nobody
+            newest, anchor = (
+                lead(scores_of(pair.ranker, weights, serp.features), serp.ranking, said) for weights in pair.weights
+            )
+        compared = Compared(pair.key, before.with_list(newest, anchor, said.total))
         return compared, partial(write_comparison, key=pair.key, comparison=compared.comparison)
 
     def take(self, compared: Compared) -> None:

@@ -15,7 +15,7 @@ from under_policy import FEDERATOR as KEY
 from edge_client.client import EdgeClient
 from edge_client.guard.model_judgement import FEWEST_LISTS as FEWEST_OF_A_GUARD
 from edge_client.store.store import DeviceStore
-from foltr.learning.agreement import agreement, preferences
+from foltr.learning.agreement import lead, preferences
 from foltr.learning.comparison import COMPARISON_DECAY, Comparison
 from foltr.methods.base import scores_of
 from foltr.protocol.announcements import ModelAnnouncement
@@ -53,14 +53,14 @@ def training(n):
 
 
 def search(client, n, seed=2):
-    """Click n times on what `GOOD` scores highest; return the lists and their clicks."""
+    """Click n times on what `GOOD` scores highest of the five shown; return the lists and their clicks."""
     rng, recorded = np.random.default_rng(seed), []
     for _ in range(n):
-        features = rng.random((3, N_FEATURES), np.float32)
-        serp = client.rank(features)
-        clicked = np.flatnonzero(serp.ranking == np.argmax(features @ GOOD)).tolist()
-        client.record_clicks(serp, clicked)
-        recorded.append((serp, np.isin(np.arange(len(serp.ranking)), clicked)))
+        features = rng.random((12, N_FEATURES), np.float32)
+        serp = client.rank(features, 5)
+        best = int(np.argmax(features[serp.ranking] @ GOOD))
+        client.record_clicks(serp, [best])
+        recorded.append((serp, np.arange(5) == best))
     return recorded
 
 
@@ -68,8 +68,10 @@ def compared(recorded, newest, anchor, ranker=LINEAR):
     """What a device is to know after these lists."""
     known = Comparison()
     for serp, clicks in recorded:
-        said, features = preferences(serp.reversals, clicks), serp.features[serp.ranking]
-        of_newest, of_anchor = (agreement(scores_of(ranker, one, features), said) for one in (newest, anchor))
+        said = preferences(serp.reversals, clicks)
+        of_newest, of_anchor = (
+            lead(scores_of(ranker, one, serp.features), serp.ranking, said) for one in (newest, anchor)
+        )
         known = known.with_list(of_newest, of_anchor, said.total)
     return known
 

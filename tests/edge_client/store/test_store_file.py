@@ -13,9 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from edge_client.guard.held_back import HeldBackStore, RefusedModel
+from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
 from edge_client.guard.model_judgement import Judgement
-from edge_client.judged_lists import JudgedList
 from edge_client.store.anchor_rows import write_comparison
 from edge_client.store.bounds import PendingUpdate
 from edge_client.store.ledger_file import read_ledger
@@ -212,7 +211,7 @@ def fill(path):
         store.put_session(7)
         guarded = HeldBackStore(store)
         pairs = Preferences(np.array([0]), np.array([1]), np.array([1.0]))
-        guarded.add_list("held", JudgedList(secret_features("held back"), pairs))
+        guarded.add_list("held", HeldBackList(secret_features("held back"), pairs))
         guarded.put_refused(RefusedModel(3, 2, Judgement(True, 30, 0.5, 0.1, 0.4, 0.1)))
         store.note_believed(topic, SIGNER, 9)  # and is not stored yet
         yield store
