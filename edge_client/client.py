@@ -15,8 +15,9 @@ it is
 - FedIPS, FedAvg: the delta of the ranker's weights (`DenseDelta`); where propensities are estimated, that of the
   relevance function too. Propensities, estimated or given, stay here.
 
-Under its operator's policy a device sends differences of weights behind masks (`MaskedVector`), and nothing else
-(`edge_client.sums`).
+With it goes a vote on the newest model, one of -1, 0 and 1 (`edge_client.votes.voter`), where the federation has an
+anchor. Under its operator's policy a device sends differences of weights behind masks (`MaskedVector`), and nothing
+else (`edge_client.sums`).
 
 When another client is to be unlearned, a device under no policy sends the same once more, of interactions that it has
 kept (`edge_client.training.relearning`). `EdgeClient.forget_me` asks for this one's own erasure.

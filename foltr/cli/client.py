@@ -64,6 +64,14 @@ def run(
             "not learn from: it refuses one that explains them far worse; default: no guard"
         ),
     ] = None,
+    votes: Annotated[
+        bool,
+        typer.Option(
+            "--votes/--no-votes",
+            help="Say with each update whether the newest model suits the user's clicks better or worse than the "
+            "federation's anchor",
+        ),
+    ] = True,
     unlearning_steps_a_day: Annotated[
         int | None,
         typer.Option(help="A device answers so many steps of unlearning jobs a day; 0 answers none; default: 200"),
@@ -107,7 +115,7 @@ def run(
         steps_a_click=unlearning_steps_a_click,
         fewest_interactions=unlearning_fewest,
     )
-    counts, n_refused = asyncio.run(_run_fleet(settings, name, count, rounds, attacking, guard, limits))
+    counts, n_refused = asyncio.run(_run_fleet(settings, name, count, rounds, attacking, guard, votes, limits))
     if json:
         refused = {} if guard is None else {"refused_models": n_refused}
         print_json({"receipts": counts, **refused})
@@ -151,6 +159,7 @@ async def _run_fleet(
     rounds: int | None,
     attacking: "tuple[AttackSpec, int] | None",
     guard: float | None,
+    votes: bool,
     limits: "UnlearningLimits",
 ) -> tuple[dict[str, int], int]:
     """How often each receipt code came, and how many models were refused."""
@@ -197,6 +206,7 @@ async def _run_fleet(
         n_attackers=n_attackers,
         believed_rule=believed,
         guard=guard,
+        votes=votes,
         schema=schema,
         unlearning_limits=limits,
     )

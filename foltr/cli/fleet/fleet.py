@@ -65,7 +65,7 @@ class Fleet:
         attack: what the first ``n_attackers`` devices do; None: all are honest.
         believed_rule: by which the attackers think the federator aggregates.
         alterations: by name, of devices that change what they send by themselves.
-        guard, schema, unlearning_limits: of the devices, see `EdgeClient`.
+        guard, votes, schema, unlearning_limits: of the devices, see `EdgeClient`.
         receipts: how often each receipt code was received, over all devices that are done.
         refused: why devices could not take part, by name.
         n_refused_models: that guards refused, likewise.
@@ -87,6 +87,7 @@ class Fleet:
     believed_rule: RuleSpec | None = None
     alterations: Mapping[str, Alteration] = field(default_factory=dict)
     guard: float | None = None
+    votes: bool = True
     schema: FeatureSchema | None = None
     unlearning_limits: UnlearningLimits = USUAL_LIMITS
     receipts: Counter[str] = field(default_factory=Counter)
@@ -185,6 +186,7 @@ class Fleet:
             seed=streams.device_seed,
             propensities=_propensities(click_models),
             guard=self.guard,
+            votes=self.votes,
             gate=False,  # a simulated user has no application with an order worth keeping
             schema=self.schema,
             unlearning_limits=self.unlearning_limits,
