@@ -405,6 +405,7 @@ class FederationActor:
         if decisions.erasures:
             # What the rule remembers has changed with it.
             await self.rounds.reload_model()
+            await self.rounds.reload_anchor()
         for client_id in dict.fromkeys(decisions.forgotten_again):
             await self.eraser.tell_again(client_id, self.state.members.pseudonym(client_id))
         for client_id in dict.fromkeys(decisions.leftovers):
@@ -423,7 +424,8 @@ class FederationActor:
     # --- rounds -------------------------------------------------------------------------------------------
 
     async def _end_round(self, now: float) -> None:
-        await self.rounds.end(now)
+        if await self.rounds.end(now):
+            await self._unlearner.taken_back()
         # Before anything counts in the round that has just opened.
         await self._swap()
 

@@ -44,7 +44,11 @@ async def starting_point(store: FederationStore, strategy: Strategy, waiting: Se
     if model is None or model.version == 0:
         return 0, 1
     since = await store.first_round_on(model.version)
-    return model.version, came_in if since is None else since
+    if since is None:
+        # It is the newest, as what they had taught was taken back: there is no round to go through.
+        newest = await store.latest_round()
+        since = 1 if newest is None else newest.number + 1
+    return model.version, since
 
 
 async def find_held(store: FederationStore, number: int, resets_at: datetime | None = None) -> HeldReset | None:

@@ -180,6 +180,16 @@ class Unlearner:
         self._row = None
         await self._gather()
 
+    async def taken_back(self) -> None:
+        """Take note that models were taken back: a job that was open failed with them, and those in it wait again."""
+        if self._row is None:
+            return
+        await self._heads.publish()
+        log.warning("unlearning_given_up", job=self._row.number, cause="models were taken back")
+        self._unlearning, self._row = Unlearning(self._policy), None
+        self._retained.put(self._topics.unlearning_round, None)
+        await self._gather()
+
     # --- a job ----------------------------------------------------------------------------------------------
 
     async def _gather(self) -> None:

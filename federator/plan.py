@@ -11,6 +11,7 @@ from foltr.aggregation.rule_spec import ABANDON, shortfall
 from foltr.errors import SettingsError
 from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import Ranker, check_method, check_rule, n_auxiliary, spec_of
+from foltr.methods.spec import Lists
 from foltr.protocol.fields import MAX_DIM
 from foltr.protocol.policies import Policy
 from foltr.protocol.schemas import FeatureSchema
@@ -36,6 +37,7 @@ class FederationPlan:
             any client under any name.
         unlearning: how clients that were forgotten are unlearned.
         secure: of a federation with secure sums; None: it is trusted, and sees every update.
+        anchor: whether devices are asked to compare the newest model with an older one and to vote on it.
         history_rounds: so many of the newest rounds keep all their updates, of older ones only every
             ``unlearning.interval``-th; None keeps all.
     """
@@ -54,6 +56,7 @@ class FederationPlan:
     enrolment_key: bytes | None = None
     unlearning: UnlearningPolicy = field(default_factory=UnlearningPolicy)
     history_rounds: int | None = None
+    anchor: bool = False
     secure: SecureSettings | None = None
 
     def __post_init__(self) -> None:
@@ -123,6 +126,23 @@ class FederationPlan:
     @property
     def privacy(self) -> Privacy:
         return Privacy.TRUSTED if self.secure is None else Privacy.SECURE
+
+    @property
+    def no_votes_because(self) -> str | None:
+        """Why devices are not asked to compare models and to vote, as is set; None where they are, or need not be."""
+        if not self.anchor:
+            return None
+        if self.secure is not None:
+            return "the federator is not to see what a single client says, and under a policy nobody else counts votes"
+        method = spec_of(self.training)
+        if method.lists is not Lists.DRAWN:
+            return f"devices do not draw the lists of {method.name} by score, and by other lists models do not compare"
+        return None
+
+    @property
+    def asks_for_votes(self) -> bool:
+        """Whether devices compare the newest model with an anchor."""
+        return self.anchor and self.no_votes_because is None
 
     def check_policy(self, policy: Policy) -> None:
         """Raise SettingsError, in words, where a policy of the operator does not fit these settings."""

@@ -15,7 +15,7 @@ from foltr.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, payload_
 from foltr.protocol.membership import Forget, Join, Leave, Status
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import Chunk, Manifest, MaskedVector, ModelUpdate, UnlearningUpdate
+from foltr.protocol.updates import Chunk, Manifest, MaskedVector, ModelUpdate, UnlearningUpdate, Vote
 
 
 @dataclass(frozen=True)
@@ -39,6 +39,7 @@ class UpdateOffered:
 
     Attributes:
         ticket: of a masked one, not yet read: only its client's key can tell.
+        vote: None where it came without one; of a masked one there is none.
     """
 
     offer: Offer
@@ -49,6 +50,7 @@ class UpdateOffered:
     signed: Signed
     digest: bytes
     ticket: bytes | None = None
+    vote: Vote | None = None
 
 
 @dataclass(frozen=True)
@@ -227,6 +229,7 @@ def read_update(
         Signed(topics.client(client_id, ClientTopic.UPDATES), envelope),
         payload_digest(payload),
         update.body.ticket if isinstance(update.body, MaskedVector) else None,
+        update.vote,
     )
 
 

@@ -4,6 +4,7 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from federator.anchor import as_anchor, resume_anchor
 from federator.clock import to_datetime
 from federator.closing.stored_rules import training_text
 from federator.deciding.state import FederationState
@@ -91,13 +92,14 @@ async def resume_rounds(store: FederationStore, claimed: Claim, now: float) -> t
     if model is None:
         raise RuntimeError(f"federation {state.federation!r} has no model in {store.location}")
     state.model_version = model.version
-    state.oldest_base = await store.newest_unlearned()
+    state.oldest_base, state.restored = await store.newest_unlearned(), await store.restored_versions()
     events = [NewEvent(to_datetime(now), "federator_started", detail=f"writer epoch {store.epoch}")]
     stored = await store.load_open_round()
     if stored is None:
-        await _start_round(store, claimed, now)
+        await _start_round(store, claimed, model, now)
     else:
         row, counting = stored
+        await resume_anchor(store, state, row)
         contributions = {
             update.client_id: RecordedUpdate(update.update_id, update.covers_after, update.cohort, update.position)
             for update in counting
@@ -121,15 +123,17 @@ def _terms_of(row: RoundRow, claimed: Claim) -> SecureTerms | None:
     return secure.stored_terms(claimed.policies[row.policy_hash], row.clip_norm)
 
 
-async def _start_round(store: FederationStore, claimed: Claim, now: float) -> None:
+async def _start_round(store: FederationStore, claimed: Claim, model: ModelRow, now: float) -> None:
     """Open the first round, or the one after the last; or show the last one where there is to be no other."""
     state = claimed.state
     newest = await store.latest_round()
+    await resume_anchor(store, state, newest)
     if newest is not None and state.is_last(newest.number):
         # Perhaps the last federator died before the broker had the last model: it is announced again.
         state.ended = resumed_round(newest, {}, now, state.plan.resume_grace_s, _terms_of(newest, claimed))
         return
     number = 1 if newest is None else newest.number + 1
-    opened, opening = state.open_round(number, state.model_version, now)
+    state.anchor = state.anchor or as_anchor(state.plan, model)
+    opened, opening = state.open_round(number, state.model_version, now, state.anchor)
     await store.open_round(opening)
     state.round = opened

@@ -1,7 +1,10 @@
 """Ends the rounds of a federation and opens those that follow: the outcome is committed first, then announced."""
 
+from dataclasses import replace
+
 import structlog
 
+from federator.anchor import as_anchor, count_standing, drop_erased_anchor, verdict_on
 from federator.clock import Clock, to_datetime
 from federator.closing.next_model import model_row, new_model, next_model, summed_model
 from federator.deciding.state import FederationState
@@ -10,7 +13,7 @@ from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender, model_announcement, round_announcement
 from federator.resumption import Claim
 from federator.round import Aggregate, Round
-from federator.rows import swap_of
+from federator.rows import anchor_moved, restoration_of, swap_of
 from federator.store import FederationStore
 from federator.summing.driver import SumsStored
 from federator.summing.machine import GiveUp
@@ -18,12 +21,14 @@ from federator.summing.masked_sums import ImplausibleSumError
 from federator.summing.store import SumStore
 from foltr.aggregation.client_records import suspects_of
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
+from foltr.aggregation.standing import Standing, Verdict
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.base import NextModel
 from foltr.protocol.states import AbandonReason, RoundState
 from storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
 from storage.records import ModelRow, NewEvent, NewModel
+from storage.restored_records import RestoredVersion
 
 log = structlog.get_logger(__name__)
 
@@ -76,6 +81,11 @@ class Rounds:
         if model is not None:
             self._take(model)
 
+    async def reload_anchor(self) -> None:
+        """Announce no anchor any more if an erasure has tainted it."""
+        if await drop_erased_anchor(self._store, self._state):
+            self.announce()
+
     def _take(self, model: ModelRow) -> None:
         self._model = model
         self._state.know_models({model.version: model.weights_hash})
@@ -89,6 +99,7 @@ class Rounds:
         self._announcer.announce(
             model_announcement(self._plan, self.model),
             round_announcement(self._state, shown, is_open=is_open),
+            None if self._state.anchor is None else model_announcement(self._plan, self._state.anchor),
         )
 
     def hold(self, is_held: bool) -> None:
@@ -99,16 +110,17 @@ class Rounds:
         if not is_held:
             self.announce()
 
-    async def end(self, now: float) -> None:
-        """End the open round if it is due or full, with a model or without."""
+    async def end(self, now: float) -> bool:
+        """End the open round if it is due or full, with a model or without; whether models were taken back instead."""
         current = self._state.round
         step = None if current is None else current.next_step(now)
         if current is None or step is None:
-            return
-        if isinstance(step, Aggregate):
-            await self._aggregate(current)
-        else:
+            return False
+        if not isinstance(step, Aggregate):
             await self._abandon(current, step.reason)
+            return False
+        await self._aggregate(current)
+        return current.state is RoundState.ABANDONED and self.model.restored_version is not None
 
     async def _aggregate(self, current: Round) -> None:
         number = current.number
@@ -118,6 +130,11 @@ class Rounds:
         failpoint(Failpoint.COLLECTING_STOPPED)
         if current.state is RoundState.CHECKING:
             self.announce()  # it takes no more updates, and no other round does before helpers have answered
+            return
+        standing = await count_standing(self._store, self._state, number)
+        verdict = verdict_on(self.model, self._state.anchor, standing)
+        if verdict is Verdict.TAKE_BACK:
+            await self._take_back(current, standing)
             return
         try:
             outcome = await self._outcome(current)
@@ -129,12 +146,17 @@ class Rounds:
         now = self._clock.now()
         closed_at, version = to_datetime(now), self.model.version + 1
         model = new_model(outcome, version, number, closed_at, of_sums=current.terms is not None)
-        following, opening = self._state.following(version, now)
+        row, anchor = model_row(self._plan, current, model, closed_at, self.model), self._state.anchor
+        if verdict is Verdict.MOVE_ANCHOR and anchor is not None:
+            moved = anchor_moved(self.model, anchor, standing, closed_at, number)
+            model, anchor = replace(model, events=[*model.events, moved]), self.model
+        anchor = anchor or as_anchor(self._plan, row)
+        following, opening = self._state.following(version, now, anchor)
         await self._store.complete_round(number, model, closed_at, opening)
         failpoint(Failpoint.ROUND_COMPLETED)
         current.complete()
-        self._take(model_row(self._plan, current, model, closed_at))
-        self._state.follow(following, version)
+        self._take(row)
+        self._state.follow(following, version, anchor)
         self.announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
         _log_findings(number, model)
@@ -162,17 +184,39 @@ class Rounds:
         number = current.number
         now = self._clock.now()
         closed_at = to_datetime(now)
-        following, opening = self._state.following(current.base_version, now)
+        anchor = self._state.anchor or as_anchor(self._plan, self.model)
+        following, opening = self._state.following(current.base_version, now, anchor)
         # A missed quorum explains itself.
         events = [] if in_words is None else [NewEvent(closed_at, "round_abandoned", in_words, round=number)]
         await self._store.abandon_round(number, reason, closed_at, opening, events)
         failpoint(Failpoint.ROUND_ABANDONED)
         current.abandon(reason)
         self._receipts.notify(take_back_round(self._state, current))
-        self._state.follow(following, current.base_version)
+        self._state.follow(following, current.base_version, anchor)
         self.announce()
         why = {} if in_words is None else {"detail": in_words}
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions), **why)
+
+    async def _take_back(self, current: Round, standing: Standing) -> None:
+        """Put the anchor's weights in service again, in the place of a model that most devices find worse.
+
+        The round that trained from that is abandoned, and its clicks are learned from again.
+        """
+        state, now, version, anchor = self._state, self._clock.now(), self.model.version + 1, self._state.anchor
+        if anchor is None:
+            raise RuntimeError("there is no anchor to restore")
+        restored = replace(anchor, version=version)
+        following, opening = state.following(version, now, restored)
+        restoration = restoration_of(anchor, self.model, standing, to_datetime(now), current.number, opening)
+        await self._store.restore_anchor(restoration)
+        failpoint(Failpoint.MODEL_TAKEN_BACK)
+        await self.reload_model()
+        current.abandon(AbandonReason.MODEL_TAKEN_BACK)
+        self._receipts.notify(take_back_round(state, current))
+        state.restored.append(RestoredVersion(version, anchor.version))
+        state.follow(following, version, self.model)
+        self.announce()
+        log.warning("model_taken_back", round=current.number, model=version, detail=restoration.events[0].detail)
 
     # --- a model from unlearning ----------------------------------------------------------------------------
 
@@ -191,16 +235,18 @@ class Rounds:
         state, current, now = self._state, self._state.round, self._clock.now()
         version = self.model.version + 1
         number = None if current is None else current.number
-        following, opening = (None, None) if current is None else state.following(version, now)
+        # The job's model is the anchor, too: what is stored says so only if nobody else is in it.
+        anchor = replace(self.model, version=version) if self._plan.asks_for_votes else None
+        following, opening = (None, None) if current is None else state.following(version, now, anchor)
         completion = swap_of(job, self.model, to_datetime(now), number, opening)
         done = await self._store.complete_job(job.number, completion, sign)
         await self.reload_model()
         if current is None:
-            state.serve_model(version)
+            state.serve_model(version, as_anchor(self._plan, self.model))
         else:
             current.abandon(AbandonReason.UNLEARNED)
             self._receipts.notify(take_back_round(state, current))
-            state.follow(following, version)
+            state.follow(following, version, as_anchor(self._plan, self.model))
         state.oldest_base = version
         self.announce()
         log.info("unlearning_done", job=job.number, model=version, n_clients=len(done))

@@ -11,10 +11,12 @@ from federator.deciding.decisions import Decisions
 from federator.round import RecordedUpdate, Round, RoundPolicy, SelectedClients
 from federator.secure_terms import SecureTerms
 from foltr.aggregation.client_records import with_progress_of
+from foltr.aggregation.standing import Standing
 from foltr.protocol.fields import unpack_vector
 from foltr.unlearning.measures import cosine, relative_distance
 from storage.erasure.records import JobCompletion, UnlearningJobRow
 from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
+from storage.restored_records import Restoration
 
 
 def resumed_round(
@@ -112,6 +114,43 @@ def swap_of(
         job.optimizer_state,
         None if evidence is None else with_progress_of(evidence, job.defence_state),
     )
+
+
+def restoration_of(
+    anchor: ModelRow, before: ModelRow, standing: Standing, at: datetime, abandons: int, opening: RoundOpening | None
+) -> Restoration:
+    """Make the rows of what takes ``before`` back: the anchor's weights take its place.
+
+    What every client has sent stays evidence, as with `swap_of`; the progress is that of the anchor's path.
+
+    Args:
+        abandons: the open round; ``opening`` is of the one that follows it.
+    """
+    version, evidence = before.version + 1, before.defence_state
+    detail = (
+        f"model {version} has the weights of model {anchor.version} again: {standing.n_worse} of {standing.n_voters} "
+        f"clients found model {before.version} worse, {standing.n_better} better. See whose updates made models "
+        f"{anchor.version + 1} to {before.version}, and quarantine who does harm: foltr rounds show, foltr quarantine"
+    )
+    return Restoration(
+        version,
+        anchor.version,
+        at,
+        f"models {anchor.version + 1} to {before.version} were taken back, and the rounds that made them count no more",
+        abandons,
+        opening,
+        None if evidence is None else with_progress_of(evidence, anchor.defence_state),
+        [NewEvent(at, "model_taken_back", detail, round=abandons)],
+    )
+
+
+def anchor_moved(newest: ModelRow, anchor: ModelRow, standing: Standing, at: datetime, number: int) -> NewEvent:
+    """Say that a model that most found better takes the anchor's place."""
+    detail = (
+        f"model {newest.version} in the place of model {anchor.version}: {standing.n_better} of {standing.n_voters} "
+        f"clients found it better, {standing.n_worse} worse"
+    )
+    return NewEvent(at, "anchor_moved", detail, round=number)
 
 
 def _figures_of_swap(before: NDArray[np.float32], after: NDArray[np.float32]) -> dict[str, float]:

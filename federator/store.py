@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from foltr.aggregation.standing import Standing
 from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
 from foltr.protocol.announcements import MOST_NAMED
@@ -33,6 +34,7 @@ from storage.records import (
     StoredUpdate,
     UpdateRow,
 )
+from storage.restored_records import Restoration, RestoredVersion
 from storage.retention import RetentionStep
 
 _UPDATES_AT_ONCE, _BYTES_AT_ONCE = 256, 32 * 1024 * 1024
@@ -89,6 +91,14 @@ class FederationStore(Protocol):
     async def model_hashes(self, since: int) -> dict[int, bytes]: ...
 
     async def newest_unlearned(self) -> int: ...
+
+    async def restored_versions(self) -> list[RestoredVersion]: ...
+
+    async def get_anchor(self, version: int) -> ModelRow | None: ...
+
+    async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> Standing: ...
+
+    async def restore_anchor(self, restoration: Restoration) -> None: ...
 
     # --- what arrives -----------------------------------------------------------------------------------------
 

@@ -4,12 +4,13 @@ import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from foltr.aggregation.standing import Standing
 from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.announcements import MOST_NAMED
 from foltr.protocol.states import Privacy
-from storage import arrivals, federations, models, orders, retention, rounds, trainings
+from storage import anchors, arrivals, federations, models, orders, retention, rounds, trainings
 from storage.database import Database
 from storage.erasure import audit_log, erasures, gathering, unlearning_jobs
 from storage.erasure.client_rows import NAMING_TABLES
@@ -38,6 +39,7 @@ from storage.records import (
     StoredUpdate,
     UpdateRow,
 )
+from storage.restored_records import Restoration, RestoredVersion
 
 
 class SqlFederationStore:
@@ -116,6 +118,18 @@ class SqlFederationStore:
 
     async def newest_unlearned(self) -> int:
         return await models.newest_unlearned(self._db, self._name)
+
+    async def restored_versions(self) -> list[RestoredVersion]:
+        return await models.restored_versions(self._db, self._name)
+
+    async def get_anchor(self, version: int) -> ModelRow | None:
+        return await models.get_anchor(self._db, self._name, version)
+
+    async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> Standing:
+        return await anchors.count_votes(self._db, self._name, anchor_version, number, n_rounds)
+
+    async def restore_anchor(self, restoration: Restoration) -> None:
+        await anchors.restore_anchor(self._db, self._name, self.epoch, restoration)
 
     # --- what arrives -----------------------------------------------------------------------------------------
 

@@ -73,8 +73,8 @@ def new_model(made: NextModel, version: int, number: int, at: datetime, *, of_su
     )
 
 
-def model_row(plan: FederationPlan, current: Round, model: NewModel, at: datetime) -> ModelRow:
-    """``model`` as it is stored, once it is the outcome of the round."""
+def model_row(plan: FederationPlan, current: Round, model: NewModel, at: datetime, base: ModelRow) -> ModelRow:
+    """``model`` as it is stored, once it is the outcome of the round that trained from ``base``."""
     return ModelRow(
         federation=plan.federation,
         version=model.version,
@@ -87,4 +87,5 @@ def model_row(plan: FederationPlan, current: Round, model: NewModel, at: datetim
         published_at=None,
         optimizer_state=model.optimizer_state,
         defence_state=model.defence_state,
+        tainted_at=None if base.tainted_at is None else at,
     )

@@ -4,7 +4,7 @@ Nothing is stored. What is needed and is not there any more is a `DataError` tha
 cannot be made again is no model that differs.
 """
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -14,6 +14,7 @@ from federator.closing.collected_updates import Collected, Collecting, Recipe, c
 from federator.closing.stored_recipes import Recipes
 from federator.closing.stored_rules import stored_rule
 from federator.secure_terms import SecureTerms
+from foltr.aggregation.client_records import with_progress_of
 from foltr.errors import DataError, SettingsError
 from foltr.methods.base import Aggregation, Memory, NextModel
 from foltr.protocol.codec import open_envelope
@@ -23,7 +24,7 @@ from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.states import RoundState
 from storage.database import Database
 from storage.defence import kept_defence
-from storage.models import get_model, latest_model, newest_unlearned
+from storage.models import get_model, latest_model, newest_unlearned, restored_versions
 from storage.policies import load_policies
 from storage.records import ModelRow, RoundRow, UpdateRow
 from storage.rounds import count_updates, find_round, first_round_on, stream_completed, stream_updates
@@ -105,7 +106,7 @@ async def counterfactual(
     name = recipes.federation
     newest = await latest_model(db, name)
     if newest is None or newest.round is None:
-        what = "there is no model yet" if newest is None or not newest.version else _unlearned(newest.version)
+        what = "there is no model yet" if newest is None or not newest.version else _of_no_round(newest)
         raise DataError(f"nothing to aggregate: {what}")
     weights, memory, version, found = np.empty(0, np.float32), Memory(), -1, first
     n_rounds = n_with_client = n_without_model = 0
@@ -120,7 +121,8 @@ async def counterfactual(
                 raise DataError(f"round {row.number} cannot be aggregated: {_withdrawn(base)}")
             weights, memory, found = unpack_vector(base.weights), Memory(base.optimizer_state), row.number
         elif row.base_version != version:
-            raise DataError(f"{_unlearned(row.base_version)}; begin with --from {row.number}")
+            origin = await _model(db, recipe, row.base_version)
+            raise DataError(f"{_of_no_round(origin)}; begin with --from {row.number}")
         if lacking := await _missing_updates(db, row):
             raise DataError(f"round {row.number} cannot be aggregated: {'; '.join(lacking)}")
         if _is_remembering(row) and not remembers:
@@ -186,7 +188,8 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
     """What the adaptive rule had against clients before a round; None for other rules.
 
     It is stored with the newest model, and with those that unlearning made. So all rounds since the last one of these
-    are gone through, or since the first model.
+    are gone through, or since the first model. Where models were taken back, what clients had sent stayed evidence, and
+    the progress became that of the restored one again.
     """
     if not _is_remembering(row):
         return None
@@ -196,16 +199,35 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
     except DataError as error:
         raise _forgotten(row, str(error)) from error
     first = await first_round_on(db, recipes.federation, version) or row.number
+    restored = {each.version: each.restored_version for each in await restored_versions(db, recipes.federation)}
+    paths = {version: defence}
     async for before in stream_completed(db, recipes.federation, first, row.number - 1):
         if _is_remembering(before):
             if lacking := await _missing_updates(db, before):
                 raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
             recipe = recipes.of(before.number)
             collected = await collect(_updates(db, recipe, before), recipe, _collecting(before))
+            defence = _on_path(defence, before.base_version, restored, paths)
             # What it remembers follows from the updates, whatever they are added to.
             made = collected.aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
             defence = made.memory.defence
+        paths[before.model_version or 0] = defence
         on_round(before.number)
+    return _on_path(defence, row.base_version, restored, paths)
+
+
+def _on_path(
+    defence: bytes | None, version: int, restored: Mapping[int, int], paths: dict[int, bytes | None]
+) -> bytes | None:
+    """What is remembered before a round on a model: with the progress of the anchor's path if that was restored.
+
+    Args:
+        restored: by restored version, the one that it has the weights of.
+        paths: what was remembered after each model so far; the restored one is added.
+    """
+    if defence is not None and version in restored and version not in paths:
+        paths[version] = with_progress_of(defence, paths.get(restored[version]))
+        return paths[version]
     return defence
 
 
@@ -256,8 +278,10 @@ def _withdrawn(model: ModelRow) -> str:
     return f"no longer there, as an erased client was in it: model {model.version}"
 
 
-def _unlearned(version: int) -> str:
-    return f"model {version} was made by unlearning, and not by a round"
+def _of_no_round(model: ModelRow) -> str:
+    if model.restored_version is None:
+        return f"model {model.version} was made by unlearning, and not by a round"
+    return f"model {model.version} has the weights of model {model.restored_version} again, and no round made it"
 
 
 def _differences(row: RoundRow, stored: ModelRow, made: NextModel) -> list[str]:

@@ -14,7 +14,8 @@ from foltr.protocol.signed_orders import read_order
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.states import OrderOutcome, Pacing
 from storage.erasure.records import HeldReset
-from storage.records import NewOrder, RoundOpening
+from storage.records import ModelRow, NewOrder, RoundOpening
+from storage.restored_records import RestoredVersion
 
 
 class FederationState:
@@ -25,6 +26,9 @@ class FederationState:
         ended: the newest round that has ended here.
         model_version: of the newest model.
         oldest_base: what was trained on an older model may hold what was unlearned since.
+        anchor: the model that devices compare the newest with; None while none is asked to.
+        restored: the restored models, the oldest first: those between each and the one that it has the weights of were
+            taken back.
         model_hashes: by version, of the newest models (`foltr.protocol.fields.model_hash`).
         last_order: the number of the operator's newest order that is stored with its outcome; its digest.
         held_reset: the unlearning job that waits for the operator's order; None where none does.
@@ -39,6 +43,8 @@ class FederationState:
         self.ended: Round | None = None
         self.model_version = 0
         self.oldest_base = 0
+        self.anchor: ModelRow | None = None
+        self.restored: list[RestoredVersion] = []
         self.model_hashes: dict[int, bytes] = {}
         self.selection_seed = b""
         self.last_order = 0
@@ -62,7 +68,9 @@ class FederationState:
 
     # --- rounds -------------------------------------------------------------------------------------------
 
-    def open_round(self, number: int, base_version: int, now: float) -> tuple[Round, RoundOpening]:
+    def open_round(
+        self, number: int, base_version: int, now: float, anchor: ModelRow | None = None
+    ) -> tuple[Round, RoundOpening]:
         """Make a round that is about to open, and its row; it is current once `follow` says so."""
         policy = self.plan.policy
         selection = self._select(number)
@@ -90,6 +98,7 @@ class FederationState:
             aggregation_fallback=policy.rule.fallback,
             policy_hash=None if terms is None else terms.policy.hash,
             clip_norm=None if terms is None else terms.clip_norm,
+            anchor_version=None if anchor is None else anchor.version,
         )
 
     def _terms(self) -> SecureTerms | None:
@@ -99,18 +108,20 @@ class FederationState:
             return None
         return secure.terms(self.policy, self.plan.training)
 
-    def following(self, base_version: int, now: float) -> tuple[Round | None, RoundOpening | None]:
+    def following(
+        self, base_version: int, now: float, anchor: ModelRow | None = None
+    ) -> tuple[Round | None, RoundOpening | None]:
         """Make the round after the current one; (None, None) if that is the plan's last."""
         number = self.current_round.number
-        return (None, None) if self.is_last(number) else self.open_round(number + 1, base_version, now)
+        return (None, None) if self.is_last(number) else self.open_round(number + 1, base_version, now, anchor)
 
-    def follow(self, following: Round | None, model_version: int) -> None:
+    def follow(self, following: Round | None, model_version: int, anchor: ModelRow | None = None) -> None:
         """Go on with the next round: the open one has ended, and that is stored."""
-        self.ended, self.round, self.model_version = self.round, following, model_version
+        self.ended, self.round, self.model_version, self.anchor = self.round, following, model_version, anchor
 
-    def serve_model(self, model_version: int) -> None:
+    def serve_model(self, model_version: int, anchor: ModelRow | None = None) -> None:
         """Take up another newest model while no round is open."""
-        self.model_version = model_version
+        self.model_version, self.anchor = model_version, anchor
 
     def know_models(self, hashes: Mapping[int, bytes]) -> None:
         """Learn by which weights updates are to be based on these versions."""

@@ -81,10 +81,10 @@ def _was_abandoned(state: FederationState, number: int) -> bool:
 
 
 def outdated(state: FederationState, reading: UpdateOffered, stored: StoredUpdate | None) -> Reject | None:
-    """Whether it was trained on a model of before: of other weights, or one that holds what was unlearned since.
+    """Whether it was trained on a model of before: of other weights, or one that others have taken the place of.
 
     A version had other weights where the database was restored from a backup. Buffered rounds take updates of older
-    models, but none that was made before an unlearned one.
+    models, but none that was made before an unlearned one, or on one that was taken back.
     """
     current, offer, base = state.current_round, reading.offer, reading.offer.base_version
     recorded = current.contributions.get(offer.client_id)
@@ -93,7 +93,11 @@ def outdated(state: FederationState, reading: UpdateOffered, stored: StoredUpdat
         return None
     if state.model_hashes.get(base, reading.base_hash) != reading.base_hash:
         return Reject(ReceiptCode.STALE, f"trained on a model {base} of other weights than this federation's")
-    if base >= state.oldest_base or current.policy.pacing is not Pacing.BUFFERED:
+    if current.policy.pacing is not Pacing.BUFFERED:
+        return None
+    if any(restored.takes_back(base) for restored in state.restored):
+        return Reject(ReceiptCode.STALE, f"trained on model {base}, which was taken back since")
+    if base >= state.oldest_base:
         return None
     return Reject(ReceiptCode.STALE, f"trained on model {base}; {state.oldest_base} was unlearned since")
 
@@ -124,7 +128,14 @@ def _row(state: FederationState, reading: UpdateOffered, at: float) -> NewUpdate
         cohort=recorded.cohort,
         position=recorded.position,
         ticket=reading.ticket,
+        vote=_vote(state, reading),
     )
+
+
+def _vote(state: FederationState, reading: UpdateOffered) -> int | None:
+    """What its device has found of the newest model; None of one that is about another anchor than this round's."""
+    vote, anchor = reading.vote, state.anchor
+    return None if vote is None or anchor is None or vote.anchor_version != anchor.version else vote.value
 
 
 def _receipt(state: FederationState, reading: UpdateOffered, code: ReceiptCode, detail: str) -> UpdateReceipt:

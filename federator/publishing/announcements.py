@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
+from typing import NamedTuple
 
 import structlog
 
@@ -40,7 +41,7 @@ _RECEIPTS_AT_ONCE = 32
 
 
 def model_announcement(plan: FederationPlan, model: ModelRow) -> ModelAnnouncement:
-    """A stored model as devices are told of it."""
+    """A stored model as devices are told of it, be it the newest or the anchor."""
     return ModelAnnouncement(
         federation=plan.federation,
         version=model.version,
@@ -82,8 +83,14 @@ def round_announcement(state: FederationState, shown: Round, *, is_open: bool) -
     )
 
 
+class _Announced(NamedTuple):
+    model: ModelAnnouncement
+    anchor: ModelAnnouncement | None
+    round: RoundAnnouncement
+
+
 class Announcer:
-    """Keeps the retained ``model`` and ``round`` topics equal to what was last announced."""
+    """Keeps the retained ``model``, ``anchor`` and ``round`` topics equal to what was last announced."""
 
     def __init__(
         self, link: MqttLink, topics: Topics, signer: Signer, on_model_published: Callable[[int], None]
@@ -93,19 +100,22 @@ class Announcer:
         self._signer = signer
         self._on_model_published = on_model_published
         self._model: ModelAnnouncement | None = None
+        self._anchor: ModelAnnouncement | None = None
         self._round: RoundAnnouncement | None = None
-        self._published: tuple[ModelAnnouncement | None, RoundAnnouncement | None] = (None, None)
+        self._published: _Announced | None = None
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
 
-    def announce(self, model: ModelAnnouncement, round_: RoundAnnouncement) -> None:
-        self._model, self._round = model, round_
+    def announce(
+        self, model: ModelAnnouncement, round_: RoundAnnouncement, anchor: ModelAnnouncement | None = None
+    ) -> None:
+        self._model, self._round, self._anchor = model, round_, anchor
         self._settled.clear()
         self._changed.set()
 
     def announce_again(self) -> None:
         """Publish everything once more: the connection, perhaps the broker, is a new one."""
-        self._published = (None, None)
+        self._published = None
         self._settled.clear()
         self._changed.set()
 
@@ -124,45 +134,61 @@ class Announcer:
         await keep_published(self._changed, self._publish, "announcement_delayed")
 
     async def _publish(self) -> None:
-        model, round_ = self._model, self._round
-        if model is None or round_ is None:
+        if self._model is None or self._round is None:
             return
-        published_model, published_round = self._published
-        if model is not published_model:
+        announced = _Announced(self._model, self._anchor, self._round)
+        model, anchor, round_ = announced
+        before = self._published
+        is_new_model = before is None or model is not before.model
+        if is_new_model:
             # The model goes first: a device that sees a round should find its base model already there.
-            await self._publish_model(model)
+            await self._publish_model(model, self._topics.model, self._topics.model_chunk)
             failpoint(Failpoint.MODEL_ANNOUNCED)
-        if round_ is not published_round:
+        if before is None or anchor != before.anchor:
+            await self._publish_anchor(model, anchor)
+        if before is None or round_ is not before.round:
             topic = self._topics.round
             await self._link.publish(topic, self._signer.sign(round_, topic), retain=True)
             failpoint(Failpoint.ROUND_ANNOUNCED)
-        self._published = (model, round_)
-        if model is not published_model:
+        self._published = announced
+        if is_new_model:
             self._on_model_published(model.version)
-        if (model, round_) == (self._model, self._round):
+        if announced == (self._model, self._anchor, self._round):
             self._settled.set()
 
-    async def _publish_model(self, model: ModelAnnouncement) -> None:
-        topic = self._topics.model
+    async def _publish_anchor(self, model: ModelAnnouncement, anchor: ModelAnnouncement | None) -> None:
+        """Publish the anchor, or clear what an earlier one left: somebody who was erased since may be in it.
+
+        In chunks there are as many of any model of the federation.
+        """
+        if anchor is not None:
+            await self._publish_model(anchor, self._topics.anchor, self._topics.anchor_chunk)
+            return
+        await self._link.publish(self._topics.anchor, b"", retain=True)
+        payload = self._signer.sign(model, self._topics.anchor)
+        if needs_chunks(payload):
+            for index in range(manifest_of(payload, self._topics.federation).n_chunks):
+                await self._link.publish(self._topics.anchor_chunk(index), b"", retain=True)
+
+    async def _publish_model(self, model: ModelAnnouncement, topic: str, chunk_topic: Callable[[int], str]) -> None:
         payload = self._signer.sign(model, topic)
         if needs_chunks(payload):
-            payload = await self._publish_chunks(model)
+            payload = await self._publish_chunks(model, topic, chunk_topic)
         await self._link.publish(topic, payload, retain=True)
 
-    async def _publish_chunks(self, model: ModelAnnouncement) -> bytes:
+    async def _publish_chunks(self, model: ModelAnnouncement, topic: str, chunk_topic: Callable[[int], str]) -> bytes:
         """Publish the chunks of a model too large for one message; returns what is announced in its place.
 
         The manifest goes last: whoever reads it finds the chunks. Its sequence number tells the order, so the
         model's own can be its version: then its bytes, and with them its digest, are the same in every
         announcement, also after a restart, and a device that has it does not fetch it again.
         """
-        payload = self._signer.sign(model, self._topics.model, sequence=model.version)
+        payload = self._signer.sign(model, topic, sequence=model.version)
         manifest = manifest_of(payload, self._topics.federation)
         for index in range(manifest.n_chunks):
-            topic = self._topics.model_chunk(index)
-            chunk = self._signer.sign(chunk_of(manifest, payload, index), topic)
-            await self._link.publish(topic, chunk, retain=True)
-        return self._signer.sign(manifest, self._topics.model)
+            chunk = self._signer.sign(chunk_of(manifest, payload, index), chunk_topic(index))
+            await self._link.publish(chunk_topic(index), chunk, retain=True)
+        return self._signer.sign(manifest, topic)
 
 
 class ReceiptSender:

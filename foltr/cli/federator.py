@@ -48,7 +48,7 @@ RUN_FIELDS = (
     ),
     *("privacy", "clip_norm", "helper_deadline_s"),
     *("interactions", "method", "method_parameters", "exploration"),
-    *("aggregation", "byzantine", "aggregation_parameters", "aggregation_fallback"),
+    *("aggregation", "byzantine", "aggregation_parameters", "aggregation_fallback", "anchor"),
     *("unlearning_strategy", "unlearning_interval", "history_rounds"),
     *("unlearn_every_s", "unlearn_after", "unlearning_swap_every_s", "unlearning_may_reset", "unlearning_deadline_s"),
     *("logging_policy", "ranker", "hidden", "learning_rate", "give_up_after_s"),
@@ -152,6 +152,7 @@ async def _serve(settings: Settings) -> None:
             patience_s=settings.unlearning_patience_s,
         ),
         history_rounds=settings.history_rounds,
+        anchor=settings.anchor,
         secure=secure,
     )
     address = identity.address
@@ -161,6 +162,8 @@ async def _serve(settings: Settings) -> None:
         log.warning("policy_unused", hint="devices that know the policy send nothing to a trusted federation")
     if plan.rule_warning is not None:
         log.warning("rule_needs_more_clients", hint=plan.rule_warning)
+    if plan.no_votes_because is not None:
+        log.info("no_anchor", hint=f"nobody votes on models: {plan.no_votes_because}")
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
     async with await Database.connect(settings.db_url, retry_for_s=retry_for_s, keys=data_keys) as database:

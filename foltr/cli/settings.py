@@ -144,6 +144,8 @@ class Settings(BaseSettings):
     """A step ends after so long if there are enough answers; else it is asked again."""
     unlearning_patience_s: float = Field(default=3600.0, ge=0, le=30 * 86_400)
     """After so long without any device online unlearning pauses until one is back."""
+    anchor: Annotated[bool, Option("--anchor/--no-anchor")] = True
+    """Devices compare the newest model with an older one and vote; one that most find worse is taken back."""
     history_rounds: int | None = Field(default=None, ge=1)
     """Updates of so many of the newest rounds are kept, of older ones every unlearning_interval-th; unset keeps all."""
     ranker: Literal["linear", "neural"] = "linear"

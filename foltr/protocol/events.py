@@ -44,6 +44,17 @@ class EventKind(StrEnum):
         "A client was taken out of its round's sum; the detail says why. Its participation is spent.",
     )
     ROUND_ABANDONED = "round_abandoned", "A round's updates could not be made a model; the detail says why."
+    MODEL_TAKEN_BACK = (
+        "model_taken_back",
+        (
+            "Most devices found the newest model worse than the anchor, whose weights are served again from now on; "
+            "the detail counts them, and says what to look for."
+        ),
+    )
+    ANCHOR_MOVED = (
+        "anchor_moved",
+        "Most devices found the newest model better than the anchor: later ones are compared with it from now on.",
+    )
     DEFENCE_RAISED = (
         "defence_raised",
         (

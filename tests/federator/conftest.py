@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
+import voted
 from databases import open_migrated
 from served import GENEROUS, Served
 
@@ -183,3 +184,41 @@ def operator() -> Operator:
 def unsigned() -> type[Device]:
     """Makes devices that sign nothing."""
     return Device
+
+
+@pytest.fixture
+async def voting(serve, operator):
+    """Starts an actor, and has five devices of an operator join."""
+
+    async def start(policy=voted.FIVE, *, n_features=voted.D, **plan):
+        served = await serve(
+            policy, n_features=n_features, key=voted.KEY, enrolment_key=operator.key.public, **({"anchor": True} | plan)
+        )
+        served.shown = voted.Shown()
+        served.actor.attach(served.shown)
+        devices = {name: operator.enrol(name) for name in voted.NAMES}
+        await served.join(devices.values())
+        return served, devices
+
+    return start
+
+
+@pytest.fixture
+async def restarted_voting():
+    """Starts the next federator on the database of another, perhaps with another plan."""
+    started = []
+
+    async def start(served, **plan) -> Served:
+        await served.actor.close()
+        following = Served(served.db, replace(served.plan, **plan), GENEROUS, voted.KEY)
+        started.append(following)
+        following.clock.at = served.clock.at
+        await following.actor.start()
+        following.shown = voted.Shown()
+        following.actor.attach(following.shown)
+        await following.turn()
+        return following
+
+    yield start
+    for served in started:
+        await served.actor.close()

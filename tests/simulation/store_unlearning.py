@@ -19,6 +19,7 @@ from simulation.store_erasure import (
 )
 
 from foltr.aggregation.client_records import with_progress_of
+from foltr.aggregation.standing import Standing
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint
@@ -35,6 +36,7 @@ from storage.erasure.records import (
     UnlearningJobRow,
 )
 from storage.records import ModelRow, NewEvent, RoundRow
+from storage.restored_records import Restoration, RestoredVersion
 
 
 def _swap(tables: Tables, job: UnlearningJobRow, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
@@ -121,7 +123,19 @@ def _close_job(tables: Tables, job: UnlearningJobRow, at: datetime, **outcome: A
 
 
 class SimulatedFederationStore(ErasureStore):
-    """All of `federator.store.FederationStore`, on the simulated database."""
+    """All of `federator.store.FederationStore`, on the simulated database; its federators have no anchor."""
+
+    async def restored_versions(self) -> list[RestoredVersion]:
+        return []
+
+    async def get_anchor(self, version: int) -> ModelRow | None:
+        raise NotImplementedError
+
+    async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> Standing:
+        raise NotImplementedError
+
+    async def restore_anchor(self, restoration: Restoration) -> None:
+        raise NotImplementedError
 
     async def create_job(self, new: NewJob) -> UnlearningJobRow:
         def change(tables: Tables) -> UnlearningJobRow:

@@ -1,0 +1,46 @@
+"""The anchor of a federation: the older model that devices compare the newest with, and what their votes come to.
+
+What is stored says which it is: the round that is open, or was last, names it. It is never a model that an erased
+client is in, and never one from before the newest model of unlearning, or the newest restored one.
+"""
+
+from federator.deciding.state import FederationState
+from federator.plan import FederationPlan
+from federator.store import FederationStore
+from foltr.aggregation.standing import VOTE_ROUNDS, Standing, Verdict
+from storage.records import ModelRow, RoundRow
+
+
+async def resume_anchor(store: FederationStore, state: FederationState, shown: RoundRow | None) -> None:
+    """Take up the anchor of the round that is open, or was last."""
+    version = None if shown is None else shown.anchor_version
+    replaced = [state.oldest_base, *(each.version for each in state.restored)]
+    if state.plan.asks_for_votes and version is not None and version >= max(replaced):
+        state.anchor = await store.get_anchor(version)
+
+
+async def drop_erased_anchor(store: FederationStore, state: FederationState) -> bool:
+    """Have no anchor from now on if somebody who was erased is in it; whether that is so."""
+    if state.anchor is None or await store.get_anchor(state.anchor.version) is not None:
+        return False
+    state.anchor = None
+    return True
+
+
+def as_anchor(plan: FederationPlan, model: ModelRow) -> ModelRow | None:
+    """The model, if it may be the anchor: None where nobody is to compare, or an erased client is in it."""
+    return model if plan.asks_for_votes and model.tainted_at is None else None
+
+
+async def count_standing(store: FederationStore, state: FederationState, number: int) -> Standing:
+    """Count the votes on the anchor, with those of a round that is about to end; there are none where nobody votes."""
+    if state.anchor is None:
+        return Standing(0, 0, 0)
+    return await store.count_votes(state.anchor.version, number, VOTE_ROUNDS)
+
+
+def verdict_on(newest: ModelRow, anchor: ModelRow | None, standing: Standing) -> Verdict:
+    """What becomes of the newest model: nothing where it is the anchor itself, or would be an anchor and may not."""
+    verdict = standing.verdict
+    may_not = verdict is Verdict.MOVE_ANCHOR and newest.tainted_at is not None
+    return Verdict.KEEP if anchor is None or anchor.version == newest.version or may_not else verdict

@@ -1,0 +1,270 @@
+"""Devices vote on the newest model: most of them can have it taken back, or the anchor moved; fewer can do neither."""
+
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+from backups import back_up, restore
+from voted import NAMES, ONES, D, order, origins, play, ruin, said
+
+import storage.anchors
+from foltr.failpoints import Failpoint
+from foltr.protocol.orders import QuarantineClient, RevokeClient
+from foltr.protocol.trainings import EvolutionTraining
+from storage.errors import WriterFencedError
+from storage.migrate import downgrade, upgrade
+from storage.models import latest_model
+from storage.queries import get_round, list_events
+from storage.rounds import latest_round
+
+# --- deciding -------------------------------------------------------------------------------------------------
+
+
+async def test_the_first_anchor_is_the_first_model_and_devices_are_told(voting) -> None:
+    """It is announced beside the newest one, and stays while nobody has an opinion."""
+    served, devices = await voting()
+    await play(served, devices)
+    assert (served.shown.model.version, served.shown.anchor.version) == (1, 0)
+    assert served.shown.anchor.weights == bytes(4 * D)
+    await play(served, devices, "00000")
+    assert (await latest_round(served.db, "mail")).anchor_version == 0
+
+
+async def test_most_votes_take_the_newest_model_back(voting) -> None:
+    """The anchor is served again, devices are told which round is open, and what it is based on."""
+    served, devices = await voting()
+    await ruin(served, devices)
+    assert await origins(served) == [(0, None, None), (1, 0, None), (2, 1, None), (3, 0, 0)]
+    assert (served.shown.model.version, served.shown.anchor.version) == (3, 3)
+    assert served.shown.model.weights == bytes(4 * D)
+    assert (served.shown.round.round, served.shown.round.base_version) == (4, 3)
+    third = await get_round(served.db, "mail", 3)
+    assert (third.state, third.reason, third.n_worse, third.n_better) == ("abandoned", "model_taken_back", 3, 2)
+    (event,) = await list_events(served.db, "mail", kind="model_taken_back")
+    assert "3 of 5 clients found model 2 worse, 2 better" in event.detail
+    assert "models 1 to 2" in event.detail
+
+
+async def test_no_click_of_the_round_that_ends_is_lost_or_counted_twice(voting) -> None:
+    """Devices hear that it was abandoned, and what they send again counts once."""
+    served, devices = await voting()
+    await play(served, devices)
+    before = {name: served.actor.state.members.counted_through(name) for name in NAMES}
+    served.receipts.sent.clear()
+    await play(served, devices, "-----")
+    assert {name: served.actor.state.members.counted_through(name) for name in NAMES} == before
+    assert served.receipts.codes()["round_abandoned"] == len(NAMES)
+    await play(served, devices)
+    assert (await latest_model(served.db, "mail")).version == 3
+    assert {served.actor.state.members.counted_through(name) for name in NAMES} == {200}
+
+
+@pytest.mark.parametrize("votes", ["--00 ", "--+++", "--   ", "++00 "], ids=str)
+async def test_less_than_most_of_the_voters_take_nothing_back(voting, votes: str) -> None:
+    """40 % of the clients can vote as they like; who has no vote is no majority's."""
+    served, devices = await voting()
+    await play(served, devices)
+    await play(served, devices, votes)
+    assert [row[2] for row in await origins(served)] == [None] * 3
+    assert not await list_events(served.db, "mail", kind="model_taken_back")
+
+
+async def test_fewer_than_four_decide_nothing(voting) -> None:
+    """Of them nobody can say who is honest."""
+    served, devices = await voting()
+    for _ in range(3):
+        await play(served, devices, "---", names="abc")
+    assert [row[2] for row in await origins(served)] == [None] * 4
+
+
+async def test_the_anchor_moves_to_what_most_found_better(voting) -> None:
+    """To the model that they had: the one that the same round makes nobody has seen yet."""
+    served, devices = await voting()
+    await play(served, devices)
+    await play(served, devices, "+++0-")
+    assert (await latest_round(served.db, "mail")).anchor_version == served.shown.anchor.version == 1
+    (event,) = await list_events(served.db, "mail", kind="anchor_moved")
+    assert event.detail == "model 1 in the place of model 0: 3 of 5 clients found it better, 1 worse"
+    await play(served, devices, "-----")
+    assert await origins(served) == [(0, None, None), (1, 0, None), (2, 1, None), (3, 1, 1)]
+
+
+async def test_opinions_are_about_one_anchor(voting) -> None:
+    """After the anchor moved, or a model was taken back, all begin anew; a vote on another anchor is none."""
+    served, devices = await voting()
+    await ruin(served, devices)
+    await play(served, devices)
+    opened = await latest_round(served.db, "mail")
+    for name in NAMES:
+        served.update(devices[name], opened.number, opened.base_version, body=ONES, vote=said(0, -1))
+    await served.turn()
+    ended = await get_round(served.db, "mail", opened.number)
+    assert (ended.state, ended.n_worse, ended.n_none) == ("completed", 0, 0)
+
+
+async def test_the_anchor_itself_is_not_taken_back(voting) -> None:
+    """Votes of liars on the model that was just restored change nothing."""
+    served, devices = await voting()
+    await play(served, devices, "-----")
+    assert await origins(served) == [(0, None, None), (1, 0, None)]
+
+
+# --- who votes ------------------------------------------------------------------------------------------------
+
+
+async def test_whoever_is_in_quarantine_or_revoked_has_no_vote(voting, operator) -> None:
+    """Neither for those who lied before."""
+    served, devices = await voting()
+    await play(served, devices)
+    await play(served, devices, "--000")
+    mail = {"federation": "mail"}
+    await order(served, operator, QuarantineClient(client_id="c", reason="?", **mail), 1)
+    await play(served, devices, "--+0", names="abde")
+    assert [row[2] for row in await origins(served)][-1] is None
+    await order(served, operator, RevokeClient(client_id="d", void_below=99, **mail), 2)
+    await play(served, devices, "---", names="abe")
+    assert [row[2] for row in await origins(served)][-1] is None, "three are too few"
+
+
+async def test_devices_of_before_have_no_vote_and_are_counted(voting) -> None:
+    """A majority of all who send updates is needed, whether they can vote or not."""
+    served, devices = await voting()
+    await play(served, devices)
+    await play(served, devices, "--   ")
+    await play(served, devices, "--   ")
+    assert [row[2] for row in await origins(served)] == [None] * 4
+
+
+async def test_where_nobody_is_to_compare_there_is_no_anchor(voting) -> None:
+    """By its setting, or as the method's lists are not drawn by score; then votes are not stored."""
+    served, devices = await voting(anchor=False)
+    opened = await latest_round(served.db, "mail")
+    for name in NAMES:
+        served.update(devices[name], 1, 0, body=ONES, vote=said(0, -1))
+    await served.turn()
+    assert (opened.anchor_version, served.shown.anchor) == (None, None)
+    assert (await get_round(served.db, "mail", 1)).n_worse == 0
+    assert served.plan.no_votes_because is None
+    evolving = replace(served.plan, anchor=True, training=EvolutionTraining())
+    assert not evolving.asks_for_votes
+    assert "foltr-es" in evolving.no_votes_because
+
+
+# --- ending and beginning again --------------------------------------------------------------------------------
+
+
+async def test_a_death_before_the_commit_leaves_the_round_as_it_was(voting, restarted_voting) -> None:
+    """The next federator decides the same, from what is stored."""
+    served, devices = await voting()
+    await play(served, devices)
+
+    def die(name: Failpoint) -> None:
+        raise RuntimeError(name)
+
+    with patch.object(storage.anchors, "failpoint", die), pytest.raises(RuntimeError, match="in_restoration"):
+        await play(served, devices, "-----")
+    assert await origins(served) == [(0, None, None), (1, 0, None)]
+    following = await restarted_voting(served)
+    assert await origins(following) == [(0, None, None), (1, 0, None), (2, 0, 0)]
+    assert (following.shown.model.version, following.shown.anchor.version) == (2, 2)
+    await play(following, devices)
+    assert (await latest_model(served.db, "mail")).round == 3
+
+
+async def test_a_death_after_the_commit_loses_nothing(voting, restarted_voting) -> None:
+    """The next federator announces the restored model, the anchor and the round that follows."""
+    served, devices = await voting()
+    await play(served, devices)
+
+    def die(name: Failpoint) -> None:
+        if name is Failpoint.MODEL_TAKEN_BACK:
+            raise RuntimeError(name)
+
+    with patch("federator.rounds.failpoint", die), pytest.raises(RuntimeError, match="taken_back"):
+        await play(served, devices, "-----")
+    following = await restarted_voting(served)
+    assert (following.shown.model.version, following.shown.anchor.version) == (2, 2)
+    assert following.shown.round.round == 3
+    await play(following, devices)
+    assert {following.actor.state.members.counted_through(name) for name in NAMES} == {200}
+
+
+async def test_votes_outlive_a_restart(voting, restarted_voting) -> None:
+    """And so does the anchor: what is stored says both."""
+    served, devices = await voting()
+    await play(served, devices)
+    await play(served, devices, "+++00")
+    await play(served, devices, "--000")
+    following = await restarted_voting(served)
+    assert following.shown.anchor.version == 1
+    await play(following, devices, "  -  ")
+    assert (await latest_model(served.db, "mail")).restored_version == 1
+
+
+async def test_the_setting_may_change_at_any_start(voting, restarted_voting) -> None:
+    """Without it there is no anchor at once, and none is restored; with it again the newest model becomes it."""
+    served, devices = await voting()
+    await play(served, devices)
+    off = await restarted_voting(served, anchor=False)
+    assert off.shown.anchor is None
+    await play(off, devices, "-----")
+    assert await origins(off) == [(0, None, None), (1, 0, None), (2, 1, None)]
+    assert (await latest_round(off.db, "mail")).anchor_version is None
+    on = await restarted_voting(off, anchor=True)
+    assert on.shown.anchor is None, "the round was opened without one"
+    await play(on, devices)
+    assert on.shown.anchor.version == 3
+    assert (await latest_round(on.db, "mail")).anchor_version == 3
+
+
+async def test_the_last_round_may_be_taken_back_and_others_follow_later(voting, restarted_voting) -> None:
+    """The restored model is the newest, and the anchor of the next round that is ever opened."""
+    served, devices = await voting(stop_after_round=2)
+    await play(served, devices)
+    await play(served, devices, "-----")
+    assert served.actor.finished
+    assert (served.shown.model.version, served.shown.round.last) == (2, True)
+    following = await restarted_voting(served, stop_after_round=None)
+    assert (following.shown.model.version, following.shown.anchor.version) == (2, 2)
+    assert (await latest_round(served.db, "mail")).anchor_version == 2
+
+
+async def test_of_two_federators_one_takes_back(voting, restarted_voting) -> None:
+    """The other has lost the federation, and writes nothing."""
+    served, devices = await voting()
+    await play(served, devices)
+    for name in NAMES[:-1]:
+        served.update(devices[name], 2, 1, vote=said(0, -1), body=ONES)
+    await served.turn()
+    await restarted_voting(served)
+    served.clock.at += 100.0
+    with pytest.raises(WriterFencedError):
+        await served.turn()
+    assert await origins(served) == [(0, None, None), (1, 0, None)]
+
+
+async def test_a_database_of_before_goes_on(voting, restarted_voting) -> None:
+    """Its open round has no anchor, the next one has: the newest model."""
+    served, devices = await voting()
+    await play(served, devices)
+    await downgrade(served.db, "0008")
+    await upgrade(served.db)
+    following = await restarted_voting(served)
+    assert following.shown.anchor is None
+    await play(following, devices, "-----")
+    assert following.shown.anchor.version == 2
+
+
+async def test_a_copy_from_before_is_put_back(voting, restarted_voting) -> None:
+    """The anchor is the one of the copy, and a vote that was made since then is refused with its update."""
+    served, devices = await voting()
+    await play(served, devices)
+    copy = await back_up(served.db)
+    await play(served, devices, "+++++")
+    await restore(served.db, copy)
+    following = await restarted_voting(served)
+    assert following.shown.anchor.version == 0
+    served.update(devices["a"], 3, 2, vote=said(1, -1))
+    await following.turn()
+    await play(following, devices, "-----")
+    assert await origins(following) == [(0, None, None), (1, 0, None), (2, 0, 0)]

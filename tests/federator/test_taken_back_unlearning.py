@@ -1,0 +1,263 @@
+"""Taking back and erasure: the unlearned ranker comes of the rounds that lead somewhere, and its receipts hold."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from voted import KEY, NAMES, REMOVE, D, forget, origins, play, ruin, weights_of
+
+import storage.anchors
+from federator.closing.replay import counterfactual, replay_round
+from federator.closing.stored_recipes import load_recipes
+from federator.job import UnlearningPolicy
+from federator.publishing.unlearning import step_announcement
+from federator.round import RoundPolicy
+from foltr.aggregation.client_records import Records
+from foltr.aggregation.rule_spec import read_rule
+from foltr.erasure.receipt import verify_receipt
+from foltr.errors import DataError
+from foltr.failpoints import Failpoint
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.states import Pacing, Strategy
+from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import DenseDelta, UnlearningUpdate
+from storage.erasure.erasures import list_erasures
+from storage.erasure.unlearning_jobs import list_jobs
+from storage.models import get_model, latest_model, list_models
+from storage.queries import get_round
+from storage.rounds import latest_round
+
+STEP = "foltr/v1/mail/unlearning/round"
+STEPWISE = {
+    strategy: UnlearningPolicy(strategy, every_s=0.0, swap_every_s=0.0, min_coverage=0.0, may_reset=True)
+    for strategy in (Strategy.RELEARN, Strategy.FED_ERASER)
+}
+
+
+async def unlearn(served, devices, gone: str = "") -> None:
+    """Answer all steps of the job, up to the swap."""
+    for _ in range(40):
+        step = served.retained.topics.get(STEP)
+        if step is not None:
+            for name in set(NAMES) - set(gone):
+                body = DenseDelta(dim=D, values=pack_vector(np.eye(D)[ord(name) % D]))
+                answered = {"job": step.job, "step": step.step, "n_interactions": 5, "body": body}
+                update = UnlearningUpdate(federation="mail", client_id=name, **answered)
+                served.receive(devices[name], ClientTopic.UNLEARNING, update)
+        await served.turn()
+        if all(row.state == "done" for row in await list_erasures(served.db, "mail")):
+            return
+    raise AssertionError("the job does not end")
+
+
+async def done(served) -> list:
+    """The erasures, each with a receipt that its federator has signed."""
+    rows = await list_erasures(served.db, "mail")
+    assert {row.state for row in rows} == {"done"}
+    for row in rows:
+        receipt = verify_receipt(row.receipt, KEY.public)
+        assert receipt.pseudonym == row.pseudonym
+    return rows
+
+
+async def test_who_taught_what_is_served_is_unlearned_without_what_was_taken_back(voting) -> None:
+    """The others' updates of live rounds make the model, bit for bit; what was taken back is in it for nobody."""
+    served, devices = await voting(unlearning=REMOVE)
+    await play(served, devices)
+    await play(served, devices, "+++++")  # model 1 is the anchor
+    await play(served, devices, by=-50.0)
+    await play(served, devices, "-----")  # model 4 is model 1 again
+    await play(served, devices)  # model 5
+    assert await origins(served) == [(0, None, None), (1, 0, None), (2, 1, None), (3, 2, None), (4, 1, 1), (5, 4, None)]
+    await forget(served, devices["a"])
+    await unlearn(served, devices)
+    (row,) = await done(served)
+    assert (row.first_round, row.n_rounds) == (1, 4)
+    mean = sum(np.eye(D)[ord(name) % D] for name in "bcde") / 4
+    np.testing.assert_array_equal(await weights_of(served, 6), (2 * mean).astype(np.float32))
+    assert served.shown.anchor.version == served.shown.model.version == 6
+    withdrawn = [model.version for model in await list_models(served.db, "mail") if model.withdrawn_at is not None]
+    assert withdrawn == [1, 2, 3, 4, 5]
+
+
+async def test_who_taught_only_what_was_taken_back_is_out_at_once(voting) -> None:
+    """The job has no step to take: its model is the newest one, and what the client was in is deleted."""
+    served, devices = await voting(unlearning=REMOVE)
+    await play(served, devices, names="bcde")
+    await play(served, devices, "++++", names="bcde")
+    await play(served, devices)
+    await play(served, devices, "-----")
+    await play(served, devices, names="bcde")
+    before = await latest_model(served.db, "mail")
+    assert (await get_model(served.db, "mail", 4)).restored_version == 1
+    await forget(served, devices["a"])
+    await unlearn(served, devices)
+    (row,) = await done(served)
+    assert row.first_round == 3
+    newest = await latest_model(served.db, "mail")
+    assert (newest.version, newest.unlearning_job, newest.weights) == (before.version + 1, 1, before.weights)
+    withdrawn = [model.version for model in await list_models(served.db, "mail") if model.withdrawn_at is not None]
+    assert withdrawn == [3]
+
+
+@pytest.mark.parametrize("policy", STEPWISE.values(), ids=[str(strategy) for strategy in STEPWISE])
+async def test_steps_stand_for_live_rounds_alone(voting, policy) -> None:
+    """Nobody is asked to learn again what was taken back."""
+    served, devices = await voting(unlearning=policy)
+    await play(served, devices)
+    await play(served, devices, "+++++")
+    await play(served, devices)
+    await play(served, devices, "-----")
+    await play(served, devices)
+    with patch("federator.job_driver.step_announcement", wraps=step_announcement) as announced:
+        await forget(served, devices["a"])
+        await unlearn(served, devices, "a")
+    asked = list(dict.fromkeys(call.args[2].round for call in announced.call_args_list))
+    assert asked == [1, 5]
+    await done(served)
+    assert (await list_jobs(served.db, "mail"))[-1].strategy == policy.strategy
+
+
+async def test_an_anchor_that_an_erased_client_is_in_is_nobodys(voting) -> None:
+    """It is announced no more, nothing is taken back to it, and the model without the client becomes the anchor."""
+    served, devices = await voting(unlearning=UnlearningPolicy(Strategy.FED_REMOVE, every_s=1e6, swap_every_s=0.0))
+    await play(served, devices)
+    await play(served, devices, "+++++")
+    assert served.shown.anchor.version == 1
+    await forget(served, devices["a"])
+    assert served.shown.anchor is None
+    await play(served, devices, "----", names="bcde")
+    await play(served, devices, "----", names="bcde")
+    assert {row[2] for row in await origins(served)} == {None}
+    assert (await latest_round(served.db, "mail")).anchor_version is None
+
+
+async def test_what_is_restored_while_an_erasure_waits_is_free_of_the_client(voting) -> None:
+    """The client had come after the anchor: the job that follows begins with what was restored."""
+    served, devices = await voting(unlearning=UnlearningPolicy(Strategy.FED_REMOVE, every_s=30.0, swap_every_s=0.0))
+    await play(served, devices, names="bcde")
+    await play(served, devices)
+    await play(served, devices)
+    await forget(served, devices["a"])
+    assert served.shown.anchor.version == 0
+    await play(served, devices, "----", names="bcde")
+    restored = await get_model(served.db, "mail", 4)
+    assert (restored.restored_version, restored.tainted_at) == (0, None)
+    await unlearn(served, devices, "a")
+    await done(served)
+    newest = await latest_model(served.db, "mail")
+    before = await get_model(served.db, "mail", newest.version - 1)
+    assert (newest.weights, newest.tainted_at) == (before.weights, None)
+    assert (newest.unlearning_job, newest.base_version) == (1, 4)
+
+
+async def test_a_job_under_way_begins_again_when_models_are_taken_back(voting) -> None:
+    """It may have gone through rounds that lead nowhere; and the next one is done with its receipts."""
+    served, devices = await voting(unlearning=STEPWISE[Strategy.RELEARN])
+    await play(served, devices, names="bcde")
+    await play(served, devices, "++++", names="bcde")
+    await play(served, devices)
+    await forget(served, devices["a"])
+    assert (await list_jobs(served.db, "mail"))[-1].state == "running"
+    await play(served, devices, "----", names="bcde")
+    jobs = await list_jobs(served.db, "mail")
+    assert [(job.state, job.number) for job in jobs][:1] == [("failed", 1)]
+    assert "were taken back" in jobs[0].reason
+    assert (4, 1, 1) in await origins(served)
+    await unlearn(served, devices, "a")
+    (row,) = await done(served)
+    assert row.job == 2
+
+
+@pytest.mark.parametrize("dies_at", [Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK])
+async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, restarted_voting, dies_at) -> None:
+    """Before the commit it goes on, and fails with the next decision; after it those in it wait again."""
+    served, devices = await voting(unlearning=STEPWISE[Strategy.RELEARN])
+    await play(served, devices, names="bcde")
+    await play(served, devices, "++++", names="bcde")
+    await play(served, devices)
+    await forget(served, devices["a"])
+
+    def die(name: Failpoint) -> None:
+        if name is dies_at:
+            raise RuntimeError(name)
+
+    dying = patch("federator.rounds.failpoint", die), patch.object(storage.anchors, "failpoint", die)
+    with dying[0], dying[1], pytest.raises(RuntimeError):
+        await play(served, devices, "----", names="bcde")
+    following = await restarted_voting(served)
+    assert (4, 1, 1) in await origins(served)
+    await unlearn(following, devices, "a")
+    (row,) = await done(following)
+    assert (row.job, [job.state for job in await list_jobs(served.db, "mail")]) == (2, ["failed", "done"])
+
+
+async def test_a_swap_begins_all_opinions_anew(voting) -> None:
+    """Votes on the anchor of before are not counted, and nothing from before can be restored."""
+    served, devices = await voting(unlearning=REMOVE)
+    await play(served, devices)
+    await play(served, devices, "--000")
+    await forget(served, devices["a"])
+    await unlearn(served, devices, "a")
+    newest = await latest_model(served.db, "mail")
+    assert (newest.unlearning_job, served.shown.anchor.version) == (1, newest.version)
+    await play(served, devices, "--+ ", names="bcde")
+    await play(served, devices, "---0", names="bcde")
+    restored = await latest_model(served.db, "mail")
+    assert (restored.restored_version, restored.weights) == (newest.version, newest.weights)
+
+
+# --- rounds made again -----------------------------------------------------------------------------------------
+
+
+async def test_rounds_after_a_restored_model_are_replayed(voting) -> None:
+    """Each from its own base; a counterfactual ends where models were taken back, and says so."""
+    served, devices = await voting()
+    await ruin(served, devices)
+    await play(served, devices)
+    recipes = await load_recipes(served.db, "mail")
+    for number in (1, 2, 4):
+        assert (await replay_round(served.db, recipes, number)).differs == ()
+    with pytest.raises(DataError, match="round 3 is abandoned"):
+        await replay_round(served.db, recipes, 3)
+    with pytest.raises(DataError, match=r"model 3 has the weights of model 0 again, .*; begin with --from 4"):
+        await counterfactual(served.db, recipes, "a", 1)
+    assert (await counterfactual(served.db, recipes, "a", 4)).n_with_client == 1
+
+
+async def test_what_the_adaptive_rule_remembers_goes_on_from_the_anchor(voting) -> None:
+    """Of each client all it has sent, of progress the anchor's: replayed rounds come to the same, bit for bit."""
+    served, devices = await voting(RoundPolicy(1, 5, 60.0, 60.0, rule=read_rule("adaptive")))
+    await play(served, devices)
+    await play(served, devices, "+++++")
+    anchored = Records.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
+    await play(served, devices)
+    before = Records.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
+    await play(served, devices, "-----")
+    restored = Records.from_bytes((await latest_model(served.db, "mail")).defence_state, D)
+    assert (restored.n_rounds, restored.clients.tobytes()) == (before.n_rounds, before.clients.tobytes())
+    assert not np.array_equal(restored.progress, before.progress)
+    assert anchored.n_rounds == 2
+    np.testing.assert_allclose(restored.progress, anchored.progress / 2, atol=1e-6)  # after model 1, of equal steps
+    for votes in ("", "", "-----", "", ""):
+        await play(served, devices, votes)
+    assert [row[2] for row in await origins(served)].count(None) == len(await origins(served)) - 2
+    recipes = await load_recipes(served.db, "mail")
+    for number in range(1, (await latest_round(served.db, "mail")).number):
+        if (await get_round(served.db, "mail", number)).state == "completed":
+            assert (await replay_round(served.db, recipes, number)).differs == ()
+
+
+async def test_a_buffered_round_takes_nothing_that_was_made_on_what_was_taken_back(voting) -> None:
+    """It is as new as the buffer asks for, and adds what the restored model is to be rid of."""
+    policy = RoundPolicy(1, 5, 60.0, 60.0, pacing=Pacing.BUFFERED, staleness_limit=5)
+    served, devices = await voting(policy)
+    await ruin(served, devices)
+    served.receipts.sent.clear()
+    body = DenseDelta(dim=D, values=pack_vector([1.0] * D))
+    served.update(devices["a"], 4, 2, body=body)
+    served.update(devices["b"], 4, 0, body=body)
+    await served.turn()
+    assert dict(served.receipts.codes()) == {"stale": 1, "accepted": 1}
+    stale = next(one for one in served.receipts.sent if one.code == "stale")
+    assert stale.detail == "trained on model 2, which was taken back since"

@@ -1,0 +1,75 @@
+"""Devices of an operator that send updates with votes to an actor, round by round."""
+
+import numpy as np
+from served import TOPICS
+
+from broker.link import InboundMessage
+from federator.job import UnlearningPolicy
+from federator.round import RoundPolicy
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.membership import Forget
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import Strategy
+from foltr.protocol.topics import ClientTopic
+from foltr.protocol.updates import DenseDelta, Vote
+from storage.models import get_model, list_models
+from storage.rounds import latest_round
+
+D = 3
+NAMES = tuple("abcde")
+KEY = SigningKey(b"federator" + bytes(23))
+FIVE = RoundPolicy(1, len(NAMES), 60.0, 60.0)
+ONES = DenseDelta(dim=D, values=pack_vector([1.0] * D))
+REMOVE = UnlearningPolicy(Strategy.FED_REMOVE, every_s=0.0, swap_every_s=0.0, most_change=1e9)
+
+
+class Shown:
+    """What devices are told last."""
+
+    def announce(self, model, round_, anchor=None) -> None:
+        self.model, self.round, self.anchor = model, round_, anchor
+
+
+def said(anchor: int | None, value: int) -> Vote | None:
+    return None if anchor is None else Vote(anchor_version=anchor, value=value)
+
+
+async def play(served, devices, votes: str = "", *, by=1.0, names=NAMES) -> None:
+    """One round in which all send, and vote as ``votes`` says: - worse, 0 none, + better, and a blank no vote."""
+    opened = await latest_round(served.db, "mail")
+    state = served.actor.state
+    anchor = None if state.anchor is None else state.anchor.version
+    for name, vote in zip(names, votes.ljust(len(names)), strict=True):
+        body = DenseDelta(dim=D, values=pack_vector(by * np.eye(D)[ord(name) % D]))
+        value = None if vote == " " else said(anchor, "-0+".index(vote) - 1)
+        served.update(devices[name], opened.number, opened.base_version, body=body, vote=value)
+    await served.turn()
+    if len(names) < served.plan.policy.max_clients:
+        served.clock.at += 100.0
+        await served.turn()
+
+
+async def forget(served, device) -> None:
+    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id=device.client_id))
+    await served.turn()
+
+
+async def order(served, operator, what, number) -> None:
+    served.actor.receive(InboundMessage(TOPICS.operator, operator.says(what, number).payload, retained=False))
+    await served.turn()
+
+
+async def origins(served) -> list[tuple[int, int | None, int | None]]:
+    """Of each model its version, its base, and the one that it was restored from."""
+    return [(row.version, row.base_version, row.restored_version) for row in await list_models(served.db, "mail")]
+
+
+async def weights_of(served, version: int) -> np.ndarray:
+    return unpack_vector((await get_model(served.db, "mail", version)).weights)
+
+
+async def ruin(served, devices) -> None:
+    """Anchor 0, models 1 and 2, and round 3 in which most find model 2 worse; model 3 is model 0 again."""
+    await play(served, devices)
+    await play(served, devices)
+    await play(served, devices, "---++")
