@@ -1,20 +1,21 @@
 """The adaptive defence: the mean while updates look honest, and the mean of the unsuspected while they do not.
 
 A rule that looks at one round must pay for its safety in every round (thesis, Section 5.7), and with noisy clicks it
-still takes four colluders of ten for the honest ones. This one looks at the clients' history
-(`foltr.aggregation.evidence`): as long as nothing there is beyond chance the result is the mean. A client against
-whom the evidence is strong is left out, and counted again when it has become weak: the two bounds are apart, so that
-nobody flickers. What is much longer than usual is shortened to the usual length at once, without waiting for
-evidence.
+still takes four colluders of ten for the honest ones. This one looks at the clients' history: as long as nothing there
+is beyond chance the result is the mean. A client against whom the evidence (`foltr.aggregation.evidence`) is strong is
+left out, and counted again when it has become weak: the two bounds are apart, so that nobody flickers. Whoever is not
+left out has budgets (`foltr.aggregation.budgets`), which bound how far it can take the model, caught or not. What is
+much longer than usual is shortened to the usual length at once, and those who send the same have the weight of one.
 
 Fewer than half of all clients that can be judged are ever suspected, whoever is in the round. Where more look
-suspicious nobody can say who is honest: the operator is told, and the fallback takes the place of the mean.
+suspicious nobody can say who is honest: the strongest cases below half are left out, the operator is told, and the
+fallback takes the place of the mean.
 
-`assess` takes a round through three steps. It *measures* the updates and adds them to the records of their clients;
-with fewer clients than four nobody can say what is usual, and it ends there. It *judges* the clients of the round: who
-has sent enough is compared with the crowd, all those that can be judged, unless these have sent too few of all updates
-to stand for it. And it *acts*: suspects are left out, updates that are too long are shortened, and what changed is
-told.
+`assess` takes a round through four steps. It *measures* the updates, and with fewer clients than four nobody can say
+what is usual, and it ends there. It makes *steps* of them, as the mean would use them, and adds these to the records of
+their clients. It *judges* the clients of the round: who has sent enough is compared with the crowd, all those that can
+be judged, unless these have sent too few of all updates to stand for it. And it *acts*: suspects are left out, what is
+beyond a client's budgets is drawn towards the median step, and what changed is told.
 """
 
 from collections.abc import Sequence
@@ -23,11 +24,29 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.client_records import Records
-from foltr.aggregation.evidence import LONGEST, Evidence, evidence_of, measure, update_records, update_sizes
+from foltr.aggregation import budgets
+from foltr.aggregation.client_records import KEY_BYTES, Records
+from foltr.aggregation.coordinates import scaled_median
+from foltr.aggregation.copies import shares_of_copies
+from foltr.aggregation.evidence import (
+    DRIFT_FADES,
+    LONGEST,
+    Evidence,
+    Measured,
+    Steps,
+    energies,
+    evidence_of,
+    length_evidence,
+    measure,
+    sample_of,
+    sketch_of,
+    update_lengths,
+    update_records,
+    update_sizes,
+)
 from foltr.aggregation.round_report import Finding
 from foltr.aggregation.rule_spec import ABANDON, MEAN, RuleSpec, read_rule
-from foltr.aggregation.suspicion import in_words, is_strong, is_weak
+from foltr.aggregation.suspicion import in_words, is_weak, strength, strongest
 from foltr.errors import DataError
 
 _LEAST_CLIENTS = 4
@@ -54,8 +73,11 @@ class Assessment:
     Attributes:
         rule: to use on those that are not excluded; of no meaning where the fallback is to make no model.
         excluded: (n,) bool.
-        factors: (n,) float64 in (0, 1]: what each update is to be shortened by.
-        reasons: why each is excluded or shortened; "" for the others.
+        factors: (n,) float64 in [0, 1]: what each update is multiplied with.
+        median_factors: (n,) float64: how many of ``median_step`` are added to each then; 0 for most.
+        median_step: (d,) float64, in usual lengths; None where nothing is added.
+        weight_shares: (n,) float64 in (0, 1]: what part of its weight each has beside those who sent the same.
+        reasons: why each is excluded, or counts less than whole; "" for the others.
         scores: (n,) float64, by how many standard errors each is less aligned than the median client.
         findings: what has changed, with the evidence.
         fallback_reason: why ``rule`` is the fallback; None where it is the mean.
@@ -65,6 +87,9 @@ class Assessment:
     rule: RuleSpec
     excluded: NDArray[np.bool_]
     factors: NDArray[np.float64]
+    median_factors: NDArray[np.float64]
+    median_step: NDArray[np.float64] | None
+    weight_shares: NDArray[np.float64]
     reasons: tuple[str, ...]
     scores: NDArray[np.float64]
     findings: tuple[Finding, ...]
@@ -78,12 +103,14 @@ class _Crowd:
 
     Attributes:
         clients: (N,) their records.
+        sample: of them, whose drifts are compared.
         place: (n,) where the clients of this round are among them; -1 for one that is not.
         established: whether others can be compared with them: the first who happen to have sent enough may be the
             hostile ones.
     """
 
     clients: NDArray[np.void]
+    sample: NDArray[np.int64]
     place: NDArray[np.int64]
     established: bool
 
@@ -96,7 +123,8 @@ class _Verdict:
         evidence: what it rests on; None while nobody can be judged.
         judged: (n,) bool, who has sent enough.
         suspected: (n,) bool.
-        undecided: so many of the crowd look suspicious that nobody can say who is honest; ``suspected`` is as before.
+        undecided: so many of the crowd look suspicious that nobody can say who is honest; ``suspected`` are the
+            strongest cases, below half of the crowd.
     """
 
     evidence: Evidence | None
@@ -111,6 +139,7 @@ def assess(
     rows: NDArray[np.floating],
     weights: NDArray[np.float64],
     spec: RuleSpec,
+    rng: np.random.Generator | None = None,
 ) -> Assessment:
     """Judge the clients of a round by this round and all before.
 
@@ -118,13 +147,14 @@ def assess(
         memory: what `remember` returned for the round before; None in the first.
         rows: (n, d) finite updates, in the order of ``client_ids``.
         weights: (n,) how many interactions each was learned from, or 1 each; above 0.
+        rng: of the key that sketches are drawn by, from the first round on; None: a key that everybody knows.
     """
     names = tuple(client_ids)
-    records, findings = _recall(memory, rows.shape[1])
+    records, findings = _recall(memory, rows.shape[1], rng)
     own = records.for_clients(names)
     before = own["n_suspected"] > 0
 
-    measured = measure(rows, records.progress)
+    measured = measure(rows, records.progress, records.key)
     allowance = _allowance(weights)
     update_sizes(own, measured.lengths / allowance)
     after = records.after(names, own, records.progress, undecided=records.undecided)
@@ -132,22 +162,40 @@ def assess(
     if usual_length is None:
         return _unjudged(before, after, findings)
     usual = usual_length * allowance
-    compared = int((measured.lengths > 0.0).sum()) >= _LEAST_CLIENTS
-    update_records(own, measured, usual, ~before, compared=compared)
+    update_lengths(own, measured.lengths, usual)
+    after.put(names, own)
+
+    shortening = _shortening(measured.lengths, usual, own, after, names, allowance)
+    median_step, steps = _steps(rows, measured, shortening / usual, ~before, records.key)
+    energy = energies(steps, ~before)
+    update_records(own, steps, energy)
     after.put(names, own)
 
     crowd = _crowd(after, names)
     verdict = _judge(own, before, crowd, undecided=records.undecided)
-    factors = _factors(measured.lengths, usual, verdict, established=crowd.established)
-    if not crowd.established:
-        shortest = (_usual_length(after, _SHORTEST_QUARTER) or usual_length) * allowance
-        factors = np.minimum(factors, _shortened(measured.lengths, shortest, _LONGEST_AT_FIRST))
     own["n_suspected"] = np.where(verdict.suspected, own["n_suspected"] + 1, 0)
+    after.put(names, own)
+    granted = _spend(own, steps, verdict.suspected, after, names)
     after.put(names, own)
 
     findings += _client_findings(names, own, before, verdict.evidence, spec)
     findings += _federation_findings(records.undecided, verdict.undecided, len(crowd.clients), spec)
-    return _assessment(verdict, factors, findings, after, spec)
+    evidence = verdict.evidence
+    copies = shares_of_copies(measured.sketches * (shortening / usual)[:, None]) if median_step is not None else None
+    shares = np.ones(len(names)) if copies is None or copies.min() == copies.max() else copies
+    return Assessment(
+        rule=_fallback(spec) if verdict.undecided else MEAN,
+        excluded=verdict.suspected,
+        factors=shortening * granted,
+        median_factors=(1.0 - granted) * usual,
+        median_step=median_step,
+        weight_shares=shares,
+        reasons=_reasons(evidence, verdict.suspected, shortening, granted, shares),
+        scores=np.zeros(len(names)) if evidence is None else evidence.behind,
+        findings=tuple(findings),
+        fallback_reason="half of the clients or more look suspicious" if verdict.undecided else None,
+        memory=replace(after, undecided=verdict.undecided),
+    )
 
 
 def remember(assessment: Assessment, vector: NDArray[np.float64]) -> bytes:
@@ -160,12 +208,13 @@ def remember(assessment: Assessment, vector: NDArray[np.float64]) -> bytes:
     return replace(records, progress=progress).to_bytes()
 
 
-def _recall(memory: bytes | None, dim: int) -> tuple[Records, list[Finding]]:
+def _recall(memory: bytes | None, dim: int, rng: np.random.Generator | None) -> tuple[Records, list[Finding]]:
     """Read the memory; where it cannot be read begin without one and say so: a defence that forgets beats none."""
+    key = bytes(KEY_BYTES) if rng is None else rng.bytes(KEY_BYTES)
     try:
-        return Records.from_bytes(memory, dim), []
+        return Records.from_bytes(memory, dim, key), []
     except DataError as error:
-        return Records.empty(dim), [Finding("defence_lowered", None, f"{error}; every client is judged anew")]
+        return Records.empty(dim, key), [Finding("defence_lowered", None, f"{error}; every client is judged anew")]
 
 
 def _allowance(weights: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -198,7 +247,8 @@ def _crowd(records: Records, names: tuple[str, ...]) -> _Crowd:
     crowd = clients[at]
     most = crowd["n_updates"].sum() >= _MOST_OF_UPDATES * clients["n_updates"][recent].sum()
     place = np.array([places.get(name, -1) for name in names], np.int64)
-    return _Crowd(crowd, place, established=len(crowd) >= _LEAST_CLIENTS and bool(most))
+    sample = sample_of(len(crowd), records.key, records.n_rounds)
+    return _Crowd(crowd, sample, place, established=len(crowd) >= _LEAST_CLIENTS and bool(most))
 
 
 def _judge(own: NDArray[np.void], before: NDArray[np.bool_], crowd: _Crowd, *, undecided: bool) -> _Verdict:
@@ -211,26 +261,38 @@ def _judge(own: NDArray[np.void], before: NDArray[np.bool_], crowd: _Crowd, *, u
     judged = own["n_updates"] >= _LEAST_UPDATES
     if not (crowd.established and judged.any()):
         return _Verdict(None, judged, before, undecided)
-    evidence = evidence_of(own, crowd.clients, crowd.place)
-    strong, weak = judged & is_strong(evidence, own, len(crowd.clients)), is_weak(evidence)
-    suspected = strong | (before & ~weak)
+    evidence = evidence_of(own, crowd.clients, crowd.place, crowd.sample)
+    strengths = strength(evidence, len(crowd.clients))
+    suspected = (judged & (strengths > 1.0)) | (before & ~is_weak(evidence))
     # The clients of this round are judged anew, the others are as they were.
-    n_suspected = int((crowd.clients["n_suspected"] > 0).sum() - before.sum() + suspected.sum())
-    undecided = 2 * n_suspected >= len(crowd.clients)
-    return _Verdict(evidence, judged, before if undecided else suspected, undecided)
+    n_elsewhere = int((crowd.clients["n_suspected"] > 0).sum() - before.sum())
+    most = (len(crowd.clients) - 1) // 2 - n_elsewhere
+    undecided = int(suspected.sum()) > most
+    return _Verdict(evidence, judged, strongest(suspected, strengths, most), undecided)
 
 
-def _factors(
-    lengths: NDArray[np.float64], usual: NDArray[np.float64], verdict: _Verdict, *, established: bool
+def _shortening(
+    lengths: NDArray[np.float64],
+    usual: NDArray[np.float64],
+    own: NDArray[np.void],
+    records: Records,
+    names: tuple[str, ...],
+    allowance: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """(n,) by what each update is shortened, to the usual length where it is too long for chance."""
-    limit = np.where(verdict.judged | (not established), LONGEST, _LONGEST_OF_NEWCOMERS)
-    evidence = verdict.evidence
-    if evidence is not None:
-        above = evidence.log_length - evidence.median_log_length
-        steadily = verdict.judged & (evidence.excess_length > _STEADILY) & (above > _STEADILY_LOG)
-        limit[steadily] = 1.0
-    return _shortened(lengths, usual, limit)
+    crowd = _crowd(records, names)
+    judged = own["n_updates"] >= _LEAST_UPDATES
+    limit = np.where(judged | (not crowd.established), LONGEST, _LONGEST_OF_NEWCOMERS)
+    if crowd.established:
+        evidence = length_evidence(own, crowd.clients)
+        above = evidence.log_length - evidence.median
+        limit[judged & (evidence.excess > _STEADILY) & (above > _STEADILY_LOG)] = 1.0
+    factors = _shortened(lengths, usual, limit)
+    if crowd.established:
+        return factors
+    shortest = _usual_length(records, _SHORTEST_QUARTER)
+    known = usual if shortest is None else shortest * allowance
+    return np.minimum(factors, _shortened(lengths, known, _LONGEST_AT_FIRST))
 
 
 def _shortened(
@@ -239,26 +301,80 @@ def _shortened(
     return np.where(lengths > limit * usual, usual / np.where(lengths > 0.0, lengths, 1.0), 1.0)
 
 
+def _steps(
+    rows: NDArray[np.floating],
+    measured: Measured,
+    factors: NDArray[np.float64],
+    trusted: NDArray[np.bool_],
+    key: bytes,
+) -> tuple[NDArray[np.float64] | None, Steps]:
+    """The median step (d,) in usual lengths, of those ``trusted`` (n,) if any sent something; and all steps.
+
+    Args:
+        factors: (n,) that make usual lengths of what the mean would use of each update.
+    """
+    live = measured.lengths > 0.0
+    along = measured.along * factors
+    if int(live.sum()) < _LEAST_CLIENTS:
+        return None, Steps(live, along, None)
+    median_step = scaled_median(rows, factors, np.flatnonzero(live & trusted if (live & trusted).any() else live))
+    return median_step, Steps(live, along, measured.sketches * factors[:, None] - sketch_of(median_step, key))
+
+
+def _spend(
+    own: NDArray[np.void], steps: Steps, suspected: NDArray[np.bool_], records: Records, names: tuple[str, ...]
+) -> NDArray[np.float64]:
+    """(n,) in [0, 1]: what part of its deviation counts of each step; the budgets in ``own`` (n,) are used up by it.
+
+    A step of a suspected client is not used, so it uses up nothing. Where too few are live to say what the median step
+    is, steps count whole, and are not counted against anybody.
+    """
+    granted = np.ones(len(own))
+    deviations = steps.deviations
+    if deviations is None:
+        return granted
+    counted = steps.live & ~suspected
+    peers = _peers(own, deviations, counted, records, names)
+    if peers is None:
+        return granted
+    bounds = budgets.bounds_of(peers)
+    sums = own["budgets"].astype(np.float64)
+    granted[counted] = budgets.granted(sums[counted], deviations[counted], own["n_compared"][counted], bounds)
+    shares = np.where(counted, granted, 0.0)
+    own["budgets"] = np.where(steps.live[:, None, None], budgets.used(sums, deviations, shares), own["budgets"])
+    return granted
+
+
+def _peers(
+    own: NDArray[np.void],
+    deviations: NDArray[np.float64],
+    counted: NDArray[np.bool_],
+    records: Records,
+    names: tuple[str, ...],
+) -> budgets.Crowd | None:
+    """Those that budgets are measured by: who counts in this round, and who nothing speaks against of the others."""
+    if not counted.any():
+        return None
+    clients = records.clients
+    known = (clients["last_round"] > records.n_rounds - _ACTIVE) & (clients["n_suspected"] == 0)
+    here = set(names)
+    elsewhere = known & (clients["n_compared"] > 0) & np.array([name not in here for name in records.client_ids])
+    others = clients[np.flatnonzero(elsewhere)]
+    mine = own[counted]
+    asked = budgets.asked_for(mine["budgets"].astype(np.float64), deviations[counted])
+    everybody = np.concatenate([asked, others["budgets"]])
+    n_steps = np.concatenate([mine["n_compared"], others["n_compared"]])
+    chosen = sample_of(len(everybody), records.key, records.n_rounds)
+    peers = np.concatenate([mine["drift_energy"], others["drift_energy"]])[chosen]
+    deviation = float(np.median(peers / budgets.faded_squares(n_steps[chosen], DRIFT_FADES)))
+    return budgets.Crowd(everybody[chosen], n_steps[chosen], deviation)
+
+
 def _unjudged(before: NDArray[np.bool_], after: Records, findings: list[Finding]) -> Assessment:
-    """The assessment of a round with too few clients to say what is usual: who was suspected is left out."""
+    """Assess a round with too few clients to say what is usual: who was suspected is left out."""
     n = len(before)
-    return Assessment(MEAN, before, np.ones(n), ("",) * n, np.zeros(n), tuple(findings), None, after)
-
-
-def _assessment(
-    verdict: _Verdict, factors: NDArray[np.float64], findings: list[Finding], after: Records, spec: RuleSpec
-) -> Assessment:
-    evidence = verdict.evidence
-    return Assessment(
-        rule=_fallback(spec) if verdict.undecided else MEAN,
-        excluded=verdict.suspected,
-        factors=factors,
-        reasons=_reasons(evidence, verdict.suspected, factors),
-        scores=np.zeros(len(factors)) if evidence is None else evidence.behind,
-        findings=tuple(findings),
-        fallback_reason="half of the clients or more look suspicious" if verdict.undecided else None,
-        memory=replace(after, undecided=verdict.undecided),
-    )
+    ones, zeros = np.ones(n), np.zeros(n)
+    return Assessment(MEAN, before, ones, zeros, None, ones, ("",) * n, zeros, tuple(findings), None, after)
 
 
 def _fallback(spec: RuleSpec) -> RuleSpec:
@@ -267,13 +383,26 @@ def _fallback(spec: RuleSpec) -> RuleSpec:
     return read_rule(spec.fallback, byzantine=spec.byzantine, fallback=spec.fallback)
 
 
-def _reasons(evidence: Evidence | None, suspected: NDArray[np.bool_], factors: NDArray[np.float64]) -> tuple[str, ...]:
+def _reasons(
+    evidence: Evidence | None,
+    suspected: NDArray[np.bool_],
+    shortening: NDArray[np.float64],
+    granted: NDArray[np.float64],
+    shares: NDArray[np.float64],
+) -> tuple[str, ...]:
     reasons = []
-    for i, (left_out, factor) in enumerate(zip(suspected.tolist(), factors.tolist(), strict=True)):
+    for i, left_out in enumerate(suspected.tolist()):
+        parts = []
         if left_out:
-            reasons.append("suspected before" if evidence is None else in_words(evidence, i))
+            parts.append("suspected before" if evidence is None else in_words(evidence, i))
         else:
-            reasons.append("" if factor == 1.0 else f"{1 / factor:.1f} times as long as usual")
+            if shortening[i] < 1.0:
+                parts.append(f"{1 / shortening[i]:.1f} times as long as usual")
+            if granted[i] < 1.0:
+                parts.append(f"{100 * (1 - granted[i]):.0f} % of it is beyond how far a client may lead from the others")
+            if shares[i] < 1.0:
+                parts.append(f"one of {1 / shares[i]:.0f} that are nearly the same, which count as one")
+        reasons.append("; ".join(parts))
     return tuple(reasons)
 
 
@@ -307,7 +436,8 @@ def _federation_findings(before: bool, undecided: bool, n_judged: int, spec: Rul
     """Tell of a switch to the fallback and back."""
     if undecided and not before:
         instead = "no model is made" if spec.fallback == ABANDON else f"{spec.fallback} is used"
-        detail = f"half of {n_judged} clients or more look suspicious, so none can be told apart; {instead}"
+        cases = "the strongest cases below half are left out"
+        detail = f"half of {n_judged} clients or more look suspicious, so they cannot be told apart; {cases}; {instead}"
         return [Finding("defence_raised", None, detail)]
     if before and not undecided:
         return [Finding("defence_lowered", None, "fewer than half of the clients look suspicious; the mean is used")]

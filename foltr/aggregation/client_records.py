@@ -11,6 +11,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.aggregation.budgets import HORIZONS
 from foltr.errors import DataError
 
 SKETCH_LENGTH = 64
@@ -18,18 +19,20 @@ SKETCH_LENGTH = 64
 
 # Rounds without an update after which a client is forgotten, so that memory does not grow with all who ever came.
 _FORGOTTEN_AFTER = 1000
-_FORMAT = 1
+_FORMAT, _FORMAT_WITHOUT_BUDGETS = 2, 1
 _PROGRESS = np.dtype("<f4")
+KEY_BYTES = 16
 
 
 def record_type(length: int) -> np.dtype[Any]:
-    """One client's record, with a sketch of ``length`` numbers. What each means is said in
-    `foltr.aggregation.evidence`."""
+    """One client's record, with sketches of ``length`` numbers. What each means is said in
+    `foltr.aggregation.evidence` and, of ``budgets``, in `foltr.aggregation.budgets`."""
     return np.dtype(
         [
             ("alignment", "<f8"),
             ("alignment_energy", "<f8"),
             ("drift", "<f4", (length,)),
+            ("budgets", "<f4", (len(HORIZONS), length)),
             ("drift_energy", "<f8"),
             ("log_length", "<f8"),
             ("log_length_square", "<f8"),
@@ -37,12 +40,26 @@ def record_type(length: int) -> np.dtype[Any]:
             ("length_weight_square", "<f8"),
             ("log_size", "<f8"),
             ("size_weight", "<f8"),
-            ("copies", "<f8"),
             ("n_updates", "<i4"),
+            # Of them, those that were compared with others of their round.
+            ("n_compared", "<i4"),
             ("last_round", "<i4"),
             # How many updates it has sent since it is suspected; 0 for a client that is not.
             ("n_suspected", "<i4"),
         ]
+    )
+
+
+def _record_type_without_budgets(length: int) -> np.dtype[Any]:
+    """One client's record as it was before there were budgets."""
+    doubles = ("alignment", "alignment_energy"), ("drift_energy", "log_length", "log_length_square", "length_weight")
+    more = ("length_weight_square", "log_size", "size_weight", "copies")
+    counts = ("n_updates", "last_round", "n_suspected")
+    return np.dtype(
+        [(name, "<f8") for name in doubles[0]]
+        + [("drift", "<f4", (length,))]
+        + [(name, "<f8") for name in doubles[1] + more]
+        + [(name, "<i4") for name in counts]
     )
 
 
@@ -56,6 +73,7 @@ class Records:
         client_ids: sorted; one for each of ``clients``.
         clients: (n,) of `record_type`.
         undecided: half of the clients that can be judged, or more, looked suspicious.
+        key: what sketches and samples are drawn by; who knew it could move where no sketch looks.
     """
 
     n_rounds: int
@@ -63,10 +81,11 @@ class Records:
     client_ids: tuple[str, ...]
     clients: NDArray[np.void]
     undecided: bool = False
+    key: bytes = bytes(KEY_BYTES)
 
     @classmethod
-    def empty(cls, dim: int) -> "Records":
-        return cls(0, np.zeros(dim, np.float32), (), np.zeros(0, record_type(min(dim, SKETCH_LENGTH))))
+    def empty(cls, dim: int, key: bytes = bytes(KEY_BYTES)) -> "Records":
+        return cls(0, np.zeros(dim, np.float32), (), np.zeros(0, record_type(min(dim, SKETCH_LENGTH))), key=key)
 
     def to_bytes(self) -> bytes:
         packed: bytes = msgpack.packb(
@@ -77,26 +96,39 @@ class Records:
                 "client_ids": list(self.client_ids),
                 "clients": self.clients.tobytes(),
                 "undecided": self.undecided,
+                "key": self.key,
             }
         )
         return packed
 
     @classmethod
-    def from_bytes(cls, stored: bytes | None, dim: int) -> "Records":
-        """Read what `to_bytes` made; empty for None. DataError where it is of other updates or another program."""
+    def from_bytes(cls, stored: bytes | None, dim: int, key: bytes = bytes(KEY_BYTES)) -> "Records":
+        """Read what `to_bytes` made, or an earlier program; empty for None.
+
+        Args:
+            key: of records that have none yet.
+
+        Raises:
+            DataError: it is of other updates or a later program.
+        """
         if stored is None:
-            return cls.empty(dim)
+            return cls.empty(dim, key)
         try:
             fields = msgpack.unpackb(stored)
-            if fields["format"] != _FORMAT:
+            length = min(dim, SKETCH_LENGTH)
+            if fields["format"] == _FORMAT_WITHOUT_BUDGETS:
+                clients = _with_budgets(np.frombuffer(fields["clients"], _record_type_without_budgets(length)), dim)
+            elif fields["format"] == _FORMAT:
+                clients, key = np.frombuffer(fields["clients"], record_type(length)), fields["key"]
+            else:
                 raise ValueError(f"format {fields['format']}")
-            clients = np.frombuffer(fields["clients"], record_type(min(dim, SKETCH_LENGTH)))
             records = cls(
                 fields["n_rounds"],
                 np.frombuffer(fields["progress"], _PROGRESS),
                 tuple(fields["client_ids"]),
                 clients,
                 fields["undecided"],
+                key,
             )
             if len(records.progress) != dim or len(records.client_ids) != len(clients):
                 raise ValueError(f"{len(records.progress)} values and {len(clients)} clients")
@@ -143,10 +175,23 @@ class Records:
         kept |= dict(zip(client_ids, own, strict=True))
         names = tuple(sorted(kept))
         clients = np.array([kept[name] for name in names], self.clients.dtype)
-        return Records(n_rounds, progress, names, clients, undecided)
+        return Records(n_rounds, progress, names, clients, undecided, self.key)
 
     def _places(self) -> dict[str, int]:
         return {client_id: i for i, client_id in enumerate(self.client_ids)}
+
+
+def _with_budgets(before: NDArray[np.void], dim: int) -> NDArray[np.void]:
+    """The records of an earlier program, with nothing used up yet.
+
+    Where sketches were drawn by nobody's key what they summed up is no sketch of this program's, and begins anew.
+    """
+    clients = np.zeros(len(before), record_type(min(dim, SKETCH_LENGTH)))
+    same_sketch = dim <= SKETCH_LENGTH
+    for name in before.dtype.names or ():
+        if name in (clients.dtype.names or ()) and (same_sketch or not name.startswith("drift")):
+            clients[name] = before[name]
+    return clients
 
 
 def suspects_of(stored: bytes | None) -> frozenset[str]:

@@ -92,6 +92,20 @@ def median(rows: NDArray[np.floating], weights: NDArray[np.float64], *, with_sha
     return Aggregate(vector, shares)
 
 
+def scaled_median(
+    rows: NDArray[np.floating], factors: NDArray[np.float64], chosen: NDArray[np.intp]
+) -> NDArray[np.float64]:
+    """(d,) the median of each coordinate over the chosen rows, each of them multiplied by its factor (n,) before."""
+    n = len(chosen)
+    of_chosen = factors[chosen].astype(rows.dtype)
+    vector = np.empty(rows.shape[1])
+    for columns, block in column_blocks(rows, None if n == len(rows) else chosen):
+        block *= of_chosen
+        block.sort(axis=1)
+        vector[columns] = (block[:, (n - 1) // 2].astype(np.float64) + block[:, n // 2]) / 2
+    return vector
+
+
 def _all_equal(weights: NDArray[np.float64]) -> bool:
     return bool((weights == weights[0]).all())
 

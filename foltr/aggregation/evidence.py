@@ -9,9 +9,9 @@ averages out and intent does not, so each comparison is a sum over rounds in whi
 - *drift*: how far the client's deviations from the others add up, relative to a random walk of the same steps. Chance
   stays near 1, a constant bias grows with the rounds (as FLDetector's prediction errors do: Zhang et al. 2022).
 - *length*: the logarithm of the update's length relative to what is usual.
-- *copies*: in how many rounds it sent nearly what another sent who has been there longer (FoolsGold looks for alike
-  directions: Fung et al. 2020). One of a group of copies never counts as one, so nothing is lost without the rest; but
-  that one may be who copied the others.
+
+What counts as evidence is the step as the mean would use it, were nobody suspected and no budget short
+(`foltr.aggregation.budgets`): an update that is shortened counts as shortened, and one that is not counts whole.
 
 The sums are ours; the papers are named for the idea.
 """
@@ -25,21 +25,17 @@ from numpy.typing import NDArray
 from foltr.aggregation.client_records import SKETCH_LENGTH
 from foltr.aggregation.coordinates import block_length
 
-ALIGNMENT_FADES, DRIFT_FADES, LENGTH_FADES, COPIES_FADE = 0.99, 0.98, 0.97, 0.9
+ALIGNMENT_FADES, DRIFT_FADES, LENGTH_FADES = 0.99, 0.98, 0.97
 # How long a client's updates are of late; what is usual may change while a ranker learns.
 _SIZE_FADES = 0.9
-LONGEST_STEP = 2.0
-"""What is longer than so many usual lengths enters the drift with this length: one huge update is no direction."""
 LONGEST = 6.0
 """So many usual lengths are more than chance makes of clicks; what is longer is shortened."""
-# Relative to the median squared distance of two updates of the round: whatever honest ones have in common, there it is
-# gone. And relative to that of two so long that have nothing in common: where lists are hardly explored some are tiny,
-# and all tiny ones are near each other, whatever they say.
-_NEAR = 0.1
+# A client's own long steps are no excuse for a long way: its steps explain as much of it as others' would.
+_ENERGY_OVER_MEDIAN = 1.5
 # Short updates must not pay for long ones.
 _SHORTEST_LOG = float(np.log(0.5))
 # Others a client's drift is compared with; more would say the same.
-_SAMPLE = 256
+SAMPLE = 256
 _MEGABYTE = 1024 * 1024
 _PAIRS_AT_A_TIME = 128
 
@@ -60,6 +56,36 @@ class Measured:
 
 
 @dataclass(frozen=True, eq=False)
+class Steps:
+    """The updates of one round as the mean would use them, in usual lengths.
+
+    Attributes:
+        live: (n,) bool: who sent something other than zeros.
+        along: (n,) as in `Measured`.
+        deviations: (n, k) sketches, away from the median step; None where too few are live to say what that is.
+    """
+
+    live: NDArray[np.bool_]
+    along: NDArray[np.float64]
+    deviations: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True, eq=False)
+class LengthEvidence:
+    """Evidence of n clients' lengths, compared with all clients that can be judged.
+
+    Attributes:
+        log_length: (n,) mean log of length relative to the usual.
+        excess: (n,) the same relative to the median client, in standard errors.
+        median: of the clients that can be judged.
+    """
+
+    log_length: NDArray[np.float64]
+    excess: NDArray[np.float64]
+    median: float
+
+
+@dataclass(frozen=True, eq=False)
 class Evidence:
     """The evidence against each of n clients after a round, compared with all clients that can be judged.
 
@@ -67,26 +93,25 @@ class Evidence:
         behind: (n,) by how many standard errors its alignment is below the median client's.
         opposed: (n,) the t statistic with which it pulls against the majority; negative for who pulls with it.
         drift: (n,) relative to chance, the median over the other clients.
-        log_length: (n,) mean log of length relative to the usual.
-        excess_length: (n,) the same relative to the median client, in standard errors.
-        copies: (n,) share of its rounds in which it sent nearly the same as an older client.
-        median_drift, median_log_length: of the clients that can be judged.
+        length: of what it sends.
+        median_drift: of the clients that can be judged.
     """
 
     behind: NDArray[np.float64]
     opposed: NDArray[np.float64]
     drift: NDArray[np.float64]
-    log_length: NDArray[np.float64]
-    excess_length: NDArray[np.float64]
-    copies: NDArray[np.float64]
+    length: LengthEvidence
     median_drift: float
-    median_log_length: float
 
 
-def measure(rows: NDArray[np.floating], progress: NDArray[np.float32]) -> Measured:
-    """Measure updates (n, d), a few at a time, without a copy of them all."""
+def measure(rows: NDArray[np.floating], progress: NDArray[np.float32], key: bytes) -> Measured:
+    """Measure updates (n, d), a few at a time, without a copy of them all.
+
+    Args:
+        key: of the sketches.
+    """
     n, dim = rows.shape
-    project = _projection(dim)
+    project = _projection(dim, key)
     norm = float(np.linalg.norm(progress.astype(np.float64)))
     ahead = progress.astype(np.float64) / norm if norm > 0.0 else np.zeros(dim)
     lengths, along = np.empty(n), np.empty(n)
@@ -107,44 +132,49 @@ def update_sizes(own: NDArray[np.void], lengths: NDArray[np.float64]) -> None:
     _fade_and_add(own, "size_weight", _SIZE_FADES, np.full(len(own), 1.0 - _SIZE_FADES), live)
 
 
-def update_records(
-    own: NDArray[np.void],
-    measured: Measured,
-    expected_lengths: NDArray[np.float64],
-    trusted: NDArray[np.bool_],
-    *,
-    compared: bool,
-) -> None:
-    """Add a round to the records (n,) of the clients that sent something other than zeros, in place.
+def update_lengths(own: NDArray[np.void], lengths: NDArray[np.float64], expected: NDArray[np.float64]) -> None:
+    """Add a round's lengths (n,), as they were sent, to the records of the clients that sent something, in place.
 
     Args:
-        expected_lengths: (n,) the usual length of an update of so many interactions, above 0.
-        trusted: (n,) whose median is the centre that deviations are measured from, if any of them sent something.
-        compared: whether there are enough updates to compare them with each other.
+        expected: (n,) the usual length of an update of so many interactions, above 0.
     """
-    live = measured.lengths > 0.0
-    lengths = np.where(live, measured.lengths, 1.0)
-    relative = lengths / expected_lengths
-
-    # By length: a long step back is not paid for by short ones ahead.
-    along = np.where(live, measured.along / lengths * np.minimum(relative, LONGEST), 0.0)
-    _fade_and_add(own, "alignment", ALIGNMENT_FADES, along, live)
-    _fade_and_add(own, "alignment_energy", ALIGNMENT_FADES**2, along**2, live)
-
-    logs = np.maximum(np.log(relative), _SHORTEST_LOG)
+    live = lengths > 0.0
+    logs = np.maximum(np.log(np.where(live, lengths, 1.0) / expected), _SHORTEST_LOG)
     for name, value in (("log_length", logs), ("log_length_square", logs**2), ("length_weight", np.ones(len(own)))):
         _fade_and_add(own, name, LENGTH_FADES, (1.0 - LENGTH_FADES) * value, live)
     _fade_and_add(own, "length_weight_square", LENGTH_FADES**2, np.full(len(own), (1.0 - LENGTH_FADES) ** 2), live)
-
-    if compared:
-        steps = measured.sketches * (np.minimum(relative, LONGEST_STEP) / lengths)[:, None]
-        centre = live & trusted if (live & trusted).any() else live
-        away = steps - np.median(steps[centre], axis=0)
-        own["drift"] = np.where(live[:, None], DRIFT_FADES * own["drift"] + away, own["drift"])
-        _fade_and_add(own, "drift_energy", DRIFT_FADES**2, (away**2).sum(axis=1), live)
-        copied = _copied(steps, live, own["n_updates"])
-        _fade_and_add(own, "copies", COPIES_FADE, (1.0 - COPIES_FADE) * copied, live)
     own["n_updates"] += live
+
+
+def sketch_of(vector: NDArray[np.float64], key: bytes) -> NDArray[np.float64]:
+    """(k,) the sketch of a vector (d,)."""
+    project = _projection(len(vector), key)
+    return vector if project is None else vector @ project
+
+
+def energies(steps: Steps, trusted: NDArray[np.bool_]) -> NDArray[np.float64]:
+    """(n,) squared lengths of the deviations, none of them far above the median of the clients ``trusted`` (n,)."""
+    if steps.deviations is None:
+        return np.zeros(len(steps.live))
+    squares: NDArray[np.float64] = (steps.deviations**2).sum(axis=1)
+    usual = steps.live & trusted if (steps.live & trusted).any() else steps.live
+    return np.minimum(squares, _ENERGY_OVER_MEDIAN * np.median(squares[usual]))
+
+
+def update_records(own: NDArray[np.void], steps: Steps, energy: NDArray[np.float64]) -> None:
+    """Add a round's steps to the records (n,) of the clients that sent something other than zeros, in place.
+
+    Args:
+        energy: (n,) of the deviations, as `energies` returns it.
+    """
+    live = steps.live
+    # By length: a long step back is not paid for by short ones ahead.
+    _fade_and_add(own, "alignment", ALIGNMENT_FADES, steps.along, live)
+    _fade_and_add(own, "alignment_energy", ALIGNMENT_FADES**2, steps.along**2, live)
+    if steps.deviations is not None:
+        own["drift"] = np.where(live[:, None], DRIFT_FADES * own["drift"] + steps.deviations, own["drift"])
+        _fade_and_add(own, "drift_energy", DRIFT_FADES**2, energy, live)
+        own["n_compared"] += live
 
 
 def _fade_and_add(
@@ -153,34 +183,46 @@ def _fade_and_add(
     own[name] = np.where(live, factor * own[name] + values, own[name])
 
 
-def evidence_of(own: NDArray[np.void], crowd: NDArray[np.void], place: NDArray[np.int64]) -> Evidence:
+def evidence_of(
+    own: NDArray[np.void], crowd: NDArray[np.void], place: NDArray[np.int64], sample: NDArray[np.int64]
+) -> Evidence:
     """Compare the clients of these records (n,) with all that can be judged.
 
     Args:
         crowd: (N,) the records of all clients that can be judged, at least one, whether they are in this round or not:
             a round in which attackers happen to be many must not turn the tables.
         place: (n,) where each of ``own`` is in ``crowd``; -1 for one that is not.
+        sample: of the crowd, whose drifts are compared.
     """
     crowds = _t(crowd)
     # Attackers who lead the model astray are aligned with it: it is the majority that says what forward is.
     forward = np.sign(np.median(crowds)) or 1.0
     aligned, middle = forward * _t(own), forward * float(np.median(crowds))
-    mean, crowds_mean = _mean_log(own), _mean_log(crowd)
-    weight = np.maximum(crowd["length_weight"], 1e-12)
-    variance = float(np.median(np.maximum(crowd["log_length_square"] / weight - crowds_mean**2, 1e-4)))
-    effective = own["length_weight"] ** 2 / np.maximum(own["length_weight_square"], 1e-12)
-    seen = 1.0 - COPIES_FADE ** np.maximum(own["n_updates"], 1)
-    sample = np.unique(np.linspace(0, len(crowd) - 1, min(len(crowd), _SAMPLE)).astype(np.int64))
     return Evidence(
         behind=middle - aligned,
         opposed=-aligned,
         drift=_drifts(own, crowd, place, sample),
-        log_length=mean,
-        excess_length=(mean - np.median(crowds_mean)) / np.sqrt(variance / np.maximum(effective, 1.0)),
-        copies=own["copies"] / seen,
+        length=length_evidence(own, crowd),
         median_drift=float(np.median(_drifts(crowd[sample], crowd, sample, sample))),
-        median_log_length=float(np.median(crowds_mean)),
     )
+
+
+def length_evidence(own: NDArray[np.void], crowd: NDArray[np.void]) -> LengthEvidence:
+    """Compare how long the updates of these records (n,) are with all that can be judged (N,), at least one."""
+    mean, crowds_mean = _mean_log(own), _mean_log(crowd)
+    weight = np.maximum(crowd["length_weight"], 1e-12)
+    variance = float(np.median(np.maximum(crowd["log_length_square"] / weight - crowds_mean**2, 1e-4)))
+    effective = own["length_weight"] ** 2 / np.maximum(own["length_weight_square"], 1e-12)
+    median = float(np.median(crowds_mean))
+    return LengthEvidence(mean, (mean - median) / np.sqrt(variance / np.maximum(effective, 1.0)), median)
+
+
+def sample_of(n: int, key: bytes, n_rounds: int) -> NDArray[np.int64]:
+    """Up to `SAMPLE` of n positions, in order, drawn anew in each round by a key that no client knows."""
+    if n <= SAMPLE:
+        return np.arange(n)
+    rng = np.random.default_rng(np.random.SeedSequence([int.from_bytes(key), n_rounds, *b"sample"]))
+    return np.sort(rng.choice(n, SAMPLE, replace=False))
 
 
 def _t(records: NDArray[np.void]) -> NDArray[np.float64]:
@@ -211,30 +253,12 @@ def _drifts(
     return drifts
 
 
-def _copied(steps: NDArray[np.float64], live: NDArray[np.bool_], n_updates: NDArray[np.integer]) -> NDArray[np.bool_]:
-    """(n,) whether an older client, or of the same age one before it, sent nearly the same."""
-    at = np.flatnonzero(live)
-    here, squares = steps[at], np.einsum("ij,ij->i", steps[at], steps[at])
-    some = here[np.unique(np.linspace(0, len(here) - 1, min(len(here), _SAMPLE)).astype(np.int64))]
-    apart = np.maximum(np.einsum("ij,ij->i", some, some)[:, None] + squares - 2.0 * some @ here.T, 0.0)
-    usual = float(np.median(apart[:, 1:]))
-    age, order = n_updates[at], np.arange(len(at))
-    copied = np.zeros(len(steps), np.bool_)
-    for start in range(0, len(here), _PAIRS_AT_A_TIME):
-        rows = slice(start, start + _PAIRS_AT_A_TIME)
-        apart = np.maximum(squares[rows, None] + squares - 2.0 * here[rows] @ here.T, 0.0)
-        older = (age > age[rows, None]) | ((age == age[rows, None]) & (order < order[rows, None]))
-        near = _NEAR * np.minimum(usual, squares[rows, None] + squares)
-        copied[at[rows]] = ((apart < near) & older).any(axis=1)
-    return copied
-
-
 @lru_cache(maxsize=4)
-def _projection(dim: int) -> NDArray[np.float64] | None:
-    """(d, k) random signs over sqrt(k), the same in every process (Achlioptas 2003); None where d is small."""
+def _projection(dim: int, key: bytes) -> NDArray[np.float64] | None:
+    """(d, k) random signs over sqrt(k), the same whenever the key is (Achlioptas 2003); None where d is small."""
     if dim <= SKETCH_LENGTH:
         return None
-    signs = np.random.default_rng(np.random.SeedSequence([dim, *b"sketch"])).integers(0, 2, (dim, SKETCH_LENGTH))
-    projection: NDArray[np.float64] = (2.0 * signs - 1.0) / np.sqrt(SKETCH_LENGTH)
+    rng = np.random.default_rng(np.random.SeedSequence([int.from_bytes(key), dim, *b"sketch"]))
+    projection: NDArray[np.float64] = (2.0 * rng.integers(0, 2, (dim, SKETCH_LENGTH)) - 1.0) / np.sqrt(SKETCH_LENGTH)
     projection.flags.writeable = False
     return projection

@@ -46,18 +46,29 @@ class RoundAggregate:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class _Drawn:
+    """How n updates are shortened and drawn towards the median step: times a factor (n,), plus so many of it (n,)."""
+
+    factors: NDArray[np.float64]
+    median_factors: NDArray[np.float64]
+    median_step: NDArray[np.float64] | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class _Choice:
     """The updates of a round that are aggregated, and why the others are not.
 
     Attributes:
         positions: (n,) of those that are aggregated, among all of the round.
-        factors: (n,) what each of them is shortened by; 1 for most.
+        drawn: how each of them is changed; None where they are taken as they came.
+        weight_shares: (n,) what part of its weight each has.
         dropped: by position, why an update is left out, and the score that says so.
-        shortened: by position, why an update is shortened.
+        shortened: by position, why an update counts less than whole.
     """
 
     positions: NDArray[np.intp]
-    factors: NDArray[np.float64]
+    drawn: "_Drawn | None"
+    weight_shares: NDArray[np.float64]
     dropped: dict[int, tuple[str, float | None]]
     shortened: dict[int, str]
 
@@ -78,7 +89,7 @@ def aggregate_round(
         rows: (n, d) float32 or float64, in the order of ``client_ids``; not changed.
         weights: (n,) float64, at least 0.
         memory: what the round before returned; None in the first.
-        rng: of bucketing's shuffle; no other step needs one.
+        rng: of bucketing's shuffle, and of the key by which ``adaptive`` sketches from its first round on.
         with_shares: whether to tell each client's share where that costs more than the rule itself; None where it is
             cheap.
 
@@ -90,11 +101,12 @@ def aggregate_round(
     choice, assessment = _usable(rows, weights), None
     if spec.rule == "adaptive" and len(choice.positions):
         at = choice.positions
-        assessment = assess(memory, [client_ids[i] for i in at], _taken(rows, at), weights[at], spec)
+        assessment = assess(memory, [client_ids[i] for i in at], _taken(rows, at), weights[at], spec, rng)
         choice = _without_suspects(choice, assessment)
     _check_any_left(choice, assessment)
     rule, fallback_reason = _rule_of_round(spec, assessment, len(choice.positions))
     chosen_weights = _rule_weights(spec, rule, weights[choice.positions], defended=assessment is not None)
+    chosen_weights = chosen_weights * choice.weight_shares
     result = _result(rule, _chosen_rows(choice, rows), chosen_weights, rng, with_shares)
     report = RoundReport(
         configured=spec.text,
@@ -130,7 +142,7 @@ def _usable(rows: NDArray[np.floating], weights: NDArray[np.float64]) -> _Choice
     for i in np.flatnonzero(weights == 0).tolist():
         dropped.setdefault(i, ("weight 0", None))
     positions = np.array([i for i in range(len(rows)) if i not in dropped], np.intp)
-    return _Choice(positions, np.ones(len(positions)), dropped, {})
+    return _Choice(positions, None, np.ones(len(positions)), dropped, {})
 
 
 def _without_suspects(choice: _Choice, assessment: Assessment) -> _Choice:
@@ -141,8 +153,11 @@ def _without_suspects(choice: _Choice, assessment: Assessment) -> _Choice:
     }
     kept = np.flatnonzero(~assessment.excluded)
     positions, factors = choice.positions[kept], assessment.factors[kept]
-    reasons = {int(choice.positions[i]): assessment.reasons[i] for i in kept.tolist() if assessment.factors[i] < 1.0}
-    return _Choice(positions, factors, choice.dropped | of_suspects, reasons)
+    reasons = {int(choice.positions[i]): assessment.reasons[i] for i in kept.tolist() if assessment.reasons[i]}
+    drawn = None
+    if (factors < 1.0).any():
+        drawn = _Drawn(factors, assessment.median_factors[kept], assessment.median_step)
+    return _Choice(positions, drawn, assessment.weight_shares[kept], choice.dropped | of_suspects, reasons)
 
 
 def _check_any_left(choice: _Choice, assessment: Assessment | None) -> None:
@@ -158,9 +173,16 @@ def _check_any_left(choice: _Choice, assessment: Assessment | None) -> None:
 
 
 def _chosen_rows(choice: _Choice, rows: NDArray[np.floating]) -> NDArray[np.floating]:
-    """Return the chosen updates (n, d), shortened; ``rows`` itself and not a copy where they are all, as they came."""
-    chosen = _taken(rows, choice.positions)
-    return chosen * choice.factors[:, None].astype(chosen.dtype) if choice.shortened else chosen
+    """Return the chosen updates (n, d), changed; ``rows`` itself and not a copy where they are all, as they came."""
+    chosen, drawn = _taken(rows, choice.positions), choice.drawn
+    if drawn is None:
+        return chosen
+    chosen = chosen * drawn.factors[:, None].astype(chosen.dtype)
+    towards = np.flatnonzero(drawn.median_factors)
+    if drawn.median_step is not None and len(towards):
+        added = drawn.median_factors[towards, None] * drawn.median_step
+        chosen[towards] += added.astype(chosen.dtype)
+    return chosen
 
 
 def _taken(rows: NDArray[np.floating], used: NDArray[np.intp]) -> NDArray[np.floating]:

@@ -15,26 +15,24 @@ BEHIND, OPPOSED = 4.5, 1.5
 # These two are for so many clients.
 _BOUNDS_FOR = 10
 DRIFT, DRIFT_OVER_MEDIAN = 5.0, 2.5
-COPIES = 0.6
 LOG_LENGTH, LOG_LENGTH_ALONE = 1.2, 1.7
-NO_MORE_BEHIND, NO_MORE_DRIFT, NO_MORE_COPIES, NO_MORE_LOG_LENGTH = 3.0, 2.5, 0.3, 0.8
+NO_MORE_BEHIND, NO_MORE_DRIFT, NO_MORE_LOG_LENGTH = 3.0, 2.5, 0.8
 
 
-def is_strong(evidence: Evidence, own: NDArray[np.void], n_compared: int) -> NDArray[np.bool_]:
-    """(n,) whether the evidence against a client is enough to suspect it.
+def strength(evidence: Evidence, n_compared: int) -> NDArray[np.float64]:
+    """(n,) how strong the evidence against a client is: above 1 it is enough to suspect it.
 
     Args:
-        own: (n,) the clients' records.
         n_compared: how many clients they are compared with.
     """
     # The more clients, the farther behind the last of them is by chance: about as the largest of so many normal ones.
     last = math.sqrt(2.0 * math.log(max(n_compared, _BOUNDS_FOR))) - math.sqrt(2.0 * math.log(_BOUNDS_FOR))
     # Where all differ, as with labels of their own, the median is high too.
-    drifts = (evidence.drift > DRIFT) & (evidence.drift > DRIFT_OVER_MEDIAN * evidence.median_drift)
-    pulls_against = (evidence.opposed > OPPOSED + last) & (evidence.behind > BEHIND + last)
-    long_and_behind = (evidence.log_length > LOG_LENGTH) & (evidence.behind > 1.0)
-    too_long = (evidence.log_length > LOG_LENGTH_ALONE) | long_and_behind
-    return pulls_against | (drifts & (own["drift_energy"] > 0.0)) | (evidence.copies > COPIES) | too_long
+    drifts = evidence.drift / max(DRIFT, DRIFT_OVER_MEDIAN * evidence.median_drift)
+    pulls_against = np.minimum(evidence.opposed / (OPPOSED + last), evidence.behind / (BEHIND + last))
+    log_length = evidence.length.log_length
+    long_and_behind = np.where(evidence.behind > 1.0, log_length / LOG_LENGTH, 0.0)
+    return np.max([pulls_against, drifts, log_length / LOG_LENGTH_ALONE, long_and_behind], axis=0)
 
 
 def is_weak(evidence: Evidence) -> NDArray[np.bool_]:
@@ -43,9 +41,16 @@ def is_weak(evidence: Evidence) -> NDArray[np.bool_]:
         # Far ahead is as suspicious: which way is forward may turn while attackers and the others pull about equally.
         (np.abs(evidence.behind) < NO_MORE_BEHIND)
         & (evidence.drift < NO_MORE_DRIFT)
-        & (evidence.copies < NO_MORE_COPIES)
-        & (evidence.log_length < NO_MORE_LOG_LENGTH)
+        & (evidence.length.log_length < NO_MORE_LOG_LENGTH)
     )
+
+
+def strongest(cases: NDArray[np.bool_], strengths: NDArray[np.float64], most: int) -> NDArray[np.bool_]:
+    """(n,) of these cases the ``most`` strongest; of equally strong ones all or, where those are too many, none."""
+    if int(cases.sum()) <= most:
+        return cases
+    bound = np.sort(strengths[cases])[::-1][max(most, 0)]
+    return cases & (strengths > bound)
 
 
 def in_words(evidence: Evidence, i: int) -> str:
@@ -57,8 +62,6 @@ def in_words(evidence: Evidence, i: int) -> str:
         parts.append(f"pulls apart from the others, {-evidence.behind[i]:.1f} standard errors above their median")
     if evidence.drift[i] > NO_MORE_DRIFT:
         parts.append(f"deviates steadily, {evidence.drift[i]:.1f} times as far as by chance")
-    if evidence.copies[i] > NO_MORE_COPIES:
-        parts.append(f"same as an older client's in {100 * evidence.copies[i]:.0f} % of its rounds")
-    if evidence.log_length[i] > NO_MORE_LOG_LENGTH:
-        parts.append(f"{np.exp(evidence.log_length[i]):.1f} times as long as usual")
+    if evidence.length.log_length[i] > NO_MORE_LOG_LENGTH:
+        parts.append(f"{np.exp(evidence.length.log_length[i]):.1f} times as long as usual")
     return "; ".join(parts) or "suspected before"

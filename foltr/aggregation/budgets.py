@@ -1,0 +1,129 @@
+"""Budgets bound where a client can take the model, whoever it is and whatever it knows.
+
+A client moves the model by how its steps deviate from the median step of their round. What it has moved lately is the
+sum of those deviations, in which older ones fade; its budget says how far that sum may be from the median client's.
+What would take it beyond counts only in part: the step is drawn towards the median step until the sum is on the edge.
+So a long step may not be repaid by uncounted ones, no direction is free, and it does not matter who is suspected: what
+counts is what was used.
+
+Honest clients are apart by chance, and a random walk is as far as the root of its steps, so a budget has as many squared
+usual lengths as these were, times what clients usually deviate in one. Where clients differ for good their sums are
+farther apart than by chance, all of them, and budgets are wider: ``OVER_MEDIAN`` times what the median client is apart.
+
+The guarantee (``docs/robustness.md`` proves it): let D be a client's sum, c the median client's, r the budget, and a the
+deviations used, e the median client's. With |D - c| <= r in every one of T rounds, |sum (a - e)| <= r (1 + (1 - fade)
+(T - 1)).
+
+Shapes: n clients of the round, N of the crowd, H horizons, k numbers of a sketch. Lengths are in usual lengths.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Horizon:
+    """A horizon is over how many steps deviations add up.
+
+    Attributes:
+        fade: what a step weighs after the next; 1 / (1 - fade) steps are remembered.
+        chance: how many times the squared length that chance makes a sum's may be.
+    """
+
+    fade: float
+    chance: float
+
+
+HORIZONS = (Horizon(0.9, 4.0), Horizon(0.98, 3.0), Horizon(0.998, 2.0))
+"""Ten steps, fifty, and five hundred. Chance makes short sums more uneven than long ones."""
+OVER_MEDIAN = 2.5
+"""How many times the median client's squared distance another's may be."""
+
+_FADES = np.array([horizon.fade for horizon in HORIZONS])
+_CHANCES = np.array([horizon.chance for horizon in HORIZONS])
+
+
+def faded_squares(n_steps: NDArray[np.integer], fade: float) -> NDArray[np.float64]:
+    """(n,) how many squared steps a sum of so many (n,) has, older ones faded."""
+    faded: NDArray[np.float64] = (1.0 - fade ** (2.0 * n_steps)) / (1.0 - fade**2)
+    return faded
+
+
+def faded_steps(n_steps: NDArray[np.integer]) -> NDArray[np.float64]:
+    """(n, H) likewise for each horizon."""
+    return np.stack([faded_squares(n_steps, horizon.fade) for horizon in HORIZONS], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """What budgets are measured by: clients that nothing speaks against, whoever is in the round.
+
+    Attributes:
+        sums: (N, H, k) their sums, with the steps of this round as they were asked for.
+        n_steps: (N,) of each, at least 1.
+        deviation: the median squared length of a client's deviation from the median step.
+    """
+
+    sums: NDArray[np.float64]
+    n_steps: NDArray[np.integer]
+    deviation: float
+
+
+@dataclass(frozen=True, eq=False)
+class Bounds:
+    """The bounds of a round.
+
+    Attributes:
+        centre: (H, k) the median client's sum.
+        squares: (H,) the squared budget of a client, for each of the squared steps that its sum has.
+    """
+
+    centre: NDArray[np.float64]
+    squares: NDArray[np.float64]
+
+
+def bounds_of(crowd: Crowd) -> Bounds:
+    """Measure a crowd of at least one."""
+    centre = np.median(crowd.sums, axis=0)
+    apart = ((crowd.sums - centre) ** 2).sum(axis=2) / faded_steps(crowd.n_steps)
+    return Bounds(centre, np.maximum(_CHANCES * crowd.deviation, OVER_MEDIAN * np.median(apart, axis=0)))
+
+
+def asked_for(sums: NDArray[np.floating], deviations: NDArray[np.float64]) -> NDArray[np.float64]:
+    """(n, H, k) the sums after these deviations (n, k), were they used as they are."""
+    return _FADES[:, None] * sums + deviations[:, None, :]
+
+
+def granted(
+    sums: NDArray[np.floating], deviations: NDArray[np.float64], n_steps: NDArray[np.integer], bounds: Bounds
+) -> NDArray[np.float64]:
+    """(n,) in [0, 1]: how much of each deviation its client's budgets let through.
+
+    It is 1 for nearly all. Of who is beyond a budget already, as the median client has moved, what brings it nearer is
+    let through, and nothing else.
+
+    Args:
+        sums: (n, H, k) before this round.
+        deviations: (n, k) from the median step.
+        n_steps: (n,) that each client has made, with this one.
+    """
+    away = _FADES[:, None] * sums - bounds.centre
+    most = bounds.squares * faded_steps(n_steps)
+    before, along = (away**2).sum(axis=2), (away * deviations[:, None, :]).sum(axis=2)
+    square = (deviations**2).sum(axis=1)[:, None]
+    at = np.where(square > 0.0, square, 1.0)
+    # |away + t a|^2 = most has its larger root there; beyond the budget the nearest point of the way is best.
+    root = (np.sqrt(np.maximum(along**2 - square * (before - most), 0.0)) - along) / at
+    best = np.where(before <= most, root, -along / at)
+    best = np.where((before + 2.0 * along + square <= most) | (square == 0.0), 1.0, best)
+    granted_: NDArray[np.float64] = np.clip(best.min(axis=1), 0.0, 1.0)
+    return granted_
+
+
+def used(
+    sums: NDArray[np.floating], deviations: NDArray[np.float64], shares: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    """(n, H, k) the sums after the shares (n,) of the deviations (n, k) that were used."""
+    return asked_for(sums, deviations * shares[:, None])
