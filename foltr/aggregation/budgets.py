@@ -36,7 +36,7 @@ class Horizon:
     chance: float
 
 
-HORIZONS = (Horizon(0.9, 4.0), Horizon(0.98, 3.0), Horizon(0.998, 2.0))
+HORIZONS = (Horizon(0.9, 5.0), Horizon(0.98, 4.0), Horizon(0.998, 3.0))
 """Ten steps, fifty, and five hundred. Chance makes short sums more uneven than long ones."""
 OVER_MEDIAN = 2.5
 """How many times the median client's squared distance another's may be."""
