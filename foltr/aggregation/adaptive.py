@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 from foltr.aggregation import budgets
 from foltr.aggregation.client_records import KEY_BYTES, Records
 from foltr.aggregation.coordinates import scaled_median
-from foltr.aggregation.copies import shares_of_copies
+from foltr.aggregation.copies import near_another, weight_shares
+from foltr.aggregation.defence_findings import client_findings, federation_findings, reasons_of
 from foltr.aggregation.evidence import (
     DRIFT_FADES,
     LONGEST,
@@ -46,7 +47,7 @@ from foltr.aggregation.evidence import (
 )
 from foltr.aggregation.round_report import Finding
 from foltr.aggregation.rule_spec import ABANDON, MEAN, RuleSpec, read_rule
-from foltr.aggregation.suspicion import in_words, is_weak, strength, strongest
+from foltr.aggregation.suspicion import is_weak, strength, strongest
 from foltr.errors import DataError
 
 _LEAST_CLIENTS = 4
@@ -166,7 +167,17 @@ def assess(
     after.put(names, own)
 
     shortening = _shortening(measured.lengths, usual, own, after, names, allowance)
-    median_step, steps = _steps(rows, measured, shortening / usual, ~before, records.key)
+    relative = measured.sketches * (shortening / usual)[:, None]
+    median_step = _median_step(rows, measured, shortening / (usual * allowance), ~before)
+    # What clients have in common grows with their interactions and what chance makes with the root of them: in usual
+    # lengths of its own an update leads so many times as far as the median step.
+    expected = None if median_step is None else allowance[:, None] * sketch_of(median_step, records.key)
+    steps = Steps(
+        measured.lengths > 0.0,
+        measured.along * shortening / usual,
+        None if expected is None else relative - expected,
+        near_another(relative),
+    )
     energy = energies(steps, ~before)
     update_records(own, steps, energy)
     after.put(names, own)
@@ -178,19 +189,18 @@ def assess(
     granted = _spend(own, steps, verdict.suspected, after, names)
     after.put(names, own)
 
-    findings += _client_findings(names, own, before, verdict.evidence, spec)
-    findings += _federation_findings(records.undecided, verdict.undecided, len(crowd.clients), spec)
+    findings += client_findings(names, own, before, verdict.evidence, spec)
+    findings += federation_findings(records.undecided, verdict.undecided, len(crowd.clients), spec)
     evidence = verdict.evidence
-    copies = shares_of_copies(measured.sketches * (shortening / usual)[:, None]) if median_step is not None else None
-    shares = np.ones(len(names)) if copies is None or copies.min() == copies.max() else copies
+    shares = weight_shares(relative, own["copies"], own["n_compared"])
     return Assessment(
         rule=_fallback(spec) if verdict.undecided else MEAN,
         excluded=verdict.suspected,
         factors=shortening * granted,
-        median_factors=(1.0 - granted) * usual,
+        median_factors=(1.0 - granted) * usual * allowance,
         median_step=median_step,
         weight_shares=shares,
-        reasons=_reasons(evidence, verdict.suspected, shortening, granted, shares),
+        reasons=reasons_of(evidence, verdict.suspected, shortening, granted, shares),
         scores=np.zeros(len(names)) if evidence is None else evidence.behind,
         findings=tuple(findings),
         fallback_reason="half of the clients or more look suspicious" if verdict.undecided else None,
@@ -301,24 +311,18 @@ def _shortened(
     return np.where(lengths > limit * usual, usual / np.where(lengths > 0.0, lengths, 1.0), 1.0)
 
 
-def _steps(
-    rows: NDArray[np.floating],
-    measured: Measured,
-    factors: NDArray[np.float64],
-    trusted: NDArray[np.bool_],
-    key: bytes,
-) -> tuple[NDArray[np.float64] | None, Steps]:
-    """The median step (d,) in usual lengths, of those ``trusted`` (n,) if any sent something; and all steps.
+def _median_step(
+    rows: NDArray[np.floating], measured: Measured, factors: NDArray[np.float64], trusted: NDArray[np.bool_]
+) -> NDArray[np.float64] | None:
+    """(d,) in usual lengths, of those ``trusted`` (n,) if any sent something; None where too few did to tell.
 
     Args:
-        factors: (n,) that make usual lengths of what the mean would use of each update.
+        factors: (n,) that make of each update a step of the median number of interactions, in usual lengths.
     """
     live = measured.lengths > 0.0
-    along = measured.along * factors
     if int(live.sum()) < _LEAST_CLIENTS:
-        return None, Steps(live, along, None)
-    median_step = scaled_median(rows, factors, np.flatnonzero(live & trusted if (live & trusted).any() else live))
-    return median_step, Steps(live, along, measured.sketches * factors[:, None] - sketch_of(median_step, key))
+        return None
+    return scaled_median(rows, factors, np.flatnonzero(live & trusted if (live & trusted).any() else live))
 
 
 def _spend(
@@ -381,64 +385,3 @@ def _fallback(spec: RuleSpec) -> RuleSpec:
     if spec.fallback == ABANDON:
         return MEAN
     return read_rule(spec.fallback, byzantine=spec.byzantine, fallback=spec.fallback)
-
-
-def _reasons(
-    evidence: Evidence | None,
-    suspected: NDArray[np.bool_],
-    shortening: NDArray[np.float64],
-    granted: NDArray[np.float64],
-    shares: NDArray[np.float64],
-) -> tuple[str, ...]:
-    reasons = []
-    for i, left_out in enumerate(suspected.tolist()):
-        parts = []
-        if left_out:
-            parts.append("suspected before" if evidence is None else in_words(evidence, i))
-        else:
-            if shortening[i] < 1.0:
-                parts.append(f"{1 / shortening[i]:.1f} times as long as usual")
-            if granted[i] < 1.0:
-                parts.append(f"{100 * (1 - granted[i]):.0f} % of it is beyond how far a client may lead from the others")
-            if shares[i] < 1.0:
-                parts.append(f"one of {1 / shares[i]:.0f} that are nearly the same, which count as one")
-        reasons.append("; ".join(parts))
-    return tuple(reasons)
-
-
-def _client_findings(
-    names: tuple[str, ...], own: NDArray[np.void], before: NDArray[np.bool_], evidence: Evidence | None, spec: RuleSpec
-) -> list[Finding]:
-    if evidence is None:
-        return []
-    findings = []
-    patience = int(spec.parameter("patience"))
-    for i, name in enumerate(names):
-        n_suspected = int(own["n_suspected"][i])
-        rounds = f"over {int(own['n_updates'][i])} updates"
-        if n_suspected == 1:
-            findings.append(Finding("defence_raised", name, f"left out from now on: {in_words(evidence, i)}, {rounds}"))
-        elif before[i] and n_suspected == 0:
-            behind, drift = evidence.behind[i], evidence.drift[i]
-            detail = f"counted again: {behind:.1f} standard errors below the median, drift {drift:.1f}"
-            findings.append(Finding("defence_lowered", name, f"{detail}, {rounds}"))
-        # Again and again, ever more rarely: it may have been quarantined and let out in between.
-        times, rest = divmod(n_suspected, patience)
-        if times and not rest and times & (times - 1) == 0:
-            detail = (
-                f"suspected in {n_suspected} updates in a row: {in_words(evidence, i)}; see foltr clients quarantine"
-            )
-            findings.append(Finding("quarantine_proposed", name, detail))
-    return findings
-
-
-def _federation_findings(before: bool, undecided: bool, n_judged: int, spec: RuleSpec) -> list[Finding]:
-    """Tell of a switch to the fallback and back."""
-    if undecided and not before:
-        instead = "no model is made" if spec.fallback == ABANDON else f"{spec.fallback} is used"
-        cases = "the strongest cases below half are left out"
-        detail = f"half of {n_judged} clients or more look suspicious, so they cannot be told apart; {cases}; {instead}"
-        return [Finding("defence_raised", None, detail)]
-    if before and not undecided:
-        return [Finding("defence_lowered", None, "fewer than half of the clients look suspicious; the mean is used")]
-    return []

@@ -6,13 +6,13 @@ What would take it beyond counts only in part: the step is drawn towards the med
 So a long step may not be repaid by uncounted ones, no direction is free, and it does not matter who is suspected: what
 counts is what was used.
 
-Honest clients are apart by chance, and a random walk is as far as the root of its steps, so a budget has as many squared
-usual lengths as these were, times what clients usually deviate in one. Where clients differ for good their sums are
-farther apart than by chance, all of them, and budgets are wider: ``OVER_MEDIAN`` times what the median client is apart.
+Honest clients are apart by chance, and a random walk is as far as the root of its steps: a budget has as many squared
+usual lengths as these were, times what clients usually deviate in one. Where clients differ for good all their sums are
+farther apart than by chance, and budgets are wider: ``OVER_MEDIAN`` times what the median client is apart.
 
-The guarantee (``docs/robustness.md`` proves it): let D be a client's sum, c the median client's, r the budget, and a the
-deviations used, e the median client's. With |D - c| <= r in every one of T rounds, |sum (a - e)| <= r (1 + (1 - fade)
-(T - 1)).
+The guarantee (``docs/robustness.md`` proves it): let D be a client's sum, c the median client's, r the budget, a the
+deviations used and e the median client's. With |D - c| <= r in every one of T rounds,
+|sum (a - e)| <= r (1 + (1 - fade)(T - 1)).
 
 Shapes: n clients of the round, N of the crowd, H horizons, k numbers of a sketch. Lengths are in usual lengths.
 """
@@ -52,8 +52,8 @@ def faded_squares(n_steps: NDArray[np.integer], fade: float) -> NDArray[np.float
 
 
 def faded_steps(n_steps: NDArray[np.integer]) -> NDArray[np.float64]:
-    """(n, H) likewise for each horizon."""
-    return np.stack([faded_squares(n_steps, horizon.fade) for horizon in HORIZONS], axis=1)
+    """(n, H) likewise for each horizon, and one more: the first few are uneven, and little is known of them yet."""
+    return 1.0 + np.stack([faded_squares(n_steps, horizon.fade) for horizon in HORIZONS], axis=1)
 
 
 @dataclass(frozen=True, eq=False)

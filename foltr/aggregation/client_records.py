@@ -26,7 +26,7 @@ KEY_BYTES = 16
 
 def record_type(length: int) -> np.dtype[Any]:
     """One client's record, with sketches of ``length`` numbers. What each means is said in
-    `foltr.aggregation.evidence` and, of ``budgets``, in `foltr.aggregation.budgets`."""
+    `foltr.aggregation.evidence`, and of ``budgets`` and ``copies`` in the modules of these names."""
     return np.dtype(
         [
             ("alignment", "<f8"),
@@ -40,6 +40,7 @@ def record_type(length: int) -> np.dtype[Any]:
             ("length_weight_square", "<f8"),
             ("log_size", "<f8"),
             ("size_weight", "<f8"),
+            ("copies", "<f8"),
             ("n_updates", "<i4"),
             # Of them, those that were compared with others of their round.
             ("n_compared", "<i4"),

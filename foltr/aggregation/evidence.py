@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 
 from foltr.aggregation.client_records import SKETCH_LENGTH
 from foltr.aggregation.coordinates import block_length
+from foltr.aggregation.copies import COPIES_FADE
 
 ALIGNMENT_FADES, DRIFT_FADES, LENGTH_FADES = 0.99, 0.98, 0.97
 # How long a client's updates are of late; what is usual may change while a ranker learns.
@@ -63,11 +64,13 @@ class Steps:
         live: (n,) bool: who sent something other than zeros.
         along: (n,) as in `Measured`.
         deviations: (n, k) sketches, away from the median step; None where too few are live to say what that is.
+        copied: (n,) bool: who sent nearly the same as another.
     """
 
     live: NDArray[np.bool_]
     along: NDArray[np.float64]
     deviations: NDArray[np.float64] | None
+    copied: NDArray[np.bool_]
 
 
 @dataclass(frozen=True, eq=False)
@@ -174,6 +177,7 @@ def update_records(own: NDArray[np.void], steps: Steps, energy: NDArray[np.float
     if steps.deviations is not None:
         own["drift"] = np.where(live[:, None], DRIFT_FADES * own["drift"] + steps.deviations, own["drift"])
         _fade_and_add(own, "drift_energy", DRIFT_FADES**2, energy, live)
+        _fade_and_add(own, "copies", COPIES_FADE, (1.0 - COPIES_FADE) * steps.copied, live)
         own["n_compared"] += live
 
 

@@ -2,12 +2,11 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from defended import ADAPTIVE, DIM, Attack, Federation, dropped, names_of
-from numpy.typing import NDArray
+from defended import ADAPTIVE, DIM, Attack, Federation, clipped, dropped, names_of
 
 from foltr.aggregation.fates import Fate
 from foltr.aggregation.round_aggregation import aggregate_round
-from foltr.aggregation.rule_spec import read_rule
+from foltr.aggregation.rule_spec import RuleSpec, read_rule
 
 N = 10
 NAMES = names_of(N)
@@ -18,11 +17,6 @@ ATTACKS: dict[str, Attack] = {
     "a constant bias": lambda rows, _: rows + 0.3,
     "a hundred times": lambda rows, rng: 100.0 * rng.permutation(rows, axis=1),
 }
-
-
-def three_times_three(rows: NDArray[np.float64], _: np.random.Generator) -> NDArray[np.float64]:
-    """Three groups of copies, so that six of ten look suspicious."""
-    return np.repeat(rows[[0, 3, 6]], 3, axis=0)
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -66,14 +60,21 @@ def test_short_updates_are_no_copies_of_each_other() -> None:
 
 @pytest.mark.parametrize("n_attackers", [2, 4])
 @pytest.mark.parametrize("signal", [0.5, 2.5])
-def test_of_clients_that_send_the_same_one_is_counted(signal: float, n_attackers: int) -> None:
-    """Copies are told apart from users who agree, also where they agree much; the first of them stays one client."""
+def test_clients_that_send_the_same_have_the_weight_of_one(signal: float, n_attackers: int) -> None:
+    """Copies are told apart from users who agree, also where they agree much; and nobody is suspected."""
 
     def alike(rows, _):
-        return np.tile(rows.mean(axis=0) - 0.3 * rows.std(axis=0), (N, 1))
+        return np.tile(rows[-1], (N, 1))
 
     federation = Federation(n_attackers=n_attackers, attack=alike, signal=signal).play(30)
-    assert dropped(federation.played[-1]) == federation.attackers - {NAMES[0]} == federation.ever_dropped()
+    assert federation.ever_dropped() == set()
+    last = federation.played[-1]
+    group = {*NAMES[:n_attackers], NAMES[-1]}
+    shares = {fate.client_id: fate.share for fate in last.report.fates}
+    assert clipped(last) == group
+    assert {round(shares[name], 6) for name in set(NAMES) - group} == {round(1 / (N - n_attackers), 6)}
+    assert sum(shares[name] for name in group) == pytest.approx(1 / (N - n_attackers))
+    assert all("count as one" in fate.reason for fate in last.report.fates if fate.client_id in group)
 
 
 def test_who_behaves_again_is_counted_again() -> None:
@@ -121,33 +122,40 @@ def test_more_interactions_may_make_longer_updates() -> None:
     weights = np.resize([1.0, 3.0, 5.0, 7.0, 9.0], N)
     memory = None
     for _ in range(100):
-        rows = 0.2 + rng.normal(size=(N, DIM)) * np.sqrt(weights)[:, None]
+        rows = 0.2 * weights[:, None] / 5.0 + rng.normal(size=(N, DIM)) * np.sqrt(weights)[:, None]
         one = aggregate_round(ADAPTIVE, NAMES, rows, weights, memory)
         memory = one.memory
         assert one.report.fates == ()
 
 
+def half_and_half(spec: RuleSpec = ADAPTIVE) -> Federation:
+    """Five of ten turn against the others after forty rounds."""
+    federation = Federation(spec=spec).play(40)
+    federation.n_attackers, federation.attack = 5, ATTACKS["minus three times"]
+    return federation.play(60)
+
+
 def test_half_and_half_is_undecided_and_follows_the_fallback() -> None:
-    """Where half of the clients look suspicious no more are left out, the fallback is used, and it is told once."""
-    federation = Federation(n_attackers=9, attack=three_times_three).play(40)
+    """Where half of the clients look suspicious the strongest cases below half are left out, and it is told once."""
+    federation = half_and_half()
     last = federation.played[-1].report
     assert (last.configured, last.rule) == ("adaptive", "median")
     assert last.fallback_reason == "half of the clients or more look suspicious"
-    assert federation.ever_dropped() == set()
+    assert len(dropped(federation.played[-1])) == 4
+    assert federation.ever_dropped() <= federation.attackers
     told = [finding for finding in federation.found("defence_raised") if finding.client_id is None]
     assert len(told) == 1
-    assert "none can be told apart" in told[0].detail
+    assert "the strongest cases below half are left out" in told[0].detail
 
     federation.attack = None
-    federation.play(100)
+    federation.play(300)
     assert [finding.client_id for finding in federation.found("defence_lowered")].count(None) == 1
     assert federation.played[-1].report.rule == "mean"
 
 
 def test_undecided_with_no_fallback_makes_no_model() -> None:
     """`abandon` is obeyed here as where too few updates arrive, and the message says why."""
-    spec = read_rule("adaptive", fallback="abandon")
-    federation = Federation(n_attackers=9, attack=three_times_three, spec=spec).play(20)
+    federation = half_and_half(read_rule("adaptive", fallback="abandon"))
     assert federation.refused
     assert "half of the clients or more look suspicious; no model is made" in federation.refused[0]
 

@@ -66,16 +66,17 @@ def test_a_newcomer_may_not_begin_with_the_longest_update_there_is() -> None:
     assert clipped(as_known) == set()
 
 
-def test_a_copy_frames_the_copier_and_not_the_copied() -> None:
-    """Who has been there longer stays."""
+@pytest.mark.parametrize("copier", ["aaa", "zzz"])
+def test_nobody_is_framed_by_a_copy(copier: str) -> None:
+    """Whoever copies, before or after the copied by name: nobody is left out, and the two have the weight of one."""
     federation = Federation(n=9).play(20)
     for _ in range(30):
         rows = federation.updates()
         rows = np.vstack([rows, rows[3] * 1.01])
-        one = aggregate_round(ADAPTIVE, [*federation.names, "aaa"], rows, np.ones(10), federation.memory)
+        one = aggregate_round(ADAPTIVE, [*federation.names, copier], rows, np.ones(10), federation.memory)
         federation.memory = one.memory
-        assert dropped(one) <= {"aaa"}
-    assert dropped(one) == {"aaa"}
+        assert dropped(one) == set()
+    assert clipped(one) == {copier, federation.names[3]}
 
 
 def test_suspects_are_not_counted_where_few_updates_arrive() -> None:

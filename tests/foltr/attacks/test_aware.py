@@ -4,7 +4,7 @@ from itertools import count
 
 import numpy as np
 import pytest
-from defended import Federation, dropped
+from defended import Federation
 
 from foltr.attacks.aware import (
     acceptable,
@@ -120,22 +120,23 @@ def test_what_resembles_the_honest_has_their_length_and_spread():
     assert np.corrcoef(np.abs(apart).mean(axis=0), others.std(axis=0))[0, 1] > 0.5
 
 
-def test_adaptive_of_today_does_not_find_launderers():
-    """Where clicks are noisy four of ten go on for 200 rounds, and the mean goes where they want."""
+def test_launderers_lead_adaptive_nowhere():
+    """Four of ten who take turns to leap and to pay back go on for 200 rounds, caught or not; so does the mean."""
     turns, federation = count(), Federation(n_attackers=4, signal=0.1)
     progress = federation.direction
     aim = direction_of("orthogonal", progress)
     federation.attack = lambda rows, rng: launder(rows[:4], progress, aim, next(turns), 4, 5.0, 2.0, 0.5, rng)
     federation.play(200)
-    assert federation.ever_dropped() == set()
     moved = np.mean([one.vector for one in federation.played], axis=0)
-    # Four of ten go 0.75 usual lengths a round.
-    assert moved @ aim == pytest.approx(0.3, abs=0.06)
+    # The mean goes 0.3 usual lengths a round.
+    assert abs(moved @ aim) < 0.06
+    assert moved @ progress > 0.0
 
 
-def test_adaptive_of_today_leaves_out_who_is_framed():
-    """The victims, one of each framer, and no framer, from the sixth round on."""
+def test_adaptive_leaves_out_nobody_who_is_framed():
+    """Framers share the weight of whom they copy, and nobody is suspected."""
     federation = Federation(n_attackers=4, attack=lambda rows, _: framing(rows[:4], rows[4:])).play(30)
-    victims = set(federation.names[4:8])
-    assert dropped(federation.played[-1]) == federation.ever_dropped() == victims
-    assert dropped(federation.played[4]) == set()
+    assert federation.ever_dropped() == set()
+    shares = {fate.client_id: fate.share for fate in federation.played[-1].report.fates}
+    pairs = zip(federation.names[:4], federation.names[4:8], strict=True)
+    assert [round(shares[framer] + shares[victim], 6) for framer, victim in pairs] == [round(1 / 6, 6)] * 4

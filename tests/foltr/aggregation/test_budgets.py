@@ -1,0 +1,101 @@
+"""Budgets hold for everybody: the guarantee of docs/robustness.md as an inequality, and what they let through."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foltr.aggregation.budgets import HORIZONS, OVER_MEDIAN, Crowd, asked_for, bounds_of, faded_steps, granted, used
+
+N, K = 9, 6
+
+
+def crowd_of(sums, n_steps, deviation=1.0):
+    return Crowd(sums, np.full(len(sums), n_steps), deviation)
+
+
+def test_a_budget_is_what_chance_makes_or_what_clients_are_apart():
+    """Of sums that are all alike it is by chance alone, and it grows with the steps up to its horizon."""
+    alike = bounds_of(crowd_of(np.zeros((N, len(HORIZONS), K)), 4, deviation=2.0))
+    np.testing.assert_allclose(alike.squares, [2.0 * horizon.chance for horizon in HORIZONS])
+    apart = np.zeros((N, len(HORIZONS), K))
+    apart[:, :, 0] = 100.0 * np.where(np.arange(N) % 2, 1.0, -1.0)[:, None]
+    apart[0] = 0.0
+    wide = bounds_of(crowd_of(apart, 4))
+    np.testing.assert_allclose(wide.squares, OVER_MEDIAN * 100.0**2 / faded_steps(np.array([4]))[0])
+    steps = faded_steps(np.array([1, 10, 100, 10_000]))
+    assert (np.diff(steps, axis=0) >= 0.0).all()
+    np.testing.assert_allclose(steps[-1], [1.0 + 1.0 / (1.0 - horizon.fade**2) for horizon in HORIZONS])
+
+
+def test_what_is_within_every_budget_is_let_through_to_the_last_bit():
+    """1, and not nearly 1: without need nothing is changed."""
+    rng = np.random.default_rng(1)
+    bounds = bounds_of(crowd_of(np.zeros((N, len(HORIZONS), K)), 5))
+    assert granted(np.zeros((N, len(HORIZONS), K)), 0.1 * rng.normal(size=(N, K)), np.full(N, 5), bounds).tolist() == (
+        [1.0] * N
+    )
+
+
+def test_a_step_back_is_let_through_and_a_step_on_is_not():
+    """Of who is far beyond its budgets, as the median client has moved."""
+    bounds = bounds_of(crowd_of(np.zeros((N, len(HORIZONS), K)), 50))
+    sums = np.zeros((2, len(HORIZONS), K))
+    sums[:, :, 0] = 1000.0
+    step = np.zeros((2, K))
+    step[:, 0] = (1.0, -1.0)
+    assert granted(sums, step, np.full(2, 50), bounds).tolist() == [0.0, 1.0]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    length=st.floats(0.0, 6.0),
+    turn=st.integers(1, 30),
+    n_hostile=st.integers(1, (N - 1) // 2),
+    leaps=st.floats(0.0, 1.0),
+)
+def test_no_client_gets_farther_from_the_median_client_than_its_budget(seed, length, turn, n_hostile, leaps):
+    """In each round and over all of them: |sum (a - e)| <= R (1 + (1 - fade)(T - 1)), whatever hostile clients ask for.
+
+    R is the budget where the client is within it; it is beyond only as far as the median client moved away.
+    """
+    rng = np.random.default_rng(seed)
+    sums, centres, squares = np.zeros((N, len(HORIZONS), K)), [], []
+    deviations_used, distances = [], []
+    for number in range(1, 61):
+        asked = rng.normal(size=(N, K)) / np.sqrt(K)
+        direction = np.zeros(K)
+        direction[(number // turn) % K] = 1.0
+        leap = length if rng.random() < leaps else -0.3 * length
+        asked[:n_hostile] = leap * direction + 0.1 * asked[:n_hostile]
+        n_steps = np.full(N, number)
+        bounds = bounds_of(Crowd(asked_for(sums, asked), n_steps, 1.0))
+        shares = granted(sums, asked, n_steps, bounds)
+        before = np.linalg.norm(np.array([h.fade for h in HORIZONS])[:, None] * sums - bounds.centre, axis=2)
+        sums = used(sums, asked, shares)
+        distance = np.linalg.norm(sums - bounds.centre, axis=2)
+        budget = np.sqrt(bounds.squares * faded_steps(n_steps))
+        assert (distance <= np.maximum(budget, before) + 1e-9).all()
+        deviations_used.append(asked * shares[:, None])
+        centres.append(bounds.centre)
+        squares.append(budget)
+        distances.append(distance)
+    for j, horizon in enumerate(HORIZONS):
+        path = np.array([centre[j] for centre in centres])
+        of_median = path - horizon.fade * np.vstack([np.zeros(K), path[:-1]])
+        total = np.cumsum(np.array(deviations_used) - of_median[:, None, :], axis=0)
+        farthest = np.maximum.accumulate(np.array(distances)[:, :, j], axis=0)
+        rounds = np.arange(1, len(total) + 1)[:, None]
+        assert (np.linalg.norm(total, axis=2) <= farthest * (1.0 + (1.0 - horizon.fade) * (rounds - 1)) + 1e-9).all()
+
+
+@pytest.mark.parametrize("n_hostile", [1, 4])
+def test_the_median_client_is_between_honest_ones(n_hostile):
+    """Fewer than half move no number of the centre beyond those of the others, however far they are."""
+    rng = np.random.default_rng(2)
+    sums = rng.normal(size=(N, len(HORIZONS), K))
+    sums[:n_hostile] = 1e9
+    centre = bounds_of(crowd_of(sums, 10)).centre
+    assert (centre <= sums[n_hostile:].max(axis=0)).all()
+    assert (centre >= sums[n_hostile:].min(axis=0)).all()
