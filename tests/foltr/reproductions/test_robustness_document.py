@@ -7,7 +7,7 @@ import pytest
 from cli.commands import PROJECT, foltr_process
 from cli.test_readme import blocks
 
-from foltr.aggregation import evidence, suspicion
+from foltr.aggregation import budgets, evidence, suspicion
 from foltr.aggregation.rule_spec import PRE_STEPS, RULES
 
 DOCUMENT = "docs/robustness.md"
@@ -28,7 +28,6 @@ def test_the_commands_of_the_document_run(tmp_path):
     [
         ("alignment", evidence.ALIGNMENT_FADES, (suspicion.BEHIND, suspicion.NO_MORE_BEHIND)),
         ("drift", evidence.DRIFT_FADES, (suspicion.DRIFT, suspicion.NO_MORE_DRIFT)),
-        ("copies", evidence.COPIES_FADE, (suspicion.COPIES, suspicion.NO_MORE_COPIES)),
         ("length", evidence.LENGTH_FADES, (suspicion.LOG_LENGTH_ALONE, suspicion.NO_MORE_LOG_LENGTH)),
     ],
 )
@@ -38,6 +37,15 @@ def test_bounds_of_the_adaptive_defence(kind, fades, bounds):
     cells = next(line for line in lines if line.startswith(f"| {kind} |")).strip("| ").split(" | ")
     assert cells[-2:] == [f"{bound:g}" for bound in bounds]
     assert cells[-3] == f"{math.floor(1 / (1 - fades) + 1e-9)} rounds"
+
+
+def test_budgets_of_the_adaptive_defence():
+    """The table's, from the shortest memory to the longest."""
+    lines = (PROJECT / DOCUMENT).read_text(encoding="utf-8").splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("| budget |"))
+    rows = [line.strip("| ").split(" | ") for line in lines[begin + 2 : begin + 2 + len(budgets.HORIZONS)]]
+    assert [row[1:] for row in rows] == [[f"{one.fade:g}", f"{one.chance:g}"] for one in budgets.HORIZONS]
+    assert f"the root of {budgets.OVER_MEDIAN:g} times" in "\n".join(lines)
 
 
 def test_every_rule_is_in_the_document():
