@@ -47,8 +47,7 @@ _CHANCES = np.array([horizon.chance for horizon in HORIZONS])
 
 def faded_squares(n_steps: NDArray[np.integer], fade: float) -> NDArray[np.float64]:
     """(n,) how many squared steps a sum of so many (n,) has, older ones faded."""
-    faded: NDArray[np.float64] = (1.0 - fade ** (2.0 * n_steps)) / (1.0 - fade**2)
-    return faded
+    return (1.0 - fade ** (2.0 * n_steps.astype(np.float64))) / (1.0 - fade**2)
 
 
 def faded_steps(n_steps: NDArray[np.integer]) -> NDArray[np.float64]:
@@ -93,7 +92,8 @@ def bounds_of(crowd: Crowd) -> Bounds:
 
 def asked_for(sums: NDArray[np.floating], deviations: NDArray[np.float64]) -> NDArray[np.float64]:
     """(n, H, k) the sums after these deviations (n, k), were they used as they are."""
-    return _FADES[:, None] * sums + deviations[:, None, :]
+    asked: NDArray[np.float64] = _FADES[:, None] * sums + deviations[:, None, :]
+    return asked
 
 
 def granted(

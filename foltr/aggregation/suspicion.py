@@ -32,7 +32,9 @@ def strength(evidence: Evidence, n_compared: int) -> NDArray[np.float64]:
     pulls_against = np.minimum(evidence.opposed / (OPPOSED + last), evidence.behind / (BEHIND + last))
     log_length = evidence.length.log_length
     long_and_behind = np.where(evidence.behind > 1.0, log_length / LOG_LENGTH, 0.0)
-    return np.max([pulls_against, drifts, log_length / LOG_LENGTH_ALONE, long_and_behind], axis=0)
+    kinds = np.stack([pulls_against, drifts, log_length / LOG_LENGTH_ALONE, long_and_behind])
+    strongest_kind: NDArray[np.float64] = kinds.max(axis=0)
+    return strongest_kind
 
 
 def is_weak(evidence: Evidence) -> NDArray[np.bool_]:
@@ -50,7 +52,8 @@ def strongest(cases: NDArray[np.bool_], strengths: NDArray[np.float64], most: in
     if int(cases.sum()) <= most:
         return cases
     bound = np.sort(strengths[cases])[::-1][max(most, 0)]
-    return cases & (strengths > bound)
+    chosen: NDArray[np.bool_] = cases & (strengths > bound)
+    return chosen
 
 
 def in_words(evidence: Evidence, i: int) -> str:
