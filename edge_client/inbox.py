@@ -103,7 +103,8 @@ class Inbox:
             self._features.take_published(message.payload)
             return
         if message.topic == topics.anchor and not message.payload:
-            return  # it was cleared: by the epoch of the next round none counts
+            self._voter.drop_anchor()  # it was cleared: somebody who was erased may be in it
+            return
         envelope = self._session.open(message)
         for_this_client = message.topic == self._session.topic(ClientTopic.INBOX)
         if for_this_client and envelope.kind == ErasureNotice.kind_name:

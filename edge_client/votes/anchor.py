@@ -108,7 +108,7 @@ class Anchor:
             self._take_model(*withheld)
 
     def drop(self) -> None:
-        """Have none and keep none: nobody votes here."""
+        """Have none and keep none."""
         self.forget()
         if self._store.anchor() is None:
             return

@@ -115,6 +115,11 @@ class Voter:
         self._newest = newest
         self.look()
 
+    def drop_anchor(self) -> None:
+        """Have no anchor, until another one is announced."""
+        self.anchor.drop()
+        self.look()
+
     def look(self) -> None:
         """See what is to be compared now: the anchor, the newest model, the method or the epoch may be another."""
         if not self.takes_part and self.anchor.key is not None:

@@ -264,24 +264,45 @@ async def test_an_anchor_of_an_earlier_federator_counts_for_nothing(mqtt_broker,
             assert client.comparison == known
 
 
-async def test_an_anchor_that_the_broker_has_lost_is_in_the_device(mqtt_broker, path):
-    """As long as it runs; started again it takes none for today's that nobody has announced to it since."""
+async def test_an_anchor_that_the_broker_has_lost_counts_for_nothing(mqtt_broker, path):
+    """A device that is started again takes none for today's that nobody has announced to it since; nor does it vote."""
+    async with Federator(mqtt_broker) as federator:
+        async with device(mqtt_broker, path) as client:
+            await begin(federator, client, announced(5, BAD), announced(3, GOOD), n=ENOUGH + 5)
+            search(client, ENOUGH)
+            known = client.comparison
+        await federator.link.publish(TOPICS.anchor, b"", retain=True)
+        async with device(mqtt_broker, path) as client:
+            await client.next_round(timeout_s=WITHIN_S)
+            search(client, 5, seed=3)
+            update = await federator.update()
+            assert update.vote is None
+            await federator.receipt(update, ReceiptCode.ACCEPTED)
+            assert client.comparison == known
+            await begin(federator, client, announced(6, BAD), announced(3, GOOD), n=5, number=2)
+            search(client, 5, seed=3)
+            assert (await federator.update()).vote == Vote(anchor_version=3, value=-1)
+            assert client.comparison.n_lists > known.n_lists
+
+
+async def test_an_anchor_that_is_cleared_is_dropped_at_once(mqtt_broker, path):
+    """Somebody who was erased since may be in it. Votes go on with another one."""
     async with Federator(mqtt_broker) as federator:
         async with device(mqtt_broker, path) as client:
             await begin(federator, client, announced(5, BAD), announced(3, GOOD), n=ENOUGH)
+            search(client, ENOUGH - 5)
             await federator.link.publish(TOPICS.anchor, b"", retain=True)
-            search(client, ENOUGH)
+            await until(lambda: client.comparison == Comparison())
+            search(client, 5)
             update = await federator.update()
-            assert update.vote == Vote(anchor_version=3, value=-1)
+            assert update.vote is None
             await federator.receipt(update, ReceiptCode.ACCEPTED)
-            await client.wait_settled(WITHIN_S)
-            known = client.comparison
+            assert client.comparison == Comparison()
+        assert is_known(path) == [False, False]
         async with device(mqtt_broker, path) as client:
-            await federator.announce(2, newest=announced(6, BAD), training=training(5))
-            await client.next_round(after=1, timeout_s=WITHIN_S)
+            await begin(federator, client, announced(6, BAD), announced(4, GOOD), n=5, number=2)
             search(client, 5, seed=3)
-            assert (await federator.update()).vote is None
-            assert client.comparison == known
+            assert (await federator.update()).vote == Vote(anchor_version=4, value=0)
 
 
 # --- whose it is --------------------------------------------------------------------------------------------------
