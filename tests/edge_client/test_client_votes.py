@@ -1,7 +1,6 @@
 """A device votes: what it finds of the newest model against the anchor goes with its updates, and is not lost."""
 
 import contextlib
-import math
 
 import numpy as np
 import pytest
@@ -16,12 +15,12 @@ from edge_client.client import EdgeClient
 from edge_client.guard.model_judgement import FEWEST_LISTS as FEWEST_OF_A_GUARD
 from edge_client.store.store import DeviceStore
 from foltr.learning.agreement import lead, preferences
-from foltr.learning.comparison import COMPARISON_DECAY, Comparison
+from foltr.learning.comparison import Comparison
 from foltr.methods.base import scores_of
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.codec import encode
 from foltr.protocol.explorations import SamplingExploration
-from foltr.protocol.fields import model_hash, pack_vector
+from foltr.protocol.fields import pack_vector
 from foltr.protocol.policies import SecureRound
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
@@ -64,9 +63,9 @@ def search(client, n, seed=2):
     return recorded
 
 
-def compared(recorded, newest, anchor, ranker=LINEAR):
-    """What a device is to know after these lists."""
-    known = Comparison()
+def compared(recorded, newest, anchor, ranker=LINEAR, known=None):
+    """What a device is to know after these lists, and before them."""
+    known = known or Comparison()
     for serp, clicks in recorded:
         said = preferences(serp.reversals, clicks)
         of_newest, of_anchor = (
@@ -474,17 +473,19 @@ async def test_rankers_of_other_kinds_are_compared_too(mqtt_broker, path, method
     """A neural one; and one whose weights are partly the device's own: both models are joined to these."""
     ranker = LINEAR if method == "fpdgd-personal" else NeuralRankerSpec(n_features=N_FEATURES, hidden=3)
     rng = np.random.default_rng(5)
-    newest, anchor = (rng.standard_normal(ranker.n_weights).astype(np.float32) for _ in range(2))
+    anchor, first, newest = (rng.standard_normal(ranker.n_weights).astype(np.float32) for _ in range(3))
+    models = announced(6, newest, ranker), announced(3, anchor, ranker)
     async with Federator(mqtt_broker) as federator, device(mqtt_broker, path, learner=None) as client:
-        models = announced(5, newest, ranker), announced(3, anchor, ranker)
-        await begin(federator, client, *models, training=sampled(method, {}, 30))
+        await begin(federator, client, announced(5, first, ranker), models[1], training=sampled(method, {}, 30))
+        search(client, 30)
+        await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
+        assert await client.wait_settled(WITHIN_S)
+        await begin(federator, client, *models, training=sampled(method, {}, 30), number=2)
         trainer = client._agent.trainer  # noqa: SLF001 (an application has no use for it)
         own = [trainer.weights_under(model) for model in models]
-        recorded = search(client, 30)
-        known = client.comparison
-        assert known == compared(recorded, *own, ranker)
-        assert math.isclose(known.n_lists, (1 - COMPARISON_DECAY**30) / (1 - COMPARISON_DECAY))
-        update = await federator.update()
-        assert update.vote.anchor_version == 3
-        assert update.vote.value == int(known.opinion)
-        assert model_hash(pack_vector(newest)) == update.base_hash
+        assert np.array_equal(own[0], newest) is (method != "fedper")
+        before = client.comparison
+        known = compared(search(client, 30, seed=3), *own, ranker, known=before)
+        assert client.comparison == known
+        assert known.n_lists > before.n_lists > 20.0
+        assert (await federator.update()).vote == Vote(anchor_version=3, value=int(known.opinion))

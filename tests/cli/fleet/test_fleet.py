@@ -5,7 +5,7 @@ import asyncio
 import numpy as np
 import pytest
 from drawn import shown_by
-from played import WITHIN_S, Federator
+from played import TOPICS, WITHIN_S, Federator
 
 from edge_client.client import EdgeClient
 from edge_client.options import checked_propensities
@@ -23,7 +23,8 @@ from foltr.protocol.codec import decode
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.membership import Join
 from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.trainings import FedIpsTraining, LinearRankerSpec
+from foltr.protocol.trainings import FedIpsTraining, LinearRankerSpec, PdgdTraining
+from foltr.protocol.updates import Vote
 
 N_FEATURES = 6
 TRAINING = FedIpsTraining(min_interactions=2, max_interactions=2, learning_rate=0.1)
@@ -56,10 +57,10 @@ def model():
     )
 
 
-async def updates_of(federator, fleet):
+async def updates_of(federator, fleet, training=TRAINING):
     """The updates of one round, by device."""
     running = asyncio.create_task(fleet.run())
-    await federator.announce(1, training=TRAINING, newest=model())
+    await federator.announce(1, training=training, newest=model())
     updates = {}
     for _ in fleet.stores:
         update = await federator.update()
@@ -96,6 +97,16 @@ async def test_a_user_of_its_own(mqtt_broker, data):
     assert not np.frombuffer(updates["two"].body.values, "<f4").any()
     assert np.frombuffer(updates["one"].body.values, "<f4").any()
     assert fleet.receipts == {"accepted": 2}
+
+
+@pytest.mark.parametrize(("votes", "expected"), [(True, Vote(anchor_version=0, value=0)), (False, None)])
+async def test_devices_vote_unless_they_are_not_to(mqtt_broker, data, votes, expected):
+    """As `foltr client run` has it, with and without ``--no-votes``."""
+    training = PdgdTraining(min_interactions=2, max_interactions=2)
+    async with Federator(mqtt_broker) as federator:
+        await federator.say(TOPICS.anchor, model(), retain=True)
+        updates = await updates_of(federator, fleet_of(mqtt_broker, data, ["one"], votes=votes), training)
+    assert updates["one"].vote == expected
 
 
 async def test_devices_know_their_users_examination(mqtt_broker, data, monkeypatch):

@@ -9,9 +9,11 @@ from played import TOPICS
 from structlog.testing import capture_logs
 from under_policy import FEDERATOR, DeviceUnderPolicy, identity
 
+from edge_client.store.anchor_rows import write_comparison
 from edge_client.store.store import DeviceStore
 from edge_client.sums.pinned_policy import PinnedPolicy
 from foltr.errors import DataError, MessageError
+from foltr.learning.comparison import Comparison
 from foltr.protocol.announcements import NamedErasure, UnlearningRound
 from foltr.protocol.codec import decode
 from foltr.protocol.fields import pack_vector
@@ -125,6 +127,17 @@ def test_a_policy_that_cannot_be_stored_is_obeyed_and_stored_later(path):
 
 def failing():
     raise DataError("the disk is full")
+
+
+def test_a_policy_ends_comparisons_in_the_transaction_that_stores_it(path):
+    """Nobody votes under it, so nothing is kept to vote by."""
+    with stored(path) as store:
+        store.put_anchor((3, bytes(16)), b"an anchor")
+        with store.transaction() as cursor:
+            write_comparison(cursor, (3, bytes(16)), Comparison(n_lists=2.0))
+        assert store.comparison((3, bytes(16))).n_lists == 2.0
+        store.put_policy(FIRST.signed)
+        assert (store.anchor(), store.comparison((3, bytes(16)))) == (None, Comparison())
 
 
 def test_a_store_whose_policy_cannot_be_read_is_not_used(path):
