@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at model versions, export one, and make the first.", no_args_is_help=True)
 
-_MODEL_COLUMNS = ("version", "base_version", "round", "created_at", "published_at", "withdrawn_at")
+_MODEL_COLUMNS = ("version", "base_version", "round", "restored_version", "created_at", "published_at", "withdrawn_at")
 
 
 @app.command("list")

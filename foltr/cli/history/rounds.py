@@ -22,6 +22,7 @@ from foltr.protocol.events import EventKind
 from foltr.protocol.states import FOR_WANT_OF_HELPERS, AbandonReason, Membership
 
 if TYPE_CHECKING:
+    from foltr.aggregation.standing import Standing as Votes
     from storage.database import Database
     from storage.history_records import ClientHistoryRow, RoundAggregationRow, RoundHistoryRow
     from storage.records import RoundRow
@@ -55,7 +56,11 @@ def rounds_list(
             print_json([to_plain(row) | {"n_erased": erased.get(row.round, 0)} for row in rows])
             return
         lines = [_line(row, erased.get(row.round, 0)) for row in rows]
-        print_rows(lines, _ROUND_COLUMNS, title=f"Rounds of {name}", as_json=False)
+        has_votes = any(line.votes is not None for line in lines)
+        columns = (*_ROUND_COLUMNS, "votes") if has_votes else _ROUND_COLUMNS
+        print_rows(lines, columns, title=f"Rounds of {name}", as_json=False)
+        if has_votes:
+            _say("votes 3/1/2: of its updates 3 found the newest model worse than the anchor, 2 better, 1 neither")
         if erased:
             _say("1 of 4: one of 4 updates is stored, the others were erased with clients; see: foltr erasures list")
 
@@ -119,6 +124,9 @@ def rounds_show(
         print_record(row, title=f"Round {number} of {name}", as_json=False)
         if made is not None:
             _say(rule_in_words(row.aggregation, made))
+        if row.anchor_version is not None:
+            votes = f"{row.n_worse} worse, {row.n_none} none, {row.n_better} better"
+            _say(f"Votes on model {row.base_version} against model {row.anchor_version}, the anchor: {votes}")
         if any(line.fate is not None for line in contributions):
             print_rows(
                 [_fate_line(line) for line in contributions], _FATE_COLUMNS, title="Contributions", as_json=False
@@ -147,6 +155,7 @@ def _line(row: "RoundHistoryRow", n_erased: int) -> SimpleNamespace:
         updates=f"{row.n_updates} of {row.n_updates + n_erased}" if n_erased else row.n_updates,
         refused=row.n_rejected,
         model=row.model_version,
+        votes=f"{row.n_worse}/{row.n_none}/{row.n_better}" if row.n_worse + row.n_none + row.n_better else None,
     )
 
 
@@ -223,7 +232,28 @@ async def standing_of(database: "Database", name: str) -> Standing:
         given_up=None if found is None else await _given_up(database, name, started[0].at if started else None),
         held_until=held_until,
         n_disagreed=n_disagreed,
+        votes=None if row is None else await _votes(database, row),
+        taken_back=None if row is None else await _taken_back(database, row),
     )
+
+
+async def _votes(database: "Database", row: "RoundRow") -> "Votes | None":
+    """Count the votes on a round's anchor, with those that it has by now; None where it has none."""
+    from foltr.aggregation.standing import VOTE_ROUNDS
+    from storage.anchors import count_votes
+
+    if row.anchor_version is None:
+        return None
+    return await count_votes(database, row.federation, row.anchor_version, row.number, VOTE_ROUNDS)
+
+
+async def _taken_back(database: "Database", row: "RoundRow") -> str | None:
+    """What was told of the round before this one, if its model was taken back."""
+    from storage.queries import list_events
+
+    before = {"round_number": row.number - 1, "limit": 1}
+    events = await list_events(database, row.federation, kind=EventKind.MODEL_TAKEN_BACK, **before)
+    return events[0].detail if events else None
 
 
 async def _held_back(database: "Database", name: str, row: "RoundRow", now: datetime) -> tuple[int, datetime | None]:

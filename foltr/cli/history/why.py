@@ -8,6 +8,7 @@ from foltr.protocol.client_selection import is_selected
 from foltr.protocol.states import ASKING_HELPERS, Pacing, RoundState
 
 if TYPE_CHECKING:
+    from foltr.aggregation.standing import Standing as Votes
     from storage.records import RoundRow
 
 # A federator ends a due round within moments, but it may be waiting for the database.
@@ -35,6 +36,8 @@ class Standing:
         given_up: of a round for which helpers are awaited, why the one before ended without its sum.
         held_until: of a round that is held back as verifiers have disagreed, until when devices do not hear of it.
         n_disagreed: how many rounds ended so since the last one with a model.
+        votes: on the anchor of the round, as they stand; None where it has none.
+        taken_back: what was told of the model that the round before was abandoned with, as it was taken back.
         broker: what the broker says of the federator: ``there``, ``silent``, ``away``, ``unknown``, or ``unreachable``;
             None where it was not asked.
         broker_detail: since when it is silent, or why the broker was not reached.
@@ -53,6 +56,8 @@ class Standing:
     given_up: str | None = None
     held_until: datetime | None = None
     n_disagreed: int = 0
+    votes: "Votes | None" = None
+    taken_back: str | None = None
     broker: BrokerSays | None = None
     broker_detail: str = ""
     connected: list[str] = field(default_factory=list)
@@ -172,8 +177,20 @@ def _stored(standing: Standing) -> list[str]:
         *_waits_for(standing),
         *_kept_out(standing, row),
         *_refused(standing),
+        *_voted(standing, row),
         *_life(standing),
     ]
+
+
+def _voted(standing: Standing, row: "RoundRow") -> list[str]:
+    """What devices find of the newest model, and whether they had the one before taken back."""
+    said = [] if standing.taken_back is None else [f"The round before it was abandoned: {standing.taken_back}."]
+    votes = standing.votes
+    if votes is None or not votes.n_voters:
+        return said
+    compared = f"model {row.base_version} against model {row.anchor_version}, the anchor"
+    counts = f"{votes.n_worse} worse, {votes.n_better} better, of {votes.n_voters} clients"
+    return [*said, f"Votes on {compared}: {counts}; more than half decide."]
 
 
 def _helpers_awaited(standing: Standing, row: "RoundRow", given_up: str) -> list[str]:

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from foltr.aggregation.standing import Standing as Votes
 from foltr.cli.history.why import Standing, explain
 from foltr.protocol.client_selection import cutoff, is_selected, round_seed
 from foltr.protocol.states import Pacing, RoundState
@@ -250,3 +251,14 @@ def test_a_federation_that_is_over_needs_no_federator():
     said = explain(standing(40, over, broker="away"))
     assert said[0].startswith("No round is open: round 12")
     assert "is not running, or has lost" not in " ".join(said)
+
+
+def test_votes_are_told_as_they_stand():
+    """With what they are about; and of a round that follows one whose model was taken back, why that was."""
+    row = replace(ROUND, anchor_version=4)
+    told = words(standing(10, row, votes=Votes(9, 3, 2)))
+    assert "Votes on model 7 against model 4, the anchor: 3 worse, 2 better, of 9 clients; more than half" in told
+    told = words(standing(10, row, votes=Votes(0, 0, 0), taken_back="model 7 has the weights of model 4 again"))
+    assert "The round before it was abandoned: model 7 has the weights of model 4 again." in told
+    assert "Votes" not in told
+    assert "Votes" not in words(standing(10))
