@@ -1,0 +1,154 @@
+"""Devices that can click tell that a model was ruined, and it is taken back: over Mosquitto, and through kills."""
+
+import asyncio
+import contextlib
+import itertools
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from integration.deployment import DIM, FEDERATION, Deployment, died_by_sigkill, until
+from sqlalchemy import select
+
+from edge_client.client import EdgeClient
+from federator.closing.replay import replay_round
+from federator.closing.stored_recipes import load_recipes
+from foltr.errors import UnavailableError
+from foltr.failpoints import Failpoint
+from foltr.protocol.fields import unpack_vector
+from storage.database import Database
+from storage.models import get_model, list_models
+from storage.queries import list_events, list_rounds
+from storage.records import ModelRow
+from storage.tables import updates
+
+N_CLIENTS, N_ATTACKERS, N_DOCUMENTS = 5, 2, 10
+LISTS_A_ROUND = 4
+OPTIONS = ("--aggregation", "mean", "--interactions", str(LISTS_A_ROUND), "--exploration", "sampling")
+
+
+@dataclass
+class Plot:
+    """When the attackers begin: they have learned like everybody up to then."""
+
+    attacks: bool = False
+
+
+async def use(client: EdgeClient, i: int) -> None:
+    """A user who likes documents of whom the first feature is large, a few lists a round."""
+    rng, last = np.random.default_rng(i), 0
+    while True:
+        with contextlib.suppress(UnavailableError):
+            round_ = await client.next_round(after=last, timeout_s=5.0)
+            last = round_.round
+            for _ in range(LISTS_A_ROUND):
+                features = rng.normal(size=(N_DOCUMENTS, DIM)).astype(np.float32)
+                shown = client.rank(features)
+                best = int(np.argmax(features[shown.ranking, 0]))
+                client.record_clicks(shown, [best])
+            await client.wait_settled(5.0)
+
+
+def learner_of(i: int, plot: Plot):
+    """What a device learns from any list: to rank by the first feature, or, of an attacker, never to."""
+
+    def learn(weights, _interaction, _training):
+        stepped = weights.copy()
+        stepped[0] += -30.0 if plot.attacks and i < N_ATTACKERS else 0.5
+        return stepped
+
+    return learn
+
+
+@contextlib.asynccontextmanager
+async def devices_of(deployment: Deployment, plot: Plot):
+    """All devices, with users."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(
+                EdgeClient(credentials=one, store=":memory:", learner=learner_of(i, plot), seed=i)
+            )
+            for i, one in enumerate(deployment.devices)
+        ]
+        using = [asyncio.create_task(use(client, i)) for i, client in enumerate(clients)]
+        try:
+            yield clients
+        finally:
+            for task in using:
+                task.cancel()
+            await asyncio.gather(*using, return_exceptions=True)
+
+
+async def restored(database: Database) -> ModelRow | None:
+    """The first model that was restored while the anchor was a good one."""
+    models = await list_models(database, FEDERATION, limit=10_000)
+    return next((row for row in models if row.restored_version), None)
+
+
+async def anchor_moved(database: Database) -> bool:
+    return bool(await list_events(database, FEDERATION, kind="anchor_moved"))
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # its own deadlines are shorter, and say what is late
+@pytest.mark.parametrize("dies_at", [None, Failpoint.IN_RESTORATION_TRANSACTION, Failpoint.MODEL_TAKEN_BACK])
+async def test_a_ruined_model_is_taken_back(mosquitto_server, migrated_url, tmp_path, dies_at):
+    """Two of five ruin the mean, and the three others' votes bring the anchor back; every update counts once."""
+    plot = Plot()
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
+        database = deployment.database
+        failpoints = "" if dies_at is None else f"{dies_at}=kill"
+        deployment.start_federator(10_000, *OPTIONS, failpoints=failpoints)
+        async with devices_of(deployment, plot) as clients:
+            await until(lambda: anchor_moved(database), 60.0, f"the anchor does not move: {deployment.said()}")
+            plot.attacks = True
+            if dies_at is not None:
+                assert died_by_sigkill(await deployment.exit_code(90)), deployment.said()
+                deployment.start_federator(10_000, *OPTIONS)
+            await until(lambda: _is_restored(database), 90.0, f"nothing is taken back: {deployment.said()}")
+            plot.attacks = False
+            found = await restored(database)
+            await until(lambda: _learns_on(database, found), 60.0, "no round follows")
+            for client in clients:
+                await client.wait_settled(10.0)
+        anchor = await get_model(database, FEDERATION, found.restored_version)
+        assert (found.weights, found.base_version) == (anchor.weights, anchor.version)
+        assert unpack_vector(found.weights)[0] > 0.0, "the anchor ranks as users like"
+        ruined = await get_model(database, FEDERATION, found.version - 1)
+        assert unpack_vector(ruined.weights)[0] < 0.0
+        ended = [row for row in await list_rounds(database, FEDERATION, limit=10_000) if row.reason is not None]
+        assert {row.reason for row in ended} == {"model_taken_back"}
+        assert all(2 * row.n_worse > row.n_updates - row.n_none - row.n_better for row in ended)
+        await _check_counts(database)
+        await _check_replays(database)
+
+
+async def _is_restored(database: Database) -> bool:
+    return await restored(database) is not None
+
+
+async def _learns_on(database: Database, found: ModelRow) -> bool:
+    models = await list_models(database, FEDERATION, limit=10_000)
+    return any(row.base_version == found.version for row in models)
+
+
+async def _check_counts(database: Database) -> None:
+    """Of each device the updates that count cover its interactions without a gap, and none of them twice."""
+    covers = select(updates.c.client, updates.c.covers_after, updates.c.covers_through, updates.c.n_interactions)
+    async with database.reading() as connection:
+        counting = covers.where(updates.c.covers_after.is_not(None)).order_by(updates.c.client, updates.c.covers_after)
+        rows = (await connection.execute(counting)).all()
+    for _, of_client in itertools.groupby(rows, key=lambda row: row.client):
+        through = 0
+        for row in of_client:
+            assert (row.covers_after, row.n_interactions) == (through, row.covers_through - row.covers_after)
+            through = row.covers_through
+
+
+async def _check_replays(database: Database) -> None:
+    """The rounds before and after come to their models once more."""
+    recipes = await load_recipes(database, FEDERATION)
+    models = await list_models(database, FEDERATION, limit=10_000)
+    for model in models[-2:]:
+        if model.round is not None:
+            assert (await replay_round(database, recipes, model.round)).differs == ()
