@@ -251,8 +251,8 @@ async def _taken_back(database: "Database", row: "RoundRow") -> str | None:
     """What was told of the round before this one, if its model was taken back."""
     from storage.queries import list_events
 
-    before = {"round_number": row.number - 1, "limit": 1}
-    events = await list_events(database, row.federation, kind=EventKind.MODEL_TAKEN_BACK, **before)
+    kind, before = EventKind.MODEL_TAKEN_BACK, row.number - 1
+    events = await list_events(database, row.federation, kind=kind, round_number=before, limit=1)
     return events[0].detail if events else None
 
 
