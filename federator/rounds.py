@@ -116,13 +116,13 @@ class Rounds:
         step = None if current is None else current.next_step(now)
         if current is None or step is None:
             return False
-        if not isinstance(step, Aggregate):
-            await self._abandon(current, step.reason)
-            return False
-        await self._aggregate(current)
-        return current.state is RoundState.ABANDONED and self.model.restored_version is not None
+        if isinstance(step, Aggregate):
+            return await self._aggregate(current)
+        await self._abandon(current, step.reason)
+        return False
 
-    async def _aggregate(self, current: Round) -> None:
+    async def _aggregate(self, current: Round) -> bool:
+        """Make a model of a round, or give it up; whether models were taken back instead."""
         number = current.number
         if current.state is RoundState.COLLECTING:
             current.stop_collecting()
@@ -130,18 +130,18 @@ class Rounds:
         failpoint(Failpoint.COLLECTING_STOPPED)
         if current.state is RoundState.CHECKING:
             self.announce()  # it takes no more updates, and no other round does before helpers have answered
-            return
+            return False
         standing = await count_standing(self._store, self._state, number)
         verdict = verdict_on(self.model, self._state.anchor, standing)
         if verdict is Verdict.TAKE_BACK:
             await self._take_back(current, standing)
-            return
+            return True
         try:
             outcome = await self._outcome(current)
         except DataError as error:
             log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
             await self._abandon(current, _reason_of(error), str(error))
-            return
+            return False
         failpoint(Failpoint.AGGREGATED)
         now = self._clock.now()
         closed_at, version = to_datetime(now), self.model.version + 1
@@ -160,6 +160,7 @@ class Rounds:
         self.announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
         _log_findings(number, model)
+        return False
 
     async def _outcome(self, current: Round) -> NextModel:
         if self._sums is not None and current.terms is not None:

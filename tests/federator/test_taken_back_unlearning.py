@@ -17,7 +17,7 @@ from foltr.aggregation.rule_spec import read_rule
 from foltr.erasure.receipt import verify_receipt
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint
-from foltr.protocol.fields import pack_vector
+from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.states import Pacing, Strategy
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
@@ -261,3 +261,42 @@ async def test_a_buffered_round_takes_nothing_that_was_made_on_what_was_taken_ba
     assert dict(served.receipts.codes()) == {"stale": 1, "accepted": 1}
     stale = next(one for one in served.receipts.sent if one.code == "stale")
     assert stale.detail == "trained on model 2, which was taken back since"
+
+
+async def test_a_job_is_not_given_up_for_a_round_that_makes_no_model(voting) -> None:
+    """The newest model was restored long ago; that a round is given up since has nothing to do with it."""
+    krum = read_rule("krum", byzantine=1, fallback="abandon")
+    served, devices = await voting(RoundPolicy(1, 5, 60.0, 60.0, rule=krum), unlearning=STEPWISE[Strategy.RELEARN])
+    await play(served, devices)
+    await play(served, devices, "+++++")
+    await play(served, devices)
+    await play(served, devices, "-----")
+    await forget(served, devices["a"])
+    assert [job.state for job in await list_jobs(served.db, "mail")] == ["running"]
+    await play(served, devices, names="bc")
+    assert (await get_round(served.db, "mail", 5)).reason == "too_few_for_rule"
+    assert [job.state for job in await list_jobs(served.db, "mail")] == ["running"]
+    await unlearn(served, devices, "a")
+    await done(served)
+
+
+async def test_thinned_history_stays_consistent(voting) -> None:
+    """What retention leaves of rounds that lead nowhere is gone through by nobody; the anchor's weights stay."""
+    served, devices = await voting(unlearning=REMOVE, history_rounds=1)
+    for votes in ("", "+++++", "", "-----", "", ""):
+        await play(served, devices, votes)
+    assert unpack_vector((await get_model(served.db, "mail", 1)).weights).any()
+    await forget(served, devices["a"])
+    await unlearn(served, devices, "a")
+    await done(served)
+    assert (await latest_model(served.db, "mail")).tainted_at is None
+
+
+@pytest.mark.parametrize("other", [{"over_selection": 0.0}, {"pacing": Pacing.BUFFERED, "staleness_limit": 2}], ids=str)
+async def test_rounds_of_every_kind_can_be_taken_back(voting, other) -> None:
+    """Of a random selection, and of a buffer: the next one is on the restored model, and takes updates."""
+    served, devices = await voting(RoundPolicy(1, 5, 60.0, 60.0, **other))
+    await ruin(served, devices)
+    assert (await origins(served))[-1] == (3, 0, 0)
+    await play(served, devices)
+    assert (await latest_model(served.db, "mail")).base_version == 3
