@@ -22,6 +22,7 @@ from foltr.reproductions.robustness import (
     click_poisoning,
     participation,
     update_poisoning,
+    votes,
 )
 
 _MODULES = (
@@ -35,6 +36,7 @@ _MODULES = (
     attacks_by_rule,
     participation,
     aware_attackers,
+    votes,
     thesis_unlearning,
     unlearning,
     unlearning_canary,
