@@ -384,6 +384,7 @@ async def test_a_forgotten_client_knows_nothing(mqtt_broker, path):
         assert not any(pack_vector(GOOD)[:8] in file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
         await say_anchor(federator, announced(4, GOOD), sequence=1)
         await federator.nothing_on("updates")
+        assert client._agent.voter.anchor.key is None  # noqa: SLF001 (an application has no use for it)
     assert is_known(path) == [False, False]
 
 
