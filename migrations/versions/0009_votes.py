@@ -126,6 +126,8 @@ _VOTE_COMMENTS = {
 
 def upgrade() -> None:
     _drop_views()
+    # Restored before a downgrade; no job has the number 0.
+    n_known = op.get_bind().scalar(sa.text("SELECT count(*) FROM models WHERE unlearning_job = 0"))
     with op.batch_alter_table("models") as models:
         models.add_column(
             sa.Column(
@@ -141,13 +143,15 @@ def upgrade() -> None:
             ["federation", "version"],
         )
         models.drop_constraint(op.f("ck_models_round_iff_made_by_one"), type_="check")
-    # Restored before a downgrade; no job has the number 0.
-    op.execute("UPDATE models SET restored_version = base_version, unlearning_job = NULL WHERE unlearning_job = 0")
-    with op.batch_alter_table("models") as models:
-        models.create_check_constraint(op.f("ck_models_one_origin"), _ONE_ORIGIN)
         models.create_check_constraint(
             op.f("ck_models_restored_onto_the_anchor"), "restored_version IS NULL OR restored_version = base_version"
         )
+        if not n_known:  # SQLite writes the table anew each time, with all weights
+            models.create_check_constraint(op.f("ck_models_one_origin"), _ONE_ORIGIN)
+    if n_known:
+        op.execute("UPDATE models SET restored_version = base_version, unlearning_job = NULL WHERE unlearning_job = 0")
+        with op.batch_alter_table("models") as models:
+            models.create_check_constraint(op.f("ck_models_one_origin"), _ONE_ORIGIN)
     op.create_index(
         "ix_models_restored",
         "models",
