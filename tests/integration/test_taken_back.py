@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, died_by_sigkill, until
+from integration.recorder import Recorder
 from sqlalchemy import select
 
 from edge_client.client import EdgeClient
@@ -15,7 +16,10 @@ from federator.closing.replay import replay_round
 from federator.closing.stored_recipes import load_recipes
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint
+from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.codec import open_envelope
 from foltr.protocol.fields import unpack_vector
+from foltr.protocol.topics import Topics
 from storage.database import Database
 from storage.models import get_model, list_models
 from storage.queries import list_events, list_rounds
@@ -121,6 +125,37 @@ async def test_a_ruined_model_is_taken_back(mosquitto_server, migrated_url, tmp_
         assert all(2 * row.n_worse > row.n_updates - row.n_none - row.n_better for row in ended)
         await _check_counts(database)
         await _check_replays(database)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(mosquitto_server, migrated_url, tmp_path):
+    """Once the device has its receipt, the model without it is what is retained, and is the anchor."""
+    topics = Topics(FEDERATION)
+    variables = {"FOLTR_UNLEARN_EVERY_S": "0.2", "FOLTR_UNLEARNING_SWAP_EVERY_S": "0"}
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
+        strategy = ("--unlearning", "fed_remove", "--min-clients", "4")
+        deployment.start_federator(10_000, *OPTIONS, *strategy, max_time_s=5.0, **variables)
+        async with devices_of(deployment, Plot()) as clients:
+            await until(lambda: anchor_moved(deployment.database), 60.0, "the anchor does not move")
+            result = await clients[0].forget_me(timeout_s=60.0)
+            assert result.state == "forgotten", deployment.said()
+            tainted = [row for row in await list_models(deployment.database, FEDERATION, 10_000) if row.tainted_at]
+
+            async def is_of_others() -> bool:
+                recorder = Recorder(mosquitto_server.url, topics.anchor)
+                async with recorder.link:
+                    await recorder.link.wait_connected(5.0)
+                    await asyncio.sleep(0.5)
+                if topics.anchor not in recorder.heard:
+                    return False
+                told = open_envelope(recorder.first(topics.anchor)).read(ModelAnnouncement)
+                assert told.version not in {row.version for row in tainted}
+                return True
+
+            await until(is_of_others, 60.0, "no anchor is announced")
+            assert tainted
 
 
 async def _is_restored(database: Database) -> bool:
