@@ -41,7 +41,7 @@ class Plot:
 async def use(client: EdgeClient, i: int) -> None:
     """A user who likes documents of whom the first feature is large, a few lists a round."""
     rng, last = np.random.default_rng(i), 0
-    while True:
+    while not client.forgotten:
         with contextlib.suppress(UnavailableError):
             round_ = await client.next_round(after=last, timeout_s=5.0)
             last = round_.round
