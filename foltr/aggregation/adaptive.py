@@ -28,6 +28,16 @@ from foltr.aggregation import budgets
 from foltr.aggregation.client_records import KEY_BYTES, Records
 from foltr.aggregation.coordinates import scaled_median
 from foltr.aggregation.copies import near_another, weight_shares
+from foltr.aggregation.crowd import (
+    LEAST_CLIENTS,
+    LEAST_UPDATES,
+    WELL_KNOWN,
+    Crowd,
+    crowd_of,
+    has_well_known,
+    trusted_elsewhere,
+    usual_length,
+)
 from foltr.aggregation.defence_findings import client_findings, federation_findings, reasons_of
 from foltr.aggregation.evidence import (
     DRIFT_FADES,
@@ -50,13 +60,6 @@ from foltr.aggregation.rule_spec import ABANDON, MEAN, RuleSpec, read_rule
 from foltr.aggregation.suspicion import is_weak, strength, strongest
 from foltr.errors import DataError
 
-_LEAST_CLIENTS = 4
-_LEAST_UPDATES = 6
-# Rounds for which a client that sends nothing still counts among the clients that others are compared with.
-_ACTIVE = 200
-# What those who can be judged must have sent of all updates before anybody is: counted in updates, which cost more
-# than names.
-_MOST_OF_UPDATES = 0.75
 # Shortened besides: steadily longer than the others, by so many standard errors and by a factor of exp(0.5).
 _STEADILY, _STEADILY_LOG = 6.0, 0.5
 # While few are known most of them may be hostile: so many times what the shortest quarter of them sends.
@@ -96,24 +99,6 @@ class Assessment:
     findings: tuple[Finding, ...]
     fallback_reason: str | None
     memory: Records
-
-
-@dataclass(frozen=True, eq=False)
-class _Crowd:
-    """All clients that can be judged, whoever is in the round.
-
-    Attributes:
-        clients: (N,) their records.
-        sample: of them, whose drifts are compared.
-        place: (n,) where the clients of this round are among them; -1 for one that is not.
-        established: whether others can be compared with them: the first who happen to have sent enough may be the
-            hostile ones.
-    """
-
-    clients: NDArray[np.void]
-    sample: NDArray[np.int64]
-    place: NDArray[np.int64]
-    established: bool
 
 
 @dataclass(frozen=True, eq=False)
@@ -159,16 +144,18 @@ def assess(
     allowance = _allowance(weights)
     update_sizes(own, measured.lengths / allowance)
     after = records.after(names, own, records.progress, undecided=records.undecided)
-    usual_length = _usual_length(after)
-    if usual_length is None:
+    length = usual_length(after)
+    if length is None:
         return _unjudged(before, after, findings)
-    usual = usual_length * allowance
+    usual = length * allowance
     update_lengths(own, measured.lengths, usual)
     after.put(names, own)
 
-    shortening = _shortening(measured.lengths, usual, own, after, names, allowance)
+    crowd = crowd_of(after, names)
+    shortening = _shortening(measured.lengths, usual, own, after, crowd, allowance)
     relative = measured.sketches * (shortening / usual)[:, None]
-    median_step = _median_step(rows, measured, shortening / (usual * allowance), ~before)
+    trusted = _trusted(measured.lengths > 0.0, before, crowd)
+    median_step = _median_step(rows, measured, shortening / (usual * allowance), trusted)
     # What clients have in common grows with their interactions and what chance makes with the root of them: in usual
     # lengths of its own an update leads so many times as far as the median step.
     expected = None if median_step is None else allowance[:, None] * sketch_of(median_step, records.key)
@@ -178,15 +165,15 @@ def assess(
         None if expected is None else relative - expected,
         near_another(relative),
     )
-    energy = energies(steps, ~before)
+    energy = energies(steps, trusted)
     update_records(own, steps, energy)
     after.put(names, own)
 
-    crowd = _crowd(after, names)
+    crowd = crowd_of(after, names)
     verdict = _judge(own, before, crowd, undecided=records.undecided)
     own["n_suspected"] = np.where(verdict.suspected, own["n_suspected"] + 1, 0)
     after.put(names, own)
-    granted = _spend(own, steps, verdict.suspected, after, names)
+    granted, strangers = _spend(own, steps, verdict, after, names, established=crowd.established)
     after.put(names, own)
 
     findings += client_findings(names, own, before, verdict.evidence, spec)
@@ -204,14 +191,14 @@ def assess(
         scores=np.zeros(len(names)) if evidence is None else evidence.behind,
         findings=tuple(findings),
         fallback_reason="half of the clients or more look suspicious" if verdict.undecided else None,
-        memory=replace(after, undecided=verdict.undecided),
+        memory=replace(after, undecided=verdict.undecided, strangers=strangers),
     )
 
 
 def remember(assessment: Assessment, vector: NDArray[np.float64]) -> bytes:
     """The memory for the next round, once this one has made ``vector`` (d,) of its updates."""
     records = assessment.memory
-    length, usual = float(np.linalg.norm(vector)), _usual_length(records) or np.inf
+    length, usual = float(np.linalg.norm(vector)), usual_length(records) or np.inf
     # One round that went wrong must not be the direction that all later ones are measured by.
     vector = vector * min(1.0, usual / length) if length > 0.0 else vector
     progress = (records.progress.astype(np.float64) + vector).astype(np.float32)
@@ -232,43 +219,14 @@ def _allowance(weights: NDArray[np.float64]) -> NDArray[np.float64]:
     return np.minimum(np.sqrt(weights / np.median(weights)), _MOST_FOR_INTERACTIONS)
 
 
-def _usual_length(records: Records, quantile: float = 0.5) -> float | None:
-    """Return the median, or another quantile, over all known clients, of how long each one's updates are.
-
-    It is not over the clients of a round, in which hostile ones may happen to be the most. The lower one of two in the
-    middle is taken. None for too few clients.
-    """
-    clients = records.clients
-    known = (clients["size_weight"] > 0.0) & (clients["last_round"] > records.n_rounds - _ACTIVE)
-    if int(known.sum()) < _LEAST_CLIENTS:
-        return None
-    trusted = known & (clients["n_suspected"] == 0)
-    compared = clients[trusted if trusted.any() else known]
-    sizes = np.sort(compared["log_size"] / compared["size_weight"])
-    return float(np.exp(sizes[int(quantile * (len(sizes) - 1))]))
-
-
-def _crowd(records: Records, names: tuple[str, ...]) -> _Crowd:
-    clients = records.clients
-    recent = clients["last_round"] > records.n_rounds - _ACTIVE
-    can_be_judged = recent & (clients["n_updates"] >= _LEAST_UPDATES)
-    at = np.flatnonzero(can_be_judged)
-    places = {records.client_ids[i]: place for place, i in enumerate(at.tolist())}
-    crowd = clients[at]
-    most = crowd["n_updates"].sum() >= _MOST_OF_UPDATES * clients["n_updates"][recent].sum()
-    place = np.array([places.get(name, -1) for name in names], np.int64)
-    sample = sample_of(len(crowd), records.key, records.n_rounds)
-    return _Crowd(crowd, sample, place, established=len(crowd) >= _LEAST_CLIENTS and bool(most))
-
-
-def _judge(own: NDArray[np.void], before: NDArray[np.bool_], crowd: _Crowd, *, undecided: bool) -> _Verdict:
+def _judge(own: NDArray[np.void], before: NDArray[np.bool_], crowd: Crowd, *, undecided: bool) -> _Verdict:
     """Judge the clients of a round by their records (n,).
 
     Args:
         before: (n,) bool, who was suspected before this round.
         undecided: whether the round before was; it stays so while nobody can be judged.
     """
-    judged = own["n_updates"] >= _LEAST_UPDATES
+    judged = own["n_updates"] >= LEAST_UPDATES
     if not (crowd.established and judged.any()):
         return _Verdict(None, judged, before, undecided)
     evidence = evidence_of(own, crowd.clients, crowd.place, crowd.sample)
@@ -286,12 +244,11 @@ def _shortening(
     usual: NDArray[np.float64],
     own: NDArray[np.void],
     records: Records,
-    names: tuple[str, ...],
+    crowd: Crowd,
     allowance: NDArray[np.float64],
 ) -> NDArray[np.float64]:
     """(n,) by what each update is shortened, to the usual length where it is too long for chance."""
-    crowd = _crowd(records, names)
-    judged = own["n_updates"] >= _LEAST_UPDATES
+    judged = own["n_updates"] >= LEAST_UPDATES
     limit = np.where(judged | (not crowd.established), LONGEST, _LONGEST_OF_NEWCOMERS)
     if crowd.established:
         evidence = length_evidence(own, crowd.clients)
@@ -300,7 +257,7 @@ def _shortening(
     factors = _shortened(lengths, usual, limit)
     if crowd.established:
         return factors
-    shortest = _usual_length(records, _SHORTEST_QUARTER)
+    shortest = usual_length(records, _SHORTEST_QUARTER)
     known = usual if shortest is None else shortest * allowance
     return np.minimum(factors, _shortened(lengths, known, _LONGEST_AT_FIRST))
 
@@ -320,33 +277,50 @@ def _median_step(
         factors: (n,) that make of each update a step of the median number of interactions, in usual lengths.
     """
     live = measured.lengths > 0.0
-    if int(live.sum()) < _LEAST_CLIENTS:
+    if int(live.sum()) < LEAST_CLIENTS:
         return None
     return scaled_median(rows, factors, np.flatnonzero(live & trusted if (live & trusted).any() else live))
 
 
-def _spend(
-    own: NDArray[np.void], steps: Steps, suspected: NDArray[np.bool_], records: Records, names: tuple[str, ...]
-) -> NDArray[np.float64]:
-    """(n,) in [0, 1]: what part of its deviation counts of each step; the budgets in ``own`` (n,) are used up by it.
+def _trusted(live: NDArray[np.bool_], before: NDArray[np.bool_], crowd: Crowd) -> NDArray[np.bool_]:
+    """(n,) whose median says what is usual in a round: who is not suspected; of them the known, if they are enough."""
+    known = ~before & (crowd.place >= 0)
+    return known if crowd.established and int((live & known).sum()) >= LEAST_CLIENTS else ~before
 
-    A step of a suspected client is not used, so it uses up nothing. Where too few are live to say what the median step
-    is, steps count whole, and are not counted against anybody.
+
+def _spend(
+    own: NDArray[np.void],
+    steps: Steps,
+    verdict: _Verdict,
+    records: Records,
+    names: tuple[str, ...],
+    *,
+    established: bool,
+) -> tuple[NDArray[np.float64], budgets.SharedSum | None]:
+    """(n,) in [0, 1]: what part of its deviation counts of each step; and what strangers have together after that.
+
+    The budgets in ``own`` (n,) are used up by it. A step of a suspected client is not used, so it uses up nothing.
+    Where too few are live to say what the median step is, steps count whole, and are not counted against anybody.
     """
-    granted = np.ones(len(own))
+    granted, strangers = np.ones(len(own)), records.strangers
     deviations = steps.deviations
-    if deviations is None:
-        return granted
-    counted = steps.live & ~suspected
-    peers = _peers(own, deviations, counted, records, names)
-    if peers is None:
-        return granted
-    bounds = budgets.bounds_of(peers)
+    counted = steps.live & ~verdict.suspected
+    if deviations is None or not counted.any():
+        return granted, strangers
     sums = own["budgets"].astype(np.float64)
-    granted[counted] = budgets.granted(sums[counted], deviations[counted], own["n_compared"][counted], bounds)
+    peers = _peers(own, deviations, counted, records, trusted_elsewhere(records, names, established=established))
+    faded = budgets.faded_steps(own["n_compared"][counted])
+    granted[counted] = budgets.granted(sums[counted], deviations[counted], faded, budgets.bounds_of(peers))
+    known = counted & (own["n_compared"] >= WELL_KNOWN)
+    unknown = counted & ~known
+    if unknown.any() and known.any() and has_well_known(records):
+        used = deviations * granted[:, None]
+        strangers = strangers or budgets.SharedSum.empty(deviations.shape[1])
+        share, strangers = strangers.granted(used[unknown], used[known], peers.deviation)
+        granted[unknown] *= share
     shares = np.where(counted, granted, 0.0)
     own["budgets"] = np.where(steps.live[:, None, None], budgets.used(sums, deviations, shares), own["budgets"])
-    return granted
+    return granted, strangers
 
 
 def _peers(
@@ -354,24 +328,22 @@ def _peers(
     deviations: NDArray[np.float64],
     counted: NDArray[np.bool_],
     records: Records,
-    names: tuple[str, ...],
-) -> budgets.Crowd | None:
-    """Those that budgets are measured by: who counts in this round, and who nothing speaks against of the others."""
-    if not counted.any():
-        return None
-    clients = records.clients
-    known = (clients["last_round"] > records.n_rounds - _ACTIVE) & (clients["n_suspected"] == 0)
-    here = set(names)
-    elsewhere = known & (clients["n_compared"] > 0) & np.array([name not in here for name in records.client_ids])
-    others = clients[np.flatnonzero(elsewhere)]
-    mine = own[counted]
-    asked = budgets.asked_for(mine["budgets"].astype(np.float64), deviations[counted])
+    others: NDArray[np.void],
+) -> budgets.Crowd:
+    """Those that budgets are measured by: who counts in this round, and who nothing speaks against of the others.
+
+    Of the round only those who can be judged, where they are enough.
+    """
+    judged = counted & (own["n_updates"] >= LEAST_UPDATES)
+    chosen = judged if int(judged.sum()) + len(others) >= LEAST_CLIENTS else counted
+    mine = own[chosen]
+    asked = budgets.asked_for(mine["budgets"].astype(np.float64), deviations[chosen])
     everybody = np.concatenate([asked, others["budgets"]])
     n_steps = np.concatenate([mine["n_compared"], others["n_compared"]])
-    chosen = sample_of(len(everybody), records.key, records.n_rounds)
-    peers = np.concatenate([mine["drift_energy"], others["drift_energy"]])[chosen]
-    deviation = float(np.median(peers / budgets.faded_squares(n_steps[chosen], DRIFT_FADES)))
-    return budgets.Crowd(everybody[chosen], n_steps[chosen], deviation)
+    some = sample_of(len(everybody), records.key, records.n_rounds)
+    energy = np.concatenate([mine["drift_energy"], others["drift_energy"]])[some]
+    deviation = float(np.median(energy / budgets.faded_squares(n_steps[some], DRIFT_FADES)))
+    return budgets.Crowd(everybody[some], n_steps[some], deviation)
 
 
 def _unjudged(before: NDArray[np.bool_], after: Records, findings: list[Finding]) -> Assessment:

@@ -10,6 +10,10 @@ Honest clients are apart by chance, and a random walk is as far as the root of i
 usual lengths as these were, times what clients usually deviate in one. Where clients differ for good all their sums are
 farther apart than by chance, and budgets are wider: ``OVER_MEDIAN`` times what the median client is apart.
 
+Names cost little, and the first steps of a client are bounded least. So clients that are little known have, besides
+their own, one budget together as soon as others are well known: whatever they are called, they lead the model as far as
+one client may that sends as much as they do.
+
 The guarantee (``docs/robustness.md`` proves it): let D be a client's sum, c the median client's, r the budget, a the
 deviations used and e the median client's. With |D - c| <= r in every one of T rounds,
 |sum (a - e)| <= r (1 + (1 - fade)(T - 1)).
@@ -97,7 +101,7 @@ def asked_for(sums: NDArray[np.floating], deviations: NDArray[np.float64]) -> ND
 
 
 def granted(
-    sums: NDArray[np.floating], deviations: NDArray[np.float64], n_steps: NDArray[np.integer], bounds: Bounds
+    sums: NDArray[np.floating], deviations: NDArray[np.float64], steps: NDArray[np.float64], bounds: Bounds
 ) -> NDArray[np.float64]:
     """(n,) in [0, 1]: how much of each deviation its client's budgets let through.
 
@@ -107,10 +111,10 @@ def granted(
     Args:
         sums: (n, H, k) before this round.
         deviations: (n, k) from the median step.
-        n_steps: (n,) that each client has made, with this one.
+        steps: (n, H) squared steps of each sum, with this one (`faded_steps`).
     """
     away = _FADES[:, None] * sums - bounds.centre
-    most = bounds.squares * faded_steps(n_steps)
+    most = bounds.squares * steps
     before, along = (away**2).sum(axis=2), (away * deviations[:, None, :]).sum(axis=2)
     square = (deviations**2).sum(axis=1)[:, None]
     at = np.where(square > 0.0, square, 1.0)
@@ -120,6 +124,57 @@ def granted(
     best = np.where((before + 2.0 * along + square <= most) | (square == 0.0), 1.0, best)
     granted_: NDArray[np.float64] = np.clip(best.min(axis=1), 0.0, 1.0)
     return granted_
+
+
+@dataclass(frozen=True, eq=False)
+class SharedSum:
+    """What clients that are little known have led the model by, all of them together.
+
+    Attributes:
+        sums: (H, k) float32.
+        steps: (H,) float64, squared steps of each sum.
+    """
+
+    sums: NDArray[np.float32]
+    steps: NDArray[np.float64]
+
+    @classmethod
+    def empty(cls, length: int) -> "SharedSum":
+        return cls(np.zeros((len(HORIZONS), length), np.float32), np.zeros(len(HORIZONS)))
+
+    def to_bytes(self) -> bytes:
+        return self.sums.astype("<f4").tobytes() + self.steps.astype("<f8").tobytes()
+
+    @classmethod
+    def from_bytes(cls, stored: bytes, length: int) -> "SharedSum":
+        """Read what `to_bytes` made; ValueError for another length."""
+        n = len(HORIZONS)
+        if len(stored) != n * (4 * length + 8):
+            raise ValueError(f"{len(stored)} bytes of a shared sum of {length} numbers")
+        sums, steps = stored[: 4 * n * length], stored[4 * n * length :]
+        return cls(np.frombuffer(sums, "<f4").reshape(n, length), np.frombuffer(steps, "<f8"))
+
+    def granted(
+        self, strangers: NDArray[np.float64], known: NDArray[np.float64], deviation: float
+    ) -> tuple[float, "SharedSum"]:
+        """How much is let through of what strangers would use, in [0, 1]; and the sum after that.
+
+        What they have in common with clients that are known leads nowhere: only what they differ by counts.
+
+        Args:
+            strangers: (s, k) deviations that their own budgets let through.
+            known: (m, k) what was used of those of the clients that are known, at least one.
+            deviation: as in `Crowd`.
+        """
+        together, expected = strangers.sum(axis=0), len(strangers) * known.mean(axis=0)
+        # The mean of few is uneven as well.
+        chance = len(strangers) + len(strangers) ** 2 / len(known)
+        steps = _FADES**2 * self.steps + chance
+        centre = np.broadcast_to(expected, self.sums.shape)
+        bounds = Bounds(centre, _CHANCES * deviation)
+        share = float(granted(self.sums[None], together[None], 1.0 + steps[None], bounds)[0])
+        sums = _FADES[:, None] * self.sums + share * together - expected
+        return share, SharedSum(sums.astype(np.float32), steps)
 
 
 def used(

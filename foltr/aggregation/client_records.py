@@ -11,7 +11,7 @@ import msgpack
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.budgets import HORIZONS
+from foltr.aggregation.budgets import HORIZONS, SharedSum
 from foltr.errors import DataError
 
 SKETCH_LENGTH = 64
@@ -44,6 +44,7 @@ def record_type(length: int) -> np.dtype[Any]:
             ("n_updates", "<i4"),
             # Of them, those that were compared with others of their round.
             ("n_compared", "<i4"),
+            ("first_round", "<i4"),
             ("last_round", "<i4"),
             # How many updates it has sent since it is suspected; 0 for a client that is not.
             ("n_suspected", "<i4"),
@@ -75,6 +76,8 @@ class Records:
         clients: (n,) of `record_type`.
         undecided: half of the clients that can be judged, or more, looked suspicious.
         key: what sketches and samples are drawn by; who knew it could move where no sketch looks.
+        strangers: the one sum of deviations that all clients have together as long as they are little known
+            (`foltr.aggregation.budgets`).
     """
 
     n_rounds: int
@@ -83,10 +86,12 @@ class Records:
     clients: NDArray[np.void]
     undecided: bool = False
     key: bytes = bytes(KEY_BYTES)
+    strangers: SharedSum | None = None
 
     @classmethod
     def empty(cls, dim: int, key: bytes = bytes(KEY_BYTES)) -> "Records":
-        return cls(0, np.zeros(dim, np.float32), (), np.zeros(0, record_type(min(dim, SKETCH_LENGTH))), key=key)
+        clients = np.zeros(0, record_type(min(dim, SKETCH_LENGTH)))
+        return cls(0, np.zeros(dim, np.float32), (), clients, key=key)
 
     def to_bytes(self) -> bytes:
         packed: bytes = msgpack.packb(
@@ -98,6 +103,7 @@ class Records:
                 "clients": self.clients.tobytes(),
                 "undecided": self.undecided,
                 "key": self.key,
+                "strangers": None if self.strangers is None else self.strangers.to_bytes(),
             }
         )
         return packed
@@ -116,11 +122,13 @@ class Records:
             return cls.empty(dim, key)
         try:
             fields = msgpack.unpackb(stored)
-            length = min(dim, SKETCH_LENGTH)
+            length, strangers = min(dim, SKETCH_LENGTH), None
             if fields["format"] == _FORMAT_WITHOUT_BUDGETS:
                 clients = _with_budgets(np.frombuffer(fields["clients"], _record_type_without_budgets(length)), dim)
             elif fields["format"] == _FORMAT:
                 clients, key = np.frombuffer(fields["clients"], record_type(length)), fields["key"]
+                if fields["strangers"] is not None:
+                    strangers = SharedSum.from_bytes(fields["strangers"], length)
             else:
                 raise ValueError(f"format {fields['format']}")
             records = cls(
@@ -130,6 +138,7 @@ class Records:
                 clients,
                 fields["undecided"],
                 key,
+                strangers,
             )
             if len(records.progress) != dim or len(records.client_ids) != len(clients):
                 raise ValueError(f"{len(records.progress)} values and {len(clients)} clients")
@@ -167,6 +176,7 @@ class Records:
         It shares no record with this one, so that `put` changes the new state alone.
         """
         n_rounds = self.n_rounds + 1
+        own["first_round"] = np.where(own["first_round"] > 0, own["first_round"], n_rounds)
         own["last_round"] = n_rounds
         kept = {
             client_id: record
@@ -176,7 +186,7 @@ class Records:
         kept |= dict(zip(client_ids, own, strict=True))
         names = tuple(sorted(kept))
         clients = np.array([kept[name] for name in names], self.clients.dtype)
-        return Records(n_rounds, progress, names, clients, undecided, self.key)
+        return Records(n_rounds, progress, names, clients, undecided, self.key, self.strangers)
 
     def _places(self) -> dict[str, int]:
         return {client_id: i for i, client_id in enumerate(self.client_ids)}
@@ -192,6 +202,7 @@ def _with_budgets(before: NDArray[np.void], dim: int) -> NDArray[np.void]:
     for name in before.dtype.names or ():
         if name in (clients.dtype.names or ()) and (same_sketch or not name.startswith("drift")):
             clients[name] = before[name]
+    clients["first_round"] = 1  # they may have been here from the first round on
     return clients
 
 

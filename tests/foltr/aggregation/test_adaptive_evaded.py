@@ -106,3 +106,35 @@ def test_huge_updates_in_most_rounds_are_not_what_is_usual() -> None:
     federation.play(150, n_present=6)
     assert max(float(np.linalg.norm(one.vector)) for one in federation.played) < 3.0
     assert federation.ever_dropped() == federation.attackers
+
+
+@pytest.mark.parametrize("life", [1, 5, 9])
+def test_new_names_lead_nowhere(life):
+    """Four places of ten get new names every few rounds, for two hundred rounds after sixty honest ones."""
+    federation = Federation(n=10, signal=0.1).play(60)
+    aim = np.eye(DIM)[0]
+    moved = np.zeros(DIM)
+    for number in range(200):
+        rows = federation.updates()
+        rows[:4] = 1.7 * aim + 0.5 * rows[:4]
+        names = [*(f"new-{i}-{number // life}" for i in range(4)), *federation.names[4:]]
+        order = np.argsort(names)
+        sorted_names = [names[i] for i in order]
+        one = aggregate_round(ADAPTIVE, sorted_names, rows[order].astype(np.float32), np.ones(10), federation.memory)
+        federation.memory = one.memory
+        moved += one.vector
+    # The mean would go 0.68 usual lengths a round.
+    assert moved @ aim < 0.1 * 200
+    assert not dropped(one) & set(federation.names)
+
+
+def test_names_that_come_no_more_stand_for_nobody():
+    """Two hundred of them with six updates each do not say what is usual beside six clients that are there."""
+    federation = Federation(n=10).play(60)
+    for number in range(300):
+        rows = federation.updates()
+        rows[:4] *= 3.0
+        names = [*(f"aaa-{i}-{number // 6}" for i in range(4)), *federation.names[4:]]
+        one = aggregate_round(ADAPTIVE, names, rows.astype(np.float32), np.ones(10), federation.memory)
+        federation.memory = one.memory
+        assert not (dropped(one) | clipped(one)) & set(federation.names[4:])

@@ -5,7 +5,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from foltr.aggregation.budgets import HORIZONS, OVER_MEDIAN, Crowd, asked_for, bounds_of, faded_steps, granted, used
+from foltr.aggregation.budgets import (
+    HORIZONS,
+    OVER_MEDIAN,
+    Crowd,
+    SharedSum,
+    asked_for,
+    bounds_of,
+    faded_steps,
+    granted,
+    used,
+)
 
 N, K = 9, 6
 
@@ -32,9 +42,9 @@ def test_what_is_within_every_budget_is_let_through_to_the_last_bit():
     """1, and not nearly 1: without need nothing is changed."""
     rng = np.random.default_rng(1)
     bounds = bounds_of(crowd_of(np.zeros((N, len(HORIZONS), K)), 5))
-    assert granted(np.zeros((N, len(HORIZONS), K)), 0.1 * rng.normal(size=(N, K)), np.full(N, 5), bounds).tolist() == (
-        [1.0] * N
-    )
+    assert granted(
+        np.zeros((N, len(HORIZONS), K)), 0.1 * rng.normal(size=(N, K)), faded_steps(np.full(N, 5)), bounds
+    ).tolist() == ([1.0] * N)
 
 
 def test_a_step_back_is_let_through_and_a_step_on_is_not():
@@ -44,7 +54,7 @@ def test_a_step_back_is_let_through_and_a_step_on_is_not():
     sums[:, :, 0] = 1000.0
     step = np.zeros((2, K))
     step[:, 0] = (1.0, -1.0)
-    assert granted(sums, step, np.full(2, 50), bounds).tolist() == [0.0, 1.0]
+    assert granted(sums, step, faded_steps(np.full(2, 50)), bounds).tolist() == [0.0, 1.0]
 
 
 @settings(max_examples=60, deadline=None)
@@ -71,7 +81,7 @@ def test_no_client_gets_farther_from_the_median_client_than_its_budget(seed, len
         asked[:n_hostile] = leap * direction + 0.1 * asked[:n_hostile]
         n_steps = np.full(N, number)
         bounds = bounds_of(Crowd(asked_for(sums, asked), n_steps, 1.0))
-        shares = granted(sums, asked, n_steps, bounds)
+        shares = granted(sums, asked, faded_steps(n_steps), bounds)
         before = np.linalg.norm(np.array([h.fade for h in HORIZONS])[:, None] * sums - bounds.centre, axis=2)
         sums = used(sums, asked, shares)
         distance = np.linalg.norm(sums - bounds.centre, axis=2)
@@ -99,3 +109,39 @@ def test_the_median_client_is_between_honest_ones(n_hostile):
     centre = bounds_of(crowd_of(sums, 10)).centre
     assert (centre <= sums[n_hostile:].max(axis=0)).all()
     assert (centre >= sums[n_hostile:].min(axis=0)).all()
+
+
+@pytest.mark.parametrize("n_strangers", [1, 4])
+def test_strangers_lead_as_far_together_as_one_client_does(n_strangers):
+    """Whoever they are in a round: their sum is counted, and what they have in common with the others is not."""
+    rng = np.random.default_rng(4)
+    shared, total = SharedSum.empty(K), np.zeros(K)
+    for _ in range(400):
+        known = rng.normal(size=(6, K)) / np.sqrt(K)
+        strangers = rng.normal(size=(n_strangers, K)) / np.sqrt(K)
+        strangers[:, 0] += 1.0
+        share, shared = shared.granted(strangers, known, 1.0)
+        total += share * strangers.sum(axis=0) - n_strangers * known.mean(axis=0)
+    for j, horizon in enumerate(HORIZONS):
+        budget = np.sqrt(horizon.chance * (1.0 + shared.steps[j]))
+        assert np.linalg.norm(shared.sums[j]) <= budget + n_strangers
+        assert np.linalg.norm(total) <= (budget + n_strangers) * (1.0 + (1.0 - horizon.fade) * 399)
+    assert total[0] > 0.0
+
+
+def test_honest_strangers_are_let_through():
+    """They differ from the others by chance, in a hundred rounds of four of them and six others."""
+    rng, shared, shares = np.random.default_rng(5), SharedSum.empty(K), []
+    for _ in range(100):
+        rows = 2.0 + rng.normal(size=(10, K)) / np.sqrt(K)
+        share, shared = shared.granted(rows[:4], rows[4:], 1.0)
+        shares.append(share)
+    assert np.mean(np.array(shares) < 1.0) < 0.03
+
+
+def test_a_shared_sum_is_the_same_from_its_bytes():
+    _, shared = SharedSum.empty(K).granted(np.ones((2, K)), np.zeros((3, K)), 1.0)
+    again = SharedSum.from_bytes(shared.to_bytes(), K)
+    assert (again.sums.tolist(), again.steps.tolist()) == (shared.sums.tolist(), shared.steps.tolist())
+    with pytest.raises(ValueError, match="shared sum"):
+        SharedSum.from_bytes(shared.to_bytes()[1:], K)

@@ -7,6 +7,7 @@ import pytest
 from foltr.aggregation.client_records import (
     SKETCH_LENGTH,
     Records,
+    _record_type_without_budgets,
     is_whole,
     put_together,
     suspects_of,
@@ -111,3 +112,33 @@ def test_suspects_are_those_who_sent_updates_under_suspicion() -> None:
         assert suspects_of(records.to_bytes()) == {"b", "c"}
     unknown = msgpack.packb(msgpack.unpackb(records.to_bytes()) | {"format": 99})
     assert suspects_of(unknown) == suspects_of(None) == set()
+
+
+@pytest.mark.parametrize("dim", [3, SKETCH_LENGTH + 72])
+def test_what_an_earlier_program_knew_is_taken_over(dim: int) -> None:
+    """Records without budgets: suspects stay so, evidence stays but for sketches by no key, and nothing is spent."""
+    length = min(dim, SKETCH_LENGTH)
+    before = np.zeros(2, _record_type_without_budgets(length))
+    before["alignment"], before["drift"], before["n_updates"], before["n_suspected"] = (1.0, 2.0), 1.5, 40, (0, 3)
+    before["last_round"] = 40
+    stored = msgpack.packb(
+        {
+            "format": 1,
+            "n_rounds": 40,
+            "progress": np.ones(dim, "<f4").tobytes(),
+            "client_ids": ["a", "b"],
+            "clients": before.tobytes(),
+            "undecided": False,
+        }
+    )
+    key = bytes(range(16))
+    records = Records.from_bytes(stored, dim, key)
+    assert records.key == key
+    assert records.clients["alignment"].tolist() == [1.0, 2.0]
+    assert (records.clients["drift"] == (1.5 if dim <= SKETCH_LENGTH else 0.0)).all()
+    assert not records.clients["budgets"].any()
+    assert records.clients["first_round"].tolist() == [1, 1]
+    assert suspects_of(stored) == {"b"}
+    again = Records.from_bytes(records.to_bytes(), dim)
+    assert (again.key, again.clients.tobytes()) == (key, records.clients.tobytes())
+    assert put_together(*taken_apart(stored)) == stored
