@@ -97,11 +97,13 @@ def _still_comes(records: Records) -> NDArray[np.bool_]:
     """(N,) bool: who was there lately, and has not missed many of its turns since."""
     clients = records.clients
     turns = clients["n_updates"] / (clients["last_round"] - clients["first_round"] + 1.0)
-    return _is_recent(records) & ((records.n_rounds - clients["last_round"]) * turns <= _MISSED_TURNS)
+    missed: NDArray[np.float64] = (records.n_rounds - clients["last_round"]) * turns
+    return _is_recent(records) & (missed <= _MISSED_TURNS)
 
 
 def _can_be_judged(records: Records) -> NDArray[np.bool_]:
-    return _still_comes(records) & (records.clients["n_updates"] >= LEAST_UPDATES)
+    enough: NDArray[np.bool_] = records.clients["n_updates"] >= LEAST_UPDATES
+    return _still_comes(records) & enough
 
 
 def _is_established(records: Records, inside: NDArray[np.bool_]) -> bool:
