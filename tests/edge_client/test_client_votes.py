@@ -150,10 +150,13 @@ async def test_who_does_not_vote_hears_no_anchor(mqtt_broker, path):
             await begin(federator, client, announced(5, BAD), announced(3, GOOD), n=2 * ENOUGH)
             search(client, ENOUGH)
         assert is_known(path) == [True, True]
-        async with device(mqtt_broker, path, votes=False) as client:
-            await client.next_round(timeout_s=WITHIN_S)
-            search(client, ENOUGH, seed=3)
-            assert (await federator.update()).vote is None
+        await federator.link.publish(TOPICS.anchor, b"what nobody can read", retain=True)
+        with capture_logs() as logs:
+            async with device(mqtt_broker, path, votes=False) as client:
+                await client.next_round(timeout_s=WITHIN_S)
+                search(client, ENOUGH, seed=3)
+                assert (await federator.update()).vote is None
+        assert not [one for one in logs if one["event"] == "message_refused"]
         assert is_known(path) == [False, False]
 
 
