@@ -43,6 +43,12 @@ class AwareAttack:
 _FULL = {"knowledge": "full"}
 # By the name in tables.
 AWARE: Mapping[str, AwareAttack] = {
+    # As it was when the rule counted a long step as two usual lengths: 40 % ruined the ranker with it.
+    "launder (of old)": AwareAttack(
+        "launder",
+        Sight.OWN_DATA,
+        {"towards": "orthogonal", "period": 4.0, "burst": 5.0, "counted": 2.0, "noise": 0.5, "start": 30.0},
+    ),
     "launder": AwareAttack("launder", Sight.OWN_DATA, {"towards": "orthogonal"}),
     "launder (reverse)": AwareAttack("launder", Sight.OWN_DATA, {"towards": "reverse"}),
     "creep": AwareAttack("creep", Sight.OWN_DATA, {"towards": "orthogonal"}),
