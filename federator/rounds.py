@@ -25,6 +25,7 @@ from foltr.aggregation.standing import Standing, Verdict
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.base import NextModel
+from foltr.protocol.events import EventKind
 from foltr.protocol.states import AbandonReason, RoundState
 from storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
 from storage.records import ModelRow, NewEvent, NewModel
@@ -266,4 +267,5 @@ def _log_findings(number: int, model: NewModel) -> None:
     if aggregation is not None and aggregation.fallback_reason is not None:
         log.warning("fallback_used", round=number, rule=aggregation.rule, cause=aggregation.fallback_reason)
     for event in model.events:
-        log.warning(event.kind, round=number, client_id=event.client_id, detail=event.detail)
+        say = log.info if event.kind == EventKind.ANCHOR_MOVED else log.warning
+        say(event.kind, round=number, client_id=event.client_id, detail=event.detail)

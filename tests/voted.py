@@ -20,7 +20,7 @@ NAMES = tuple("abcde")
 KEY = SigningKey(b"federator" + bytes(23))
 FIVE = RoundPolicy(1, len(NAMES), 60.0, 60.0)
 ONES = DenseDelta(dim=D, values=pack_vector([1.0] * D))
-REMOVE = UnlearningPolicy(Strategy.FED_REMOVE, every_s=0.0, swap_every_s=0.0, most_change=1e9)
+REMOVE = UnlearningPolicy(Strategy.FED_REMOVE, every_s=0.0, swap_every_s=0.0, most_change=1e9, may_reset=True)
 
 
 class Shown:

@@ -1,14 +1,16 @@
 """Votes are counted in SQL, and a model is restored from the anchor as a whole or not at all."""
 
+import itertools
 from dataclasses import replace
 from datetime import datetime
 
+import numpy as np
 import pytest
 from remembered import memory_of
 
 import storage.anchors
 from foltr.aggregation.client_records import Records, taken_apart
-from foltr.aggregation.standing import Standing
+from foltr.aggregation.standing import Standing, standing_of
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint
 from storage.anchors import count_votes, restore_anchor
@@ -130,6 +132,24 @@ async def test_a_round_that_was_taken_back_has_no_votes(ruined) -> None:
     await restore(ruined, 5, 1, 5)
     assert await standing(ruined, 5, 6) == Standing(5, 0, 0)
     assert await standing(ruined, 1, 6) == Standing(5, n_worse=5, n_better=0)
+
+
+async def test_the_count_is_that_of_the_newest_votes(voting) -> None:
+    """Of a drawn history, at every round and with every memory: what the rule in Python makes of the same votes."""
+    rng = np.random.default_rng(5)
+    anchors, votes = {1: 0}, {}
+    for number in range(1, 9):
+        anchors[number + 1] = max(anchors[number], int(rng.choice([0, number])))
+        here = {name: rng.choice([-1, 0, 1, None]) for name in "abcde" if rng.random() < 0.6} or {"a": None}
+        votes[number] = here
+        await end(voting, number, number, here, anchors[number + 1])
+        for n_rounds, anchor in itertools.product((1, 3, 50), {0, anchors[number]}):
+            newest = {}
+            for past in range(max(1, number - n_rounds + 1), number + 1):
+                for name, vote in votes[past].items():
+                    counts = vote is not None and anchors[past] == anchor
+                    newest[name] = vote if counts else newest.get(name, 0)
+            assert await standing(voting, anchor, number, n_rounds) == standing_of(newest)
 
 
 # --- taking back ------------------------------------------------------------------------------------------------

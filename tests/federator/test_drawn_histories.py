@@ -1,0 +1,115 @@
+"""Drawn histories of rounds, votes, erasures and restarts: the model is the sum of what counts, whatever came first."""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from voted import NAMES, REMOVE, D, forget, said
+
+from federator.round import RoundPolicy
+from foltr.aggregation.standing import Verdict, standing_of
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.updates import DenseDelta
+from storage.erasure.erasures import list_erasures
+from storage.models import latest_model, list_models
+from storage.rounds import latest_round
+
+MORE = tuple("fgh")
+N_STEPS = 14
+
+
+@dataclass
+class Told:
+    """What should be: the rounds that the newest model is made of, each as who is in it, and those of the anchor.
+
+    Attributes:
+        taught: who has an update in a completed round, of those who were not forgotten.
+        votes: on the present anchor.
+    """
+
+    path: list[frozenset[str]] = field(default_factory=list)
+    anchor: list[frozenset[str]] = field(default_factory=list)
+    is_anchor: bool = True
+    taught: set[str] = field(default_factory=set)
+    votes: dict[str, int] = field(default_factory=dict)
+
+    def weights(self, path: list[frozenset[str]]) -> np.ndarray:
+        """What these rounds make, one on top of the other."""
+        steps = [np.mean([np.eye(D)[ord(name) % D] for name in sorted(names)], axis=0) for names in path]
+        return np.sum(steps, axis=0) if steps else np.zeros(D)
+
+    def end_round(self, names: frozenset[str], opinion: int) -> None:
+        votes = self.votes | dict.fromkeys(names, opinion)
+        verdict = standing_of({name: votes.get(name, 0) for name in self.taught | names}).verdict
+        if self.is_anchor:
+            verdict = Verdict.KEEP
+        if verdict is Verdict.TAKE_BACK:
+            self.path, self.is_anchor, self.votes = self.anchor, True, {}
+            return
+        self.votes = votes
+        if verdict is Verdict.MOVE_ANCHOR:
+            self.anchor, self.votes = self.path, {}
+        self.path, self.is_anchor = [*self.path, names], False
+        self.taught |= names
+
+    def forget(self, name: str) -> None:
+        self.votes.pop(name, None)
+        if name not in self.taught:
+            return
+        self.taught.remove(name)
+        left = [names - {name} for names in self.path]
+        self.path = self.anchor = [names for names in left if names]
+        self.is_anchor, self.votes = True, {}
+
+
+@pytest.mark.parametrize("seed", range(8))
+async def test_what_is_served_is_the_sum_of_what_counts(voting, restarted_voting, operator, seed: int) -> None:
+    """No click that was taken back is in it, and nobody who was forgotten; the same of the anchor."""
+    rng, told = np.random.default_rng(seed), Told()
+    served, devices = await voting(RoundPolicy(1, len(NAMES) + len(MORE), 60.0, 60.0), unlearning=REMOVE)
+    more = {name: operator.enrol(name) for name in MORE}
+    await served.join(more.values())
+    devices |= more
+    for _ in range(N_STEPS):
+        match rng.choice(["round", "worse", "better", "forget", "restart"], p=[0.35, 0.2, 0.2, 0.15, 0.1]):
+            case "restart":
+                served = await restarted_voting(served)
+            case "forget" if len(devices) > 4:
+                name = str(rng.choice(sorted(devices)))
+                await forget(served, devices.pop(name))
+                told.forget(name)
+                await _unlearned(served)
+            case "worse":
+                await _round(served, devices, frozenset(devices), -1, told)
+            case "better":
+                await _round(served, devices, frozenset(devices), 1, told)
+            case _:
+                some = frozenset(name for name in devices if rng.random() < 0.7) or frozenset(devices)
+                await _round(served, devices, some, 0, told)
+        newest, anchor = await latest_model(served.db, "mail"), served.shown.anchor
+        np.testing.assert_allclose(unpack_vector(newest.weights), told.weights(told.path), atol=1e-5)
+        np.testing.assert_allclose(unpack_vector(anchor.weights), told.weights(told.anchor), atol=1e-5)
+        assert (newest.version == anchor.version) == told.is_anchor
+        kept = [row for row in await list_models(served.db, "mail", 1000) if row.tainted_at is not None]
+        assert all(row.withdrawn_at is not None for row in kept), "what an erased client is in is deleted"
+
+
+async def _round(served, devices, names: frozenset[str], opinion: int, told: Told) -> None:
+    """A round of these devices, who all say the same of the newest model."""
+    opened = await latest_round(served.db, "mail")
+    for name in names:
+        body = DenseDelta(dim=D, values=pack_vector(np.eye(D)[ord(name) % D]))
+        vote = said(served.actor.state.anchor.version, opinion)
+        served.update(devices[name], opened.number, opened.base_version, body=body, vote=vote)
+    await served.turn()
+    served.clock.at += 100.0
+    await served.turn()
+    told.end_round(names, opinion)
+
+
+async def _unlearned(served) -> None:
+    for _ in range(20):
+        if all(row.state == "done" for row in await list_erasures(served.db, "mail")):
+            return
+        await served.turn()
+    raise AssertionError("the job does not end")
