@@ -11,7 +11,6 @@ from foltr.aggregation.rule_spec import ABANDON, shortfall
 from foltr.errors import SettingsError
 from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import Ranker, check_method, check_rule, n_auxiliary, spec_of
-from foltr.methods.spec import Lists
 from foltr.protocol.fields import MAX_DIM
 from foltr.protocol.policies import Policy
 from foltr.protocol.schemas import FeatureSchema
@@ -134,10 +133,7 @@ class FederationPlan:
             return None
         if self.secure is not None:
             return "the federator is not to see what a single client says, and under a policy nobody else counts votes"
-        method = spec_of(self.training)
-        if method.lists is not Lists.DRAWN:
-            return f"devices do not draw the lists of {method.name} by score, and by other lists models do not compare"
-        return None
+        return spec_of(self.training).no_votes_because
 
     @property
     def asks_for_votes(self) -> bool:

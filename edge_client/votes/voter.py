@@ -28,7 +28,6 @@ from foltr.learning.comparison import Comparison
 from foltr.logs import get_logger
 from foltr.methods.base import scores_of
 from foltr.methods.registry import Ranker, spec_of
-from foltr.methods.spec import Lists
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.trainings import Training
@@ -197,11 +196,8 @@ class Voter:
 
     def _is_idle(self, training: Training) -> bool:
         """Whether no votes are given by this method; said once."""
-        method = spec_of(training)
-        if method.lists is Lists.DRAWN and method.privacy is None:
-            return False
-        if not self._logged_idle:
-            cause = "draws no lists by score" if method.lists is not Lists.DRAWN else "adds noise to what is sent"
-            log.info("votes_idle", client_id=self._client_id, cause=f"{method.name} {cause}")
+        cause = spec_of(training).no_votes_because
+        if cause is not None and not self._logged_idle:
+            log.info("votes_idle", client_id=self._client_id, cause=cause)
             self._logged_idle = True
-        return True
+        return cause is not None

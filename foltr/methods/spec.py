@@ -159,3 +159,12 @@ class MethodSpec(Generic[TrainingT, RankerT]):
     learns_again: bool = True
     spent_when_sent: bool = False
     privacy: Callable[[TrainingT, Exposure], dict[str, Any]] | None = None
+
+    @property
+    def no_votes_because(self) -> str | None:
+        """Why devices do not compare models by its lists and vote (`foltr.learning.comparison`); None where they do."""
+        if self.lists is not Lists.DRAWN:
+            return f"devices do not draw the lists of {self.name} by score, and by other lists models do not compare"
+        if self.privacy is not None:
+            return f"{self.name} adds noise to what a device sends, and a vote beside it would have none"
+        return None

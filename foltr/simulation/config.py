@@ -357,9 +357,12 @@ def _check_votes(config: SimulationConfig, training: Training) -> None:
         return
     if config.privacy == "secure":
         raise SettingsError("take_back: with secure sums the federator must not see whose vote is whose; leave it out")
-    if config.method in SIMULATOR_METHODS or spec_of(training).lists is not Lists.DRAWN:
-        drawn = ", ".join(methods_with(Lists.DRAWN))
-        raise SettingsError(f"take_back: lists of {config.method} are not drawn by score; choose one of {drawn}")
+    voting = ", ".join(name for name, method in METHODS.items() if method.no_votes_because is None)
+    if config.method in SIMULATOR_METHODS:
+        raise SettingsError(f"take_back: {config.method} has no devices that could vote; choose one of {voting}")
+    cause = spec_of(training).no_votes_because
+    if cause is not None:
+        raise SettingsError(f"take_back: {cause}; choose one of {voting}")
 
 
 def parameter_values(config: SimulationConfig) -> dict[str, Value]:

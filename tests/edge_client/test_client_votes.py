@@ -421,11 +421,11 @@ async def test_under_a_policy_nobody_votes(mqtt_broker, path):
 @pytest.mark.parametrize(
     ("training", "cause"),
     [
-        (EvolutionTraining(noise_scale=0.1), "draws no lists by score"),
-        (FedAvgTraining(learning_rate=0.1), "draws no lists by score"),
+        (EvolutionTraining(noise_scale=0.1), "do not draw the lists of foltr-es by score"),
+        (FedAvgTraining(learning_rate=0.1), "do not draw the lists of fedavg by score"),
         (
             FpdgdPaperTraining(learning_rate=0.1, sensitivity=3.0, epsilon=2.0, n_clients=10),
-            "adds noise to what is sent",
+            "fpdgd-paper adds noise",
         ),
     ],
     ids=lambda value: getattr(value, "kind", None),
@@ -440,7 +440,7 @@ async def test_methods_that_give_no_votes(mqtt_broker, training, cause):
             assert (await federator.update()).vote is None
             assert client.comparison == Comparison()
     (said,) = [one for one in logs if one["event"] == "votes_idle"]
-    assert said["cause"].endswith(cause)
+    assert cause in said["cause"]
 
 
 @pytest.mark.parametrize("wrong", ["another number of features", "another schema", "another kind of ranker"])

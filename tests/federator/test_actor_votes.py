@@ -10,7 +10,7 @@ from voted import NAMES, ONES, D, order, origins, play, ruin, said
 import storage.anchors
 from foltr.failpoints import Failpoint
 from foltr.protocol.orders import QuarantineClient, RevokeClient
-from foltr.protocol.trainings import EvolutionTraining
+from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
 from storage.errors import WriterFencedError
 from storage.migrate import downgrade, upgrade
 from storage.models import latest_model
@@ -148,6 +148,8 @@ async def test_where_nobody_is_to_compare_there_is_no_anchor(voting) -> None:
     evolving = replace(served.plan, anchor=True, training=EvolutionTraining())
     assert not evolving.asks_for_votes
     assert "foltr-es" in evolving.no_votes_because
+    noisy = replace(served.plan, anchor=True, training=FpdgdPaperTraining(n_clients=4))
+    assert "fpdgd-paper adds noise" in noisy.no_votes_because
 
 
 # --- ending and beginning again --------------------------------------------------------------------------------

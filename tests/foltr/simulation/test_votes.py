@@ -106,8 +106,9 @@ def test_it_is_run_by_the_reference():
 @pytest.mark.parametrize(
     ("values", "problem"),
     [
-        ({"take_back": True, "method": "foltr-es"}, "take_back: lists of foltr-es are not drawn by score"),
-        ({"take_back": True, "method": "pdgd"}, "take_back: lists of pdgd are not drawn by score"),
+        ({"take_back": True, "method": "foltr-es"}, "take_back: devices do not draw the lists of foltr-es by score"),
+        ({"take_back": True, "method": "pdgd"}, "take_back: pdgd has no devices that could vote"),
+        ({"take_back": True, "method": "fpdgd-paper"}, "take_back: fpdgd-paper adds noise"),
         ({"take_back": True, "privacy": "secure"}, "take_back: with secure sums"),
         ({"liars_vote": "worse"}, "liars_vote: nobody votes"),
         ({"attackers": 1}, "attack: attackers need something to do"),
