@@ -7,6 +7,7 @@ from itertools import groupby
 from statistics import median
 
 import numpy as np
+from numpy.typing import NDArray
 
 from foltr.reproductions.claims import Check, Status, Verdict, difference_of
 from foltr.reproductions.outcomes import Outcome, Results
@@ -23,6 +24,18 @@ _TAKEN, _MOVED = "take_back", "move_anchor"
 def rounds_of(one: Outcome, verdict: str) -> list[int]:
     """Return the rounds in which votes came to this verdict."""
     return [made["round"] for made in one.result["robustness"]["decisions"] if made["verdict"] == verdict]
+
+
+def kept_with_votes(results: Results) -> str:
+    """Return what is kept with votes and without, by attack, share and clicks."""
+    table, rules = kept(results), results.labels("rule")
+    rows = [
+        [place.attack, place.share, place.clicks, *(_mean_and_error(there.get(rule)) for rule in rules)]
+        for place, there in table.items()
+    ]
+    return "Mean over seeds ± standard error. A dash: not run.\n\n" + markdown(
+        ["attack", "attackers", "clicks", *rules], rows, 3
+    )
 
 
 def decisions(results: Results) -> str:
@@ -108,6 +121,13 @@ def _ruined(table: Kept, ruined_below: float) -> dict[Place, tuple[float, float]
         if HONEST in rules and VOTES in rules
     }
     return {place: values for place, values in both.items() if values[0] < ruined_below}
+
+
+def _mean_and_error(values: NDArray[np.float64] | None) -> str:
+    if values is None:
+        return "-"
+    spread = f" ± {100 * values.std(ddof=1) / np.sqrt(len(values)):.1f}" if len(values) > 1 else ""
+    return f"{100 * values.mean():.1f}{spread}"
 
 
 def _named(place: Place, attacks: str) -> str:

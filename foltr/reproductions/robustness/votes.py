@@ -13,13 +13,13 @@ from foltr.reproductions.experiment import Experiment, Scale, Section, Variant
 from foltr.reproductions.outcomes import DataProfile
 from foltr.reproductions.robustness.attacks_by_rule import CLIENTS, RELATIVE, ROUNDS, SHARES, federation
 from foltr.reproductions.robustness.measures import ADAPTIVE, HONEST, NOBODY
-from foltr.reproductions.robustness.tables import kept_table
 from foltr.reproductions.robustness.vote_measures import (
     ALONE,
     VOTES,
     costs_at_most_with_votes,
     decisions,
     keeps_more_with_votes,
+    kept_with_votes,
     nothing_taken_back,
 )
 from foltr.simulation.config import SimulationConfig
@@ -57,7 +57,10 @@ def _grid(scale: Scale, data: DataProfile) -> list[Variant]:
         found.append(_variant(f"{attack}, nobody lies", share, VOTES, clicks, shown))
         found += _with_and_without(attack, share, clicks, attacked.changed(aggregation=ADAPTIVE), ADAPTIVE)
         found += _with_and_without(NOBODY, "0 %", f"{clicks}, {_SKEWED}", _skewed(honest, data))
-    mixed = federation(scale, HONEST, CLICKS[0]).changed(population="type3", clicks=("perfect", *CLICKS))
+    each = ("perfect", *CLICKS)
+    mixed = federation(scale, HONEST, CLICKS[0]).changed(
+        population="type3", clicks=each, clients=CLIENTS // len(each) * len(each)
+    )
     return found + _with_and_without(NOBODY, "0 %", _MIXED, mixed)
 
 
@@ -93,7 +96,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         grid=_grid,
         seeds={"quick": 3, "full": 5},
         sections=(
-            Section("kept", "Per cent of the honest ranker's nDCG@10 that is kept", kept_table),
+            Section("kept", "Per cent of the honest ranker's nDCG@10 that is kept", kept_with_votes),
             Section("decisions", "What the votes decided", decisions),
         ),
         claims=(
@@ -135,7 +138,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             ),
             (
                 f"{_SKEWED}: each client has documents of two grades, of as many clients as there are pairs of grades "
-                "or a multiple; at most ten. `a click model each`: perfect, navigational or informational."
+                "or a multiple; at most ten. `a click model each`: nine clients, three of each."
             ),
             RELATIVE,
         ),

@@ -9,7 +9,13 @@ from foltr.reproductions.claims import Status
 from foltr.reproductions.harness import plan
 from foltr.reproductions.outcomes import Results
 from foltr.reproductions.registry import EXPERIMENTS
-from foltr.reproductions.robustness.vote_measures import VOTES, decisions, keeps_more_with_votes, rounds_of
+from foltr.reproductions.robustness.vote_measures import (
+    VOTES,
+    decisions,
+    keeps_more_with_votes,
+    kept_with_votes,
+    rounds_of,
+)
 
 EXPERIMENT = EXPERIMENTS["robustness-votes"]
 NOTHING_TAKEN_BACK, NO_COST, LIARS, MORE_KEPT = (claim.check for claim in EXPERIMENT.claims)
@@ -48,6 +54,13 @@ def test_every_setting_with_votes_has_one_without(n_grades):
     assert {one.config.attackers for one in planned} == {0, 2, 4}
     assert {one.config.population for one in planned} == {"iid", "type2", "type3"}
     assert {one.config.liars_vote for one in planned} == {"better", "worse", "honest"}
+
+
+def test_what_is_kept_stands_beside_what_is_without_votes():
+    """A share at which only some attacks were run has its rows, too."""
+    attacked = [voted("launder", 0.4, rule=VOTES, seed=seed, share="20 %") for seed in (1, 2)]
+    rows = kept_with_votes(runs(*HONEST, *attacked)).splitlines()[-2:]
+    assert rows == ["| nobody | 0 % | made | 100.0 ± 0.0 | - |", "| launder | 20 % | made | - | 80.0 ± 0.0 |"]
 
 
 def test_decisions_are_counted_by_setting():
