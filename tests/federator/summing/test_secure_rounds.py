@@ -643,3 +643,13 @@ async def test_pages_are_shown_to_each_helper(secure) -> None:
     assert [request.helper for request in shown] == ["north", "south"]
     enrolments = sorted(client.enrolment for client in rounds.clients)
     assert all(sorted(request.enrolments) == enrolments for request in shown)
+
+
+async def test_nobody_votes_where_sums_are_secure(secure) -> None:
+    """A round has no anchor, and why is said in words: a vote beside a masked update would be in the open."""
+    rounds = await secure(plan={"anchor": True})
+    plan = rounds.served.plan
+    assert not plan.asks_for_votes
+    assert "not to see what a single client says" in plan.no_votes_because
+    row = await find_round(rounds.served.db, "mail", 1)
+    assert (row.anchor_version, rounds.served.actor.state.anchor) == (None, None)
