@@ -1,103 +1,21 @@
 """A device votes: what it finds of the newest model against the anchor goes with its updates, and is not lost."""
 
-import contextlib
-
-import numpy as np
 import pytest
-from drawn import sampled
-from made_policies import policy
-from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, device, see, until
+from comparing import BAD, ENOUGH, GOOD, LATER, announced, begin, compared, is_known, say_anchor, search, training
+from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 from structlog.testing import capture_logs
-from under_policy import CLIP_NORM, identity
 from under_policy import FEDERATOR as KEY
+from under_policy import identity
 
 from edge_client.client import EdgeClient
 from edge_client.guard.model_judgement import FEWEST_LISTS as FEWEST_OF_A_GUARD
-from edge_client.store.store import DeviceStore
-from foltr.learning.agreement import lead, preferences
 from foltr.learning.comparison import Comparison
-from foltr.methods.base import scores_of
-from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.codec import encode
-from foltr.protocol.explorations import SamplingExploration
 from foltr.protocol.fields import pack_vector
-from foltr.protocol.policies import SecureRound
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import (
-    EvolutionTraining,
-    FedAvgTraining,
-    FpdgdPaperTraining,
-    LinearRankerSpec,
-    NeuralRankerSpec,
-    PdgdTraining,
-)
 from foltr.protocol.updates import Vote
-
-LINEAR = LinearRankerSpec(n_features=N_FEATURES)
-GOOD = np.zeros(N_FEATURES, np.float32)
-GOOD[:2] = 3.0, 1.0
-BAD = -GOOD
-ENOUGH = 60
-LATER = 2**30  # a number of the next epoch
-
-
-def announced(version, weights, ranker=LINEAR, **more):
-    return ModelAnnouncement(federation="mail", version=version, ranker=ranker, weights=pack_vector(weights), **more)
-
-
-def training(n):
-    return PdgdTraining(min_interactions=n, max_interactions=n, exploration=SamplingExploration())
-
-
-def search(client, n, seed=2):
-    """Click n times on what `GOOD` scores highest of the five shown; return the lists and their clicks."""
-    rng, recorded = np.random.default_rng(seed), []
-    for _ in range(n):
-        features = rng.random((12, N_FEATURES), np.float32)
-        serp = client.rank(features, 5)
-        best = int(np.argmax(features[serp.ranking] @ GOOD))
-        client.record_clicks(serp, [best])
-        recorded.append((serp, np.arange(5) == best))
-    return recorded
-
-
-def compared(recorded, newest, anchor, ranker=LINEAR, known=None):
-    """What a device is to know after these lists, and before them."""
-    known = known or Comparison()
-    for serp, clicks in recorded:
-        said = preferences(serp.reversals, clicks)
-        of_newest, of_anchor = (
-            lead(scores_of(ranker, one, serp.features), serp.ranking, said) for one in (newest, anchor)
-        )
-        known = known.with_list(of_newest, of_anchor, said.total)
-    return known
-
-
-async def say_anchor(federator, anchor, **more):
-    await federator.say(TOPICS.anchor, anchor, retain=True, **more)
-
-
-async def begin(federator, client, newest, anchor, *, n=ENOUGH, number=1, **more):
-    """Announce an anchor, a model and a round that takes n lists, and wait until the device has heard all three."""
-    await say_anchor(federator, anchor)
-    await federator.announce(number, newest=newest, **{"training": training(n), **more})
-    await client.next_round(after=number - 1, timeout_s=WITHIN_S)
-    # What was said before the round was heard before it; but for the answer to the join.
-    await until(lambda: client.counted_through is not None)
-
-
-def stored(path):
-    """The store of a device that does not run."""
-    return contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10_000))
-
-
-def is_known(path):
-    """Whether a store has an anchor, and whether anything of a comparison."""
-    with stored(path) as store:
-        return [store.anchor() is not None, store.rows("SELECT n_lists > 0 FROM comparison") == [(1,)]]
-
 
 # --- what it says -----------------------------------------------------------------------------------------------
 
@@ -389,107 +307,3 @@ async def test_a_forgotten_client_knows_nothing(mqtt_broker, path):
         await federator.nothing_on("updates")
         assert client._agent.voter.anchor.key is None  # noqa: SLF001 (an application has no use for it)
     assert is_known(path) == [False, False]
-
-
-# --- where nobody votes -----------------------------------------------------------------------------------------
-
-
-async def test_under_a_policy_nobody_votes(mqtt_broker, path):
-    """The federator would see it. What was known before the policy came is dropped."""
-    signed = policy()
-    async with (
-        Federator(mqtt_broker, key=KEY) as federator,
-        EdgeClient(mqtt_broker, credentials=identity(), store=path, learner=adding_learner, seed=1) as client,
-    ):
-        await say_anchor(federator, announced(3, GOOD), sequence=1)
-        await federator.announce(1, newest=announced(5, BAD), training=training(10_000), sequence=1)
-        await client.next_round(timeout_s=WITHIN_S)
-        search(client, 10)
-        assert client.comparison.n_lists > 0
-        await federator.link.publish(TOPICS.policy, signed.signed, retain=True)
-        await until(lambda: client.comparison == Comparison())
-        await say_anchor(federator, announced(4, 2 * GOOD), sequence=2)
-        secure = SecureRound(policy_hash=signed.hash, clip_norm=CLIP_NORM)
-        await federator.announce(2, newest=announced(5, BAD), secure=secure, sequence=2)
-        see(client, *range(10))
-        update = await federator.update()
-        assert (update.body.kind, update.vote) == ("masked", None)
-        assert client.comparison == Comparison()
-    assert is_known(path) == [False, False]
-
-
-@pytest.mark.parametrize(
-    ("training", "cause"),
-    [
-        (EvolutionTraining(noise_scale=0.1), "do not draw the lists of foltr-es by score"),
-        (FedAvgTraining(learning_rate=0.1), "do not draw the lists of fedavg by score"),
-        (
-            FpdgdPaperTraining(learning_rate=0.1, sensitivity=3.0, epsilon=2.0, n_clients=10),
-            "fpdgd-paper adds noise",
-        ),
-    ],
-    ids=lambda value: getattr(value, "kind", None),
-)
-async def test_methods_that_give_no_votes(mqtt_broker, training, cause):
-    """One that draws no lists by score, and one whose noise is to hide the clicks; said once, and it learns as ever."""
-    chosen = training.model_copy(update={"min_interactions": 5, "max_interactions": 5})
-    with capture_logs() as logs:
-        async with Federator(mqtt_broker) as federator, device(mqtt_broker, learner=None) as client:
-            await begin(federator, client, announced(5, BAD), announced(3, GOOD), training=chosen)
-            search(client, 5)
-            assert (await federator.update()).vote is None
-            assert client.comparison == Comparison()
-    (said,) = [one for one in logs if one["event"] == "votes_idle"]
-    assert cause in said["cause"]
-
-
-@pytest.mark.parametrize("wrong", ["another number of features", "another schema", "another kind of ranker"])
-async def test_an_anchor_that_does_not_fit_is_not_compared(mqtt_broker, wrong):
-    """The vote says that the device has no opinion of it."""
-    if wrong == "another number of features":
-        anchor = announced(3, np.ones(5), LinearRankerSpec(n_features=5))
-    elif wrong == "another schema":
-        anchor = announced(3, GOOD, schema_hash=bytes(32))
-    else:
-        ranker = NeuralRankerSpec(n_features=N_FEATURES, hidden=2)
-        anchor = announced(3, np.ones(ranker.n_weights), ranker)
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await begin(federator, client, announced(5, BAD), anchor, n=30)
-        search(client, 30)
-        assert (await federator.update()).vote == Vote(anchor_version=3, value=0)
-        assert client.comparison == Comparison()
-
-
-async def test_lists_of_other_features_than_the_models_are_not_compared(mqtt_broker):
-    """They wait, and say nothing of models that cannot rank them."""
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
-        await begin(federator, client, announced(5, BAD), announced(3, GOOD))
-        serp = client.rank(np.random.default_rng(1).random((3, 5), np.float32))
-        client.record_clicks(serp, [1])
-        assert client.comparison == Comparison()
-
-
-# --- other rankers ----------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["fpdgd", "fedper", "fpdgd-personal"])
-async def test_rankers_of_other_kinds_are_compared_too(mqtt_broker, path, method):
-    """A neural one; and one whose weights are partly the device's own: both models are joined to these."""
-    ranker = LINEAR if method == "fpdgd-personal" else NeuralRankerSpec(n_features=N_FEATURES, hidden=3)
-    rng = np.random.default_rng(5)
-    anchor, first, newest = (rng.standard_normal(ranker.n_weights).astype(np.float32) for _ in range(3))
-    models = announced(6, newest, ranker), announced(3, anchor, ranker)
-    async with Federator(mqtt_broker) as federator, device(mqtt_broker, path, learner=None) as client:
-        await begin(federator, client, announced(5, first, ranker), models[1], training=sampled(method, {}, 30))
-        search(client, 30)
-        await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
-        assert await client.wait_settled(WITHIN_S)
-        await begin(federator, client, *models, training=sampled(method, {}, 30), number=2)
-        trainer = client._agent.trainer  # noqa: SLF001 (an application has no use for it)
-        own = [trainer.weights_under(model) for model in models]
-        assert np.array_equal(own[0], newest) is (method != "fedper")
-        before = client.comparison
-        known = compared(search(client, 30, seed=3), *own, ranker, known=before)
-        assert client.comparison == known
-        assert known.n_lists > before.n_lists > 20.0
-        assert (await federator.update()).vote == Vote(anchor_version=3, value=int(known.opinion))
