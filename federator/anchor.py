@@ -35,7 +35,7 @@ def as_anchor(plan: FederationPlan, model: ModelRow) -> ModelRow | None:
 async def count_standing(store: FederationStore, state: FederationState, number: int) -> Standing:
     """Count the votes on the anchor, with those of a round that is about to end; there are none where nobody votes."""
     if state.anchor is None:
-        return Standing(0, 0, 0)
+        return Standing(0, 0, 0, 0)
     return await store.count_votes(state.anchor.version, number, VOTE_ROUNDS)
 
 

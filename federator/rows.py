@@ -128,8 +128,8 @@ def restoration_of(
     """
     version, evidence = before.version + 1, before.defence_state
     detail = (
-        f"model {version} has the weights of model {anchor.version} again: {standing.n_worse} of {standing.n_voters} "
-        f"clients found model {before.version} worse, {standing.n_better} better. See whose updates made models "
+        f"model {version} has the weights of model {anchor.version} again in the place of model "
+        f"{before.version}: {standing.in_words}. See whose updates made models "
         f"{anchor.version + 1} to {before.version}, and quarantine who does harm: foltr rounds show, foltr quarantine"
     )
     return Restoration(
@@ -146,10 +146,7 @@ def restoration_of(
 
 def anchor_moved(newest: ModelRow, anchor: ModelRow, standing: Standing, at: datetime, number: int) -> NewEvent:
     """Say that a model that most found better takes the anchor's place."""
-    detail = (
-        f"model {newest.version} in the place of model {anchor.version}: {standing.n_better} of {standing.n_voters} "
-        f"clients found it better, {standing.n_worse} worse"
-    )
+    detail = f"model {newest.version} in the place of model {anchor.version}: {standing.in_words}"
     return NewEvent(at, "anchor_moved", detail, round=number)
 
 

@@ -27,8 +27,8 @@ _VOTES_A_ROUND = 4
 async def count_votes(db: Database, name: str, anchor_version: int, number: int, n_rounds: int) -> Standing:
     """Count the newest votes of clients on an anchor, in one query.
 
-    Those count whose updates were in the last ``n_rounds`` completed rounds or in this one, if they are members and not
-    in quarantine; without a vote on this anchor they have no opinion.
+    Those count whose updates were in the last ``n_rounds`` completed rounds or in this one, by how many these are, if
+    they are members and not in quarantine; without a vote on this anchor they have no opinion.
 
     Args:
         number: the round that is about to end; completed or not it counts.
@@ -51,20 +51,28 @@ async def count_votes(db: Database, name: str, anchor_version: int, number: int,
         .where(recent.c.anchor_version == anchor_version, updates.c.vote.is_not(None))
     )
     both = could.union_all(did).subquery()
-    newest = select(both.c.client, func.max(both.c.placed).label("placed")).group_by(both.c.client).subquery()
+    newest = (
+        select(
+            both.c.client,
+            func.max(both.c.placed).label("placed"),
+            (func.count() - func.count(both.c.placed)).label("n_updates"),
+        )
+        .group_by(both.c.client)
+        .subquery()
+    )
     opinion = newest.c.placed % _VOTES_A_ROUND
     counted = (
         select(
             func.count(),
-            func.coalesce(func.sum(case((opinion == 0, 1), else_=0)), 0),
-            func.coalesce(func.sum(case((opinion == 2, 1), else_=0)), 0),
+            func.coalesce(func.sum(newest.c.n_updates), 0),
+            func.coalesce(func.sum(case((opinion == 0, newest.c.n_updates), else_=0)), 0),
+            func.coalesce(func.sum(case((opinion == 2, newest.c.n_updates), else_=0)), 0),
         )
         .select_from(newest.join(clients, clients.c.id == newest.c.client))
         .where(clients.c.membership == Membership.JOINED, clients.c.quarantined_at.is_(None))
     )
     async with db.reading() as connection:
-        n_voters, n_worse, n_better = (await connection.execute(counted)).one()
-        return Standing(int(n_voters), int(n_worse), int(n_better))
+        return Standing(*map(int, (await connection.execute(counted)).one()))
 
 
 async def restore_anchor(db: Database, name: str, epoch: int, restoration: Restoration) -> None:

@@ -134,4 +134,6 @@ class Robustness:
 
 
 def _decision(made: dict[str, Any]) -> Decision:
-    return Decision(Verdict(made["verdict"]), Standing(made["n_voters"], made["n_worse"], made["n_better"]))
+    return Decision(
+        Verdict(made["verdict"]), Standing(*(made[name] for name in ("n_voters", "n_updates", "n_worse", "n_better")))
+    )

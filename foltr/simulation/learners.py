@@ -105,7 +105,7 @@ class Federation:
         experience = self._runner.run(self._model, number - 1, clients, aggregation)
         decision = self._decision(number, clients)
         if self._voters is not None and decision is not None and decision.verdict is Verdict.TAKE_BACK:
-            self._take_back(self._voters)
+            self._take_back(self._voters, number)
             of_round = RoundDefence(abandoned="the model was taken back", decision=decision)
             return replace(experience, defence=of_round)
         try:
@@ -113,10 +113,11 @@ class Federation:
             abandoned = None
         except TooFewUpdatesError as error:
             following, abandoned = NextModel(self._model, self._memory), str(error)
-        self._model, self._memory = following.weights, following.memory
         if self._voters is not None and decision is not None:
+            # It is the model that was voted on: what this round makes nobody has compared yet.
             self._voters.begin_anew(self._model)
             self._memory_of_anchor = self._memory
+        self._model, self._memory = following.weights, following.memory
         refused = aggregation.refused if isinstance(aggregation, AttackedAggregation) else ()
         proofs = None
         if isinstance(aggregation, AttackedAggregation | SecureAggregation):
@@ -136,15 +137,16 @@ class Federation:
                 if there or name not in self._hostile
             }
         standing = self._voters.take_votes(number, senders)
-        return None if standing.verdict is Verdict.KEEP else Decision(standing.verdict, standing)
+        nothing = standing.verdict is Verdict.KEEP or not self._voters.compares(self._model)
+        return None if nothing else Decision(standing.verdict, standing)
 
-    def _take_back(self, voters: Voters) -> None:
+    def _take_back(self, voters: Voters, number: int) -> None:
         """Put the anchor in place of the model; what clients have sent stays evidence all the same."""
         self._model = voters.anchor
         evidence, path = self._memory.defence, self._memory_of_anchor
         defence = None if evidence is None else with_progress_of(evidence, path.defence)
         self._memory = Memory(path.optimiser, defence)
-        voters.begin_anew(self._model)
+        voters.take_back(number)
 
     def _participants_of(self, number: int) -> NDArray[np.int64]:
         if self._secure is not None:

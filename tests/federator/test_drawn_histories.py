@@ -1,5 +1,6 @@
 """Drawn histories of rounds, votes, erasures and restarts: the model is the sum of what counts, whatever came first."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -23,14 +24,14 @@ class Told:
     """What should be: the rounds that the newest model is made of, each as who is in it, and those of the anchor.
 
     Attributes:
-        taught: who has an update in a completed round, of those who were not forgotten.
+        taught: how many updates each has in completed rounds, of those who were not forgotten.
         votes: on the present anchor.
     """
 
     path: list[frozenset[str]] = field(default_factory=list)
     anchor: list[frozenset[str]] = field(default_factory=list)
     is_anchor: bool = True
-    taught: set[str] = field(default_factory=set)
+    taught: Counter[str] = field(default_factory=Counter)
     votes: dict[str, int] = field(default_factory=dict)
 
     def weights(self, path: list[frozenset[str]]) -> np.ndarray:
@@ -40,7 +41,8 @@ class Told:
 
     def end_round(self, names: frozenset[str], opinion: int) -> None:
         votes = self.votes | dict.fromkeys(names, opinion)
-        verdict = standing_of({name: votes.get(name, 0) for name in self.taught | names}).verdict
+        sent = self.taught + Counter(names)
+        verdict = standing_of({name: votes.get(name, 0) for name in sent}, sent).verdict
         if self.is_anchor:
             verdict = Verdict.KEEP
         if verdict is Verdict.TAKE_BACK:
@@ -50,13 +52,13 @@ class Told:
         if verdict is Verdict.MOVE_ANCHOR:
             self.anchor, self.votes = self.path, {}
         self.path, self.is_anchor = [*self.path, names], False
-        self.taught |= names
+        self.taught.update(names)
 
     def forget(self, name: str) -> None:
         self.votes.pop(name, None)
         if name not in self.taught:
             return
-        self.taught.remove(name)
+        del self.taught[name]
         left = [names - {name} for names in self.path]
         self.path = self.anchor = [names for names in left if names]
         self.is_anchor, self.votes = True, {}

@@ -1,6 +1,7 @@
 """Votes are counted in SQL, and a model is restored from the anchor as a whole or not at all."""
 
 import itertools
+from collections import Counter
 from dataclasses import replace
 from datetime import datetime
 
@@ -98,10 +99,10 @@ async def test_of_each_client_its_newest_vote_counts(voting) -> None:
     """Who did not vote has no opinion, and does not lose the one it had; the round that ends now counts, too."""
     await end(voting, 1, 1, {"a": -1, "b": 1, "c": None, "d": -1}, 0)
     await end(voting, 2, 2, {"a": 1, "b": None, "d": 0}, 0)
-    assert await standing(voting, 0, 2) == Standing(4, n_worse=0, n_better=2)
+    assert await standing(voting, 0, 2) == Standing(4, 7, n_worse=0, n_better=4)
     await voting.commit(Batch(updates=[voting.update("e", "e3", 3, vote=-1), voting.update("c", "c3", 3, vote=-1)]))
-    assert await standing(voting, 0, 2) == Standing(4, n_worse=0, n_better=2)
-    assert await standing(voting, 0, 3) == Standing(5, n_worse=2, n_better=2)
+    assert await standing(voting, 0, 2) == Standing(4, 7, n_worse=0, n_better=4)
+    assert await standing(voting, 0, 3) == Standing(5, 9, n_worse=3, n_better=4)
     row = await get_round(voting.db, "web", 1)
     assert (row.anchor_version, row.n_worse, row.n_none, row.n_better) == (0, 2, 0, 1)
 
@@ -110,9 +111,9 @@ async def test_a_vote_is_about_one_anchor_and_grows_old(voting) -> None:
     """On another anchor nobody has an opinion yet; whoever has not come in so many rounds is no voter."""
     await end(voting, 1, 1, dict.fromkeys("abcde", -1), 1)
     await end(voting, 2, 2, {"a": 1}, 1)
-    assert await standing(voting, 1, 3) == Standing(5, n_worse=0, n_better=1)
-    assert await standing(voting, 0, 3) == Standing(5, n_worse=5, n_better=0)
-    assert await standing(voting, 1, 2, n_rounds=1) == Standing(1, n_worse=0, n_better=1)
+    assert await standing(voting, 1, 3) == Standing(5, 6, n_worse=0, n_better=2)
+    assert await standing(voting, 0, 3) == Standing(5, 6, n_worse=6, n_better=0)
+    assert await standing(voting, 1, 2, n_rounds=1) == Standing(1, 1, n_worse=0, n_better=1)
 
 
 async def test_who_is_in_quarantine_or_gone_has_no_vote(voting) -> None:
@@ -122,16 +123,16 @@ async def test_who_is_in_quarantine_or_gone_has_no_vote(voting) -> None:
     gone = [MembershipChange("b", "left", at, sequence=1), MembershipChange("c", "revoked", at)]
     await voting.commit(Batch(quarantines=[QuarantineChange("a", at, "liar")], membership=gone))
     await voting.erase("d")
-    assert await standing(voting, 0, 1) == Standing(1, n_worse=1, n_better=0)
+    assert await standing(voting, 0, 1) == Standing(1, 1, n_worse=1, n_better=0)
     await voting.commit(Batch(quarantines=[QuarantineChange("a", at, None)]))
-    assert await standing(voting, 0, 1) == Standing(2, n_worse=2, n_better=0)
+    assert await standing(voting, 0, 1) == Standing(2, 2, n_worse=2, n_better=0)
 
 
 async def test_a_round_that_was_taken_back_has_no_votes(ruined) -> None:
     """Its updates count no more; those before it still do, of other anchors."""
     await restore(ruined, 5, 1, 5)
-    assert await standing(ruined, 5, 6) == Standing(5, 0, 0)
-    assert await standing(ruined, 1, 6) == Standing(5, n_worse=5, n_better=0)
+    assert await standing(ruined, 5, 6) == Standing(5, 25, 0, 0)
+    assert await standing(ruined, 1, 6) == Standing(5, 25, n_worse=25, n_better=0)
 
 
 async def test_the_count_is_that_of_the_newest_votes(voting) -> None:
@@ -144,12 +145,13 @@ async def test_the_count_is_that_of_the_newest_votes(voting) -> None:
         votes[number] = here
         await end(voting, number, number, here, anchors[number + 1])
         for n_rounds, anchor in itertools.product((1, 3, 50), {0, anchors[number]}):
-            newest = {}
+            newest, n_updates = {}, Counter()
             for past in range(max(1, number - n_rounds + 1), number + 1):
+                n_updates.update(votes[past].keys())
                 for name, vote in votes[past].items():
                     counts = vote is not None and anchors[past] == anchor
                     newest[name] = vote if counts else newest.get(name, 0)
-            assert await standing(voting, anchor, number, n_rounds) == standing_of(newest)
+            assert await standing(voting, anchor, number, n_rounds) == standing_of(newest, n_updates)
 
 
 # --- taking back ------------------------------------------------------------------------------------------------

@@ -189,8 +189,7 @@ def _voted(standing: Standing, row: "RoundRow") -> list[str]:
     if votes is None or not votes.n_voters:
         return said
     compared = f"model {row.base_version} against model {row.anchor_version}, the anchor"
-    counts = f"{votes.n_worse} worse, {votes.n_better} better, of {votes.n_voters} clients"
-    return [*said, f"Votes on {compared}: {counts}; more than half decide."]
+    return [*said, f"Votes on {compared}: {votes.in_words}; more than half of the updates decide."]
 
 
 def _helpers_awaited(standing: Standing, row: "RoundRow", given_up: str) -> list[str]:

@@ -42,7 +42,7 @@ class Voters:
         self._lie = lie
         self._comparisons: dict[int, Comparison] = {}
         self._votes: dict[str, Opinion] = {}
-        self._last_rounds: dict[str, int] = {}
+        self._rounds: dict[str, list[int]] = {}
 
     def compares(self, base: NDArray[np.float32]) -> bool:
         """Whether there is anything to compare: a model with itself says nothing."""
@@ -80,10 +80,16 @@ class Voters:
         for client, name in senders.items():
             told = self._lie if client in self._liars else None
             self._votes[name] = self._comparisons.get(client, Comparison()).opinion if told is None else told
-            self._last_rounds[name] = number
-        present = {name for name, last in self._last_rounds.items() if number - last < VOTE_ROUNDS}
-        self._last_rounds = {name: last for name, last in self._last_rounds.items() if name in present}
-        return standing_of({name: self._votes.get(name, Opinion.NONE) for name in present})
+            self._rounds.setdefault(name, []).append(number)
+        recent = {name: [n for n in rounds if number - n < VOTE_ROUNDS] for name, rounds in self._rounds.items()}
+        self._rounds = {name: rounds for name, rounds in recent.items() if rounds}
+        votes = {name: self._votes.get(name, Opinion.NONE) for name in self._rounds}
+        return standing_of(votes, {name: len(rounds) for name, rounds in self._rounds.items()})
+
+    def take_back(self, number: int) -> None:
+        """Compare with the anchor anew, which is the newest model from now on; the updates of the round count no more."""
+        self._rounds = {name: [n for n in rounds if n != number] for name, rounds in self._rounds.items()}
+        self.begin_anew(self.anchor)
 
     def begin_anew(self, anchor: NDArray[np.float32]) -> None:
         """Compare with another anchor from now on: what is known of the one before says nothing of it."""
@@ -92,7 +98,7 @@ class Voters:
 
     def state(self) -> State:
         """Return all of it as arrays."""
-        clients, names = sorted(self._comparisons), sorted(self._last_rounds)
+        clients, names = sorted(self._comparisons), sorted(self._rounds)
         sums = np.array([astuple(self._comparisons[client]) for client in clients], np.float64)
         return {
             "anchor": self.anchor,
@@ -100,7 +106,8 @@ class Voters:
             "comparisons": sums.reshape(len(clients), -1) if clients else np.zeros((0, 0)),
             "voters": np.array(names, np.str_),
             "voted": np.array([self._votes.get(name, Opinion.NONE) for name in names], np.int64),
-            "last_updates": np.array([self._last_rounds[name] for name in names], np.int64),
+            "n_recent": np.array([len(self._rounds[name]) for name in names], np.int64),
+            "recent_rounds": np.array([number for name in names for number in self._rounds[name]], np.int64),
         }
 
     def restore(self, state: State) -> None:
@@ -111,4 +118,5 @@ class Voters:
         self._comparisons = {client: Comparison(*row) for client, row in zip(clients, rows, strict=True)}
         names = state["voters"].tolist()
         self._votes = {name: Opinion(vote) for name, vote in zip(names, state["voted"].tolist(), strict=True)}
-        self._last_rounds = dict(zip(names, state["last_updates"].tolist(), strict=True))
+        of_each = np.split(state["recent_rounds"], np.cumsum(state["n_recent"])[:-1])
+        self._rounds = {name: rounds.tolist() for name, rounds in zip(names, of_each, strict=False)}

@@ -25,7 +25,7 @@ def test_rounds_add_up():
     found.add(3, RoundDefence(abandoned="too few"))
     found.add(4, RoundDefence(report(beyond_bounds=1.0), norm_proofs=NormProofs(10, 0)))
     found.add(5, RoundDefence(norm_proofs=NormProofs(9, 2)))
-    found.add(6, RoundDefence(decision=Decision(Verdict.TAKE_BACK, Standing(5, 3, 1))))
+    found.add(6, RoundDefence(decision=Decision(Verdict.TAKE_BACK, Standing(5, 7, 4, 1))))
     assert found.to_dict() == {
         "fallback_rounds": 1,
         "abandoned_rounds": 1,
@@ -35,7 +35,7 @@ def test_rounds_add_up():
         "clipped": {"device-2": 1},
         "refused": {"device-4": 1},
         "findings": [{"round": 2, "kind": "defence_raised", "client": None, "detail": "updates disagree"}],
-        "decisions": [{"round": 6, "verdict": "take_back", "n_voters": 5, "n_worse": 3, "n_better": 1}],
+        "decisions": [{"round": 6, "verdict": "take_back", "n_voters": 5, "n_updates": 7, "n_worse": 4, "n_better": 1}],
     }
 
 
@@ -44,7 +44,7 @@ def test_it_survives_json():
     found = Robustness()
     findings = (Finding("quarantine_proposed", "x", "y"),)
     found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), findings=findings), norm_proofs=NormProofs(3, 1)))
-    found.add(2, RoundDefence(decision=Decision(Verdict.MOVE_ANCHOR, Standing(5, 0, 3))))
+    found.add(2, RoundDefence(decision=Decision(Verdict.MOVE_ANCHOR, Standing(5, 5, 0, 3))))
     again = Robustness.read(json.loads(json.dumps(found.to_dict())))
     assert again == found
     again.add(2, RoundDefence(report(fate("1", Fate.DROPPED))))

@@ -26,7 +26,7 @@ def voted(attack, value, *, taken=(), moved=(), rule=VOTES, seed=1, clicks="made
     made = outcome(labels, seed, value)
     if not rule.endswith("votes"):
         return made
-    counts = {"n_voters": 5, "n_worse": 3, "n_better": 0}
+    counts = {"n_voters": 5, "n_updates": 5, "n_worse": 3, "n_better": 0}
     verdicts = [(number, "take_back") for number in taken] + [(number, "move_anchor") for number in moved]
     record = [{"round": number, "verdict": verdict, **counts} for number, verdict in sorted(verdicts)]
     config = made.config.changed(take_back=True)
