@@ -41,7 +41,7 @@ async def test_most_votes_take_the_newest_model_back(voting) -> None:
     third = await get_round(served.db, "mail", 3)
     assert (third.state, third.reason, third.n_worse, third.n_better) == ("abandoned", "model_taken_back", 3, 2)
     (event,) = await list_events(served.db, "mail", kind="model_taken_back")
-    assert "3 of 5 clients found model 2 worse, 2 better" in event.detail
+    assert "in the place of model 2: of 5 clients by their 15 updates, 9 found it worse and 6 better" in event.detail
     assert "models 1 to 2" in event.detail
 
 
@@ -84,7 +84,10 @@ async def test_the_anchor_moves_to_what_most_found_better(voting) -> None:
     await play(served, devices, "+++0-")
     assert (await latest_round(served.db, "mail")).anchor_version == served.shown.anchor.version == 1
     (event,) = await list_events(served.db, "mail", kind="anchor_moved")
-    assert event.detail == "model 1 in the place of model 0: 3 of 5 clients found it better, 1 worse"
+    assert (
+        event.detail
+        == "model 1 in the place of model 0: of 5 clients by their 10 updates, 2 found it worse and 6 better"
+    )
     await play(served, devices, "-----")
     assert await origins(served) == [(0, None, None), (1, 0, None), (2, 1, None), (3, 1, 1)]
 

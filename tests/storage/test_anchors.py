@@ -131,8 +131,8 @@ async def test_who_is_in_quarantine_or_gone_has_no_vote(voting) -> None:
 async def test_a_round_that_was_taken_back_has_no_votes(ruined) -> None:
     """Its updates count no more; those before it still do, of other anchors."""
     await restore(ruined, 5, 1, 5)
-    assert await standing(ruined, 5, 6) == Standing(5, 25, 0, 0)
-    assert await standing(ruined, 1, 6) == Standing(5, 25, n_worse=25, n_better=0)
+    assert await standing(ruined, 5, 6) == Standing(5, 11, 0, 0)
+    assert await standing(ruined, 1, 6) == Standing(5, 11, n_worse=11, n_better=0)
 
 
 async def test_the_count_is_that_of_the_newest_votes(voting) -> None:
