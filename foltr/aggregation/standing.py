@@ -1,9 +1,9 @@
 """The standing of the newest model against the anchor is what the votes of the clients come to.
 
 A vote weighs as many updates as its client has sent of late, since a name costs less than an update: who takes a new
-name for every vote has no more votes for it. Only a majority of the updates of all who vote or could vote decides, so that
-clients who send fewer than half of them, whatever they say and whatever they are called, can neither have a model taken
-back nor have the anchor moved by their votes alone.
+name for every vote has no more votes for it. Only a majority of the updates of all who vote or could vote decides: who
+sends fewer than half of them, whatever it says and whatever it is called, can neither have a model taken back nor have
+the anchor moved by its votes alone.
 """
 
 from collections.abc import Mapping

