@@ -265,7 +265,7 @@ def results_index() -> str:
 
 
 # What the reports of the robustness experiments are made of, by file.
-ROBUSTNESS_PARTS = ("summary", "kept", "decisions", "exceptions", "detections", "settings")
+ROBUSTNESS_PARTS = ("summary", "kept", "decisions", "exceptions", "detections", "costs", "settings")
 
 
 def robustness_tables(experiment: str) -> str:
@@ -388,6 +388,7 @@ SECTIONS = {
         "tables": partial(robustness_tables, "robustness"),
         "participation": partial(robustness_tables, "robustness-participation"),
         "aware": partial(robustness_tables, "robustness-aware"),
+        "differing": partial(robustness_tables, "robustness-differing"),
         "votes": partial(robustness_tables, "robustness-votes"),
     },
     "results/privacy.md": {name: partial(privacy_tables, *parts) for name, parts in PRIVACY_PARTS.items()},
