@@ -48,10 +48,15 @@ def is_weak(evidence: Evidence) -> NDArray[np.bool_]:
 
 
 def strongest(cases: NDArray[np.bool_], strengths: NDArray[np.float64], most: int) -> NDArray[np.bool_]:
-    """(n,) of these cases the ``most`` strongest; of equally strong ones all or, where those are too many, none."""
+    """(n,) of these cases the ``most`` strongest; of equally strong ones all or, where those are too many, none.
+
+    Nobody where ``most`` is below 1: others, who are not in this round, may be too many already.
+    """
     if int(cases.sum()) <= most:
         return cases
-    bound = np.sort(strengths[cases])[::-1][max(most, 0)]
+    if most < 1:
+        return np.zeros_like(cases)
+    bound = np.sort(strengths[cases])[::-1][most]
     chosen: NDArray[np.bool_] = cases & (strengths > bound)
     return chosen
 
