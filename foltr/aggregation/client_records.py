@@ -195,13 +195,13 @@ class Records:
 def _with_budgets(before: NDArray[np.void], dim: int) -> NDArray[np.void]:
     """The records of an earlier program, with nothing used up yet.
 
-    Where sketches were drawn by nobody's key what they summed up is no sketch of this program's, and begins anew.
+    What deviations added up to is theirs still, though it was not sketched by this key: of two sketches that have
+    nothing in common lengths add up as those of two directions at a right angle do.
     """
     clients = np.zeros(len(before), record_type(min(dim, SKETCH_LENGTH)))
-    same_sketch = dim <= SKETCH_LENGTH
     for name in before.dtype.names or ():
-        if name in (clients.dtype.names or ()) and (same_sketch or not name.startswith("drift")):
-            clients[name] = before[name]
+        clients[name] = before[name]
+    clients["n_compared"] = before["n_updates"]  # as many steps are in what deviations added up to
     clients["first_round"] = 1  # they may have been here from the first round on
     return clients
 
