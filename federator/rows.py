@@ -129,8 +129,8 @@ def restoration_of(
     version, evidence = before.version + 1, before.defence_state
     detail = (
         f"model {version} has the weights of model {anchor.version} again in the place of model "
-        f"{before.version}: {standing.in_words}. See whose updates made models "
-        f"{anchor.version + 1} to {before.version}, and quarantine who does harm: foltr rounds show, foltr quarantine"
+        f"{before.version}: {standing.in_words}. See whose updates made models {anchor.version + 1} to "
+        f"{before.version}, and quarantine who does harm: foltr rounds show, foltr clients quarantine"
     )
     return Restoration(
         version,

@@ -115,7 +115,7 @@ def _made(rule, n_kept, n_clipped, n_dropped):
     ("made", "told"),
     [
         (_made("mean", 9, 0, 0), "adaptive: mean of all 9, nobody left out or shortened"),
-        (_made("mean", 6, 1, 2), "adaptive: mean of 7 of 9, 2 left out, 1 shortened"),
+        (_made("mean", 6, 1, 2), "adaptive: mean of 7 of 9, 2 left out, 1 clipped"),
         (_made("median", 9, 0, 0), "Aggregated by median (n = 9, m = 2): 9 kept, 0 clipped, 0 dropped."),
     ],
 )

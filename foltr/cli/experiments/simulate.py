@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
+from foltr.aggregation.standing import Verdict
 from foltr.cli import options
 from foltr.cli.experiments import simulation_options as given
 from foltr.cli.fields import takes_fields
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 # Without a terminal a line tells as often that the command is alive.
 _LINE_EVERY_S = 2.0
 _FINDINGS_SHOWN = 10
+_ROUNDS_SHOWN = 10
 _NAMES_SHOWN = 5
 
 
@@ -234,6 +236,12 @@ def _defence_lines(robustness: dict[str, Any], rule: str, n_rounds: int) -> list
         if of:
             honest = sum(count for client, count in of.items() if client not in hostile)
             lines.append(f"Updates {told}: {sum(of.values())}, of honest clients {honest}")
+    for told, verdict in (("models taken back", Verdict.TAKE_BACK), ("the anchor moved", Verdict.MOVE_ANCHOR)):
+        rounds = [str(made["round"]) for made in robustness["decisions"] if made["verdict"] == verdict]
+        if rounds:
+            more = f" and {len(rounds) - _ROUNDS_SHOWN} more" if len(rounds) > _ROUNDS_SHOWN else ""
+            plural = "s" if len(rounds) > 1 else ""
+            lines.append(f"Votes: {told} in round{plural} {', '.join(rounds[:_ROUNDS_SHOWN])}{more}")
     shown = robustness["findings"][:_FINDINGS_SHOWN]
     lines += [f"Round {found['round']}: {found['client'] or 'all'}: {found['detail']}" for found in shown]
     if len(robustness["findings"]) > _FINDINGS_SHOWN:

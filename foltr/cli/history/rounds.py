@@ -178,7 +178,7 @@ def rule_in_words(configured: str, made: "RoundAggregationRow") -> str:
         if n_counted + made.n_dropped == made.n_kept:
             return f"adaptive: mean of all {made.n_kept}, nobody left out or shortened"
         n = n_counted + made.n_dropped
-        return f"adaptive: mean of {n_counted} of {n}, {made.n_dropped} left out, {made.n_clipped} shortened"
+        return f"adaptive: mean of {n_counted} of {n}, {made.n_dropped} left out, {made.n_clipped} clipped"
     values = loads(made.parameters)
     parameters = ", ".join(f"{name} = {value:g}" for name, value in values.items() if value is not None)
     shown = f"Aggregated by {made.rule}" + (f" ({parameters})" if parameters else "")

@@ -220,6 +220,17 @@ def test_an_attack_and_a_defence(here, monkeypatch, capsys):
     assert result["robustness"]["beyond_bounds_rounds"] == 3
 
 
+def test_what_votes_decided_is_told(here, monkeypatch, capsys):
+    """In which rounds, beside what the results have of it."""
+    options = ("--data", "synthetic", "--clicks", "perfect", "--rounds", "9", "--eval-every", "9", "--take-back")
+    options += ("--attackers", "4", "--liars-vote", "worse")
+    code, printed = command(monkeypatch, capsys, "simulate", *options, "--json", "r.json")
+    assert code == 0, printed
+    decisions = json.loads((here / "r.json").read_text())["robustness"]["decisions"]
+    assert [made["verdict"] for made in decisions] == ["move_anchor"]
+    assert f"Votes: the anchor moved in round {decisions[0]['round']}\n" in printed
+
+
 def found(number, kind, client):
     return {"round": number, "kind": kind, "client": client, "detail": "evidence"}
 
