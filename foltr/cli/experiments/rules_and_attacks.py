@@ -18,7 +18,7 @@ _RULES: Mapping[str, str] = {
     "geometric-median": "the point with the least sum of distances to all updates (Pillutla et al. 2022)",
     "centred-clipping": "the mean after shortening what is far from the centre (Karimireddy et al. 2021)",
     "norm-bounding": "the mean after shortening long updates (Sun et al. 2019)",
-    "adaptive": "the mean without the clients that evidence from many rounds speaks against, and within bounds for the others",
+    "adaptive": "the mean without clients that evidence from many rounds speaks against, and within bounds for others",
 }
 _PRE_STEPS: Mapping[str, str] = {
     "nnm": "before a rule, nnm+RULE: each update becomes the mean of its n - m nearest (Allouah et al. 2023)",
