@@ -1,4 +1,4 @@
-"""Evidence speaks against a client: four comparisons of its updates with the others', over many rounds.
+"""Evidence speaks against a client: three comparisons of its updates with the others', over many rounds.
 
 One round of clicks says little: the updates of honest clients differ as much as those of most attackers. But noise
 averages out and intent does not, so each comparison is a sum over rounds in which older ones fade:
