@@ -124,7 +124,7 @@ def rounds_show(
         print_record(row, title=f"Round {number} of {name}", as_json=False)
         if made is not None:
             _say(rule_in_words(row.aggregation, made))
-        if row.anchor_version is not None:
+        if row.anchor_version not in {None, row.base_version}:
             votes = f"{row.n_worse} worse, {row.n_none} none, {row.n_better} better"
             _say(f"Votes on model {row.base_version} against model {row.anchor_version}, the anchor: {votes}")
         if any(line.fate is not None for line in contributions):

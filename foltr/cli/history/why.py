@@ -188,6 +188,8 @@ def _voted(standing: Standing, row: "RoundRow") -> list[str]:
     votes = standing.votes
     if votes is None or not votes.n_voters:
         return said
+    if row.base_version == row.anchor_version:
+        return [*said, f"Devices have nothing to vote on yet: model {row.base_version} is the anchor itself."]
     compared = f"model {row.base_version} against model {row.anchor_version}, the anchor"
     return [*said, f"Votes on {compared}: {votes.in_words}; more than half of the updates decide."]
 

@@ -73,10 +73,11 @@ def test_rounds_show_says_what_they_were_about(options):
 
 
 def test_rounds_why_says_why_the_round_before_has_no_model(options):
-    """And how the votes on the restored model stand."""
+    """And that there is nothing to vote on: a restored model is its own anchor."""
     told = foltr("rounds", "why", *options).stdout
     assert "The round before it was abandoned: model 2 has the weights of model 0 again." in told
-    assert "Votes on model 2 against model 2, the anchor: of 5 clients by their" in told
+    assert "Devices have nothing to vote on yet: model 2 is the anchor itself." in told
+    assert "Votes on" not in told + foltr("rounds", "show", "3", *options).stdout
 
 
 def test_models_list_says_which_one_was_restored(options):

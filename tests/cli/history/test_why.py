@@ -262,3 +262,5 @@ def test_votes_are_told_as_they_stand():
     assert "The round before it was abandoned: model 7 has the weights of model 4 again." in told
     assert "Votes" not in told
     assert "Votes" not in words(standing(10))
+    of_itself = words(standing(10, replace(ROUND, anchor_version=7), votes=Votes(9, 40, 0, 0)))
+    assert "nothing to vote on yet: model 7 is the anchor itself" in of_itself
