@@ -20,7 +20,15 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
 from storage.database import Database, fetch_all, fetch_one
-from storage.defence import ROUNDS, begin_defence, delete_defence, keep_defence, store_defence, with_defence
+from storage.defence import (
+    ROUNDS,
+    begin_defence,
+    delete_defence,
+    forget_defence,
+    keep_defence,
+    store_defence,
+    with_defence,
+)
 from storage.erasure.audit_log import CLIENT_ERASED, append_audit, read_entry
 from storage.erasure.erasures import count_deletion, finish_erasure, move_erasures, select_erasures
 from storage.erasure.records import ErasureOutcome, ErasureRow, JobCompletion, JobStep, NewJob, Sign, UnlearningJobRow
@@ -234,6 +242,9 @@ async def complete_job(
             raise ProtocolViolationError(
                 f"model {completion.version} of {name!r} from unlearning; {newest} is the newest"
             )
+        # The model that was the newest, and the anchor, are neither from now on; a tainted one loses all below.
+        of_rounds = select(rounds.c.anchor_version).where(rounds.c.federation == name).order_by(rounds.c.number.desc())
+        await forget_defence(connection, name, {newest, await connection.scalar(of_rounds.limit(1))}, keep=None)
         is_tainted = await _insert_model(connection, job, completion)
         if completion.abandons is not None:
             await close_without_model(connection, name, completion.abandons, AbandonReason.UNLEARNED, at)

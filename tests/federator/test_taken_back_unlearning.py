@@ -23,7 +23,7 @@ from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 from storage.erasure.erasures import list_erasures
 from storage.erasure.unlearning_jobs import list_jobs
-from storage.models import get_model, latest_model, list_models
+from storage.models import get_anchor, get_model, latest_model, list_models
 from storage.queries import get_round
 from storage.rounds import latest_round
 
@@ -246,6 +246,19 @@ async def test_what_the_adaptive_rule_remembers_goes_on_from_the_anchor(voting) 
     for number in range(1, (await latest_round(served.db, "mail")).number):
         if (await get_round(served.db, "mail", number)).state == "completed":
             assert (await replay_round(served.db, recipes, number)).differs == ()
+
+
+async def test_of_an_anchor_that_a_swap_replaces_nothing_is_remembered(voting) -> None:
+    """It was made before the erased client came, so that its weights stay; its rule's memory is nobody's any more."""
+    served, devices = await voting(RoundPolicy(1, 5, 60.0, 60.0, rule=read_rule("adaptive")), unlearning=REMOVE)
+    await play(served, devices, names="bcde")
+    await play(served, devices, " ++++")
+    assert (await get_anchor(served.db, "mail", 1)).defence_state is not None
+    await forget(served, devices["a"])
+    await unlearn(served, devices, "a")
+    await done(served)
+    assert served.shown.anchor.version == served.shown.model.version == 3
+    assert (await get_anchor(served.db, "mail", 1)).defence_state is None
 
 
 async def test_a_buffered_round_takes_nothing_that_was_made_on_what_was_taken_back(voting) -> None:
