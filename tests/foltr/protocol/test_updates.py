@@ -1,0 +1,102 @@
+"""Updates: what their fields may hold, and the vote that may go with one."""
+
+import pytest
+from pydantic import ValidationError
+
+from foltr.protocol.fields import Message
+from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, Vote
+
+UPDATE = {
+    "federation": "mail",
+    "client_id": "device-7",
+    "update_id": "0123456789abcdef" * 2,
+    "round": 1,
+    "base_version": 0,
+    "base_hash": bytes(16),
+    "after": 10,
+    "through": 15,
+    "n_interactions": 5,
+    "body": DenseDelta(dim=1, values=bytes(4)),
+}
+
+
+@pytest.mark.parametrize(
+    "covers",
+    [(10, 10), (15, 10), (10, 14), (-1, 15), (2**48 - 4, 2**48 + 1), (10, None)],
+    ids=["empty", "reversed", "fewer than it holds", "below zero", "beyond what a device can have", "no end"],
+)
+def test_an_update_covers_its_interactions(covers):
+    """As many as it holds at least, all of numbers that a device may give."""
+    with pytest.raises(ValidationError):
+        ModelUpdate(**UPDATE | {"after": covers[0], "through": covers[1]})
+    ModelUpdate(**UPDATE | {"after": 2**48 - 5, "through": 2**48})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("update_id", "0" * 31),
+        ("update_id", "0" * 33),
+        ("update_id", "0" * 31 + "G"),
+        ("update_id", "0" * 31 + "A"),
+        ("update_id", "0" * 32 + "\n"),
+        ("round", -1),
+        ("round", 2**31),
+        ("round", 1.0),
+        ("round", True),
+        ("round", "1"),
+        ("base_version", -1),
+        ("base_version", 2**63),
+        ("n_interactions", 0),
+        ("n_interactions", 100_001),
+        ("n_interactions", None),
+    ],
+)
+def test_an_update_refuses_what_no_column_could_hold(field, value):
+    """Counts are plain integers that fit SQL, and an update_id is 32 lower-case hex digits."""
+    with pytest.raises(ValidationError):
+        ModelUpdate(**{**UPDATE, field: value})
+
+
+@pytest.mark.parametrize("value", [-2, 2, 0.5, 1.0, True, "1", None])
+def test_a_vote_is_one_of_three(value):
+    """It says worse, neither or better, and has no room for anything else."""
+    with pytest.raises(ValidationError):
+        Vote(anchor_version=3, value=value)
+    assert [Vote(anchor_version=3, value=each).value for each in (-1, 0, 1)] == [-1, 0, 1]
+
+
+def test_a_masked_update_has_no_vote():
+    """The federator would see it, of a client whose update it does not see."""
+    masked = {**UPDATE, "body": MaskedVector(dim=1, values=bytes(8), ticket=b"a ticket")}
+    assert ModelUpdate(**masked).vote is None
+    with pytest.raises(ValidationError, match="beside a masked body"):
+        ModelUpdate(**masked, vote=Vote(anchor_version=3, value=1))
+
+
+class UpdateBeforeVotes(Message):
+    """An update as it was read before there were votes."""
+
+    kind_name = "update"
+    federation: str
+    client_id: str
+    update_id: str
+    round: int
+    base_version: int
+    after: int
+    through: int
+    base_hash: bytes
+    n_interactions: int
+    body: DenseDelta
+
+
+def test_an_update_without_a_vote_is_what_it_was_before_there_were_votes():
+    """Any federator reads it; one that knows no votes announces no anchor, so that no device sends it one."""
+    plain, voting = (ModelUpdate(**UPDATE, vote=vote) for vote in (None, Vote(anchor_version=0, value=0)))
+    for fields in (plain.model_dump(), plain.model_dump(mode="json")):
+        assert set(fields) == set(UPDATE)
+    assert UpdateBeforeVotes.model_validate(plain.model_dump()).body == UPDATE["body"]
+    assert ModelUpdate.model_validate(plain.model_dump()) == plain
+    assert ModelUpdate.model_validate(voting.model_dump()) == voting
+    with pytest.raises(ValidationError, match="vote"):
+        UpdateBeforeVotes.model_validate(voting.model_dump())
