@@ -329,7 +329,7 @@ def _peers(
     counted: NDArray[np.bool_],
     records: Records,
     others: NDArray[np.void],
-) -> budgets.Crowd:
+) -> budgets.Peers:
     """Those that budgets are measured by: who counts in this round, and who nothing speaks against of the others.
 
     Of the round only those who can be judged, where they are enough.
@@ -343,7 +343,7 @@ def _peers(
     some = sample_of(len(everybody), records.key, records.n_rounds)
     energy = np.concatenate([mine["drift_energy"], others["drift_energy"]])[some]
     deviation = float(np.median(energy / budgets.faded_squares(n_steps[some], DRIFT_FADES)))
-    return budgets.Crowd(everybody[some], n_steps[some], deviation)
+    return budgets.Peers(everybody[some], n_steps[some], deviation)
 
 
 def _unjudged(before: NDArray[np.bool_], after: Records, findings: list[Finding]) -> Assessment:

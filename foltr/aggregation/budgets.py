@@ -18,7 +18,7 @@ The guarantee (``docs/robustness.md`` proves it): let D be a client's sum, c the
 deviations used and e the median client's. With |D - c| <= r in every one of T rounds,
 |sum (a - e)| <= r (1 + (1 - fade)(T - 1)).
 
-Shapes: n clients of the round, N of the crowd, H horizons, k numbers of a sketch. Lengths are in usual lengths.
+Shapes: n clients of the round, N of their peers, H horizons, k numbers of a sketch. Lengths are in usual lengths.
 """
 
 from dataclasses import dataclass
@@ -60,8 +60,8 @@ def faded_steps(n_steps: NDArray[np.integer]) -> NDArray[np.float64]:
 
 
 @dataclass(frozen=True, eq=False)
-class Crowd:
-    """What budgets are measured by: clients that nothing speaks against, whoever is in the round.
+class Peers:
+    """Those that budgets are measured by: clients that nothing speaks against, whoever is in the round.
 
     Attributes:
         sums: (N, H, k) their sums, with the steps of this round as they were asked for.
@@ -87,11 +87,11 @@ class Bounds:
     squares: NDArray[np.float64]
 
 
-def bounds_of(crowd: Crowd) -> Bounds:
-    """Measure a crowd of at least one."""
-    centre = np.median(crowd.sums, axis=0)
-    apart = ((crowd.sums - centre) ** 2).sum(axis=2) / faded_steps(crowd.n_steps)
-    return Bounds(centre, np.maximum(_CHANCES * crowd.deviation, OVER_MEDIAN * np.median(apart, axis=0)))
+def bounds_of(peers: Peers) -> Bounds:
+    """Measure the budgets of a round by peers, at least one."""
+    centre = np.median(peers.sums, axis=0)
+    apart = ((peers.sums - centre) ** 2).sum(axis=2) / faded_steps(peers.n_steps)
+    return Bounds(centre, np.maximum(_CHANCES * peers.deviation, OVER_MEDIAN * np.median(apart, axis=0)))
 
 
 def asked_for(sums: NDArray[np.floating], deviations: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -164,7 +164,7 @@ class SharedSum:
         Args:
             strangers: (s, k) deviations that their own budgets let through.
             known: (m, k) what was used of those of the clients that are known, at least one.
-            deviation: as in `Crowd`.
+            deviation: as in `Peers`.
         """
         together, expected = strangers.sum(axis=0), len(strangers) * known.mean(axis=0)
         # The mean of few is uneven as well.

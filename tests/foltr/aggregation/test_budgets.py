@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from foltr.aggregation.budgets import (
     HORIZONS,
     OVER_MEDIAN,
-    Crowd,
+    Peers,
     SharedSum,
     asked_for,
     bounds_of,
@@ -20,18 +20,18 @@ from foltr.aggregation.budgets import (
 N, K = 9, 6
 
 
-def crowd_of(sums, n_steps, deviation=1.0):
-    return Crowd(sums, np.full(len(sums), n_steps), deviation)
+def peers_of(sums, n_steps, deviation=1.0):
+    return Peers(sums, np.full(len(sums), n_steps), deviation)
 
 
 def test_a_budget_is_what_chance_makes_or_what_clients_are_apart():
     """Of sums that are all alike it is by chance alone, and it grows with the steps up to its horizon."""
-    alike = bounds_of(crowd_of(np.zeros((N, len(HORIZONS), K)), 4, deviation=2.0))
+    alike = bounds_of(peers_of(np.zeros((N, len(HORIZONS), K)), 4, deviation=2.0))
     np.testing.assert_allclose(alike.squares, [2.0 * horizon.chance for horizon in HORIZONS])
     apart = np.zeros((N, len(HORIZONS), K))
     apart[:, :, 0] = 100.0 * np.where(np.arange(N) % 2, 1.0, -1.0)[:, None]
     apart[0] = 0.0
-    wide = bounds_of(crowd_of(apart, 4))
+    wide = bounds_of(peers_of(apart, 4))
     np.testing.assert_allclose(wide.squares, OVER_MEDIAN * 100.0**2 / faded_steps(np.array([4]))[0])
     steps = faded_steps(np.array([1, 10, 100, 10_000]))
     assert (np.diff(steps, axis=0) >= 0.0).all()
@@ -41,7 +41,7 @@ def test_a_budget_is_what_chance_makes_or_what_clients_are_apart():
 def test_what_is_within_every_budget_is_let_through_to_the_last_bit():
     """1, and not nearly 1: without need nothing is changed."""
     rng = np.random.default_rng(1)
-    bounds = bounds_of(crowd_of(np.zeros((N, len(HORIZONS), K)), 5))
+    bounds = bounds_of(peers_of(np.zeros((N, len(HORIZONS), K)), 5))
     assert granted(
         np.zeros((N, len(HORIZONS), K)), 0.1 * rng.normal(size=(N, K)), faded_steps(np.full(N, 5)), bounds
     ).tolist() == ([1.0] * N)
@@ -49,7 +49,7 @@ def test_what_is_within_every_budget_is_let_through_to_the_last_bit():
 
 def test_a_step_back_is_let_through_and_a_step_on_is_not():
     """Of who is far beyond its budgets, as the median client has moved."""
-    bounds = bounds_of(crowd_of(np.zeros((N, len(HORIZONS), K)), 50))
+    bounds = bounds_of(peers_of(np.zeros((N, len(HORIZONS), K)), 50))
     sums = np.zeros((2, len(HORIZONS), K))
     sums[:, :, 0] = 1000.0
     step = np.zeros((2, K))
@@ -80,7 +80,7 @@ def test_no_client_gets_farther_from_the_median_client_than_its_budget(seed, len
         leap = length if rng.random() < leaps else -0.3 * length
         asked[:n_hostile] = leap * direction + 0.1 * asked[:n_hostile]
         n_steps = np.full(N, number)
-        bounds = bounds_of(Crowd(asked_for(sums, asked), n_steps, 1.0))
+        bounds = bounds_of(Peers(asked_for(sums, asked), n_steps, 1.0))
         shares = granted(sums, asked, faded_steps(n_steps), bounds)
         before = np.linalg.norm(np.array([h.fade for h in HORIZONS])[:, None] * sums - bounds.centre, axis=2)
         sums = used(sums, asked, shares)
@@ -106,7 +106,7 @@ def test_the_median_client_is_between_honest_ones(n_hostile):
     rng = np.random.default_rng(2)
     sums = rng.normal(size=(N, len(HORIZONS), K))
     sums[:n_hostile] = 1e9
-    centre = bounds_of(crowd_of(sums, 10)).centre
+    centre = bounds_of(peers_of(sums, 10)).centre
     assert (centre <= sums[n_hostile:].max(axis=0)).all()
     assert (centre >= sums[n_hostile:].min(axis=0)).all()
 
