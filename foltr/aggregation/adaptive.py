@@ -79,7 +79,7 @@ class Assessment:
         excluded: (n,) bool.
         factors: (n,) float64 in [0, 1]: what each update is multiplied with.
         median_factors: (n,) float64: how many of ``median_step`` are added to each then; 0 for most.
-        median_step: (d,) float64, in usual lengths; None where nothing is added.
+        median_step: (d,) float64, in usual lengths, zeros in a round of strangers; None where nothing is added.
         weight_shares: (n,) float64 in (0, 1]: what part of its weight each has beside those who sent the same.
         reasons: why each is excluded, or counts less than whole; "" for the others.
         scores: (n,) float64, by how many standard errors each is less aligned than the median client.
@@ -154,13 +154,17 @@ def assess(
     crowd = crowd_of(after, names)
     shortening = _shortening(measured.lengths, usual, own, after, crowd, allowance)
     relative = measured.sketches * (shortening / usual)[:, None]
-    trusted = _trusted(measured.lengths > 0.0, before, crowd)
-    median_step = _median_step(rows, measured, shortening / (usual * allowance), trusted)
+    live = measured.lengths > 0.0
+    trusted = _trusted(live, before, crowd)
+    # Of strangers the median step is what they want it to be: theirs count from where the model is.
+    median_step: NDArray[np.float64] | None = np.zeros(rows.shape[1])
+    if not _is_of_strangers(live & ~before, own, after):
+        median_step = _median_step(rows, measured, shortening / (usual * allowance), trusted)
     # What clients have in common grows with their interactions and what chance makes with the root of them: in usual
     # lengths of its own an update leads so many times as far as the median step.
     expected = None if median_step is None else allowance[:, None] * sketch_of(median_step, records.key)
     steps = Steps(
-        measured.lengths > 0.0,
+        live,
         measured.along * shortening / usual,
         None if expected is None else relative - expected,
         near_another(relative),
@@ -282,6 +286,12 @@ def _median_step(
     return scaled_median(rows, factors, np.flatnonzero(live & trusted if (live & trusted).any() else live))
 
 
+def _is_of_strangers(live: NDArray[np.bool_], own: NDArray[np.void], records: Records) -> bool:
+    """Whether most of those who are live (n,) in a round are little known although well-known clients still come."""
+    known = live & (own["n_compared"] >= WELL_KNOWN)
+    return bool(live.any() and 2 * known.sum() < live.sum() and has_well_known(records))
+
+
 def _trusted(live: NDArray[np.bool_], before: NDArray[np.bool_], crowd: Crowd) -> NDArray[np.bool_]:
     """(n,) whose median says what is usual in a round: who is not suspected; of them the known, if they are enough."""
     known = ~before & (crowd.place >= 0)
@@ -313,7 +323,7 @@ def _spend(
     granted[counted] = budgets.granted(sums[counted], deviations[counted], faded, budgets.bounds_of(peers))
     known = counted & (own["n_compared"] >= WELL_KNOWN)
     unknown = counted & ~known
-    if unknown.any() and known.any() and has_well_known(records):
+    if unknown.any() and has_well_known(records):
         used = deviations * granted[:, None]
         strangers = strangers or budgets.SharedSum.empty(deviations.shape[1])
         share, strangers = strangers.granted(used[unknown], used[known], peers.deviation)

@@ -163,12 +163,14 @@ class SharedSum:
 
         Args:
             strangers: (s, k) deviations that their own budgets let through.
-            known: (m, k) what was used of those of the clients that are known, at least one.
+            known: (m, k) what was used of those of the clients that are known; of none all that strangers do counts.
             deviation: as in `Peers`.
         """
-        together, expected = strangers.sum(axis=0), len(strangers) * known.mean(axis=0)
-        # The mean of few is uneven as well.
-        chance = len(strangers) + len(strangers) ** 2 / len(known)
+        together, chance = strangers.sum(axis=0), float(len(strangers))
+        expected = np.zeros_like(together)
+        if len(known):
+            # The mean of few is uneven as well.
+            expected, chance = len(strangers) * known.mean(axis=0), chance + len(strangers) ** 2 / len(known)
         steps = _FADES**2 * self.steps + chance
         centre = np.broadcast_to(expected, self.sums.shape)
         bounds = Bounds(centre, _CHANCES * deviation)
