@@ -202,12 +202,13 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
     restored = {each.version: each.restored_version for each in await restored_versions(db, recipes.federation)}
     paths = {version: defence}
     async for before in stream_completed(db, recipes.federation, first, row.number - 1):
+        # Models are taken back under whichever rule, and what another one remembers goes through all of them.
+        defence = _on_path(defence, before.base_version, restored, paths)
         if _is_remembering(before):
             if lacking := await _missing_updates(db, before):
                 raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
             recipe = recipes.of(before.number)
             collected = await collect(_updates(db, recipe, before), recipe, _collecting(before))
-            defence = _on_path(defence, before.base_version, restored, paths)
             # What it remembers follows from the updates, whatever they are added to.
             made = collected.aggregation.finish(np.zeros(recipe.n_values, np.float32), Memory(None, defence))
             defence = made.memory.defence

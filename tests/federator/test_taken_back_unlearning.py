@@ -248,6 +248,24 @@ async def test_what_the_adaptive_rule_remembers_goes_on_from_the_anchor(voting) 
             assert (await replay_round(served.db, recipes, number)).differs == ()
 
 
+async def test_rounds_repeat_where_models_were_taken_back_under_another_rule(voting, restarted_voting) -> None:
+    """What `adaptive` remembers goes along with the models while another rule makes them, in a replay as well."""
+    adaptive = RoundPolicy(1, 5, 60.0, 60.0, rule=read_rule("adaptive"))
+    served, devices = await voting(adaptive)
+    for votes in ("", "+++++", ""):
+        await play(served, devices, votes)
+    served = await restarted_voting(served, policy=RoundPolicy(1, 5, 60.0, 60.0))
+    for votes in ("", "-----", "", "-----"):
+        await play(served, devices, votes)
+    served = await restarted_voting(served, policy=adaptive)
+    for votes in ("", "", ""):
+        await play(served, devices, votes)
+    assert len([row for row in await origins(served) if row[2] is not None]) == 2
+    recipes = await load_recipes(served.db, "mail")
+    newest = (await latest_model(served.db, "mail")).round
+    assert (await replay_round(served.db, recipes, newest)).differs == ()
+
+
 async def test_of_an_anchor_that_a_swap_replaces_nothing_is_remembered(voting) -> None:
     """It was made before the erased client came, so that its weights stay; its rule's memory is nobody's any more."""
     served, devices = await voting(RoundPolicy(1, 5, 60.0, 60.0, rule=read_rule("adaptive")), unlearning=REMOVE)
