@@ -16,11 +16,9 @@ from edge_client.store.interaction_rows import Within
 from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
 from edge_client.votes.voter import Voter
-from foltr.errors import DataError, MessageError
+from foltr.errors import DataError
 from foltr.logs import get_logger
 from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.fields import MAX_CHUNKED_BYTES
 from foltr.protocol.updates import Chunk, Manifest
 
 log = get_logger(__name__)
@@ -67,15 +65,9 @@ class Models:
 
     def restore(self) -> None:
         """Use the model that the store has from before, until a newer one comes."""
-        stored = self._store.model()
-        if stored is None:
+        model = self._in_parts.recall(self._store.model(), "model", self._session.client_id)
+        if model is None:
             return
-        try:
-            model = open_envelope(stored, MAX_CHUNKED_BYTES).read(ModelAnnouncement)
-        except MessageError as error:
-            log.warning("stored_model_not_understood", client_id=self._session.client_id, cause=str(error))
-            return
-        self._in_parts.know(stored)
         self._participation.take_model(model)
         self._voter.take_newest(model)
         self._trainer.catch_up()

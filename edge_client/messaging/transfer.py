@@ -11,9 +11,12 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 
 from edge_client.store.bounds import PendingUpdate
+from foltr.errors import MessageError
 from foltr.logs import get_logger
+from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.chunks import Assembly, chunk_of, manifest_of
-from foltr.protocol.fields import Message, payload_digest
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.fields import MAX_CHUNKED_BYTES, Message, payload_digest
 from foltr.protocol.receipts import UpdateReceipt
 from foltr.protocol.updates import Chunk, Manifest
 
@@ -84,6 +87,22 @@ class ModelInParts:
     @property
     def collecting(self) -> bool:
         return self._state is _State.COLLECTING
+
+    def recall(self, stored: bytes | None, what: str, client_id: str) -> ModelAnnouncement | None:
+        """Read what the store has from before, and know it; None where that is nothing, or nothing of this program's.
+
+        Args:
+            what: it is to the federation, for the log: model or anchor.
+        """
+        if stored is None:
+            return None
+        try:
+            model = open_envelope(stored, MAX_CHUNKED_BYTES).read(ModelAnnouncement)
+        except MessageError as error:
+            log.warning("stored_model_not_understood", what=what, client_id=client_id, cause=str(error))
+            return None
+        self.know(stored)
+        return model
 
     def know(self, payload: bytes) -> None:
         """Know that the device has this model: it need not come again."""

@@ -12,11 +12,11 @@ from edge_client.messaging.transfer import ModelInParts
 from edge_client.participation import Participation
 from edge_client.store.anchor_rows import AnchorKey
 from edge_client.store.store import DeviceStore
-from foltr.errors import DataError, MessageError
+from foltr.errors import DataError
 from foltr.logs import get_logger
 from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.codec import Envelope, open_envelope
-from foltr.protocol.fields import MAX_CHUNKED_BYTES, model_hash
+from foltr.protocol.codec import Envelope
+from foltr.protocol.fields import model_hash
 from foltr.protocol.signing import epoch_and_number
 from foltr.protocol.updates import Chunk, Manifest
 
@@ -55,16 +55,9 @@ class Anchor:
 
     def restore(self) -> None:
         """Have the anchor at hand that is in the store; it counts once it is announced again."""
-        stored = self._store.anchor()
-        if stored is None:
-            return
-        try:
-            model = open_envelope(stored, MAX_CHUNKED_BYTES).read(ModelAnnouncement)
-        except MessageError as error:
-            log.warning("stored_anchor_not_understood", client_id=self._session.client_id, cause=str(error))
-            return
-        self._in_parts.know(stored)
-        self._model, self.key = model, key_of(model)
+        model = self._in_parts.recall(self._store.anchor(), "anchor", self._session.client_id)
+        if model is not None:
+            self._model, self.key = model, key_of(model)
 
     def take(self, envelope: Envelope, payload: bytes) -> None:
         """Take what is said on the anchor's topic; another federation's is passed over.
