@@ -300,7 +300,7 @@ def test_rules_and_attacks_are_listed(monkeypatch, capsys):
     _, printed = command(monkeypatch, capsys, "rules")
     assert printed.startswith("n is how many updates a round has, m how many hostile clients")
     assert "\nkrum (n >= 2m + 3; from 5 updates): " in printed
-    assert "\nadaptive (n >= 4; from 4 updates): the mean without the clients that evidence" in printed
+    assert "\nadaptive (n >= 4; from 4 updates): the mean without clients that evidence" in printed
     assert "\nmean: " in printed
     assert "    --aggregation-set bucket_size=VALUE, default 2\n" in printed
     code, printed = command(monkeypatch, capsys, "attacks", "--json")
