@@ -132,7 +132,7 @@ def test_a_bare_model_explores_with_care_and_says_when_it_cannot_score(rng):
     """Before an exploration is known it exchanges neighbours; features that are too large are an error of the data."""
     bare = WorkingModel(model_of([3.0, 2.0, 1.0, 0.0]), None, None)
     scores, _ = bare.ranker.scores(np.eye(4, dtype=np.float32), exploring=True)
-    shown = {tuple(draw_list(bare.exploration, scores, 3, rng).ranking.tolist()) for _ in range(200)}
+    shown = {tuple(draw_list(bare.exploration, scores, 3, rng).ranking.tolist()) for _ in range(3000)}
     assert shown == {(0, 1, 2), (1, 0, 2), (0, 2, 1)}
     with pytest.raises(DataError, match="features"):
         bare.ranker.scores(np.full((2, 4), 3e38, np.float32), exploring=True)
