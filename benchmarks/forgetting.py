@@ -87,7 +87,7 @@ class Fleet:
 
     # --- what the actor tells ---------------------------------------------------------------------------------
 
-    def announce(self, _model: ModelAnnouncement, shown: RoundAnnouncement) -> None:
+    def announce(self, _model: ModelAnnouncement, shown: RoundAnnouncement, _anchor: ModelAnnouncement | None) -> None:
         self.round = shown
         self.opened.set()
         self.opened = asyncio.Event()
