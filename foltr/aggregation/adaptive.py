@@ -85,6 +85,8 @@ class Assessment:
         scores: (n,) float64, by how many standard errors each is less aligned than the median client.
         findings: what has changed, with the evidence.
         fallback_reason: why ``rule`` is the fallback; None where it is the mean.
+        farthest: how far from the median client anybody has led after this round, in budgets, as
+            `foltr.aggregation.budgets.farthest` has it; None where nobody's steps were counted.
         memory: for the next round; `remember` completes it.
     """
 
@@ -98,6 +100,7 @@ class Assessment:
     scores: NDArray[np.float64]
     findings: tuple[Finding, ...]
     fallback_reason: str | None
+    farthest: float | None
     memory: Records
 
 
@@ -177,7 +180,7 @@ def assess(
     verdict = _judge(own, before, crowd, undecided=records.undecided)
     own["n_suspected"] = np.where(verdict.suspected, own["n_suspected"] + 1, 0)
     after.put(names, own)
-    granted, strangers = _spend(own, steps, verdict, after, names, established=crowd.established)
+    granted, strangers, farthest = _spend(own, steps, verdict, after, names, established=crowd.established)
     after.put(names, own)
 
     findings += client_findings(names, own, before, verdict.evidence, spec)
@@ -195,6 +198,7 @@ def assess(
         scores=np.zeros(len(names)) if evidence is None else evidence.behind,
         findings=tuple(findings),
         fallback_reason="half of the clients or more look suspicious" if verdict.undecided else None,
+        farthest=farthest,
         memory=replace(after, undecided=verdict.undecided, strangers=strangers),
     )
 
@@ -306,8 +310,9 @@ def _spend(
     names: tuple[str, ...],
     *,
     established: bool,
-) -> tuple[NDArray[np.float64], budgets.SharedSum | None]:
-    """(n,) in [0, 1]: what part of its deviation counts of each step; and what strangers have together after that.
+) -> tuple[NDArray[np.float64], budgets.SharedSum | None, float | None]:
+    """(n,) in [0, 1]: what part of its deviation counts of each step; what strangers have together after that; and
+    how far anybody has led, in budgets.
 
     The budgets in ``own`` (n,) are used up by it. A step of a suspected client is not used, so it uses up nothing.
     Where too few are live to say what the median step is, steps count whole, and are not counted against anybody.
@@ -316,21 +321,24 @@ def _spend(
     deviations = steps.deviations
     counted = steps.live & ~verdict.suspected
     if deviations is None or not counted.any():
-        return granted, strangers
+        return granted, strangers, None
     sums = own["budgets"].astype(np.float64)
     peers = _peers(own, deviations, counted, records, trusted_elsewhere(records, names, established=established))
     faded = budgets.faded_steps(own["n_compared"][counted])
-    granted[counted] = budgets.granted(sums[counted], deviations[counted], faded, budgets.bounds_of(peers))
+    bounds = budgets.bounds_of(peers)
+    granted[counted] = budgets.granted(sums[counted], deviations[counted], faded, bounds)
+    farthest = budgets.farthest(sums[counted], deviations[counted], granted[counted], faded, bounds)
     known = counted & (own["n_compared"] >= WELL_KNOWN)
     unknown = counted & ~known
     if unknown.any() and has_well_known(records):
         used = deviations * granted[:, None]
         strangers = strangers or budgets.SharedSum.empty(deviations.shape[1])
-        share, strangers = strangers.granted(used[unknown], used[known], peers.deviation)
+        share, strangers, together = strangers.granted(used[unknown], used[known], peers.deviation)
         granted[unknown] *= share
+        farthest = max(farthest, together)
     shares = np.where(counted, granted, 0.0)
     own["budgets"] = np.where(steps.live[:, None, None], budgets.used(sums, deviations, shares), own["budgets"])
-    return granted, strangers
+    return granted, strangers, farthest
 
 
 def _peers(
@@ -360,7 +368,7 @@ def _unjudged(before: NDArray[np.bool_], after: Records, findings: list[Finding]
     """Assess a round with too few clients to say what is usual: who was suspected is left out."""
     n = len(before)
     ones, zeros = np.ones(n), np.zeros(n)
-    return Assessment(MEAN, before, ones, zeros, None, ones, ("",) * n, zeros, tuple(findings), None, after)
+    return Assessment(MEAN, before, ones, zeros, None, ones, ("",) * n, zeros, tuple(findings), None, None, after)
 
 
 def _fallback(spec: RuleSpec) -> RuleSpec:

@@ -126,6 +126,27 @@ def granted(
     return granted_
 
 
+def farthest(
+    sums: NDArray[np.floating],
+    deviations: NDArray[np.float64],
+    shares: NDArray[np.float64],
+    steps: NDArray[np.float64],
+    bounds: Bounds,
+) -> float:
+    """How far from the median client these steps have led, at most, in budgets: what was proven of them is at most 1.
+
+    Of who was beyond its budget before, as the median client had moved, what counts is how far that was.
+
+    Args:
+        sums, deviations, steps, bounds: as in `granted`.
+        shares: (n,) of the deviations that were used.
+    """
+    before = np.linalg.norm(_FADES[:, None] * sums - bounds.centre, axis=2)
+    after = np.linalg.norm(used(sums, deviations, shares) - bounds.centre, axis=2)
+    allowed = np.maximum(np.sqrt(bounds.squares * steps), before)
+    return float(np.divide(after, allowed, out=np.zeros_like(after), where=after > 0.0).max(initial=0.0))
+
+
 @dataclass(frozen=True, eq=False)
 class SharedSum:
     """What clients that are little known have led the model by, all of them together.
@@ -156,8 +177,8 @@ class SharedSum:
 
     def granted(
         self, strangers: NDArray[np.float64], known: NDArray[np.float64], deviation: float
-    ) -> tuple[float, "SharedSum"]:
-        """How much is let through of what strangers would use, in [0, 1]; and the sum after that.
+    ) -> tuple[float, "SharedSum", float]:
+        """How much is let through of what strangers would use, in [0, 1]; the sum after that; and its `farthest`.
 
         What they have in common with clients that are known leads nowhere: only what they differ by counts.
 
@@ -174,9 +195,12 @@ class SharedSum:
         steps = _FADES**2 * self.steps + chance
         centre = np.broadcast_to(expected, self.sums.shape)
         bounds = Bounds(centre, _CHANCES * deviation)
-        share = float(granted(self.sums[None], together[None], 1.0 + steps[None], bounds)[0])
+        about = self.sums[None], together[None]
+        shares = granted(*about, 1.0 + steps[None], bounds)
+        share = float(shares[0])
         sums = _FADES[:, None] * self.sums + share * together - expected
-        return share, SharedSum(sums.astype(np.float32), steps)
+        away = farthest(*about, shares, 1.0 + steps[None], bounds)
+        return share, SharedSum(sums.astype(np.float32), steps), away
 
 
 def used(

@@ -115,6 +115,7 @@ def aggregate_round(
         fallback_reason=fallback_reason,
         fates=_fates(client_ids, rule, choice, result),
         findings=() if assessment is None else assessment.findings,
+        farthest=None if assessment is None else assessment.farthest,
     )
     return RoundAggregate(result.vector, report, memory if assessment is None else remember(assessment, result.vector))
 

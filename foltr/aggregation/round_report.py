@@ -70,6 +70,7 @@ class RoundReport:
         parameters: as used, among them n, the number of updates the rule saw, and m, how many it tolerates.
         fallback_reason: why the configured rule was not used; None where it was.
         fates: by client, in order of the updates; empty for a plain mean that kept all.
+        farthest: of the adaptive defence, how far from the median client anybody has led, in budgets; None of others.
     """
 
     configured: str
@@ -78,3 +79,4 @@ class RoundReport:
     fallback_reason: str | None
     fates: tuple[ClientFate, ...]
     findings: tuple[Finding, ...]
+    farthest: float | None = None

@@ -62,6 +62,7 @@ class Robustness:
         dropped, clipped, refused: rounds by client.
         findings: (round, finding) in order.
         decisions: (round, decision) of the clients' votes, in order.
+        farthest: how far from the median client anybody has led in any round, in budgets; None where nobody has any.
     """
 
     fallback_rounds: int = 0
@@ -73,6 +74,7 @@ class Robustness:
     refused: Counter[str] = field(default_factory=Counter)
     findings: list[tuple[int, Finding]] = field(default_factory=list)
     decisions: list[tuple[int, Decision]] = field(default_factory=list)
+    farthest: float | None = None
 
     def add(self, number: int, defence: RoundDefence) -> None:
         """Count one more round."""
@@ -93,6 +95,8 @@ class Robustness:
             elif fate.fate is Fate.CLIPPED:
                 self.clipped[fate.client_id] += 1
         self.findings.extend((number, finding) for finding in report.findings)
+        if report.farthest is not None:
+            self.farthest = max(self.farthest or 0.0, report.farthest)
 
     def to_dict(self) -> dict[str, Any]:
         """For JSON; `read` reads it."""
@@ -112,6 +116,7 @@ class Robustness:
                 {"round": number, "verdict": str(decision.verdict), **asdict(decision.standing)}
                 for number, decision in self.decisions
             ],
+            "farthest": self.farthest,
         }
 
     @classmethod
@@ -130,6 +135,7 @@ class Robustness:
                 for found in values["findings"]
             ],
             [(made["round"], _decision(made)) for made in values["decisions"]],
+            values.get("farthest"),  # a checkpoint of before has none
         )
 
 

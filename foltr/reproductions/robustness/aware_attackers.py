@@ -18,7 +18,7 @@ from foltr.reproductions.robustness.attacks_by_rule import (
 )
 from foltr.reproductions.robustness.aware_attacks import AWARE, chosen_by, with_feature
 from foltr.reproductions.robustness.aware_tables import by_sight, kept_in_the_worst_seed, settings
-from foltr.reproductions.robustness.measures import ADAPTIVE, HONEST, NOBODY, kept
+from foltr.reproductions.robustness.measures import ADAPTIVE, HONEST, NOBODY, kept, within_budgets
 from foltr.reproductions.robustness.tables import detections
 
 CLICKS = ("navigational", "informational")
@@ -89,6 +89,13 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 "nDCG@10 kept over the last quarter of the rounds, for each attack and click model (means over "
                 "seeds): " + ", ".join(f"{100 * x:.0f} % with {share} of attackers" for share, x in KEPT.items()),
                 _keeps(KEPT),
+            ),
+            Claim(
+                "Nobody is beyond its budget",
+                "ours",
+                "in each round the sum of each client's used deviations, and that of strangers, is no farther from the "
+                "median client's than its budget, or than it was before where the median client has moved",
+                within_budgets,
             ),
             costs_nothing("ours", {"attack": NOBODY}),
             leaves_out_nobody("Adaptive leaves out no honest client"),

@@ -17,6 +17,8 @@ from foltr.simulation.config import attack_of
 
 METRIC = "late"
 NOBODY, HONEST, ADAPTIVE = "nobody", "mean", "adaptive"
+# What sums of float32 numbers may be beyond a bound that they keep.
+_LAST_DIGITS = 1e-6
 
 
 @dataclass(frozen=True)
@@ -228,6 +230,17 @@ def nobody_left_out(results: Results) -> Verdict:
     numbers = f"in {len(wrong)} of {len(found)} runs one or more were left out at some time"
     numbers += f"; {100 * share:.2f} % of all honest updates"
     return Verdict(Status.NOT_CONFIRMED if wrong else Status.CONFIRMED, numbers)
+
+
+def within_budgets(results: Results) -> Verdict:
+    """In no round of any run of ``adaptive`` was anybody farther from the median client than a budget."""
+    runs = recorded(results)
+    found = [one.result["robustness"].get("farthest") for one in runs]
+    if not runs or None in found:
+        return Verdict(Status.NOT_TESTABLE, "not every run has a record of it")
+    most, rounds = max(found), sum(one.config.rounds for one in runs)
+    numbers = f"{len(runs):,} runs, {rounds:,} rounds in all; the farthest is {most:.9f} of a budget"
+    return Verdict(Status.NOT_CONFIRMED if most > 1.0 + _LAST_DIGITS else Status.CONFIRMED, numbers)
 
 
 def percent(found: Difference) -> str:

@@ -8,11 +8,13 @@ from hypothesis import strategies as st
 from foltr.aggregation.budgets import (
     HORIZONS,
     OVER_MEDIAN,
+    Bounds,
     Peers,
     SharedSum,
     asked_for,
     bounds_of,
     faded_steps,
+    farthest,
     granted,
     used,
 )
@@ -95,9 +97,9 @@ def test_no_client_gets_farther_from_the_median_client_than_its_budget(seed, len
         path = np.array([centre[j] for centre in centres])
         of_median = path - horizon.fade * np.vstack([np.zeros(K), path[:-1]])
         total = np.cumsum(np.array(deviations_used) - of_median[:, None, :], axis=0)
-        farthest = np.maximum.accumulate(np.array(distances)[:, :, j], axis=0)
+        most = np.maximum.accumulate(np.array(distances)[:, :, j], axis=0)
         rounds = np.arange(1, len(total) + 1)[:, None]
-        assert (np.linalg.norm(total, axis=2) <= farthest * (1.0 + (1.0 - horizon.fade) * (rounds - 1)) + 1e-9).all()
+        assert (np.linalg.norm(total, axis=2) <= most * (1.0 + (1.0 - horizon.fade) * (rounds - 1)) + 1e-9).all()
 
 
 @pytest.mark.parametrize("n_hostile", [1, 4])
@@ -120,7 +122,7 @@ def test_strangers_lead_as_far_together_as_one_client_does(n_strangers):
         known = rng.normal(size=(6, K)) / np.sqrt(K)
         strangers = rng.normal(size=(n_strangers, K)) / np.sqrt(K)
         strangers[:, 0] += 1.0
-        share, shared = shared.granted(strangers, known, 1.0)
+        share, shared, _ = shared.granted(strangers, known, 1.0)
         total += share * strangers.sum(axis=0) - n_strangers * known.mean(axis=0)
     for j, horizon in enumerate(HORIZONS):
         budget = np.sqrt(horizon.chance * (1.0 + shared.steps[j]))
@@ -134,14 +136,30 @@ def test_honest_strangers_are_let_through():
     rng, shared, shares = np.random.default_rng(5), SharedSum.empty(K), []
     for _ in range(100):
         rows = 2.0 + rng.normal(size=(10, K)) / np.sqrt(K)
-        share, shared = shared.granted(rows[:4], rows[4:], 1.0)
+        share, shared, _ = shared.granted(rows[:4], rows[4:], 1.0)
         shares.append(share)
     assert np.mean(np.array(shares) < 1.0) < 0.03
 
 
 def test_a_shared_sum_is_the_same_from_its_bytes():
-    _, shared = SharedSum.empty(K).granted(np.ones((2, K)), np.zeros((3, K)), 1.0)
+    _, shared, _ = SharedSum.empty(K).granted(np.ones((2, K)), np.zeros((3, K)), 1.0)
     again = SharedSum.from_bytes(shared.to_bytes(), K)
     assert (again.sums.tolist(), again.steps.tolist()) == (shared.sums.tolist(), shared.steps.tolist())
     with pytest.raises(ValueError, match="shared sum"):
         SharedSum.from_bytes(shared.to_bytes()[1:], K)
+
+
+def test_the_farthest_is_told_in_budgets():
+    """One within its budget, one on the edge, and one beyond it that came no nearer; what is used decides."""
+    sums, steps = np.zeros((2, len(HORIZONS), K)), faded_steps(np.ones(2, int))
+    bounds = Bounds(np.zeros((len(HORIZONS), K)), np.full(len(HORIZONS), 2.0))
+    deviations = np.zeros((2, K))
+    deviations[:, 0] = 0.5 * np.sqrt(2.0 * steps.min(axis=1)) * (1.0, 10.0)
+    shares = granted(sums, deviations, steps, bounds)
+    assert farthest(sums, deviations, shares, steps, bounds) == pytest.approx(1.0)
+    assert farthest(sums[:1], deviations[:1], shares[:1], steps[:1], bounds) == pytest.approx(0.5)
+    assert farthest(sums, deviations, np.ones(2), steps, bounds) == pytest.approx(5.0)
+    sums[1] = 100.0
+    assert farthest(sums, deviations, np.zeros(2), steps, bounds) == pytest.approx(1.0), (
+        "who comes nearer may be beyond"
+    )

@@ -54,7 +54,7 @@ def test_newcomers_that_stay_are_soon_counted_whole() -> None:
 def test_without_anybody_known_the_sum_of_all_steps_counts() -> None:
     """As many squared steps as there are strangers, and no more for the unevenness of others."""
     step = np.full((4, 3), 0.1)
-    share, after = SharedSum.empty(3).granted(step, np.zeros((0, 3)), 1.0)
+    share, after, _ = SharedSum.empty(3).granted(step, np.zeros((0, 3)), 1.0)
     assert share == 1.0
     np.testing.assert_allclose(after.sums, np.full((len(HORIZONS), 3), 0.4), atol=1e-6)
     assert after.steps.tolist() == [4.0] * len(HORIZONS)

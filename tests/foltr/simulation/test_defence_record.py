@@ -8,8 +8,8 @@ from foltr.aggregation.standing import Standing, Verdict
 from foltr.simulation.defence_record import Decision, NormProofs, Robustness, RoundDefence
 
 
-def report(*fates, fallback=None, findings=(), **parameters):
-    return RoundReport("krum", "krum", parameters, fallback, fates, findings)
+def report(*fates, fallback=None, findings=(), farthest=None, **parameters):
+    return RoundReport("krum", "krum", parameters, fallback, fates, findings, farthest)
 
 
 def fate(name, of):
@@ -23,8 +23,8 @@ def test_rounds_add_up():
     found.add(1, RoundDefence(report(fate("1", Fate.DROPPED), fate("2", Fate.CLIPPED), fate("3", Fate.KEPT))))
     found.add(2, RoundDefence(report(fate("1", Fate.DROPPED), fallback="too few", findings=(raised,)), ("device-4",)))
     found.add(3, RoundDefence(abandoned="too few"))
-    found.add(4, RoundDefence(report(beyond_bounds=1.0), norm_proofs=NormProofs(10, 0)))
-    found.add(5, RoundDefence(norm_proofs=NormProofs(9, 2)))
+    found.add(4, RoundDefence(report(beyond_bounds=1.0, farthest=0.75), norm_proofs=NormProofs(10, 0)))
+    found.add(5, RoundDefence(report(farthest=0.5), norm_proofs=NormProofs(9, 2)))
     found.add(6, RoundDefence(decision=Decision(Verdict.TAKE_BACK, Standing(5, 7, 4, 1))))
     assert found.to_dict() == {
         "fallback_rounds": 1,
@@ -36,6 +36,7 @@ def test_rounds_add_up():
         "refused": {"device-4": 1},
         "findings": [{"round": 2, "kind": "defence_raised", "client": None, "detail": "updates disagree"}],
         "decisions": [{"round": 6, "verdict": "take_back", "n_voters": 5, "n_updates": 7, "n_worse": 4, "n_better": 1}],
+        "farthest": 0.75,
     }
 
 
@@ -49,6 +50,13 @@ def test_it_survives_json():
     assert again == found
     again.add(2, RoundDefence(report(fate("1", Fate.DROPPED))))
     assert again.dropped["device-1"] == 2
+
+
+def test_it_goes_on_with_what_an_earlier_version_kept():
+    """That did not say how far anybody has led."""
+    kept = Robustness().to_dict()
+    del kept["farthest"]
+    assert Robustness.read(kept) == Robustness()
 
 
 def test_a_plain_mean_has_nothing_to_count():

@@ -17,6 +17,7 @@ from foltr.reproductions.robustness.measures import (
     kept,
     near_best,
     nobody_left_out,
+    within_budgets,
     worst_cases,
 )
 from foltr.simulation.config import SimulationConfig
@@ -37,13 +38,16 @@ def made(*groups):
     return Results(tuple(one for group in groups for one in group), profile())
 
 
-def with_record(dropped, findings, attackers=("device-001", "device-002"), clipped=None, attack="lie", **parameters):
+def with_record(
+    dropped, findings, attackers=("device-001", "device-002"), clipped=None, attack="lie", farthest=None, **parameters
+):
     labels = {"attack": "lie", "share": "20 %", "rule": "adaptive", "clicks": "perfect"}
     record = {
         "attackers": list(attackers),
         "dropped": dropped,
         "clipped": {} if clipped is None else clipped,
         "findings": [{"round": at, "kind": kind, "client": client, "detail": ""} for at, kind, client in findings],
+        "farthest": farthest,
     }
     one = outcome(labels, 1, 0.5)
     config = SimulationConfig(rounds=100, attack=attack, attackers=2, attack_parameters=parameters)
@@ -165,3 +169,18 @@ def test_shares_are_of_the_updates_that_were_sent():
     one = with_record({"device-001": 50, "device-003": 20}, [])
     found = detection(replace(one, config=one.config.changed(clients=10, participants=5)))
     assert (found.hostile_left_out, found.honest_left_out) == (0.5, 0.05)
+
+
+@pytest.mark.parametrize(
+    ("farthest", "status"),
+    [
+        ((0.9, 1.0 + 1e-9), Status.CONFIRMED),
+        ((1.01, 0.9), Status.NOT_CONFIRMED),
+        ((0.9, None), Status.NOT_TESTABLE),
+        ((), Status.NOT_TESTABLE),
+    ],
+)
+def test_one_round_beyond_a_budget_is_enough(farthest, status):
+    """Of any run; and of runs without a record nothing is said."""
+    runs_made = [with_record({}, [], farthest=most) for most in farthest]
+    assert within_budgets(made(runs_made)).status is status
