@@ -113,8 +113,10 @@ def answer_parts(request: OpenRequest, opened: OpenedSum) -> list[OpenAnswer]:
 
 
 def _noise(policy: Policy, entropy: Entropy) -> NDArray[np.int64]:
-    """(d,): all of it, whatever the other helpers add; zeros where the clients add it."""
+    """(n_summed,): all of it, whatever the other helpers add; zeros where the clients add it."""
     noise = policy.noise
     if isinstance(noise, GaussianNoise):
-        return draw_gaussian(policy.dim, noise.variance, entropy)
-    return np.zeros(policy.dim, np.int64) if policy.noise_by_clients else draw_laplace(policy.dim, noise.scale, entropy)
+        return draw_gaussian(policy.n_summed, noise.variance, entropy)
+    if policy.noise_by_clients:
+        return np.zeros(policy.n_summed, np.int64)
+    return draw_laplace(policy.n_summed, noise.scale, entropy)

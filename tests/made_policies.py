@@ -1,6 +1,6 @@
 """Policies for tests, of helpers whose private keys are at hand: they have least noise for their epsilon."""
 
-from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy
+from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, SecureVotes
 from foltr.protocol.signed_policies import issue_policy
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.verify_keys import seal_verify_key
@@ -18,22 +18,37 @@ FEDERATOR_SEALING = SealingKey(b"f" * 32)
 VERIFY_KEY = b"v" * 32
 
 
-def policy(dim=16, *, k=20, epsilon=8.0, delta=1e-6, gamma=False, n_shares=None, key=OPERATOR, proofs=False, **changed):
+def policy(
+    dim=16,
+    *,
+    k=20,
+    epsilon=8.0,
+    delta=1e-6,
+    gamma=False,
+    n_shares=None,
+    key=OPERATOR,
+    proofs=False,
+    vote_weight=0,
+    **changed,
+):
     """A policy as its operator signs it; of two interactions an update, unless told otherwise.
 
     Args:
         proofs: whether it asks for norm proofs; its verify key is `VERIFY_KEY`.
+        vote_weight: of the votes that it asks for; 0: for none.
     """
     bound = bound_for(dim)
     promise = {"epsilon": epsilon, "delta": delta, "participations": k, "norm_proofs": proofs}
     if gamma:
         noise = GammaNoise(scale=least_scale(bound, **promise), n_shares=n_shares)
     else:
-        noise = GaussianNoise(variance=least_variance(bound, **promise))
+        noise = GaussianNoise(variance=least_variance(bound, vote_weight=vote_weight, **promise))
     if proofs:
         version, helpers = changed.get("version", 1), changed.get("helpers", HELPERS)
         sealed = seal_verify_key(VERIFY_KEY, "mail", version, helpers, FEDERATOR_SEALING.public)
         changed = {"norm_proof": sealed, **changed}
+    if vote_weight:
+        changed = {"votes": SecureVotes(weight=vote_weight), **changed}
     fields = {
         "federation": "mail",
         "version": 1,

@@ -239,7 +239,7 @@ class Summing:
         log.info("sets_fixed", round=current.number, n_sets=len(step.sets), n_faults=len(step.faults))
 
     async def _add_up(self, current: Round, terms: SecureTerms) -> SumsStored | GiveUp:
-        dim = terms.policy.policy.dim
+        dim = terms.policy.policy.n_summed
         sets = await self._sums.load_sums(current.number)
         try:
             sums = await add_masked(stream_updates(self._store, current.number, updates_at_once(8 * dim)), sets, dim)

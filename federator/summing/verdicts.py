@@ -80,7 +80,7 @@ class Verdicts:
         form = PageForm.under(policy)
         self._n_answer = form.n_answer
         # The federator reads their vectors, which are longer than what helpers say of them.
-        self._at_once = min(form.n_tickets, updates_at_once(8 * policy.dim))
+        self._at_once = min(form.n_tickets, updates_at_once(8 * policy.n_summed))
         self._cohorts = {
             number: _OfCohort({row.position: row for row in cohort.rows}) for number, cohort in cohorts.items()
         }

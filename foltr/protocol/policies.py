@@ -9,13 +9,13 @@ A policy whose noise is too little for the epsilon that it states is no message:
 
 import hashlib
 import math
-from typing import Annotated, ClassVar, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from foltr.errors import SettingsError
 from foltr.protocol.fields import MAX_DIM, Message, Name, PublicKey, Seal, Sha256, Timestamp
-from foltr.secure.accounting import check_masks, least_scale, least_variance
+from foltr.secure.accounting import N_VOTES, check_masks, least_scale, least_variance
 from foltr.secure.ledger import Allowance, gaussian_charge, laplace_charge, norm_proof_charge
 from foltr.secure.noise import LARGEST_SCALE as LARGEST_HELPER_SCALE
 from foltr.secure.noise import LARGEST_VARIANCE
@@ -79,6 +79,17 @@ class L2NormProof(Message):
     helper_seals: Annotated[list[Seal], Field(max_length=N_MAX_HELPERS)]
 
 
+class SecureVotes(Message):
+    """With its vector each client adds a vote on the newest model to the sum: `N_VOTES` numbers, worse and better.
+
+    Attributes:
+        weight: v, in steps of the grid: how much a client that has an opinion adds to the number of that opinion. To
+            all others it adds zero, and each message proves that each of its numbers is one of the two.
+    """
+
+    weight: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
 class Policy(Message):
     """Operator to all, retained: the rules that no federator can change. A higher version replaces a lower.
 
@@ -93,6 +104,7 @@ class Policy(Message):
         epsilon, delta: what k participations cost a client at most; ``gamma`` without norm proofs claims it with a
             delta of 0.
         norm_proof: what each message proves of its vector; None: nothing.
+        votes: how clients vote; None: they do not. The policy has then the bytes that it had before there were votes.
     """
 
     kind_name: ClassVar[str] = "policy"
@@ -113,6 +125,8 @@ class Policy(Message):
     epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
     delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
     norm_proof: L2NormProof | None = None
+    # None is not on the wire, so that who knows no votes reads every policy without.
+    votes: SecureVotes | None = None
 
     @model_validator(mode="after")
     def _helpers_are_different(self) -> "Policy":
@@ -127,7 +141,7 @@ class Policy(Message):
             raise ValueError(f"n_max ({self.n_max}) is below n_min ({self.n_min})")
         if isinstance(self.noise, GammaNoise) and (self.noise.n_shares or 0) > self.n_min:
             raise ValueError(f"n_shares ({self.noise.n_shares}) is above n_min ({self.n_min})")
-        if self.n_max * self.bound + len(self.helpers) * _NOISE_REACH * self.reach >= _LARGEST_SUM:
+        if self.n_max * self.longest_message + len(self.helpers) * _NOISE_REACH * self.reach >= _LARGEST_SUM:
             raise ValueError(f"{self.n_max} clients and the noise add up to numbers of more than 62 bits")
         return self
 
@@ -149,6 +163,23 @@ class Policy(Message):
         return self
 
     @model_validator(mode="after")
+    def _votes_are_protected(self) -> "Policy":
+        if self.votes is None:
+            return self
+        if not isinstance(self.noise, GaussianNoise):
+            raise ValueError(
+                f"votes: they go with gaussian noise, and the policy has {self.noise.kind}; choose --mechanism "
+                "gaussian, or --no-votes"
+            )
+        if self.norm_proof is None:
+            raise ValueError(
+                "votes: without proofs one device has any number of them; choose --norm-proof l2, or --no-votes"
+            )
+        if self.votes.weight > self.bound:
+            raise ValueError(f"votes: a vote of {self.votes.weight} is above the bound ({self.bound})")
+        return self
+
+    @model_validator(mode="after")
     def _noise_is_enough(self) -> "Policy":
         try:
             least = least_noise(self)
@@ -161,6 +192,28 @@ class Policy(Message):
                 f"participations needs {least}"
             )
         return self
+
+    @model_serializer(mode="wrap")
+    def _leave_out_no_votes(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = fields_of(self)
+        if self.votes is None:
+            del fields["votes"]
+        return fields
+
+    @property
+    def n_summed(self) -> int:
+        """How many numbers the sum of a cohort has: those of an update, and then those of votes, if there are any."""
+        return self.dim if self.votes is None else self.dim + N_VOTES
+
+    @property
+    def vote_weight(self) -> int:
+        """v; 0 without votes."""
+        return 0 if self.votes is None else self.votes.weight
+
+    @property
+    def longest_message(self) -> int:
+        """A whole number that the norm of what one client adds to a sum does not exceed, if it votes twice, too."""
+        return math.isqrt(self.bound**2 + N_VOTES * self.vote_weight**2 - 1) + 1
 
     @property
     def reach(self) -> int:
@@ -190,21 +243,22 @@ class Policy(Message):
 
 def least_noise(policy: Policy) -> int:
     """Return the least variance, or scale, with which the policy's epsilon is true."""
-    least = least_variance if isinstance(policy.noise, GaussianNoise) else least_scale
-    return least(
-        policy.bound,
-        epsilon=policy.epsilon,
-        delta=policy.delta,
-        participations=policy.max_participations,
-        norm_proofs=policy.norm_proof is not None,
-    )
+    promise: dict[str, Any] = {
+        "epsilon": policy.epsilon,
+        "delta": policy.delta,
+        "participations": policy.max_participations,
+        "norm_proofs": policy.norm_proof is not None,
+    }
+    if isinstance(policy.noise, GaussianNoise):
+        return least_variance(policy.bound, vote_weight=policy.vote_weight, **promise)
+    return least_scale(policy.bound, **promise)
 
 
 def allowance_of(policy: Policy) -> Allowance:
     """Return what the policy allows a client in its life, and what a participation under it costs."""
     noise = policy.noise
     if isinstance(noise, GaussianNoise):
-        charge = gaussian_charge(policy.bound, noise.variance)
+        charge = gaussian_charge(policy.bound, noise.variance, policy.vote_weight)
     else:
         charge = laplace_charge(policy.bound, noise.scale)
     if policy.norm_proof is not None:

@@ -14,6 +14,7 @@ from foltr.protocol.policies import (
     HelperKeys,
     L2NormProof,
     Policy,
+    SecureVotes,
     allowance_of,
     cohort_of,
     is_turn_of,
@@ -46,6 +47,7 @@ FIELDS = {
 }
 PROOF = L2NormProof(federator_key=bytes(32), federator_seal=bytes(80), helper_seals=[bytes(80)] * 2)
 PROVEN = {"norm_proof": PROOF, "noise": GaussianNoise(variance=622_756)}
+VOTING = {**PROVEN, "votes": SecureVotes(weight=64), "noise": GaussianNoise(variance=661_679)}
 KEY, DEVICE = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
 
 
@@ -96,6 +98,54 @@ def test_norm_proofs_need_more_noise():
     assert "needs 622756" in refusal(norm_proof=PROOF, noise=GaussianNoise(variance=622_755))
     assert "needs 641" in refusal(norm_proof=PROOF, noise=GammaNoise(scale=640))
     assert Policy(**{**FIELDS, "norm_proof": PROOF, "noise": GammaNoise(scale=641)})
+
+
+def test_votes_need_more_noise():
+    """A client's vector may be longer by its vote: of a quarter of C the noise has a sixteenth more variance."""
+    assert least_noise(Policy(**{**FIELDS, **VOTING})) == 661_679
+    assert 661_679 / 622_756 == pytest.approx(17 / 16, rel=1e-5)
+    assert "needs 661679" in refusal(**{**VOTING, "noise": GaussianNoise(variance=661_678)})
+    assert "needs" in refusal(**{**VOTING, "votes": SecureVotes(weight=65)})
+
+
+def test_a_policy_with_votes_charges_them():
+    """(C^2 + v^2) / (2 sigma^2) beside the proofs; and k participations are what it was made for, and no more."""
+    allowed = allowance_of(Policy(**{**FIELDS, **VOTING}))
+    assert allowed.charge == Charge((256**2 + 64**2) / (2 * 661_679), None) + norm_proof_charge(256)
+    assert participations_left(Spent(), allowed) == 20
+    assert allowed.charge.times(20).epsilon_at(1e-6) == pytest.approx(8.0, abs=1e-4)
+
+
+def test_a_sum_has_two_numbers_more_where_clients_vote():
+    """Of the update, worse, better; and whoever keeps the proofs adds no more than C and a vote of each kind."""
+    plain, voting = Policy(**{**FIELDS, **PROVEN}), Policy(**{**FIELDS, **VOTING})
+    assert (plain.n_summed, plain.vote_weight, plain.longest_message) == (136, 0, 256)
+    assert (voting.n_summed, voting.vote_weight, voting.longest_message) == (138, 64, 272)
+    assert voting.longest_message**2 >= 256**2 + 2 * 64**2 > (voting.longest_message - 1) ** 2
+
+
+def test_a_policy_without_votes_has_the_bytes_that_it_had():
+    """Who knows no votes reads it; one with votes says so, and comes back as it was."""
+    plain, voting = Policy(**{**FIELDS, **PROVEN}), Policy(**{**FIELDS, **VOTING})
+    assert "votes" not in plain.model_dump()
+    assert voting.model_dump()["votes"] == {"weight": 64}
+    read = read_policy(issue_policy(KEY, voting).signed, KEY.public, "mail")
+    assert read.policy == voting
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-votes"),
+        ({"norm_proof": None}, "choose --norm-proof l2, or --no-votes"),
+        ({"votes": SecureVotes(weight=257), "noise": GaussianNoise(variance=10**7)}, "257 is above the bound .256"),
+    ],
+    ids=["gamma", "no proofs", "too heavy"],
+)
+def test_votes_that_cannot_be_protected_are_refused(changed, words):
+    """The error says what to choose instead."""
+    with pytest.raises(ValidationError, match=words):
+        Policy(**{**FIELDS, **VOTING, **changed})
 
 
 @pytest.mark.parametrize(

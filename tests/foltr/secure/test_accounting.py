@@ -14,6 +14,7 @@ from foltr.secure.accounting import (
     LARGEST_PROJECTION,
     MASK_DEVIATION,
     NORM_PROOF_DELTA,
+    default_vote_weight,
     check_masks,
     epsilon_of,
     gaussian_rho,
@@ -84,6 +85,27 @@ def test_noise_and_proofs_together_cost_no_more_than_was_allowed(bound, particip
     scale, spent = least_scale(bound, **promise), epsilon_of(float(proofs), left)
     assert participations * laplace_epsilon(bound, scale) + Fraction(spent) <= Fraction(epsilon)
     assert participations * laplace_epsilon(bound, scale - 1) + Fraction(spent) > Fraction(epsilon)
+
+
+@pytest.mark.parametrize("weight", [1, 64, 256])
+@pytest.mark.parametrize("norm_proofs", [False, True])
+def test_noise_covers_a_vote(weight, norm_proofs):
+    """An honest client's numbers have C^2 + v^2 at most: one unit of variance less would cost more than allowed."""
+    promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": norm_proofs}
+    left = 1e-6 - 20 * NORM_PROOF_DELTA * norm_proofs
+    proofs, rho = 20 * norm_proof_rho(256) * norm_proofs, Fraction(rho_for(8.0, left))
+    variance = least_variance(256, vote_weight=weight, **promise)
+    assert Fraction(20 * (256**2 + weight**2), 2 * variance) + proofs <= rho
+    assert Fraction(20 * (256**2 + weight**2), 2 * (variance - 1)) + proofs > rho
+    assert gaussian_rho(256, variance, weight) == Fraction(256**2 + weight**2, 2 * variance)
+
+
+def test_a_vote_weighs_a_quarter_of_the_bound_unless_told_otherwise():
+    """Noise is 3 % longer with it."""
+    assert [default_vote_weight(bound) for bound in (1, 256, 566)] == [1, 64, 141]
+    promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": True}
+    ratio = least_variance(256, vote_weight=64, **promise) / least_variance(256, **promise)
+    assert math.sqrt(ratio) == pytest.approx(1.031, abs=1e-3)
 
 
 def test_without_proofs_the_noise_has_all_of_the_budget():
