@@ -143,7 +143,8 @@ class SumMachine:
     def _talk(self, helper: str, number: int) -> Talk:
         stage = Stage.OPENING if self.sets else Stage.CHECKING
         digest = self.sets[number].digest if self.sets else None
-        return Talk(helper, self._cohorts[number], self._terms.policy.policy.n_summed, self._form, stage, set_digest=digest)
+        n_summed = self._terms.policy.policy.n_summed
+        return Talk(helper, self._cohorts[number], n_summed, self._form, stage, set_digest=digest)
 
     # --- what happens -----------------------------------------------------------------------------------------
 
