@@ -103,7 +103,7 @@ def test_norm_proofs_need_more_noise():
 def test_votes_need_more_noise():
     """A client's vector may be longer by its vote: of a quarter of C the noise has a sixteenth more variance."""
     assert least_noise(Policy(**{**FIELDS, **VOTING})) == 661_679
-    assert 661_679 / 622_756 == pytest.approx(17 / 16, rel=1e-5)
+    assert pytest.approx(17 / 16, rel=1e-5) == 661_679 / 622_756
     assert "needs 661679" in refusal(**{**VOTING, "noise": GaussianNoise(variance=661_678)})
     assert "needs" in refusal(**{**VOTING, "votes": SecureVotes(weight=65)})
 
