@@ -166,7 +166,7 @@ class Policy(Message):
     def _votes_are_protected(self) -> "Policy":
         if self.votes is None:
             return self
-        if not isinstance(self.noise, GaussianNoise):
+        if self.noise.kind != "gaussian":
             raise ValueError(
                 f"votes: they go with gaussian noise, and the policy has {self.noise.kind}; choose --mechanism "
                 "gaussian, or --no-votes"
