@@ -1,10 +1,22 @@
 """What clients' votes come to: a majority decides, a minority never does."""
 
+import math
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foltr.aggregation.standing import LEAST_VOTERS, Standing, Verdict, standing_of
+from foltr.aggregation.standing import (
+    LEAST_TALLIES,
+    LEAST_VOTERS,
+    VOTE_ROUNDS,
+    RoundTally,
+    Standing,
+    Verdict,
+    standing_of,
+    standing_of_tallies,
+)
 from foltr.learning.comparison import Opinion
 
 
@@ -44,3 +56,65 @@ def test_fewer_than_half_decide_nothing_alone(n_honest, n_each, data):
     votes |= {f"liar-{i}": lie for i, lie in enumerate(names)}
     n_updates |= {f"liar-{i}": max(1, sent_by_liars // len(names)) for i in range(len(names))}
     assert standing_of(votes, n_updates).verdict is Verdict.KEEP
+
+
+# --- noisy tallies ----------------------------------------------------------------------------------------------
+
+
+def test_tallies_add_up_with_their_noise():
+    """Its standard deviations add up as squares do; voters are at least as many as a round had."""
+    found = standing_of_tallies([RoundTally(30, 20.5, -1.0, 3.0), RoundTally(40, 10.0, 2.0, 4.0)])
+    assert found == Standing(40, 70, 30.5, 1.0, deviation=5.0, n_tallies=2)
+    assert found.in_words == (
+        "of 70 updates in 2 rounds, 30 found it worse and 1 better, each with noise of standard deviation 5 in it"
+    )
+    assert standing_of_tallies([]).verdict is Verdict.KEEP
+
+
+@pytest.mark.parametrize(
+    ("deviation", "n_counted"),
+    [
+        pytest.param(0.0, LEAST_TALLIES, id="no noise: five rounds"),
+        pytest.param(0.02 * 100 * math.sqrt(20) - 1e-9, 20, id="as many as make the mean precise"),
+        pytest.param(100.0, VOTE_ROUNDS, id="never precise: fifty rounds"),
+    ],
+)
+def test_older_rounds_count_as_far_as_noise_needs_them(deviation, n_counted):
+    """Their clients have seen more since."""
+    tallies = [RoundTally(100, 60.0, 0.0, deviation)] * 60
+    assert standing_of_tallies(tallies).n_tallies == n_counted
+    assert standing_of_tallies(tallies[:3]).n_tallies == 3
+
+
+@pytest.mark.parametrize(
+    ("tally", "n", "verdict"),
+    [
+        pytest.param(RoundTally(100, 51.0, 0.0, 0.0), 5, Verdict.TAKE_BACK, id="most, without noise"),
+        pytest.param(RoundTally(100, 51.0, 0.0, 0.0), 4, Verdict.KEEP, id="too few rounds"),
+        pytest.param(RoundTally(LEAST_VOTERS - 1, 3.0, 0.0, 0.0), 50, Verdict.KEEP, id="too few clients"),
+        # Over five rounds 250 are half, and noise of 4 deviations is 4 * sqrt(5) * 2 = 17.9.
+        pytest.param(RoundTally(100, 53.5, 0.0, 2.0), 5, Verdict.KEEP, id="it may be the noise"),
+        pytest.param(RoundTally(100, 53.6, 0.0, 2.0), 5, Verdict.TAKE_BACK, id="hardly the noise"),
+        pytest.param(RoundTally(100, 0.0, 53.6, 2.0), 5, Verdict.MOVE_ANCHOR, id="better"),
+    ],
+)
+def test_a_majority_beyond_the_noise_decides(tally, n, verdict):
+    """By four standard deviations, of five rounds or more."""
+    assert standing_of_tallies([tally] * n).verdict is verdict
+
+
+def test_two_fifths_of_liars_never_reach_a_verdict_by_noise():
+    """While the others have no opinion: in 200 drawn federations of 400 rounds each."""
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        noisy = 40 + 38 * rng.standard_normal((400, 2))
+        tallies = [RoundTally(100, worse, better, 38.0) for worse, better in noisy]
+        for newest in range(5, 400, 5):
+            assert standing_of_tallies(tallies[newest::-1]).verdict is Verdict.KEEP
+
+
+def test_a_ruined_model_is_seen_through_the_noise():
+    """Nine of ten of a hundred clients say so; what the noise of one round hides shows within fifty."""
+    rng = np.random.default_rng(3)
+    tallies = [RoundTally(100, 90 + 38 * rng.standard_normal(), 0.0, 38.0) for _ in range(50)]
+    assert standing_of_tallies(tallies).verdict is Verdict.TAKE_BACK
