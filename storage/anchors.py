@@ -3,11 +3,11 @@
 from sqlalchemy import BigInteger, and_, case, cast, delete, func, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.aggregation.standing import Standing
+from foltr.aggregation.standing import RoundTally, Standing
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import AbandonReason, Membership, RoundState
-from storage.database import Database, fetch_one
+from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, forget_defence, store_defence
 from storage.erasure.tables import stored_rounds
 from storage.erasure.unlearning_jobs import fail_open_job
@@ -18,6 +18,7 @@ from storage.models import model_row
 from storage.records import ModelRow
 from storage.restored_records import Restoration
 from storage.rounds import close_without_model, open_next
+from storage.sum_tables import round_tallies
 from storage.tables import clients, rounds, updates
 
 # The newest of a client's votes has the highest round; the vote is what is left of it and the round.
@@ -73,6 +74,24 @@ async def count_votes(db: Database, name: str, anchor_version: int, number: int,
     )
     async with db.reading() as connection:
         return Standing(*map(int, (await connection.execute(counted)).one()))
+
+
+async def list_tallies(db: Database, name: str, anchor_version: int, n_rounds: int) -> list[RoundTally]:
+    """List what votes on an anchor in secure sums come to, of the last ``n_rounds`` completed rounds that have some.
+
+    The newest comes first. A round that an erased client was in has none any more.
+    """
+    counted = (round_tallies.c[column] for column in ("n_updates", "worse", "better", "deviation"))
+    of_round = and_(rounds.c.federation == round_tallies.c.federation, rounds.c.number == round_tallies.c.round)
+    newest_first = (
+        select(*counted)
+        .join_from(round_tallies, rounds, of_round)
+        .where(round_tallies.c.federation == name, rounds.c.anchor_version == anchor_version)
+        .order_by(round_tallies.c.round.desc())
+        .limit(n_rounds)
+    )
+    async with db.reading() as connection:
+        return await fetch_all(connection, RoundTally, newest_first)
 
 
 async def restore_anchor(db: Database, name: str, epoch: int, restoration: Restoration) -> None:

@@ -45,6 +45,10 @@ class RoundHistoryRow:
     n_worse: int
     n_none: int
     n_better: int
+    tally_n_updates: int | None = None
+    tally_worse: float | None = None
+    tally_better: float | None = None
+    tally_deviation: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from typing import Literal
 from uuid import uuid4
 
 from foltr.aggregation.fates import Fate
+from foltr.aggregation.standing import RoundTally
 from foltr.protocol.helper_messages import TicketFault
 from foltr.protocol.states import Membership, OrderOutcome, Pacing, Privacy, RoundState
 from storage.sum_records import NewPolicy
@@ -271,6 +272,7 @@ class NewModel:
     Attributes:
         aggregation: None for the plain mean.
         events: what was found out while it was made.
+        tally: of the votes in its round's secure sums; None where there are none, or no anchor.
     """
 
     version: int
@@ -279,6 +281,7 @@ class NewModel:
     defence_state: bytes | None = None
     aggregation: NewAggregation | None = None
     events: Sequence[NewEvent] = ()
+    tally: RoundTally | None = None
 
 
 @dataclass(frozen=True, slots=True)

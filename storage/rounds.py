@@ -42,7 +42,7 @@ from storage.records import (
     UpdateRow,
 )
 from storage.schema import DETAIL_MAX, UtcDateTime
-from storage.sum_rows import delete_masked_bodies, delete_sums, store_sum_fates
+from storage.sum_rows import delete_masked_bodies, delete_sums, store_sum_fates, store_tally
 from storage.sum_tables import round_sums
 from storage.tables import clients, rounds, updates
 
@@ -328,6 +328,8 @@ async def complete_round(
         )
         if model.aggregation is not None:
             await _store_aggregation(connection, name, number, model.aggregation)
+        if model.tally is not None:
+            await store_tally(connection, name, number, model.tally)
         await store_events(connection, name, model.events)
         if stored.policy_hash is not None:
             await delete_masked_bodies(connection, name, number)

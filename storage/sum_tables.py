@@ -1,4 +1,7 @@
-"""The tables of secure sums: the operator's policies, what was summed in each round, and what the helpers answered."""
+"""The tables of secure sums: the operator's policies, what was summed in each round, and what the helpers answered.
+
+What votes in the sums come to is in a table of its own, which the standing of the newest model is read from.
+"""
 
 from sqlalchemy import (
     CheckConstraint,
@@ -80,4 +83,21 @@ helper_answers = Table(
     ),
     CheckConstraint("start >= 0", name="start"),
     comment="What each helper answered for a set: the sum of its masks less the helper's noise, in parts",
+)
+
+round_tallies = Table(
+    "round_tallies",
+    metadata,
+    federation_column(),
+    Column("round", Integer, nullable=False, comment="The round: completed, with an anchor, under a policy with votes"),
+    Column("n_updates", Integer, nullable=False, comment="Updates in its sums"),
+    # Of all cohorts together: what a single one says is in its sum.
+    Column("worse", Float, nullable=False, comment="Votes worse among them, with the helpers' noise"),
+    Column("better", Float, nullable=False, comment="Votes better among them, likewise"),
+    Column("deviation", Float, nullable=False, comment="Standard deviation of the noise in each, in votes"),
+    PrimaryKeyConstraint("federation", "round"),
+    ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
+    CheckConstraint("n_updates >= 1", name="n_updates"),
+    CheckConstraint("deviation > 0", name="deviation"),
+    comment="What the votes in a round's secure sums come to; without those that an erased client was in",
 )

@@ -43,6 +43,10 @@ round_history = Table(
     Column("n_worse", Integer, comment="Its updates that came with the vote worse"),
     Column("n_none", Integer, comment="Its updates that came with the vote none"),
     Column("n_better", Integer, comment="Its updates that came with the vote better"),
+    Column("tally_n_updates", Integer, comment="Updates in its secure sums, where these have votes; null: none"),
+    Column("tally_worse", Float, comment="Votes worse among them, with the helpers' noise"),
+    Column("tally_better", Float, comment="Votes better among them, likewise"),
+    Column("tally_deviation", Float, comment="Standard deviation of the noise in each, in votes"),
     comment="Every round with what it collected, what it refused and how it ended",
 )
 

@@ -1,0 +1,97 @@
+"""What votes in secure sums come to is stored with the round, and goes with whoever was in it."""
+
+from dataclasses import replace
+
+import pytest
+
+from foltr.aggregation.standing import RoundTally
+from foltr.protocol.helper_messages import TicketFault
+from storage.anchors import list_tallies
+from storage.migrate import downgrade, upgrade
+from storage.policies import adopt_policy
+from storage.queries import get_round
+from storage.records import Batch, NewModel
+from storage.rounds import complete_round, open_round
+from storage.sum_records import NewAnswer, NewPolicy, NewSet
+from storage.sums import begin_opening, begin_summing, store_answers
+
+WORDS = b"\1" * 24
+POLICY = bytes(32)
+
+
+def opening(stored, number: int, base: int, anchor: int | None):
+    return replace(stored.opening(number, base), policy_hash=POLICY, clip_norm=1.0, anchor_version=anchor)
+
+
+@pytest.fixture
+async def summing(stored):
+    """Clients a to d under a policy, and round 1 that is open on model 0, the anchor."""
+    await stored.join(*"abcd")
+    await adopt_policy(stored.db, "web", stored.epoch, NewPolicy(POLICY, 1, b"signed", stored.opening(1).opened_at))
+    await open_round(stored.db, "web", stored.epoch, opening(stored, 1, 0, 0))
+    return stored
+
+
+async def end(stored, number: int, names: str, tally: RoundTally | None, anchor: int | None, left_out="") -> None:
+    """End a round with a sum of these clients; the next one has this anchor."""
+    masked = {"encoding": "masked_u64", "body": WORDS, "n_interactions": 1, "cohort": 0}
+    sent = [
+        stored.update(name, f"{name}{number}", number, position=i, ticket=name.encode(), **masked)
+        for i, name in enumerate(names)
+    ]
+    await stored.commit(Batch(updates=sent, stop_collecting=number))
+    faults = dict.fromkeys(left_out, TicketFault.NOT_OPENED)
+    sets = [NewSet(0, len(names), len(names) - len(left_out), b"\xf0", bytes(32))]
+    await begin_opening(stored.db, "web", stored.epoch, number, sets, faults)
+    await store_answers(stored.db, "web", stored.epoch, number, [NewAnswer(0, "first", 0, bytes(32), b"answer")])
+    await begin_summing(stored.db, "web", stored.epoch, number, {0: WORDS}, 1)
+    model = NewModel(number, bytes([number]) * 12, tally=tally)
+    at, following = stored.opening(1).closes_at, opening(stored, number + 1, number, anchor)
+    for _ in range(2):  # a federator that lost the answer does it again
+        await complete_round(stored.db, "web", stored.epoch, number, model, at, following)
+
+
+def tally(number: int) -> RoundTally:
+    return RoundTally(4, number + 0.25, -number - 0.5, 1.5)
+
+
+async def worse(stored, anchor: int, n_rounds: int = 50) -> list[float]:
+    return [each.worse for each in await list_tallies(stored.db, "web", anchor, n_rounds)]
+
+
+async def test_tallies_of_an_anchor_are_listed_the_newest_first(summing) -> None:
+    """Of so many rounds; those of another anchor, and rounds without, are passed over."""
+    for number, anchor in ((1, 0), (2, 0), (3, 3), (4, 3)):
+        await end(summing, number, "abcd", None if number == 2 else tally(number), anchor)
+    assert await list_tallies(summing.db, "web", 0, 50) == [tally(3), tally(1)]
+    assert await worse(summing, 0, n_rounds=1) == [3.25]
+    assert await worse(summing, 3) == [4.25]
+    assert await worse(summing, 9) == []
+    row = await get_round(summing.db, "web", 3)
+    shown = row.tally_n_updates, row.tally_worse, row.tally_better, row.tally_deviation
+    assert (row.anchor_version, *shown) == (0, 4, 3.25, -3.5, 1.5)
+    assert (await get_round(summing.db, "web", 2)).tally_worse is None
+
+
+async def test_tallies_go_with_the_sums_that_a_client_is_in(summing) -> None:
+    """Those of rounds it was not in, or was left out of, stay; and those that nobody was erased from."""
+    await end(summing, 1, "abc", tally(1), 0)
+    await end(summing, 2, "bcd", tally(2), 0)
+    await end(summing, 3, "abcd", tally(3), 0, left_out="a")
+    await end(summing, 4, "abcd", tally(4), 0)
+    await summing.erase("a")
+    assert await worse(summing, 0) == [3.25, 2.25]
+    assert (await get_round(summing.db, "web", 1)).tally_worse is None
+
+
+async def test_a_schema_that_is_taken_back_loses_tallies_alone(summing) -> None:
+    """Before 0010 there are none."""
+    await end(summing, 1, "abcd", tally(1), 0)
+    before = await summing.dump()
+    await downgrade(summing.db, "0009")
+    await upgrade(summing.db)
+    after = await summing.dump()
+    assert {name for name in before if before[name] != after[name]} == {"round_tallies"}
+    assert after["round_tallies"] == []
+    await end(summing, 2, "abcd", tally(2), 0)
+    assert await worse(summing, 0) == [2.25]
