@@ -5,8 +5,8 @@ name for every vote has no more votes for it. Only a majority of the updates of 
 sends fewer than half of them, whatever it says and whatever it is called, can neither have a model taken back nor have
 the anchor moved by its votes alone.
 
-Where votes are in secure sums nobody sees whose vote is whose, and of each round there is a tally with noise in it: what
-was said with an update counts as long as its round does, and a majority decides once the noise can hardly be why.
+Where votes are in secure sums nobody sees whose vote is whose, and of each round there is a tally with noise in it.
+What was said with an update counts as long as its round does, and a majority decides once the noise can hardly be why.
 """
 
 import math

@@ -34,6 +34,11 @@ _ROUND_COLUMNS = ("round", "state", "opened", "lasted", "updates", "refused", "m
 _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
 _FATE_COLUMNS = ("client_id", "n_interactions", "fate", "share", "score", "reason")
 _EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
+_VOTES = "votes 3/1/2: of its updates 3 found the newest model worse than the anchor, 2 better, 1 neither"
+_VOTES_OF_SUMS = (
+    "votes 30/2 ± 9: of its updates about 30 found the newest model worse than the anchor, about 2 better, with noise "
+    "of standard deviation 9 in each"
+)
 # Among them is the one that was given up, also where helpers have been away for a day.
 _NEWEST_ROUNDS = 1000
 _MISSED_BEATS = 3
@@ -60,7 +65,7 @@ def rounds_list(
         columns = (*_ROUND_COLUMNS, "votes") if has_votes else _ROUND_COLUMNS
         print_rows(lines, columns, title=f"Rounds of {name}", as_json=False)
         if has_votes:
-            _say("votes 3/1/2: of its updates 3 found the newest model worse than the anchor, 2 better, 1 neither")
+            _say(_VOTES_OF_SUMS if any(row.tally_worse is not None for row in rows) else _VOTES)
         if erased:
             _say("1 of 4: one of 4 updates is stored, the others were erased with clients; see: foltr erasures list")
 
@@ -125,7 +130,7 @@ def rounds_show(
         if made is not None:
             _say(rule_in_words(row.aggregation, made))
         if row.anchor_version not in {None, row.base_version}:
-            votes = f"{row.n_worse} worse, {row.n_none} none, {row.n_better} better"
+            votes = _votes_in_words(row)
             _say(f"Votes on model {row.base_version} against model {row.anchor_version}, the anchor: {votes}")
         if any(line.fate is not None for line in contributions):
             print_rows(
@@ -155,8 +160,22 @@ def _line(row: "RoundHistoryRow", n_erased: int) -> SimpleNamespace:
         updates=f"{row.n_updates} of {row.n_updates + n_erased}" if n_erased else row.n_updates,
         refused=row.n_rejected,
         model=row.model_version,
-        votes=f"{row.n_worse}/{row.n_none}/{row.n_better}" if row.n_worse + row.n_none + row.n_better else None,
+        votes=_votes_of(row),
     )
+
+
+def _votes_of(row: "RoundHistoryRow") -> str | None:
+    """The votes of a round in a cell of a table; None where there are none."""
+    if row.tally_worse is not None:
+        return f"{row.tally_worse:.0f}/{row.tally_better:.0f} ± {row.tally_deviation:.0f}"
+    return f"{row.n_worse}/{row.n_none}/{row.n_better}" if row.n_worse + row.n_none + row.n_better else None
+
+
+def _votes_in_words(row: "RoundHistoryRow") -> str:
+    if row.tally_worse is None:
+        return f"{row.n_worse} worse, {row.n_none} none, {row.n_better} better"
+    found = f"about {row.tally_worse:.0f} worse and {row.tally_better:.0f} better of {row.tally_n_updates} updates"
+    return f"{found}, with noise of standard deviation {row.tally_deviation:.1f} in each"
 
 
 def _fate_line(row: "ClientHistoryRow") -> SimpleNamespace:
@@ -239,11 +258,13 @@ async def standing_of(database: "Database", name: str) -> Standing:
 
 async def _votes(database: "Database", row: "RoundRow") -> "Votes | None":
     """Count the votes on a round's anchor, with those that it has by now; None where it has none."""
-    from foltr.aggregation.standing import VOTE_ROUNDS
-    from storage.anchors import count_votes
+    from foltr.aggregation.standing import VOTE_ROUNDS, standing_of_tallies
+    from storage.anchors import count_votes, list_tallies
 
     if row.anchor_version is None:
         return None
+    if row.policy_hash is not None:
+        return standing_of_tallies(await list_tallies(database, row.federation, row.anchor_version, VOTE_ROUNDS))
     return await count_votes(database, row.federation, row.anchor_version, row.number, VOTE_ROUNDS)
 
 

@@ -191,7 +191,10 @@ def _voted(standing: Standing, row: "RoundRow") -> list[str]:
     if row.base_version == row.anchor_version:
         return [*said, f"Devices have nothing to vote on yet: model {row.base_version} is the anchor itself."]
     compared = f"model {row.base_version} against model {row.anchor_version}, the anchor"
-    return [*said, f"Votes on {compared}: {votes.in_words}; more than half of the updates decide."]
+    decide = "more than half of the updates decide"
+    if votes.n_tallies is not None:
+        decide += ", by more than the noise can be"
+    return [*said, f"Votes on {compared}: {votes.in_words}; {decide}."]
 
 
 def _helpers_awaited(standing: Standing, row: "RoundRow", given_up: str) -> list[str]:
