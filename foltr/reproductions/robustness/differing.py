@@ -1,7 +1,7 @@
 """Honest clients that differ, under the adaptive rule: whom it leaves out or draws in, and what that costs.
 
-Nobody attacks. The kinds of difference are those of the thesis' chapter 4, and two of participation: clients of whom
-few are in a round, and updates of one list.
+Nobody attacks. The kinds of difference are those of the thesis' chapter 4, two of them also with weights that stay on
+the device, and two of participation: clients of whom few are in a round, and updates of one list.
 """
 
 from collections.abc import Mapping
@@ -24,6 +24,8 @@ _KINDS: Mapping[str, dict[str, Any]] = {
     "alike": {},
     "one label each (type 2)": {"population": "type2"},
     "two labels each (type 2)": {"population": "type2", "labels_per_client": 2},
+    "one label each, FedPer": {"population": "type2", "method": "fedper", "ranker": "neural"},
+    "two labels each, personal weights": {"population": "type2", "labels_per_client": 2, "method": "fpdgd-personal"},
     "click models of their own (type 3)": {
         "population": "type3",
         "clicks": ["perfect", "navigational", "informational"],
@@ -123,7 +125,7 @@ EXPERIMENTS: tuple[Experiment, ...] = (
         ),
         differences=(
             f"{CLIENTS} clients, 400 rounds, of whom all take part but where it says otherwise; nobody attacks.",
-            "One ranker for all: personal weights do not reach the rule.",
+            "Personal weights do not reach the rule; where clients have them, rankers are judged with them.",
         ),
     ),
 )
