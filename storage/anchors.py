@@ -83,10 +83,13 @@ async def list_tallies(db: Database, name: str, anchor_version: int, n_rounds: i
     """
     counted = (round_tallies.c[column] for column in ("n_updates", "worse", "better", "deviation"))
     of_round = and_(rounds.c.federation == round_tallies.c.federation, rounds.c.number == round_tallies.c.round)
+    # Of rounds before the anchor there are none on it: however many they are, they are not looked through.
+    made_by = select(models.c.round).where(models.c.federation == name, models.c.version == anchor_version)
     newest_first = (
         select(*counted)
         .join_from(round_tallies, rounds, of_round)
         .where(round_tallies.c.federation == name, rounds.c.anchor_version == anchor_version)
+        .where(round_tallies.c.round > func.coalesce(made_by.scalar_subquery(), 0))
         .order_by(round_tallies.c.round.desc())
         .limit(n_rounds)
     )

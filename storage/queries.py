@@ -7,6 +7,7 @@ from typing import Any
 from sqlalchemy import Select, func, insert, select, text
 
 from foltr.aggregation.fates import Fate
+from foltr.protocol.events import EventKind
 from foltr.protocol.states import Membership
 from storage.aggregation_tables import round_aggregations, update_fates
 from storage.clients import key_of, select_clients, select_named
@@ -27,7 +28,8 @@ from storage.tables import (
 from storage.views import client_history, round_history
 
 # An operator decides on proposals by one of these.
-_DECISIONS = ("client_quarantined", "quarantine_lifted", "proposal_dismissed")
+_DECISIONS = (EventKind.CLIENT_QUARANTINED, EventKind.QUARANTINE_LIFTED, EventKind.PROPOSAL_DISMISSED)
+_NEWEST_EVENTS = 1000
 
 
 async def list_rounds(db: Database, name: str, limit: int = 100) -> list[RoundHistoryRow]:
@@ -88,29 +90,52 @@ async def list_quarantined(db: Database, name: str) -> list[ClientRow]:
 
 async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
     """List the clients proposed for quarantine since the operator last decided on them, by identity."""
-    of_kind = events.c.federation == name, events.c.client.is_not(None)
-    decided = (
-        select(events.c.client, func.max(events.c.id).label("id"))
-        .where(*of_kind, events.c.kind.in_(_DECISIONS))
-        .group_by(events.c.client)
-        .subquery()
-    )
+
+    # For each client by itself, and by the key of its kinds of events: those of its refusals, of which there may be
+    # many, are not read. With their numbers as they are SQLite would take the key of all its events.
+    number = events.c.id + 0
+
+    def newest(*kinds: str) -> Any:
+        of_client = events.c.federation == name, events.c.client == clients.c.id
+        return select(func.max(number)).where(*of_client, events.c.kind.in_(kinds)).correlate(clients).scalar_subquery()
+
     proposed = (
-        select(func.max(events.c.id).label("id"), func.sum(events.c.n).label("n"))
-        .outerjoin(decided, decided.c.client == events.c.client)
-        .where(*of_kind, events.c.kind == "quarantine_proposed", events.c.id > func.coalesce(decided.c.id, 0))
-        .group_by(events.c.client)
-        .subquery()
+        select(
+            clients.c.client_id,
+            clients.c.id.label("client"),
+            func.coalesce(newest(*_DECISIONS), 0).label("decided"),
+            newest(EventKind.QUARANTINE_PROPOSED).label("id"),
+        )
+        .where(clients.c.federation == name)
+        .cte()
+        .prefix_with("MATERIALIZED")
+    )
+    earlier = events.alias()
+    n = (
+        select(func.sum(earlier.c.n))
+        .where(earlier.c.federation == name, earlier.c.client == proposed.c.client)
+        .where(earlier.c.kind == EventKind.QUARANTINE_PROPOSED, earlier.c.id + 0 > proposed.c.decided)
+        .correlate(proposed)
+        .scalar_subquery()
     )
     async with db.reading() as connection:
         return await fetch_all(
             connection,
             ProposalRow,
-            select(clients.c.client_id, proposed.c.n, events.c.at, events.c.round, events.c.detail)
-            .join_from(events, proposed, proposed.c.id == events.c.id)
-            .join(clients, clients.c.id == events.c.client)
-            .order_by(clients.c.client_id),
+            select(proposed.c.client_id, n.label("n"), events.c.at, events.c.round, events.c.detail)
+            .join_from(proposed, events, events.c.id == proposed.c.id)
+            .where(proposed.c.id > proposed.c.decided)
+            .order_by(proposed.c.client_id),
         )
+
+
+async def started_at(db: Database, name: str) -> datetime | None:
+    """Find when a federator last claimed the federation; None if none ever did."""
+    # No client is named by such an event: with that the key of refusals leads to the few that there are.
+    started = events.c.federation == name, events.c.client.is_(None), events.c.kind == EventKind.FEDERATOR_STARTED
+    async with db.reading() as connection:
+        at: datetime | None = await connection.scalar(select(func.max(events.c.at)).where(*started))
+        return at
 
 
 async def list_clients(db: Database, name: str, limit: int = 1000) -> list[ClientRow]:
@@ -209,13 +234,26 @@ async def online_members(db: Database, name: str) -> list[str]:
 
 
 async def last_activity(db: Database, name: str) -> datetime | None:
-    """Find when the federator last stored anything of this federation: its sign of life; None if it never did."""
+    """Find when the federator last stored anything of this federation: its sign of life; None if it never did.
+
+    Of events the newest in the database are read: where others have written all of these, they say nothing.
+    """
+    newest_rounds = (
+        select(rounds.c.opened_at, rounds.c.closed_at)
+        .where(rounds.c.federation == name)
+        .order_by(rounds.c.number.desc())
+        .limit(2)
+        .subquery()
+    )
+    # By its key, for there is no index by time; and of all federations, or SQLite would sort all events of this one.
+    newest_events = (
+        select(events.c.federation, events.c.at).order_by(events.c.id.desc()).limit(_NEWEST_EVENTS).subquery()
+    )
     moments = (
-        select(func.max(rounds.c.opened_at)).where(rounds.c.federation == name),
-        select(func.max(rounds.c.closed_at)).where(rounds.c.federation == name),
+        select(func.max(newest_rounds.c.opened_at)),
+        select(func.max(newest_rounds.c.closed_at)),
         select(func.max(clients.c.last_seen_at)).where(clients.c.federation == name),
-        # By their keys: neither table has an index by time, and both grow for ever.
-        select(events.c.at).where(events.c.federation == name).order_by(events.c.id.desc()).limit(1),
+        select(func.max(newest_events.c.at)).where(newest_events.c.federation == name),
         select(func.max(updates.c.received_at)).where(
             updates.c.federation == name,
             updates.c.round == select(func.max(rounds.c.number)).where(rounds.c.federation == name).scalar_subquery(),

@@ -20,7 +20,7 @@ from foltr.aggregation.fates import Fate
 from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.fields import model_hash
-from foltr.protocol.states import OPEN_ROUND, RoundState
+from foltr.protocol.states import RoundState
 from storage.aggregation_tables import round_aggregations, update_fates
 from storage.cipher import decrypt_row
 from storage.clients import key_of, select_named
@@ -44,7 +44,7 @@ from storage.records import (
 from storage.schema import DETAIL_MAX, UtcDateTime
 from storage.sum_rows import delete_masked_bodies, delete_sums, store_sum_fates, store_tally
 from storage.sum_tables import round_sums
-from storage.tables import clients, rounds, updates
+from storage.tables import IS_OPEN, clients, rounds, updates
 
 
 async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening) -> None:
@@ -59,7 +59,7 @@ async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[Count
         opened = await fetch_one(
             connection,
             RoundRow,
-            select(rounds).where(rounds.c.federation == name, rounds.c.state.in_(OPEN_ROUND)),
+            select(rounds).where(rounds.c.federation == name, IS_OPEN),
         )
         if opened is None:
             return None

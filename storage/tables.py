@@ -182,6 +182,8 @@ clients = Table(
 )
 
 _OPEN = one_of("state", OPEN_ROUND)
+IS_OPEN = text(_OPEN)
+"""That a round is open, in the words of the index of open rounds: said otherwise, all rounds would be read."""
 
 rounds = Table(
     "rounds",
@@ -283,8 +285,8 @@ Index(
     "uq_rounds_one_open",
     rounds.c.federation,
     unique=True,
-    sqlite_where=text(_OPEN),
-    postgresql_where=text(_OPEN),
+    sqlite_where=IS_OPEN,
+    postgresql_where=IS_OPEN,
 )
 
 updates = Table(

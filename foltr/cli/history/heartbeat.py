@@ -2,7 +2,6 @@
 
 import asyncio
 import secrets
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from foltr.protocol.codec import decode, open_envelope
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.membership import Status
 from foltr.protocol.topics import ClientTopic, Topics
+from operations.situation import Heard
 
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
@@ -24,21 +24,6 @@ if TYPE_CHECKING:
 _CONNECT_S = 3.0
 # What is retained comes at once or not at all.
 _QUIET_S = 0.5
-
-
-@dataclass(frozen=True)
-class Heard:
-    """What a broker retains of a federation.
-
-    Attributes:
-        status: the federator's newest heartbeat; None where there is none that it has signed.
-        devices: those that are connected, as far as this user may see them.
-        unreachable: why the broker could not be asked.
-    """
-
-    status: FederatorStatus | None = None
-    devices: list[str] = field(default_factory=list)
-    unreachable: str | None = None
 
 
 async def hear(settings: Settings, federation: str) -> Heard | None:

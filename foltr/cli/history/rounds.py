@@ -1,7 +1,5 @@
 """``foltr rounds``: what the database remembers of rounds, and what the open one waits for."""
 
-from dataclasses import replace
-from datetime import UTC, datetime
 from json import loads
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated
@@ -9,23 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foltr.cli import options
-from foltr.cli.history.heartbeat import Heard, hear
+from foltr.cli.history.heartbeat import hear
 from foltr.cli.history.orders import deadline
 from foltr.cli.history.query import run_query
 from foltr.cli.history.sums import COLUMNS as SUM_COLUMNS
 from foltr.cli.history.sums import sum_lines
-from foltr.cli.history.why import Standing, explain
 from foltr.cli.output import console, print_json, print_record, print_rows, to_plain
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
-from foltr.protocol.events import EventKind
-from foltr.protocol.states import FOR_WANT_OF_HELPERS, AbandonReason, Membership
 
 if TYPE_CHECKING:
-    from foltr.aggregation.standing import Standing as Votes
     from storage.database import Database
     from storage.history_records import ClientHistoryRow, RoundAggregationRow, RoundHistoryRow
-    from storage.records import RoundRow
 
 app = typer.Typer(help="Look at rounds.", no_args_is_help=True)
 
@@ -85,15 +78,18 @@ def rounds_why(
     The broker knows at once whether it is: it is asked as the operator whose folder is in the working directory, or as
     the user of --credentials, or with --broker.
     """
+    from operations.reading import read_situation
+    from operations.why import explain
+
     settings = load_settings(credentials=credentials, broker_url=broker)
 
     async def query(database: "Database", name: str) -> None:
-        standing = with_heartbeat(await standing_of(database, name), await hear(settings, name))
-        sentences = explain(standing)
+        situation = (await read_situation(database, name)).with_heard(await hear(settings, name))
+        sentences = explain(situation)
         if json:
-            parts = {"awaited": standing.awaited, "n_not_asked": standing.n_not_asked}
-            life = {"federator": standing.federator, "overdue_s": standing.overdue_s}
-            print_json({**to_plain(standing), **parts, **life, "in_words": " ".join(sentences)})
+            parts = {"awaited": situation.awaited, "n_not_asked": situation.n_not_asked}
+            life = {"federator": situation.federator, "overdue_s": situation.overdue_s}
+            print_json({**to_plain(situation), **parts, **life, "in_words": " ".join(sentences)})
             return
         for sentence in sentences:
             _say(sentence)
@@ -208,97 +204,3 @@ def rule_in_words(configured: str, made: "RoundAggregationRow") -> str:
 
 def _say(text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def with_heartbeat(standing: Standing, heard: Heard | None) -> Standing:
-    """Add what the broker says, if it was asked."""
-    if heard is None:
-        return standing
-    if heard.unreachable is not None:
-        return replace(standing, broker="unreachable", broker_detail=heard.unreachable)
-    status = heard.status
-    if status is None:
-        return replace(standing, broker="unknown", connected=heard.devices)
-    if not status.online:
-        return replace(standing, broker="away", connected=heard.devices)
-    silent_s = standing.at.timestamp() - status.at
-    if silent_s > _MISSED_BEATS * status.interval_s:
-        return replace(standing, broker="silent", broker_detail=f"{silent_s:.0f} s", connected=heard.devices)
-    return replace(standing, broker="there", connected=heard.devices)
-
-
-async def standing_of(database: "Database", name: str) -> Standing:
-    from storage.queries import count_rejections, last_activity, list_events, list_quarantined, online_members
-    from storage.rounds import latest_round, load_open_round
-
-    found = await load_open_round(database, name)
-    row, committed = (await latest_round(database, name), []) if found is None else found
-    started = await list_events(database, name, kind=EventKind.FEDERATOR_STARTED, limit=1)
-    at = datetime.now(UTC)
-    n_disagreed, held_until = (0, None) if found is None else await _held_back(database, name, found[0], at)
-    return Standing(
-        at=at,
-        federation=name,
-        round=row,
-        contributed=[update.client_id for update in committed],
-        online=await online_members(database, name),
-        quarantined=[
-            row.client_id for row in await list_quarantined(database, name) if row.membership is Membership.JOINED
-        ],
-        refused={} if row is None else await count_rejections(database, name, row.number),
-        started_at=started[0].at if started else None,
-        last_activity=await last_activity(database, name),
-        given_up=None if found is None else await _given_up(database, name, started[0].at if started else None),
-        held_until=held_until,
-        n_disagreed=n_disagreed,
-        votes=None if row is None else await _votes(database, row),
-        taken_back=None if row is None else await _taken_back(database, row),
-    )
-
-
-async def _votes(database: "Database", row: "RoundRow") -> "Votes | None":
-    """Count the votes on a round's anchor, with those that it has by now; None where it has none."""
-    from foltr.aggregation.standing import VOTE_ROUNDS, standing_of_tallies
-    from storage.anchors import count_votes, list_tallies
-
-    if row.anchor_version is None:
-        return None
-    if row.policy_hash is not None:
-        return standing_of_tallies(await list_tallies(database, row.federation, row.anchor_version, VOTE_ROUNDS))
-    return await count_votes(database, row.federation, row.anchor_version, row.number, VOTE_ROUNDS)
-
-
-async def _taken_back(database: "Database", row: "RoundRow") -> str | None:
-    """What was told of the round before this one, if its model was taken back."""
-    from storage.queries import list_events
-
-    kind, before = EventKind.MODEL_TAKEN_BACK, row.number - 1
-    events = await list_events(database, row.federation, kind=kind, round_number=before, limit=1)
-    return events[0].detail if events else None
-
-
-async def _held_back(database: "Database", name: str, row: "RoundRow", now: datetime) -> tuple[int, datetime | None]:
-    """Return how many rounds ended as verifiers disagreed since the last model, and until when the open one is held."""
-    from federator.summing.pause import held_until, let_go_at
-    from storage.sums import count_disagreements
-
-    if row.policy_hash is None:
-        return 0, None
-    ended = await count_disagreements(database, name, row.policy_hash)
-    paused = held_until(ended, now.timestamp())
-    until = datetime.fromtimestamp(let_go_at(paused, row.closes_at.timestamp(), row.max_time_s), UTC)
-    return ended.n_rounds, until if until > now else None
-
-
-async def _given_up(database: "Database", name: str, started_at: datetime | None) -> str | None:
-    """Say why the newest round that had updates ended, if it was for want of helpers, of this run of the federator."""
-    from storage.queries import list_events, list_rounds
-
-    ended = [row for row in await list_rounds(database, name, limit=_NEWEST_ROUNDS) if row.closed_at is not None]
-    newest = next((row for row in reversed(ended) if row.reason != AbandonReason.NO_UPDATES), None)
-    if newest is None or newest.reason not in FOR_WANT_OF_HELPERS or newest.closed_at is None:
-        return None
-    if started_at is not None and started_at > newest.closed_at:
-        return None  # a federator that starts again announces the open round at once
-    events = await list_events(database, name, kind=EventKind.ROUND_ABANDONED, round_number=newest.round, limit=1)
-    return f"{newest.reason}: {events[0].detail}" if events else str(newest.reason)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from foltr.cli.history.heartbeat import Heard, hear
+from foltr.cli.history.heartbeat import hear
+from operations.situation import Heard
 from foltr.cli.settings import Settings
 from foltr.operator.credentials import BrokerAccess
 from foltr.operator.folder import create_authority

@@ -6,9 +6,9 @@ import pytest
 from proven import alter, started, zeros
 from secured import QUIET
 
-from foltr.cli.history.rounds import standing_of
-from foltr.cli.history.why import explain
 from foltr.protocol.states import AbandonReason
+from operations.reading import read_situation
+from operations.why import explain
 from storage.rounds import find_round
 
 
@@ -63,7 +63,7 @@ async def test_it_is_told_for_how_long_a_round_is_held_back(secure) -> None:
     rounds.served.clock.at = time.time()
     await rounds.restart()
     await rounds.until_closed()
-    standing = await standing_of(rounds.served.db, "mail")
+    standing = await read_situation(rounds.served.db, "mail")
     assert standing.n_disagreed == 1
     assert standing.held_until is not None
     assert 30 < (standing.held_until - standing.at).total_seconds() <= 60

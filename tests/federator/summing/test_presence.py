@@ -4,9 +4,9 @@ import pytest
 from secured import SecureRounds
 from structlog.testing import capture_logs
 
-from foltr.cli.history.rounds import standing_of
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.states import AbandonReason, RoundState
+from operations.reading import read_situation
 from storage.rounds import find_round
 
 
@@ -140,9 +140,9 @@ async def test_rounds_why_says_who_was_silent(given_up) -> None:
     """Also once rounds have ended without an update; not any more once one is completed."""
     rounds, _ = given_up
     await wait(rounds, 100, without=["south"])
-    found = await standing_of(rounds.served.db, "mail")
+    found = await read_situation(rounds.served.db, "mail")
     assert found.given_up == "helpers_silent: south said nothing for 30 s"
     await wait(rounds, 6)
     await rounds.send_all()
     await rounds.until_closed(rounds.number)
-    assert (await standing_of(rounds.served.db, "mail")).given_up is None
+    assert (await read_situation(rounds.served.db, "mail")).given_up is None

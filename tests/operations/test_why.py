@@ -5,10 +5,11 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from foltr.aggregation.standing import Standing as Votes
-from foltr.cli.history.why import Standing, explain
+from foltr.aggregation.standing import Standing
 from foltr.protocol.client_selection import cutoff, is_selected, round_seed
 from foltr.protocol.states import Pacing, RoundState
+from operations.situation import Situation
+from operations.why import explain
 from storage.records import RoundRow
 
 OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -50,12 +51,12 @@ def devices(*numbers: int) -> list[str]:
     return [f"device-{i}" for i in numbers]
 
 
-def standing(now: float, row: RoundRow | None = ROUND, last: float | None = None, **more) -> Standing:
+def standing(now: float, row: RoundRow | None = ROUND, last: float | None = None, **more) -> Situation:
     active = at(now if last is None else last)
-    return Standing(at(now), "mail", row, started_at=at(-100), last_activity=active, **more)
+    return Situation(at(now), "mail", row, started_at=at(-100), last_activity=active, **more)
 
 
-def words(found: Standing) -> str:
+def words(found: Situation) -> str:
     return " ".join(explain(found))
 
 
@@ -101,13 +102,42 @@ def test_a_round_without_anybody_says_where_to_look():
 
 def test_too_few_are_left_beside_the_quarantine():
     """The federation stops by the operator's own orders, and is told how to go on; where enough are left, only who."""
-    said = words(standing(40, contributed=devices(1), online=devices(1, 2, 3, 4), quarantined=devices(8, 9)))
+    kept_out = {"quarantined": devices(8, 9), "quarantined_online": devices(8)}
+    said = words(standing(40, contributed=devices(1), online=devices(1, 2, 3, 4), **kept_out))
     assert "In quarantine, so that nothing of theirs is taken: device-8, device-9." in said
     assert "Only 4 can contribute, fewer than min_clients (5): let one out with foltr clients quarantine NAME" in said
     enough = words(standing(40, contributed=devices(1), online=devices(2, 3, 4, 5), quarantined=devices(8)))
     assert "is taken: device-8." in enough
     assert "--lift" not in enough
     assert "quarantine" not in words(standing(40, online=devices(1)))
+    never = words(standing(40, online=devices(1), **kept_out))
+    assert "and these would not be enough: add devices" in never
+    assert "--lift" not in never
+
+
+def test_quarantine_is_not_the_cause_where_nobody_is_online():
+    """To let somebody out who is away brings no update: devices are missing."""
+    said = words(standing(40, quarantined=devices(8)))
+    assert "No member is online: start devices" in said
+    assert "is taken: device-8." in said
+    assert "min_clients" not in said
+    only = words(standing(40, quarantined=devices(8), quarantined_online=devices(8)))
+    assert "No member is online but those in quarantine: more devices must come." in only
+
+
+def test_a_federator_that_may_be_dead_is_not_taken_for_devices_that_do_not_come():
+    """Nobody has written down who came since; without a broker that says more, both are possible until the deadline."""
+    said = words(standing(300, last=100))
+    assert "nothing was for 200 s: no device came, or the federator is not running, and devices may be waiting" in said
+    assert "start devices" not in said
+    assert "start devices" not in words(standing(635, last=600))
+    assert "start devices" in words(standing(300, last=100, broker="there"))
+
+
+def test_who_is_connected_and_no_member_is_named():
+    """The federator is there, and has refused them, or they never joined."""
+    said = words(standing(40, broker="there", connected=devices(1, 2)))
+    assert "device-1, device-2 are connected and no member: see foltr rounds show latest" in said
 
 
 def test_many_names_are_counted():
@@ -153,7 +183,7 @@ def test_a_buffer_says_which_models_count():
 
 def test_no_open_round():
     """There never was one, or the last one has ended and no other was to follow."""
-    assert "foltr federator run" in words(Standing(at(0), "mail", None))
+    assert "foltr federator run" in words(Situation(at(0), "mail", None))
     done = replace(
         ROUND, state=RoundState.COMPLETED, model_version=8, closed_at=at(300), n_updates=5, n_interactions=25
     )
@@ -256,11 +286,11 @@ def test_a_federation_that_is_over_needs_no_federator():
 def test_votes_are_told_as_they_stand():
     """With what they are about; and of a round that follows one whose model was taken back, why that was."""
     row = replace(ROUND, anchor_version=4)
-    told = words(standing(10, row, votes=Votes(9, 40, 12, 8)))
+    told = words(standing(10, row, votes=Standing(9, 40, 12, 8)))
     assert "Votes on model 7 against model 4, the anchor: of 9 clients by their 40 updates, 12 found it worse" in told
-    told = words(standing(10, row, votes=Votes(0, 0, 0, 0), taken_back="model 7 has the weights of model 4 again"))
+    told = words(standing(10, row, votes=Standing(0, 0, 0, 0), taken_back="model 7 has the weights of model 4 again"))
     assert "The round before it was abandoned: model 7 has the weights of model 4 again." in told
     assert "Votes" not in told
     assert "Votes" not in words(standing(10))
-    of_itself = words(standing(10, replace(ROUND, anchor_version=7), votes=Votes(9, 40, 0, 0)))
+    of_itself = words(standing(10, replace(ROUND, anchor_version=7), votes=Standing(9, 40, 0, 0)))
     assert "nothing to vote on yet: model 7 is the anchor itself" in of_itself

@@ -1,0 +1,244 @@
+"""What an open round waits for, in words. No I/O: whoever asks hands over the situation."""
+
+from datetime import datetime
+
+from foltr.protocol.states import ASKING_HELPERS, Pacing, RoundState
+from operations.situation import Situation
+from storage.records import RoundRow
+
+_SHOWN_NAMES = 10
+_START = "Start it: foltr federator run"
+_ASK = "foltr rounds why --credentials foltr-operator/operator.json"
+_ASKED = {RoundState.CHECKING: "check their tickets", RoundState.OPENING: "open their sums"}
+
+
+def explain(situation: Situation) -> list[str]:
+    """Sentences, the most important first."""
+    said, stored = _broker_says(situation), _stored(situation)
+    if situation.broker == "away" and situation.is_over:
+        return stored  # as it was told
+    return [*stored, *said] if situation.broker in ("there", None) else [*said, *stored]
+
+
+def _broker_says(situation: Situation) -> list[str]:
+    """What the broker says of the federator; it knows at once what the database shows at the deadline."""
+    is_, s = ("is", "s") if len(situation.connected) == 1 else ("are", "")
+    waiting = f" {_names(situation.connected)} {is_} connected and wait{s} for it." if situation.connected else ""
+    match situation.broker:
+        case "away":
+            return [f"Its federator is not running, or has lost the broker, which says so.{waiting} {_START}"]
+        case "unknown":
+            return [f"The broker has heard no federator of {situation.federation}.{waiting} {_START}"]
+        case "silent":
+            why = "it hangs, or cannot reach its database (or the clocks differ): look at its log"
+            return [f"Its federator has not beaten for {situation.broker_detail}, {why}.{waiting}"]
+        case "there":
+            return ["Its federator is there, as the broker says."]
+        case "unreachable":
+            return [f"Whether its federator is there could not be asked: {situation.broker_detail}"]
+        case None:
+            is_open = situation.round is not None and not situation.is_over
+            return [f"Whether its federator runs the broker knows: {_ASK}"] if is_open else []
+
+
+def _stored(situation: Situation) -> list[str]:
+    row = situation.round
+    if row is None:
+        return [f"No round of {situation.federation} was ever opened: its federator has not run. {_START}"]
+    if row.state is RoundState.AGGREGATING:
+        have = _updates(len(situation.contributed))
+        return [f"Round {row.number} has {have} and is being aggregated; it takes no more.", *_life(situation)]
+    if row.state in ASKING_HELPERS:
+        have, asked = _updates(len(situation.contributed)), _ASKED[row.state]
+        waits = "A helper that is silent for helper_deadline_s ends it with nothing released."
+        return [
+            f"Round {row.number} has {have}, and helpers are asked to {asked}; it takes no more.",
+            waits,
+            *_life(situation),
+        ]
+    if row.state is not RoundState.COLLECTING:
+        return [_ended(row), *_life(situation)]
+    if situation.given_up is not None and not situation.contributed:
+        return _helpers_awaited(situation, row, situation.given_up)
+    if situation.held_until is not None and not situation.contributed:
+        return _held_back(situation, row, situation.held_until)
+    return [
+        _collected(situation, row),
+        _ends(situation, row),
+        *_waits_for(situation),
+        *_kept_out(situation, row),
+        *_refused(situation),
+        *_voted(situation, row),
+        *_life(situation),
+    ]
+
+
+def _voted(situation: Situation, row: RoundRow) -> list[str]:
+    """What devices find of the newest model, and whether they had the one before taken back."""
+    said = [] if situation.taken_back is None else [f"The round before it was abandoned: {situation.taken_back}."]
+    votes = situation.votes
+    if votes is None or not votes.n_voters:
+        return said
+    if row.base_version == row.anchor_version:
+        return [*said, f"Devices have nothing to vote on yet: model {row.base_version} is the anchor itself."]
+    compared = f"model {row.base_version} against model {row.anchor_version}, the anchor"
+    decide = "more than half of the updates decide"
+    if votes.n_tallies is not None:
+        decide += ", by more than the noise can be"
+    return [*said, f"Votes on {compared}: {votes.in_words}; {decide}."]
+
+
+def _helpers_awaited(situation: Situation, row: RoundRow, given_up: str) -> list[str]:
+    waits = f"Round {row.number} has no update, and devices do not hear of it before all helpers have answered"
+    return [
+        f"{waits}: the last one that had updates ended without its sum ({given_up}).",
+        "Have that helper run, and look at its log: foltr helper run. If it is lost for good: foltr policy new",
+        *_life(situation),
+    ]
+
+
+def _held_back(situation: Situation, row: RoundRow, until: datetime) -> list[str]:
+    left, n = _span(_seconds(situation.at, until)), situation.n_disagreed
+    ended = "one round has ended" if n == 1 else f"{n} rounds have ended"
+    waits = f"Round {row.number} has no update, and devices hear of it in {left}: {ended} as verifiers_disagree"
+    waits += " since the last model"
+    return [
+        f"{waits}. Most norm proofs of a cohort failed, and each such round costs its devices a participation.",
+        "No device is blamed: a helper that lies makes all fail. A policy with other helpers ends it: foltr policy new",
+        *_life(situation),
+    ]
+
+
+def _collected(situation: Situation, row: RoundRow) -> str:
+    n = len(situation.contributed)
+    have = "no update" if n == 0 else _updates(n)
+    what = "The buffer of round" if row.pacing is Pacing.BUFFERED else "Round"
+    age = _span(_seconds(row.opened_at, situation.at))
+    return (
+        f"{what} {row.number} has {have} of at least {row.min_clients} (at most {row.max_clients}), opened {age} ago."
+    )
+
+
+def _ends(situation: Situation, row: RoundRow) -> str:
+    n, overdue = len(situation.contributed), situation.overdue_s
+    if situation.federator == "stopped" and overdue is not None:
+        return (
+            f"It should have ended {_span(overdue)} ago and is still open: its federator is not running, or cannot "
+            f"reach this database. {_START}; nothing accepted is lost"
+        )
+    if overdue is not None:
+        return "It is due and about to end."
+    left = _span(-_seconds(row.closes_at, situation.at))
+    until_min = row.min_time_s - _seconds(row.opened_at, situation.at)
+    if n >= row.min_clients:
+        return f"It has enough and ends in {_span(until_min)}, or at once with {row.max_clients}."
+    from_then = "" if until_min <= 0 else f" in {_span(until_min)} or later"
+    at_once = f"at once with {row.max_clients}, " if row.max_clients > row.min_clients else ""
+    missing = row.min_clients - n
+    buffered = (
+        f" Updates count that were made on one of the last {row.staleness_limit + 1} models."
+        if row.pacing is Pacing.BUFFERED
+        else ""
+    )
+    return (
+        f"It ends {at_once}as soon as {missing} more {'has' if missing == 1 else 'have'} contributed{from_then}, and "
+        f"at the latest in {left}, then without a model.{buffered}"
+    )
+
+
+def _waits_for(situation: Situation) -> list[str]:
+    n_online, awaited = len(situation.online), situation.awaited
+    if not n_online:
+        return _nobody_online(situation)
+    asked = f"; {situation.n_not_asked} were not asked" if situation.n_not_asked else ""
+    of = f"(of {n_online} online member{'s' * (n_online != 1)}{asked})"
+    if not awaited:
+        row = situation.round
+        short = row is not None and len(situation.contributed) < row.min_clients
+        hint = " More devices must come, or set a smaller min_clients for the rounds to follow." if short else ""
+        return [f"Everybody online who was asked has contributed {of}.{hint}"]
+    return [f"Online and not yet heard from: {_names(awaited)} {of}."]
+
+
+def _nobody_online(situation: Situation) -> list[str]:
+    """Why no member is online: it is the federator that writes down who comes, if it runs."""
+    if situation.federator == "stopped" or situation.broker == "silent":
+        return []
+    if situation.quarantined_online:
+        return ["No member is online but those in quarantine: more devices must come."]
+    if situation.federator == "silent":
+        unheard = f"No member is online as far as is stored, and nothing was for {_span(situation.silence_s)}"
+        return [f"{unheard}: no device came, or the federator is not running, and devices may be waiting for it."]
+    known = {*situation.contributed, *situation.quarantined}
+    strangers = [name for name in situation.connected if name not in known]
+    if strangers:
+        are = "is" if len(strangers) == 1 else "are"
+        return [f"No member is online. {_names(strangers)} {are} connected and no member: see foltr rounds show latest"]
+    return ["No member is online: start devices, or look at the broker with: foltr doctor"]
+
+
+def _kept_out(situation: Situation, row: RoundRow) -> list[str]:
+    """Who is in quarantine, and what to do where the quorum is missing for that."""
+    if not situation.quarantined:
+        return []
+    said = f"In quarantine, so that nothing of theirs is taken: {_names(situation.quarantined)}."
+    n_left, n_more = len({*situation.contributed, *situation.awaited}), len(situation.quarantined_online)
+    if n_left >= row.min_clients or not n_more:
+        return [said]  # nothing is missing for it: who is not online contributes nothing in any case
+    can = f"Only {n_left} can contribute, fewer than min_clients ({row.min_clients})"
+    if n_left + n_more < row.min_clients:
+        return [f"{said} {can}, and these would not be enough: add devices, or set a smaller min_clients."]
+    out = "let one out with foltr clients quarantine NAME --lift"
+    return [f"{said} {can}: {out}, add devices, or set a smaller min_clients for the rounds to follow."]
+
+
+def _refused(situation: Situation) -> list[str]:
+    if not situation.refused or situation.round is None:
+        return []
+    counts = ", ".join(f"{code} {n}" for code, n in situation.refused.items())
+    return [f"Refused in this round: {counts}; see: foltr rounds show {situation.round.number}"]
+
+
+def _ended(row: RoundRow) -> str:
+    is_abandoned = row.state is RoundState.ABANDONED
+    how = f"abandoned ({row.reason})" if is_abandoned else f"completed with model {row.model_version}"
+    when = "" if row.closed_at is None else f" on {row.closed_at:%Y-%m-%d %H:%M:%S}"
+    return (
+        f"No round is open: round {row.number}, the newest, was {how}{when}. A federator opens the next one with the "
+        "end of the last, so it was told to stop after this one: run it again without --rounds, or with more"
+    )
+
+
+def _life(situation: Situation) -> list[str]:
+    if situation.last_activity is None:
+        return []
+    started = "never" if situation.started_at is None else f"{_span(_seconds(situation.started_at, situation.at))} ago"
+    last = f"Last stored {_span(_seconds(situation.last_activity, situation.at))} ago, last federator start {started}."
+    state = None if situation.round is None else situation.round.state
+    if situation.federator == "stopped" and state in (None, RoundState.AGGREGATING):
+        last += f" Its federator is not running. {_START}; it goes on where it was"
+    elif situation.federator == "silent" and state is RoundState.COLLECTING:
+        last += " That is usual while no device sends anything; the database shows at the deadline whether it runs."
+    return [last]
+
+
+def _names(names: list[str]) -> str:
+    more = f" and {len(names) - _SHOWN_NAMES} more" if len(names) > _SHOWN_NAMES else ""
+    return ", ".join(names[:_SHOWN_NAMES]) + more
+
+
+def _updates(n: int) -> str:
+    return f"{n} update{'s' * (n != 1)}"
+
+
+def _seconds(since: datetime, at: datetime) -> float:
+    return (at - since).total_seconds()
+
+
+def _span(seconds: float) -> str:
+    seconds = max(0.0, seconds)
+    if seconds < 600:
+        return f"{seconds:.0f} s"
+    if seconds < 3 * 3600:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.0f} h" if seconds < 72 * 3600 else f"{seconds / 86_400:.0f} days"

@@ -1,0 +1,166 @@
+"""The overview of a federation, as the command line and the HTTP API show it."""
+
+from datetime import timedelta
+
+import pytest
+from long_histories import N_CLIENTS, long_history
+from made_history import OPENED, made_history
+from made_policies import policy
+
+from foltr.errors import SettingsError
+from foltr.protocol.heartbeat import FederatorStatus
+from foltr.protocol.states import RoundState
+from operations.overview import Budget, activity_of, read_overview
+from operations.reading import NEWEST_ROUNDS
+from operations.situation import Heard
+from storage.activity_records import ErasureCounts, MemberCounts, RecentRound
+from storage.arrivals import commit_batch
+from storage.database import Database
+from storage.erasure.erasures import erase_client
+from storage.erasure.records import ErasureRequest
+from storage.federations import claim_federation
+from storage.policies import adopt_policy
+from storage.records import Batch, MembershipChange, NewEvent
+from storage.sum_records import NewPolicy
+
+
+@pytest.fixture
+async def made(migrated_url):
+    """The database of `made_history`: a, b in quarantine, c proposed for it; round 2 is open."""
+    await made_history(migrated_url, "mail")
+    async with await Database.connect(migrated_url) as db:
+        yield db
+
+
+def beat(overview, seconds_ago: float, *, online: bool = True) -> Heard:
+    at = overview.as_of.timestamp() - seconds_ago
+    return Heard(
+        FederatorStatus(federation="mail", online=online, at=at, interval_s=10.0, software_version="0.1"), ["a"]
+    )
+
+
+async def test_it_says_how_a_federation_is(made):
+    """Who is there, which round is open, the newest model, who is suspected; and nothing of what there is not."""
+    found = await read_overview(made, "mail")
+    assert found.members == MemberCounts(n_members=3, n_online=3, n_quarantined=1, n_left=0, n_revoked=0)
+    assert (found.situation.round.number, found.situation.online) == (2, ["a", "c"])
+    assert found.situation.quarantined_online == ["b"]
+    assert (found.model.version, found.model.round, found.model.published_at) == (1, 1, None)
+    assert [(each.client_id, each.n, each.round) for each in found.suspects] == [("c", 1, 1)]
+    assert found.erasures == ErasureCounts(0, 0, 0, 0, None)
+    assert (found.job, found.held_reset, found.budget, dict(found.refusals.by_reason)) == (None, None, None, {})
+    assert found.as_of - found.refusals.since == timedelta(hours=1)
+    with pytest.raises(SettingsError, match="holds no 'post'"):
+        await read_overview(made, "post")
+
+
+async def test_what_was_refused_lately_is_counted_by_reason(made):
+    """Within the hour; what is there already was not refused, and an event without a code goes by its kind."""
+    at = (await read_overview(made, "mail")).as_of
+    epoch = await claim_federation(made, "mail", 1.0)
+    events = [
+        NewEvent(at, "update_rejected", "", "late", "a", 2, 3),
+        NewEvent(at, "update_rejected", "", "late", "c", 2),
+        NewEvent(at, "update_rejected", "", "duplicate", "a", 2),
+        NewEvent(at, "message_refused", "", "bad_signature", "x"),
+        NewEvent(at, "intake_full"),
+        NewEvent(at, "client_joined", client_id="a"),
+        NewEvent(OPENED, "update_rejected", "", "stale", "a", 2),
+    ]
+    await commit_batch(made, "mail", epoch, Batch(events=events))
+    found = await read_overview(made, "mail")
+    assert found.refusals.by_reason == {"bad_signature": 1, "intake_full": 1, "late": 4}
+
+
+async def test_a_revoked_client_is_not_one_that_left(made):
+    """The two are counted apart, and a stranger is none of them."""
+    epoch = await claim_federation(made, "mail", 1.0)
+    changes = [MembershipChange("a", "revoked", OPENED), MembershipChange("c", "left", OPENED, sequence=9)]
+    stranger = NewEvent(OPENED, "message_refused", "", "not_enrolled", "x")
+    await commit_batch(made, "mail", epoch, Batch(membership=changes, events=[stranger]))
+    found = await read_overview(made, "mail")
+    assert found.members == MemberCounts(n_members=1, n_online=1, n_quarantined=1, n_left=1, n_revoked=1)
+
+
+async def test_a_decided_proposal_is_no_suspicion_until_the_next_one(made):
+    """It is counted from the decision on, as `foltr clients quarantine` does."""
+    epoch = await claim_federation(made, "mail", 1.0)
+    decided = NewEvent(OPENED, "proposal_dismissed", client_id="c")
+    await commit_batch(made, "mail", epoch, Batch(events=[decided]))
+    assert (await read_overview(made, "mail")).suspects == []
+    again = [NewEvent(OPENED, "quarantine_proposed", f"in round {n}", client_id="c", round=n) for n in (3, 4)]
+    await commit_batch(made, "mail", epoch, Batch(events=again))
+    assert [(each.n, each.detail) for each in (await read_overview(made, "mail")).suspects] == [(2, "in round 4")]
+
+
+async def test_erasures_are_counted_by_how_far_they_are(made):
+    """One that waits has its oldest request said."""
+    epoch = await claim_federation(made, "mail", 1.0)
+    await erase_client(made, "mail", epoch, ErasureRequest("a", "a" * 32, OPENED, "device", OPENED))
+    assert (await read_overview(made, "mail")).erasures == ErasureCounts(1, 0, 0, 0, OPENED)
+
+
+async def test_the_budget_is_that_of_the_newest_policy(made):
+    """Nobody took part in a round under it yet."""
+    epoch = await claim_federation(made, "mail", 1.0)
+    signed = policy()
+    await adopt_policy(made, "mail", epoch, NewPolicy(signed.hash, signed.version, signed.signed, OPENED))
+    assert (await read_overview(made, "mail")).budget == Budget(1, 8.0, 1e-6, 20, 0)
+
+
+async def test_the_broker_knows_better_whether_the_federator_is_there(made):
+    """Its word replaces what follows from the database; who is connected waits for a federator that is away."""
+    found = await read_overview(made, "mail")
+    assert found.federator == "stopped"  # the round of January is open still
+    assert found.with_heard(None) == found
+    away = found.with_heard(beat(found, 1.0, online=False))
+    assert away.federator == "stopped"
+    assert away.waits_for[0].startswith("Its federator is not running, or has lost the broker, which says so. a is")
+    assert found.with_heard(Heard(unreachable="refused")).situation.broker == "unreachable"
+    assert found.with_heard(beat(found, 31.0)).situation.broker == "silent"
+    assert found.with_heard(beat(found, 1.0)).situation.broker == "there"
+
+
+def test_rates_are_of_the_hour_or_of_what_is_known():
+    """A federation of half an hour ago has twice as many an hour; one of a moment ago has no rate yet."""
+    at = OPENED + timedelta(hours=5)
+
+    def closed(number: int, minutes_ago: float, n_updates: int, state=RoundState.COMPLETED) -> RecentRound:
+        ended = at - timedelta(minutes=minutes_ago)
+        opened = ended - timedelta(minutes=1)
+        return RecentRound(number, state, None, opened, ended, n_updates, None)
+
+    recent = [closed(3, 1, 4), closed(2, 10, 0, RoundState.ABANDONED), closed(1, 29, 8)]
+    found = activity_of(recent, at)
+    assert (found.n_completed, found.n_abandoned, found.n_updates) == (2, 1, 12)
+    assert (found.completed_per_hour, found.updates_per_hour) == (4.0, 24.0)
+    earlier = activity_of([*recent, closed(0, 90, 50)], at)
+    assert (earlier.n_updates, earlier.updates_per_hour) == (12, 12.0)
+    fast = [closed(5000 - i, i / 100, 2) for i in range(NEWEST_ROUNDS)]
+    assert activity_of(fast, at).updates_per_hour == pytest.approx(12_000, rel=0.01)
+    assert activity_of([], at).updates_per_hour is None
+
+
+async def steps(db: Database) -> int:
+    """Instructions of SQLite's machine that an overview takes, in thousands."""
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += 1
+        return 0
+
+    async with db.reading() as connection:  # the pool gives the same connection again
+        driver = (await connection.get_raw_connection()).driver_connection
+        await driver.set_progress_handler(count, 1000)
+    await read_overview(db, "mail")
+    return counted
+
+
+async def test_its_cost_does_not_grow_with_history(tmp_path):
+    """Six times as many rounds, updates and events than are looked back at cost no more to read."""
+    async with await long_history(f"sqlite:///{tmp_path / 'short'}", NEWEST_ROUNDS) as short:
+        few = await steps(short)
+    async with await long_history(f"sqlite:///{tmp_path / 'long'}", 6 * NEWEST_ROUNDS) as long:
+        assert (await read_overview(long, "mail")).members.n_members == N_CLIENTS + 3
+        assert await steps(long) < 1.2 * few
