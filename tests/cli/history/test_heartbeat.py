@@ -3,10 +3,10 @@
 import pytest
 
 from foltr.cli.history.heartbeat import hear
-from operations.situation import Heard
 from foltr.cli.settings import Settings
 from foltr.operator.credentials import BrokerAccess
 from foltr.operator.folder import create_authority
+from operations.situation import Heard
 
 
 @pytest.fixture
