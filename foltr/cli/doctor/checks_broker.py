@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from foltr.cli.doctor.checks import Finding, State, days_left
+from foltr.cli.doctor.checks_access import anchor_finding, anchor_topic
 from foltr.cli.doctor.checks_federator import federator_finding
 from foltr.cli.doctor.checks_policy import carried_policy_findings, policy_findings
 from foltr.cli.doctor.checks_schema import schema_findings
@@ -212,7 +213,7 @@ async def _access(visit: Visit) -> list[Finding]:
     what = "access list"
     findings = []
     try:
-        own, others = await asyncio.to_thread(_try_topics, visit)
+        own, others, anchor = await asyncio.to_thread(_try_topics, visit)
     except TakenOverError as error:
         return [Finding(what, State.WARNING, f"{error}: stop that one to have everything looked at")]
     except RefusedError:
@@ -221,10 +222,12 @@ async def _access(visit: Visit) -> list[Finding]:
         # MQTT 3.1.1 only: whatever comes back was let through.
         if visit.is_federator:
             findings.append(await _round_trip(visit))
-        own, others = True, visit.anothers_topic in visit.heard
+        own, others, anchor = True, visit.anothers_topic in visit.heard, None
     else:
         if visit.is_federator:
             findings.append(Finding("broker", State.OK, f"{visit.address} answers as {visit.user}"))
+    if anchor is not None:
+        findings.append(anchor_finding(visit.federation, may_write=anchor))
     if not own:
         detail = (
             f"{visit.user} may not write {visit.granted_topic}, which its part needs: is the broker's access list for "
@@ -239,14 +242,15 @@ async def _access(visit: Visit) -> list[Finding]:
     return [*findings, Finding(what, State.OK, detail)]
 
 
-def _try_topics(visit: Visit) -> tuple[bool, bool]:
-    """Whether this user may write what is its own, and what is another's."""
+def _try_topics(visit: Visit) -> tuple[bool, bool, bool | None]:
+    """Whether this user may write what is its own, what is another's, and a federator the anchor; None for others."""
     from broker.probe import Probe
 
     # A federator may clear any client's status; the roster is the operator's, and an empty one is passed over.
     forbidden = visit.topics.roster if visit.is_federator else visit.anothers_topic
     with Probe(visit.address, visit.user, _ANSWER_S) as probe:
-        return probe.may_publish(visit.granted_topic), probe.may_publish(forbidden)
+        own, others = probe.may_publish(visit.granted_topic), probe.may_publish(forbidden)
+        return own, others, probe.may_publish(anchor_topic(visit.federation)) if visit.is_federator else None
 
 
 # --- what is retained there -----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ import asyncio
 import importlib.util
 import time
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import typer
 
@@ -77,11 +78,15 @@ async def _bounded(what: str, look: Callable[[], Awaitable[list[Finding]]]) -> l
 
 async def _broker(settings: Settings, credentials: Credentials | None) -> list[Finding]:
     from broker.address import BrokerAddress
+    from foltr.cli.doctor.checks_access import list_findings
     from foltr.cli.doctor.checks_broker import Visit, look
 
     if credentials is None:
         return await look(Visit(BrokerAddress.parse(settings.broker_url), settings.federation, None))
-    return await look(Visit(broker_of(settings, credentials), credentials.federation, credentials))
+    found = await look(Visit(broker_of(settings, credentials), credentials.federation, credentials))
+    if credentials.role == "operator" and settings.credentials is not None:
+        found += list_findings(Path(settings.credentials).parent)
+    return found
 
 
 async def _database(settings: Settings, credentials: Credentials | None) -> list[Finding]:

@@ -251,6 +251,35 @@ def test_an_access_list_of_another_federation_is_a_problem(guarded, tmp_path):
     assert "foltr broker config" in found["access list"][1]
 
 
+def test_an_access_list_from_before_there_were_anchors_is_found(guarded, tmp_path):
+    """By the federator, whom the broker refuses, and by the operator, whose folder says where the list is."""
+    db = migrated_sqlite(tmp_path / "f.sqlite")
+    files = {role: str(guarded.operator_dir / f"{role}.json") for role in ("federator", "operator")}
+    assert doctor("--credentials", files["federator"], "--db", db)["anchor"][0] == "ok"
+    assert doctor("--credentials", files["operator"], "--db", db)["access list file"][0] == "ok"
+    acl = guarded.broker_dir / "acl"
+    acl.write_text("".join(line for line in acl.read_text().splitlines(keepends=True) if "/anchor" not in line))
+    guarded.stop()
+    guarded.start()
+    for role, what in (("federator", "anchor"), ("operator", "access list file")):
+        state, detail = doctor("--credentials", files[role], "--db", db)[what]
+        assert state == "warning"
+        assert "none votes" in detail
+        assert "foltr broker config --force" in detail
+    assert "pattern read foltr/v1/mail/anchor`" in detail
+
+
+def test_an_access_list_on_another_machine_is_not_looked_for(guarded, tmp_path):
+    """Nor is what somebody has added to it a fault."""
+    db = migrated_sqlite(tmp_path / "f.sqlite")
+    operator = ("--credentials", str(guarded.operator_dir / "operator.json"), "--db", db)
+    acl = guarded.broker_dir / "acl"
+    acl.write_text(acl.read_text() + "user watcher\ntopic read foltr/v1/mail/round\n")
+    assert doctor(*operator)["access list file"][0] == "ok"
+    acl.rename(tmp_path / "elsewhere")
+    assert "access list file" not in doctor(*operator)
+
+
 def test_a_broker_with_another_certificate_is_a_problem(guarded, tmp_path):
     """Not trusted, and by another name: both before anything secret is sent."""
     path = tmp_path / f"{DEVICE}.json"
