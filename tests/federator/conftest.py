@@ -158,10 +158,22 @@ class Operator:
 
 
 @pytest.fixture
-async def serve(tmp_path):
-    """Starts actors on one SQLite file."""
+def served_url(tmp_path, request):
+    """The database of the actors: an SQLite file, or where a test asks for it one of PostgreSQL."""
+    if getattr(request, "param", "sqlite") == "sqlite":
+        yield f"sqlite:///{tmp_path}/foltr.sqlite"
+        return
+    databases = request.getfixturevalue("postgres_databases")
+    url = databases.migrated()
+    yield url
+    databases.release(url)
+
+
+@pytest.fixture
+async def serve(tmp_path, served_url):
+    """Starts actors on one database."""
     keys = KeyStore(tmp_path / "keys")
-    async with await open_migrated(f"sqlite:///{tmp_path}/foltr.sqlite", keys) as db:
+    async with await open_migrated(served_url, keys) as db:
         started = []
 
         async def start(policy, *, n_features=1, limits=GENEROUS, key=None, **plan) -> Served:
