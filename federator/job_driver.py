@@ -181,7 +181,14 @@ class Unlearner:
         await self._gather()
 
     async def taken_back(self) -> None:
-        """Take note that models were taken back: a job that was open failed with them, and those in it wait again."""
+        """Take note that models were taken back: a job that was open failed with them, and those in it wait again.
+
+        One that was held for the operator begins: what it would have cost is lost, and it no longer goes so far back.
+        """
+        if self._unlearning.phase is Phase.HELD:
+            self._state.held_reset = None
+            self._unlearning.allow()
+            await self._gather()
         if self._row is None:
             return
         await self._heads.publish()

@@ -9,6 +9,7 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import AbandonReason, Membership, RoundState
 from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, forget_defence, store_defence
+from storage.erasure.gathering import drop_reset
 from storage.erasure.tables import stored_rounds
 from storage.erasure.unlearning_jobs import fail_open_job
 from storage.events import store_events
@@ -101,7 +102,7 @@ async def restore_anchor(db: Database, name: str, epoch: int, restoration: Resto
     """Make the anchor's weights the newest model: the models since are taken back, and the open round is abandoned.
 
     The rounds that made them are not gone through by unlearning any more; a job that is open fails, as it has gone
-    through them. Done again, it changes nothing.
+    through them, and none waits for the operator's order any more. Done again, it changes nothing.
 
     Raises:
         ProtocolViolationError: the version is not the next one, or an erased client is in the anchor.
@@ -128,6 +129,7 @@ async def restore_anchor(db: Database, name: str, epoch: int, restoration: Resto
             delete(stored_rounds).where(stored_rounds.c.federation == name, stored_rounds.c.round.in_(taken_back))
         )
         await fail_open_job(connection, name, restoration.reason, at)
+        await drop_reset(connection, name)
         if restoration.next_opening is not None:
             await open_next(connection, name, restoration.next_opening)
         await store_events(connection, name, restoration.events)

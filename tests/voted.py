@@ -6,12 +6,14 @@ from served import TOPICS
 from broker.link import InboundMessage
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
+from foltr.erasure.receipt import verify_receipt
 from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.membership import Forget
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import DenseDelta, Vote
+from foltr.protocol.updates import DenseDelta, UnlearningUpdate, Vote
+from storage.erasure.erasures import list_erasures
 from storage.models import get_model, list_models
 from storage.rounds import latest_round
 
@@ -20,7 +22,12 @@ NAMES = tuple("abcde")
 KEY = SigningKey(b"federator" + bytes(23))
 FIVE = RoundPolicy(1, len(NAMES), 60.0, 60.0)
 ONES = DenseDelta(dim=D, values=pack_vector([1.0] * D))
+STEP = "foltr/v1/mail/unlearning/round"
 REMOVE = UnlearningPolicy(Strategy.FED_REMOVE, every_s=0.0, swap_every_s=0.0, most_change=1e9, may_reset=True)
+STEPWISE = {
+    strategy: UnlearningPolicy(strategy, every_s=0.0, swap_every_s=0.0, min_coverage=0.0, may_reset=True)
+    for strategy in (Strategy.RELEARN, Strategy.FED_ERASER)
+}
 
 
 class Shown:
@@ -73,3 +80,33 @@ async def ruin(served, devices) -> None:
     await play(served, devices)
     await play(served, devices)
     await play(served, devices, "---++")
+
+
+def answer(served, devices, gone: str = "") -> None:
+    """Answer the step that is asked, if one is."""
+    step = served.retained.topics.get(STEP)
+    for name in set(NAMES) - set(gone) if step is not None else ():
+        body = DenseDelta(dim=D, values=pack_vector(np.eye(D)[ord(name) % D]))
+        answered = {"job": step.job, "step": step.step, "n_interactions": 5, "body": body}
+        update = UnlearningUpdate(federation="mail", client_id=name, **answered)
+        served.receive(devices[name], ClientTopic.UNLEARNING, update)
+
+
+async def unlearn(served, devices, gone: str = "") -> None:
+    """Answer all steps of the job, up to the swap."""
+    for _ in range(40):
+        answer(served, devices, gone)
+        await served.turn()
+        if all(row.state == "done" for row in await list_erasures(served.db, "mail")):
+            return
+    raise AssertionError("the job does not end")
+
+
+async def done(served) -> list:
+    """The erasures, each with a receipt that its federator has signed."""
+    rows = await list_erasures(served.db, "mail")
+    assert {row.state for row in rows} == {"done"}
+    for row in rows:
+        receipt = verify_receipt(row.receipt, KEY.public)
+        assert receipt.pseudonym == row.pseudonym
+    return rows

@@ -3,7 +3,7 @@
 from dataclasses import asdict, fields
 from datetime import datetime
 
-from sqlalchemy import exists, func, insert, select, update
+from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.erasure.states import ErasureState
@@ -94,12 +94,17 @@ async def find_reset(db: Database, name: str, job: int) -> HeldReset | None:
 
 async def waiting_reset(db: Database, name: str) -> HeldReset | None:
     """Find the job that waits for the operator's order now."""
-    begun = exists().where(unlearning_jobs.c.federation == name, unlearning_jobs.c.number >= unlearning_resets.c.job)
     async with db.reading() as connection:
-        waits = select(*_RESET).where(
-            unlearning_resets.c.federation == name, unlearning_resets.c.ordered_at.is_(None), ~begun
-        )
-        return await fetch_one(connection, HeldReset, waits)
+        return await fetch_one(connection, HeldReset, select(*_RESET).where(*_waits(name)))
+
+
+async def drop_reset(connection: AsyncConnection, name: str) -> None:
+    """Have no job wait for the operator's order any more, within a transaction that takes models back.
+
+    The model that is restored is free of whoever waits, or nothing would be restored: no job has to go back to the
+    first one. What a later job costs is found out when it is about to begin.
+    """
+    await connection.execute(delete(unlearning_resets).where(*_waits(name)))
 
 
 async def allow_reset(connection: AsyncConnection, name: str, allowed: ResetAllowed) -> None:
@@ -109,6 +114,12 @@ async def allow_reset(connection: AsyncConnection, name: str, allowed: ResetAllo
         .where(unlearning_resets.c.federation == name, unlearning_resets.c.job == allowed.job)
         .values(ordered_at=allowed.at)
     )
+
+
+def _waits(name: str) -> tuple[ColumnElement[bool], ...]:
+    """SQL that finds the job that waits for the operator's order now."""
+    begun = exists().where(unlearning_jobs.c.federation == name, unlearning_jobs.c.number >= unlearning_resets.c.job)
+    return unlearning_resets.c.federation == name, unlearning_resets.c.ordered_at.is_(None), ~begun
 
 
 async def _find_reset(connection: AsyncConnection, name: str, job: int) -> HeldReset | None:

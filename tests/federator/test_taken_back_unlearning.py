@@ -4,7 +4,7 @@ from unittest.mock import patch
 
 import numpy as np
 import pytest
-from voted import KEY, NAMES, REMOVE, D, forget, origins, play, ruin, weights_of
+from voted import REMOVE, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
 
 import storage.anchors
 from federator.closing.replay import counterfactual, replay_round
@@ -14,50 +14,15 @@ from federator.publishing.unlearning import step_announcement
 from federator.round import RoundPolicy
 from foltr.aggregation.client_records import Records
 from foltr.aggregation.rule_spec import read_rule
-from foltr.erasure.receipt import verify_receipt
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint
 from foltr.protocol.fields import pack_vector, unpack_vector
 from foltr.protocol.states import Pacing, Strategy
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import DenseDelta, UnlearningUpdate
-from storage.erasure.erasures import list_erasures
+from foltr.protocol.updates import DenseDelta
 from storage.erasure.unlearning_jobs import list_jobs
 from storage.models import get_anchor, get_model, latest_model, list_models
 from storage.queries import get_round
 from storage.rounds import latest_round
-
-STEP = "foltr/v1/mail/unlearning/round"
-STEPWISE = {
-    strategy: UnlearningPolicy(strategy, every_s=0.0, swap_every_s=0.0, min_coverage=0.0, may_reset=True)
-    for strategy in (Strategy.RELEARN, Strategy.FED_ERASER)
-}
-
-
-async def unlearn(served, devices, gone: str = "") -> None:
-    """Answer all steps of the job, up to the swap."""
-    for _ in range(40):
-        step = served.retained.topics.get(STEP)
-        if step is not None:
-            for name in set(NAMES) - set(gone):
-                body = DenseDelta(dim=D, values=pack_vector(np.eye(D)[ord(name) % D]))
-                answered = {"job": step.job, "step": step.step, "n_interactions": 5, "body": body}
-                update = UnlearningUpdate(federation="mail", client_id=name, **answered)
-                served.receive(devices[name], ClientTopic.UNLEARNING, update)
-        await served.turn()
-        if all(row.state == "done" for row in await list_erasures(served.db, "mail")):
-            return
-    raise AssertionError("the job does not end")
-
-
-async def done(served) -> list:
-    """The erasures, each with a receipt that its federator has signed."""
-    rows = await list_erasures(served.db, "mail")
-    assert {row.state for row in rows} == {"done"}
-    for row in rows:
-        receipt = verify_receipt(row.receipt, KEY.public)
-        assert receipt.pseudonym == row.pseudonym
-    return rows
 
 
 async def test_who_taught_what_is_served_is_unlearned_without_what_was_taken_back(voting) -> None:

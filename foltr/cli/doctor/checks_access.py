@@ -1,7 +1,7 @@
 """What ``foltr doctor`` finds in the access list of a broker: whether it lets everybody have the anchor.
 
-A list that an older foltr wrote has no lines for it: the broker then drops the anchor without a word, no device compares
-the newest model with it, and nobody votes.
+A list that an older foltr wrote has no lines for it: the broker then drops the anchor without a word, no device
+compares the newest model with it, and nobody votes.
 """
 
 from pathlib import Path

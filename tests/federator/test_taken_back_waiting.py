@@ -1,0 +1,218 @@
+"""Models are taken back while erasures wait: for the operator's order, for devices, for the swap, or since just now."""
+
+from dataclasses import replace
+from unittest.mock import patch
+
+import pytest
+from served import TOPICS
+from voted import NAMES, ONES, REMOVE, STEPWISE, answer, done, forget, order, origins, play, said, unlearn
+
+from broker.link import InboundMessage
+from federator.job import UnlearningPolicy
+from federator.round import RoundPolicy
+from foltr.failpoints import Failpoint
+from foltr.protocol.membership import Forget, Status
+from foltr.protocol.orders import AllowReset, OrderAnswer
+from foltr.protocol.states import Strategy
+from foltr.protocol.topics import ClientTopic
+from storage.erasure.gathering import find_reset, waiting_reset
+from storage.erasure.unlearning_jobs import list_jobs
+from storage.models import latest_model
+from storage.queries import get_round
+from storage.rounds import latest_round
+
+BY_ORDER = [
+    UnlearningPolicy(strategy, step_s=1.0, every_s=0.0, swap_every_s=0.0, min_coverage=0.0)
+    for strategy in (Strategy.RELEARN, Strategy.ROLLBACK, Strategy.FED_ERASER)
+]
+OTHERS = NAMES[1:]
+ALLOW = AllowReset(federation="mail", job=2)
+
+
+async def states(served) -> list[str]:
+    return [str(job.state) for job in await list_jobs(served.db, "mail")]
+
+
+async def hold(served, devices) -> None:
+    """Two rounds on the first model as anchor, and an erasure whose job would put that in service, as nobody learns."""
+    await play(served, devices)
+    await play(served, devices)
+    await forget(served, devices["a"])
+    for _ in range(9):
+        served.clock.at += 1.1
+        await served.turn()
+    assert (await waiting_reset(served.db, "mail")).job == 2
+
+
+async def vote(served, devices, names, value: int) -> None:
+    """Updates with votes that wait for the next turn."""
+    opened = await latest_round(served.db, "mail")
+    for name in names:
+        spoken = said(served.actor.state.anchor.version, value)
+        served.update(devices[name], opened.number, opened.base_version, body=ONES, vote=spoken)
+
+
+async def is_clean(served) -> None:
+    """The newest model is of a job and holds nobody erased, and devices compare with it."""
+    newest = await latest_model(served.db, "mail")
+    assert newest.unlearning_job is not None
+    assert newest.tainted_at is None
+    assert served.shown.anchor.version == served.shown.model.version == newest.version
+
+
+# --- a job that waits for the operator's order ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", BY_ORDER, ids=[str(policy.strategy) for policy in BY_ORDER])
+async def test_a_job_that_is_held_begins_once_nothing_is_lost_by_it(voting, operator, policy) -> None:
+    """What it would have cost was taken back by the votes: no order is needed any more, nor taken."""
+    served, devices = await voting(unlearning=policy)
+    await hold(served, devices)
+    await play(served, devices, "----", names=OTHERS)
+    assert (await origins(served))[3] == (3, 0, 0)
+    assert await waiting_reset(served.db, "mail") is None
+    await unlearn(served, devices, "a")
+    await done(served)
+    assert await states(served) == ["failed", "done"]
+    await is_clean(served)
+    await order(served, operator, ALLOW, 1)
+    (answered,) = [one for one in served.receipts.sent if isinstance(one, OrderAnswer)]
+    assert answered.code == "unknown_job"
+
+
+async def test_a_death_after_models_were_taken_back_holds_no_job(voting, restarted_voting) -> None:
+    """The next federator begins it, without an order."""
+    served, devices = await voting(unlearning=BY_ORDER[0])
+    await hold(served, devices)
+
+    def die(name: Failpoint) -> None:
+        if name is Failpoint.MODEL_TAKEN_BACK:
+            raise RuntimeError(name)
+
+    with patch("federator.rounds.failpoint", die), pytest.raises(RuntimeError):
+        await play(served, devices, "----", names=OTHERS)
+    following = await restarted_voting(served)
+    await unlearn(following, devices, "a")
+    await done(following)
+    await is_clean(following)
+
+
+async def test_rounds_after_a_held_job_was_let_go_are_kept(voting) -> None:
+    """Without that it would have gone back to the first model at a later order, and what was taught since with it."""
+    served, devices = await voting(unlearning=BY_ORDER[2])
+    await hold(served, devices)
+    await play(served, devices, "----", names=OTHERS)
+    await unlearn(served, devices, "a")
+    await play(served, devices, names=OTHERS)
+    before = await latest_model(served.db, "mail")
+    for _ in range(5):
+        served.clock.at += 1.1
+        await served.turn()
+    assert await latest_model(served.db, "mail") == before
+    assert before.round is not None
+
+
+async def test_an_order_in_the_turn_in_which_models_are_taken_back(voting, operator) -> None:
+    """It is obeyed first: the job that it allows begins on what was restored, and has done no harm."""
+    served, devices = await voting(unlearning=BY_ORDER[0])
+    await hold(served, devices)
+    opened_at = served.actor.state.round.opened_at
+    await vote(served, devices, OTHERS, -1)
+    served.clock.at = opened_at + 59.9
+    served.actor.receive(InboundMessage(TOPICS.operator, operator.says(ALLOW, 1).payload, retained=False))
+    served.clock.at = opened_at + 60.1
+    await served.turn()
+    assert (await origins(served))[3] == (3, 0, 0)
+    await unlearn(served, devices, "a")
+    await done(served)
+    await is_clean(served)
+
+
+# --- a job that is under way ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("policy", [REMOVE, *STEPWISE.values()], ids=lambda policy: str(policy.strategy))
+async def test_a_job_that_waits_for_its_swap_is_given_up(voting, policy) -> None:
+    """It is made of rounds that lead nowhere: the one that follows is put in service."""
+    served, devices = await voting(unlearning=policy)
+    await play(served, devices)
+    await play(served, devices)
+    await vote(served, devices, "bcd", -1)
+    await forget(served, devices["a"])
+    for _ in range(10):
+        answer(served, devices, "a")
+        await served.turn()
+    (job,) = await list_jobs(served.db, "mail")
+    assert (job.state, job.step) == ("running", 2), "it has caught up, and updates wait for the end of their round"
+    served.clock.at += 60.0
+    await served.turn()
+    assert (await origins(served))[3] == (3, 0, 0)
+    await unlearn(served, devices, "a")
+    await done(served)
+    assert await states(served) == ["failed", "done"]
+    await is_clean(served)
+
+
+async def test_a_job_that_an_order_has_allowed_is_given_up_as_any_other(voting, operator) -> None:
+    """The order was for that job: the next one has to go back to no first model, and needs none."""
+    served, devices = await voting(unlearning=BY_ORDER[0])
+    await hold(served, devices)
+    await vote(served, devices, OTHERS, -1)
+    await order(served, operator, ALLOW, 1)
+    assert await states(served) == ["failed", "running"]
+    served.clock.at += 60.0
+    await served.turn()
+    assert (await origins(served))[3] == (3, 0, 0)
+    await unlearn(served, devices, "a")
+    await done(served)
+    assert await states(served) == ["failed", "failed", "done"]
+    assert await find_reset(served.db, "mail", 3) is None
+    await is_clean(served)
+
+
+async def test_a_job_that_is_paused_is_given_up(voting) -> None:
+    """It waits for devices no more: nothing is left to be learned again."""
+    served, devices = await voting(unlearning=replace(STEPWISE[Strategy.RELEARN], step_s=1.0, patience_s=2.0))
+    await play(served, devices)
+    await play(served, devices)
+    for device in devices.values():
+        served.receive(device, ClientTopic.STATUS, Status(federation="mail", client_id=device.client_id, online=False))
+    await forget(served, devices["a"])
+    for _ in range(5):
+        served.clock.at += 1.1
+        await served.turn()
+    assert await states(served) == ["paused"]
+    await vote(served, devices, OTHERS, -1)
+    served.clock.at += 60.0
+    await served.turn()
+    assert (await origins(served))[3] == (3, 0, 0)
+    await unlearn(served, devices, "a")
+    await done(served)
+    assert await states(served) == ["failed", "done"]
+    await is_clean(served)
+
+
+# --- an erasure in the round that ends so -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("votes", "newest"), [("--" + "+++", 3), ("---++", 3), ("----+", 0), ("+----", 0)])
+async def test_who_is_erased_in_the_round_that_ends_has_no_vote_in_it(voting, votes: str, newest: int) -> None:
+    """The votes of the others decide, and the clicks of those count again if models are taken back."""
+    served, devices = await voting(RoundPolicy(1, 6, 60.0, 60.0), unlearning=REMOVE)
+    await play(served, devices)
+    await play(served, devices)
+    for name, said_so in zip(NAMES, votes, strict=True):
+        await vote(served, devices, name, "-0+".index(said_so) - 1)
+    device = devices["a"]
+    served.receive(device, ClientTopic.FORGET, Forget(federation="mail", client_id="a"))
+    served.clock.at += 60.0
+    await served.turn()
+    third = await get_round(served.db, "mail", 3)
+    assert (third.state, third.reason) == (("completed", None) if newest else ("abandoned", "model_taken_back"))
+    marks = {name: served.actor.state.members.counted_through(name) for name in OTHERS}
+    assert set(marks.values()) == {300 if newest else 200}
+    await unlearn(served, devices, "a")
+    await done(served)
+    await is_clean(served)
+    await play(served, devices, names=OTHERS)
+    assert (await latest_model(served.db, "mail")).tainted_at is None
