@@ -437,7 +437,8 @@ class FederationActor:
         ended = await self._summing.advance(self.state.round, now)
         self.rounds.hold(self._summing.is_held(now))
         if ended is not None:
-            await self.rounds.end_sums(ended)
+            if await self.rounds.end_sums(ended):
+                await self._unlearner.taken_back()
             await self._swap()
 
     def _leave_sums(self, decisions: Decisions) -> None:

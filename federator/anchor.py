@@ -1,21 +1,26 @@
 """The anchor of a federation: the older model that devices compare the newest with, and what their votes come to.
 
 What is stored says which it is: the round that is open, or was last, names it. It is never a model that an erased
-client is in, and never one from before the newest model of unlearning, or the newest restored one.
+client is in, and never one from before the newest model of unlearning, or the newest restored one. Where sums are
+secure there is one as long as the operator's policy has votes.
 """
 
 from federator.deciding.state import FederationState
-from federator.plan import FederationPlan
+from federator.round import Round
+from federator.secure_terms import SecureTerms
 from federator.store import FederationStore
-from foltr.aggregation.standing import VOTE_ROUNDS, Standing, Verdict
+from foltr.aggregation.standing import VOTE_ROUNDS, RoundTally, Standing, Verdict, standing_of_tallies
 from storage.records import ModelRow, RoundRow
 
 
-async def resume_anchor(store: FederationStore, state: FederationState, shown: RoundRow | None) -> None:
-    """Take up the anchor of the round that is open, or was last."""
+async def resume_anchor(
+    store: FederationStore, state: FederationState, shown: RoundRow | None, terms: SecureTerms | None
+) -> None:
+    """Take up the anchor of the round that is open, or was last, with what it is under."""
     version = None if shown is None else shown.anchor_version
     replaced = [state.oldest_base, *(each.version for each in state.restored)]
-    if state.plan.asks_for_votes and version is not None and version >= max(replaced):
+    asked = state.plan.asks_for_votes(None if terms is None else terms.policy.policy)
+    if asked and version is not None and version >= max(replaced):
         state.anchor = await store.get_anchor(version)
 
 
@@ -27,16 +32,25 @@ async def drop_erased_anchor(store: FederationStore, state: FederationState) -> 
     return True
 
 
-def as_anchor(plan: FederationPlan, model: ModelRow) -> ModelRow | None:
-    """The model, if it may be the anchor: None where nobody is to compare, or an erased client is in it."""
-    return model if plan.asks_for_votes and model.tainted_at is None else None
+def as_anchor(state: FederationState, model: ModelRow) -> ModelRow | None:
+    """The model, if it may be the next round's anchor: None where nobody votes, or an erased client is in it."""
+    return model if state.asks_for_votes and model.tainted_at is None else None
 
 
-async def count_standing(store: FederationStore, state: FederationState, number: int) -> Standing:
-    """Count the votes on the anchor, with those of a round that is about to end; there are none where nobody votes."""
+async def count_standing(
+    store: FederationStore, state: FederationState, current: Round, tally: RoundTally | None
+) -> Standing:
+    """Count the votes on the anchor, with those of a round that is about to end; there are none where nobody votes.
+
+    Args:
+        tally: of the votes in the round's secure sums.
+    """
     if state.anchor is None:
         return Standing(0, 0, 0, 0)
-    return await store.count_votes(state.anchor.version, number, VOTE_ROUNDS)
+    if current.terms is None:
+        return await store.count_votes(state.anchor.version, current.number, VOTE_ROUNDS)
+    stored = await store.list_tallies(state.anchor.version, VOTE_ROUNDS)
+    return standing_of_tallies(stored if tally is None else [tally, *stored])
 
 
 def verdict_on(newest: ModelRow, anchor: ModelRow | None, standing: Standing) -> Verdict:

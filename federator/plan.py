@@ -126,19 +126,21 @@ class FederationPlan:
     def privacy(self) -> Privacy:
         return Privacy.TRUSTED if self.secure is None else Privacy.SECURE
 
-    @property
-    def no_votes_because(self) -> str | None:
-        """Why devices are not asked to compare models and to vote, as is set; None where they are, or need not be."""
+    def no_votes_because(self, policy: Policy | None) -> str | None:
+        """Why devices are not asked to compare models and to vote, as is set; None where they are, or need not be.
+
+        Args:
+            policy: the operator's newest; None in a trusted federation.
+        """
         if not self.anchor:
             return None
-        if self.secure is not None:
-            return "the federator is not to see what a single client says, and under a policy nobody else counts votes"
+        if policy is not None and policy.votes is None:
+            return f"policy {policy.version} has no votes in its sums; for one that has: foltr policy new --votes"
         return spec_of(self.training).no_votes_because
 
-    @property
-    def asks_for_votes(self) -> bool:
-        """Whether devices compare the newest model with an anchor."""
-        return self.anchor and self.no_votes_because is None
+    def asks_for_votes(self, policy: Policy | None) -> bool:
+        """Whether devices compare the newest model with an anchor, in rounds under this policy."""
+        return self.anchor and self.no_votes_because(policy) is None
 
     def check_policy(self, policy: Policy) -> None:
         """Raise SettingsError, in words, where a policy of the operator does not fit these settings."""

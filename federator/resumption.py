@@ -99,12 +99,13 @@ async def resume_rounds(store: FederationStore, claimed: Claim, now: float) -> t
         await _start_round(store, claimed, model, now)
     else:
         row, counting = stored
-        await resume_anchor(store, state, row)
+        terms = _terms_of(row, claimed)
+        await resume_anchor(store, state, row, terms)
         contributions = {
             update.client_id: RecordedUpdate(update.update_id, update.covers_after, update.cohort, update.position)
             for update in counting
         }
-        state.round = resumed_round(row, contributions, now, state.plan.resume_grace_s, _terms_of(row, claimed))
+        state.round = resumed_round(row, contributions, now, state.plan.resume_grace_s, terms)
         detail = f"{len(contributions)} updates"
         events.append(NewEvent(to_datetime(now), "round_resumed", round=row.number, detail=detail))
     if state.round is not None:
@@ -127,13 +128,14 @@ async def _start_round(store: FederationStore, claimed: Claim, model: ModelRow, 
     """Open the first round, or the one after the last; or show the last one where there is to be no other."""
     state = claimed.state
     newest = await store.latest_round()
-    await resume_anchor(store, state, newest)
+    terms = None if newest is None else _terms_of(newest, claimed)
+    await resume_anchor(store, state, newest, terms)
     if newest is not None and state.is_last(newest.number):
         # Perhaps the last federator died before the broker had the last model: it is announced again.
-        state.ended = resumed_round(newest, {}, now, state.plan.resume_grace_s, _terms_of(newest, claimed))
+        state.ended = resumed_round(newest, {}, now, state.plan.resume_grace_s, terms)
         return
     number = 1 if newest is None else newest.number + 1
-    state.anchor = state.anchor or as_anchor(state.plan, model)
+    state.anchor = as_anchor(state, state.anchor or model)
     opened, opening = state.open_round(number, state.model_version, now, state.anchor)
     await store.open_round(opening)
     state.round = opened

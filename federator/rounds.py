@@ -6,7 +6,8 @@ import structlog
 
 from federator.anchor import as_anchor, count_standing, drop_erased_anchor, verdict_on
 from federator.clock import Clock, to_datetime
-from federator.closing.next_model import model_row, new_model, next_model, summed_model
+from federator.closing.collected_updates import CollectedSums
+from federator.closing.next_model import collected_sums, model_row, new_model, next_model, summed_model
 from federator.deciding.state import FederationState
 from federator.deciding.withdrawal import take_back_round
 from federator.plan import FederationPlan
@@ -132,13 +133,15 @@ class Rounds:
         if current.state is RoundState.CHECKING:
             self.announce()  # it takes no more updates, and no other round does before helpers have answered
             return False
-        standing = await count_standing(self._store, self._state, number)
-        verdict = verdict_on(self.model, self._state.anchor, standing)
-        if verdict is Verdict.TAKE_BACK:
-            await self._take_back(current, standing)
-            return True
         try:
-            outcome = await self._outcome(current)
+            sums = None if self._sums is None else await collected_sums(self._sums, self._plan, self.seed, current)
+            tally = None if sums is None else sums.tally
+            standing = await count_standing(self._store, self._state, current, tally)
+            verdict = verdict_on(self.model, self._state.anchor, standing)
+            if verdict is Verdict.TAKE_BACK:
+                await self._take_back(current, standing)
+                return True
+            outcome = await self._outcome(current, sums)
         except DataError as error:
             log.error("aggregation_failed", round=number, cause=str(error))  # noqa: TRY400 (told in one line)
             await self._abandon(current, _reason_of(error), str(error))
@@ -146,12 +149,14 @@ class Rounds:
         failpoint(Failpoint.AGGREGATED)
         now = self._clock.now()
         closed_at, version = to_datetime(now), self.model.version + 1
-        model = new_model(outcome, version, number, closed_at, of_sums=current.terms is not None)
-        row, anchor = model_row(self._plan, current, model, closed_at, self.model), self._state.anchor
+        anchor = self._state.anchor
+        votes = None if anchor is None else tally  # they are about nothing where there is no anchor
+        model = new_model(outcome, version, number, closed_at, of_sums=sums is not None, tally=votes)
+        row = model_row(self._plan, current, model, closed_at, self.model)
         if verdict is Verdict.MOVE_ANCHOR and anchor is not None:
             moved = anchor_moved(self.model, anchor, standing, closed_at, number)
             model, anchor = replace(model, events=[*model.events, moved]), self.model
-        anchor = anchor or as_anchor(self._plan, row)
+        anchor = as_anchor(self._state, anchor or row)
         following, opening = self._state.following(version, now, anchor)
         await self._store.complete_round(number, model, closed_at, opening)
         failpoint(Failpoint.ROUND_COMPLETED)
@@ -163,18 +168,18 @@ class Rounds:
         _log_findings(number, model)
         return False
 
-    async def _outcome(self, current: Round) -> NextModel:
-        if self._sums is not None and current.terms is not None:
-            return await summed_model(self._sums, self._plan, self.seed, current, self.model)
+    async def _outcome(self, current: Round, sums: CollectedSums | None) -> NextModel:
+        if sums is not None:
+            return await summed_model(sums, self.model)
         return await next_model(self._store, self._plan, self.seed, current, self.model)
 
-    async def end_sums(self, ended: GiveUp | SumsStored) -> None:
-        """End a round whose sums are stored, or of which none is going to be released."""
+    async def end_sums(self, ended: GiveUp | SumsStored) -> bool:
+        """End a round whose sums are stored, or of which none is going to be released; returns as `end`."""
         current = self._state.current_round
         if isinstance(ended, SumsStored):
-            await self._aggregate(current)
-        else:
-            await self._abandon(current, ended.reason, ended.detail)
+            return await self._aggregate(current)
+        await self._abandon(current, ended.reason, ended.detail)
+        return False
 
     async def break_set(self) -> None:
         """Give up a round of which helpers were asked for a sum that somebody must not be in."""
@@ -186,7 +191,7 @@ class Rounds:
         number = current.number
         now = self._clock.now()
         closed_at = to_datetime(now)
-        anchor = self._state.anchor or as_anchor(self._plan, self.model)
+        anchor = as_anchor(self._state, self._state.anchor or self.model)
         following, opening = self._state.following(current.base_version, now, anchor)
         # A missed quorum explains itself.
         events = [] if in_words is None else [NewEvent(closed_at, "round_abandoned", in_words, round=number)]
@@ -207,7 +212,7 @@ class Rounds:
         state, now, version, anchor = self._state, self._clock.now(), self.model.version + 1, self._state.anchor
         if anchor is None:
             raise RuntimeError("there is no anchor to restore")
-        restored = replace(anchor, version=version)
+        restored = as_anchor(state, replace(anchor, version=version))
         following, opening = state.following(version, now, restored)
         restoration = restoration_of(anchor, self.model, standing, to_datetime(now), current.number, opening)
         await self._store.restore_anchor(restoration)
@@ -216,7 +221,7 @@ class Rounds:
         current.abandon(AbandonReason.MODEL_TAKEN_BACK)
         self._receipts.notify(take_back_round(state, current))
         state.restored.append(RestoredVersion(version, anchor.version))
-        state.follow(following, version, self.model)
+        state.follow(following, version, as_anchor(state, self.model))
         self.announce()
         log.warning("model_taken_back", round=current.number, model=version, detail=restoration.events[0].detail)
 
@@ -238,17 +243,17 @@ class Rounds:
         version = self.model.version + 1
         number = None if current is None else current.number
         # The job's model is the anchor, too: what is stored says so only if nobody else is in it.
-        anchor = replace(self.model, version=version) if self._plan.asks_for_votes else None
+        anchor = replace(self.model, version=version) if state.asks_for_votes else None
         following, opening = (None, None) if current is None else state.following(version, now, anchor)
         completion = swap_of(job, self.model, to_datetime(now), number, opening)
         done = await self._store.complete_job(job.number, completion, sign)
         await self.reload_model()
         if current is None:
-            state.serve_model(version, as_anchor(self._plan, self.model))
+            state.serve_model(version, as_anchor(state, self.model))
         else:
             current.abandon(AbandonReason.UNLEARNED)
             self._receipts.notify(take_back_round(state, current))
-            state.follow(following, version, as_anchor(self._plan, self.model))
+            state.follow(following, version, as_anchor(state, self.model))
         state.oldest_base = version
         self.announce()
         log.info("unlearning_done", job=job.number, model=version, n_clients=len(done))

@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
-from foltr.aggregation.standing import Standing
+from foltr.aggregation.standing import RoundTally, Standing
 from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
 from foltr.protocol.announcements import MOST_NAMED
@@ -97,6 +97,8 @@ class FederationStore(Protocol):
     async def get_anchor(self, version: int) -> ModelRow | None: ...
 
     async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> Standing: ...
+
+    async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]: ...
 
     async def restore_anchor(self, restoration: Restoration) -> None: ...
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from foltr.aggregation.standing import Standing
+from foltr.aggregation.standing import RoundTally, Standing
 from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
@@ -127,6 +127,9 @@ class SqlFederationStore:
 
     async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> Standing:
         return await anchors.count_votes(self._db, self._name, anchor_version, number, n_rounds)
+
+    async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]:
+        return await anchors.list_tallies(self._db, self._name, anchor_version, n_rounds)
 
     async def restore_anchor(self, restoration: Restoration) -> None:
         await anchors.restore_anchor(self._db, self._name, self.epoch, restoration)

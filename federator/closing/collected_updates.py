@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from federator.closing.stored_rules import round_rng
 from federator.secure_terms import SecureTerms
 from federator.store import updates_at_once
-from federator.summing.masked_sums import means_of
+from federator.summing.masked_sums import release
 from foltr.aggregation.mean import staleness_weight
 from foltr.aggregation.rule_spec import RuleSpec
+from foltr.aggregation.standing import RoundTally
 from foltr.methods.base import Aggregation
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import Ranker, body_spec, make_aggregation, n_auxiliary
@@ -69,6 +70,14 @@ class Collected:
     n_left_out: int
 
 
+@dataclass(frozen=True, eq=False)
+class CollectedSums:
+    """An aggregation that has been given a round's means, and what the votes in its sums come to, if there are any."""
+
+    aggregation: Aggregation
+    tally: RoundTally | None
+
+
 async def collect(
     updates: AsyncIterator[UpdateRow], recipe: Recipe, of: Collecting, without: Collection[str] = ()
 ) -> Collected:
@@ -108,11 +117,12 @@ def collect_sums(
     number: int,
     rule: RuleSpec,
     terms: SecureTerms,
-) -> Aggregation:
-    """Collect the means of a round's cohorts, each as one update that counts 1; see `masked_sums.means_of`."""
+) -> CollectedSums:
+    """Collect the means of a round's cohorts, each as one update that counts 1; see `masked_sums.release`."""
     aggregation = make_aggregation(
         recipe.training, recipe.ranker, rule, n_expected=len(sums), rng=round_rng(recipe.seed, number)
     )
-    for name, mean in means_of(sums, answers, terms, body_spec(recipe.training, recipe.ranker)):
+    released = release(sums, answers, terms, body_spec(recipe.training, recipe.ranker))
+    for name, mean in released.means:
         aggregation.add(mean, 1, 1.0, name)
-    return aggregation
+    return CollectedSums(aggregation, released.tally)

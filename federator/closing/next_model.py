@@ -3,12 +3,13 @@
 import asyncio
 from datetime import datetime
 
-from federator.closing.collected_updates import Collecting, Recipe, collect, collect_sums
+from federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums
 from federator.closing.stored_rules import found_events, new_aggregation
 from federator.plan import FederationPlan
 from federator.round import Round
 from federator.store import FederationStore, stream_updates
 from federator.summing.store import SumStore
+from foltr.aggregation.standing import RoundTally
 from foltr.methods.aggregations import is_plain_mean
 from foltr.methods.base import Memory, NextModel
 from foltr.protocol.fields import model_hash, pack_vector, unpack_vector
@@ -44,25 +45,36 @@ async def next_model(
     return await asyncio.to_thread(aggregation.finish, weights, memory)
 
 
-async def summed_model(sums: SumStore, plan: FederationPlan, seed: bytes, current: Round, base: ModelRow) -> NextModel:
-    """The model that the method and the round's rule make of the stored sums, one update for each cohort.
+async def collected_sums(sums: SumStore, plan: FederationPlan, seed: bytes, current: Round) -> CollectedSums | None:
+    """What the stored sums of a round say: one update for each cohort, and a tally of votes; None of a trusted round.
 
     Raises:
         DataError: as `next_model`.
         ImplausibleSumError: a sum is to be discarded.
     """
     if current.terms is None:
-        raise RuntimeError(f"round {current.number} has no secure sum")
+        return None
     rows, answers = await sums.load_sums(current.number), await sums.load_answers(current.number)
     recipe = Recipe(plan.federation, plan.training, plan.ranker, seed)
-    aggregation = collect_sums(rows, answers, recipe, current.number, current.policy.rule, current.terms)
-    return await asyncio.to_thread(
-        aggregation.finish, unpack_vector(base.weights), Memory(base.optimizer_state, base.defence_state)
-    )
+    return collect_sums(rows, answers, recipe, current.number, current.policy.rule, current.terms)
 
 
-def new_model(made: NextModel, version: int, number: int, at: datetime, *, of_sums: bool = False) -> NewModel:
-    """The row of a round's model, with what its rule noted and found out."""
+async def summed_model(collected: CollectedSums, base: ModelRow) -> NextModel:
+    """The model that the method and the round's rule make of its sums; DataError as `next_model`."""
+    memory = Memory(base.optimizer_state, base.defence_state)
+    return await asyncio.to_thread(collected.aggregation.finish, unpack_vector(base.weights), memory)
+
+
+def new_model(
+    made: NextModel,
+    version: int,
+    number: int,
+    at: datetime,
+    *,
+    of_sums: bool = False,
+    tally: RoundTally | None = None,
+) -> NewModel:
+    """The row of a round's model, with what its rule noted and found out, and the votes in its sums."""
     return NewModel(
         version,
         pack_vector(made.weights),
@@ -70,6 +82,7 @@ def new_model(made: NextModel, version: int, number: int, at: datetime, *, of_su
         made.memory.defence,
         new_aggregation(made, of_sums=of_sums),
         found_events(made, number, at),
+        tally,
     )
 
 

@@ -158,7 +158,7 @@ async def _aggregation(db: Database, recipe: Recipe, row: RoundRow) -> Aggregati
     terms = SecureTerms(_policy(policies[row.policy_hash], row), row.clip_norm)
     sums = await load_sums(db, row.federation, row.number)
     answers = await load_answers(db, row.federation, row.number)
-    return collect_sums(sums, answers, recipe, row.number, stored_rule(row), terms)
+    return collect_sums(sums, answers, recipe, row.number, stored_rule(row), terms).aggregation
 
 
 def _policy(signed: bytes, row: RoundRow) -> SignedPolicy:

@@ -101,6 +101,11 @@ class FederationState:
             anchor_version=None if anchor is None else anchor.version,
         )
 
+    @property
+    def asks_for_votes(self) -> bool:
+        """Whether devices compare the newest model with an anchor, in the next round."""
+        return self.plan.asks_for_votes(None if self.policy is None else self.policy.policy)
+
     def _terms(self) -> SecureTerms | None:
         """What the next secure sum is under; None in a trusted federation."""
         secure = self.plan.secure

@@ -1,6 +1,8 @@
-"""What a round's masked vectors and its helpers' answers add up to: one update for each cohort."""
+"""What a round's masked vectors and its helpers' answers add up to: an update of each cohort, and a tally of votes."""
 
+import math
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
@@ -8,6 +10,7 @@ from numpy.typing import NDArray
 
 from federator.secure_terms import SecureTerms
 from federator.summing.answers import read_answer
+from foltr.aggregation.standing import RoundTally
 from foltr.errors import DataError, MessageError
 from foltr.methods.bodies import BodySpec
 from foltr.protocol.fields import pack_vector
@@ -23,30 +26,43 @@ from storage.records import UpdateRow
 from storage.sum_records import HelperAnswerRow, RoundSumRow
 
 
+@dataclass(frozen=True)
+class Released:
+    """What a round's sums say.
+
+    Attributes:
+        means: a name and an update, the mean with the noise in it, for each cohort.
+        tally: of the votes in all of them; None where the policy has none.
+    """
+
+    means: list[tuple[str, DenseDelta | PartDelta]]
+    tally: RoundTally | None
+
+
 class ImplausibleSumError(DataError):
     """A sum is longer than what its clients and the noise can make it."""
 
 
-async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumRow], dim: int) -> dict[int, bytes]:
+async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumRow], n_summed: int) -> dict[int, bytes]:
     """Return by cohort the sum of the masked vectors of those in its set, as words of 64 bits.
 
     Args:
         updates: of the round.
         sets: as they are stored.
-        dim: d.
+        n_summed: how many numbers of each vector: those of the update, and of the votes behind it.
 
     Raises:
         DataError: an update cannot be read, or one of a set is not there.
     """
     kept = {row.cohort: row for row in sets}
-    totals = {number: np.zeros(dim, np.uint64) for number in kept}
+    totals = {number: np.zeros(n_summed, np.uint64) for number in kept}
     n_added = dict.fromkeys(kept, 0)
     async for row in updates:
         number = row.cohort
         if number not in kept or row.position is None or not is_kept(kept[number].kept, row.position):
             continue
-        # Behind the vector there may be its norm proof, which is no part of the sum.
-        totals[number] = add_up([totals[number], read_words(row.body[: 8 * dim], dim)], dim)
+        # Behind the vector there may be proofs, which are no part of the sum.
+        totals[number] = add_up([totals[number], read_words(row.body[: 8 * n_summed], n_summed)], n_summed)
         n_added[number] += 1
     for number, fixed in kept.items():
         if n_added[number] != fixed.n_clients:
@@ -54,10 +70,10 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
     return {number: write_words(total) for number, total in totals.items()}
 
 
-def means_of(
+def release(
     sums: Sequence[RoundSumRow], answers: Iterable[HelperAnswerRow], terms: SecureTerms, spec: BodySpec
-) -> Iterator[tuple[str, DenseDelta | PartDelta]]:
-    """Return a name and an update, the mean with the noise in it, for each cohort.
+) -> Released:
+    """Return the mean of each cohort, and what the votes of all come to.
 
     Args:
         sums: of the round, by cohort.
@@ -69,15 +85,28 @@ def means_of(
         DataError: a sum or an answer is missing, or is not what was signed for this set.
         ImplausibleSumError: somebody has not kept the bound.
     """
-    opened = opened_masks(answers, terms)
+    opened, policy = opened_masks(answers, terms), terms.policy.policy
+    means, votes = [], np.zeros(policy.n_summed - policy.dim, np.int64)
     for row in sums:
-        policy = terms.policy.policy
         if row.masked_sum is None:
             raise DataError(f"the sum of cohort {row.cohort} is not there any more, as an erased client was in it")
-        total = release_sum([read_words(row.masked_sum, policy.dim)], _all_answers(row, opened, policy), policy.dim)
+        masked = read_words(row.masked_sum, policy.n_summed)
+        total = release_sum([masked], _all_answers(row, opened, policy), policy.n_summed)
         _check_plausible(row, to_signed(total), policy)
-        mean = decode_mean(total, row.n_clients, terms.clip_norm, policy.bound)
-        yield f"cohort {row.cohort}", _as_update(mean, spec)
+        mean = decode_mean(total[: policy.dim], row.n_clients, terms.clip_norm, policy.bound)
+        means.append((f"cohort {row.cohort}", _as_update(mean, spec)))
+        votes += to_signed(total[policy.dim :])
+    return Released(means, _tally_of(votes, sums, policy))
+
+
+def _tally_of(votes: NDArray[np.int64], sums: Sequence[RoundSumRow], policy: Policy) -> RoundTally | None:
+    """What the numbers of votes, (2,) or (0,) with the noise of every cohort, come to."""
+    if policy.votes is None or not isinstance(policy.noise, GaussianNoise):
+        return None
+    worse, better = (votes / policy.votes.weight).tolist()
+    noises = len(sums) * len(policy.helpers)
+    deviation = math.sqrt(noises * policy.noise.variance) / policy.votes.weight
+    return RoundTally(sum(row.n_clients for row in sums), worse, better, deviation)
 
 
 def opened_masks(answers: Iterable[HelperAnswerRow], terms: SecureTerms) -> dict[tuple[int, str, bytes], Words]:
@@ -86,13 +115,14 @@ def opened_masks(answers: Iterable[HelperAnswerRow], terms: SecureTerms) -> dict
     Raises:
         DataError: a part is missing, or was not signed by its helper for this round.
     """
-    dim = terms.policy.policy.dim
+    n_summed = terms.policy.policy.n_summed
     opened = {}
     for (cohort, helper, digest), rows in groupby(answers, lambda row: (row.cohort, row.helper, row.set_digest)):
         parts = [_signed_part(row, terms) for row in rows]
-        if [part.start for part in parts] != list(_starts(parts)) or sum(len(part.values) for part in parts) != 8 * dim:
+        n_bytes = sum(len(part.values) for part in parts)
+        if [part.start for part in parts] != list(_starts(parts)) or n_bytes != 8 * n_summed:
             raise DataError(f"the answer of {helper} for cohort {cohort} is not whole")
-        opened[cohort, helper, digest] = read_words(b"".join(part.values for part in parts), dim)
+        opened[cohort, helper, digest] = read_words(b"".join(part.values for part in parts), n_summed)
     return opened
 
 
@@ -130,7 +160,7 @@ def _check_plausible(row: RoundSumRow, total: NDArray[np.int64], policy: Policy)
         total,
         noise.kind,
         n_clients=row.n_clients,
-        bound=policy.bound,
+        bound=policy.bound if policy.votes is None else policy.longest_message,
         noise=noise.variance if isinstance(noise, GaussianNoise) else noise.scale,
         noises=len(policy.helpers) if is_gaussian or shares is None else row.n_clients / shares,
     ):

@@ -162,8 +162,8 @@ async def _serve(settings: Settings) -> None:
         log.warning("policy_unused", hint="devices that know the policy send nothing to a trusted federation")
     if plan.rule_warning is not None:
         log.warning("rule_needs_more_clients", hint=plan.rule_warning)
-    if plan.no_votes_because is not None:
-        log.info("no_anchor", hint=f"nobody votes on models: {plan.no_votes_because}")
+    if (cause := plan.no_votes_because(None if plan.secure is None else plan.secure.policy.policy)) is not None:
+        log.info("no_anchor", hint=f"nobody votes on models: {cause}")
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
     async with await Database.connect(settings.db_url, retry_for_s=retry_for_s, keys=data_keys) as database:

@@ -147,12 +147,12 @@ async def test_where_nobody_is_to_compare_there_is_no_anchor(voting) -> None:
     await served.turn()
     assert (opened.anchor_version, served.shown.anchor) == (None, None)
     assert (await get_round(served.db, "mail", 1)).n_worse == 0
-    assert served.plan.no_votes_because is None
+    assert served.plan.no_votes_because(None) is None
     evolving = replace(served.plan, anchor=True, training=EvolutionTraining())
-    assert not evolving.asks_for_votes
-    assert "foltr-es" in evolving.no_votes_because
+    assert not evolving.asks_for_votes(None)
+    assert "foltr-es" in evolving.no_votes_because(None)
     noisy = replace(served.plan, anchor=True, training=FpdgdPaperTraining(n_clients=4))
-    assert "fpdgd-paper adds noise" in noisy.no_votes_because
+    assert "fpdgd-paper adds noise" in noisy.no_votes_because(None)
 
 
 # --- ending and beginning again --------------------------------------------------------------------------------

@@ -19,7 +19,7 @@ from simulation.store_erasure import (
 )
 
 from foltr.aggregation.client_records import with_progress_of
-from foltr.aggregation.standing import Standing
+from foltr.aggregation.standing import RoundTally, Standing
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint
@@ -133,6 +133,9 @@ class SimulatedFederationStore(ErasureStore):
 
     async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> Standing:  # noqa: ARG002
         return Standing(0, 0, 0, 0)
+
+    async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]:  # noqa: ARG002
+        return []
 
     async def restore_anchor(self, restoration: Restoration) -> None:
         raise RuntimeError(f"model {restoration.anchor_version} is to be restored: federators here have no anchor")

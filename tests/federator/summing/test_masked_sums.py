@@ -9,7 +9,7 @@ import pytest
 from secure_cohorts import FEDERATION, SecureFederation
 
 from federator.secure_terms import SecureTerms
-from federator.summing.masked_sums import ImplausibleSumError, add_masked, means_of
+from federator.summing.masked_sums import ImplausibleSumError, add_masked, release
 from foltr.errors import DataError
 from foltr.methods.bodies import BodySpec
 from foltr.protocol.codec import encode
@@ -52,7 +52,7 @@ BOTH = [answer(0, 5), answer(1, 7)]
 
 
 def means(sums=None, answers=None, spec=DENSE):
-    return list(means_of([sum_row()] if sums is None else sums, BOTH if answers is None else answers, TERMS, spec))
+    return release([sum_row()] if sums is None else sums, BOTH if answers is None else answers, TERMS, spec).means
 
 
 def test_the_mean_is_what_is_left_without_the_masks():

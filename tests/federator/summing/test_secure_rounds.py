@@ -645,11 +645,11 @@ async def test_pages_are_shown_to_each_helper(secure) -> None:
     assert all(sorted(request.enrolments) == enrolments for request in shown)
 
 
-async def test_nobody_votes_where_sums_are_secure(secure) -> None:
-    """A round has no anchor, and why is said in words: a vote beside a masked update would be in the open."""
+async def test_nobody_votes_where_the_policy_has_no_votes(secure) -> None:
+    """A round has no anchor, and why is said in words."""
     rounds = await secure(plan={"anchor": True})
-    plan = rounds.served.plan
-    assert not plan.asks_for_votes
-    assert "not to see what a single client says" in plan.no_votes_because
+    plan, policy = rounds.served.plan, rounds.federation.policy.policy
+    assert not plan.asks_for_votes(policy)
+    assert plan.no_votes_because(policy).startswith("policy 1 has no votes in its sums; for one that has: foltr policy")
     row = await find_round(rounds.served.db, "mail", 1)
     assert (row.anchor_version, rounds.served.actor.state.anchor) == (None, None)
