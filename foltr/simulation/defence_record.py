@@ -140,6 +140,5 @@ class Robustness:
 
 
 def _decision(made: dict[str, Any]) -> Decision:
-    return Decision(
-        Verdict(made["verdict"]), Standing(*(made[name] for name in ("n_voters", "n_updates", "n_worse", "n_better")))
-    )
+    counted = {name: value for name, value in made.items() if name not in {"round", "verdict"}}
+    return Decision(Verdict(made["verdict"]), Standing(**counted))

@@ -35,7 +35,10 @@ def test_rounds_add_up():
         "clipped": {"device-2": 1},
         "refused": {"device-4": 1},
         "findings": [{"round": 2, "kind": "defence_raised", "client": None, "detail": "updates disagree"}],
-        "decisions": [{"round": 6, "verdict": "take_back", "n_voters": 5, "n_updates": 7, "n_worse": 4, "n_better": 1}],
+        "decisions": [
+            {"round": 6, "verdict": "take_back", "n_voters": 5, "n_updates": 7, "n_worse": 4, "n_better": 1}
+            | {"deviation": 0.0, "n_tallies": None}
+        ],
         "farthest": 0.75,
     }
 
