@@ -9,12 +9,16 @@ from collections.abc import Mapping
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import msgpack
 import numpy as np
 from pydantic_core import PydanticUndefined
 
+from api.app import make_app
+from api.served import Served
+from api.tokens import TokenFile
 from edge_client.client import EdgeClient
 from edge_client.search_ranker import SearchRanker
 from federator.job import TRANSITIONS as OF_JOBS
@@ -37,6 +41,7 @@ from foltr.reproductions.experiments.thesis_unlearning import RETRAINED
 from foltr.secure.norm_proof import proof_shape
 from foltr.secure.plan import plan_noise, ratio_text
 from foltr.secure.sealing import SEAL_BYTES
+from storage.database import Database
 from storage.tables import metadata
 from storage.views import client_history, event_history, round_history
 
@@ -382,6 +387,19 @@ def plans_table() -> str:
     return "\n".join(lines)
 
 
+def routes_table() -> str:
+    """What may be asked over HTTP, by the routes' own first sentences, and by whom."""
+    with TemporaryDirectory() as folder:
+        here = Path(folder)
+        app = make_app(Served(Database(f"sqlite:///{here}/none.sqlite"), "mail", TokenFile(here / "tokens.json")))
+    lines = ["| request | who | what |", "|---|---|---|"]
+    for path, methods in app.openapi()["paths"].items():
+        for method, told in methods.items():
+            words = told["description"].partition("\n\n")[0].replace("\n", " ")
+            lines.append(f"| `{method.upper()} {path}` | {told.get('x-who', 'anybody')} | {words} |")
+    return "\n".join(lines)
+
+
 SECTIONS = {
     "results/README.md": {"index": results_index},
     "results/robustness.md": {
@@ -405,6 +423,7 @@ SECTIONS = {
     },
     "errors.md": {"receipts": receipts_table, "events": events_table, "reasons": reasons_table, "exits": exits_table},
     "history.md": {"tables": tables},
+    "api.md": {"routes": routes_table},
     "sdk.md": {"arguments": arguments_table},
     "privacy.md": {"plans": plans_table},
 }

@@ -12,6 +12,7 @@ MODULES: Final = {
     "federator": ("sqlalchemy", "alembic", "aiosqlite", "jwt"),
     "postgres": ("asyncpg",),
     "simulation": ("iotcore", "joblib", "numba", "scipy", "threadpoolctl", "unearth"),
+    "dashboard": ("fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"),
     "research": ("distributed", "matplotlib", "pyarrow"),
 }
 """What each extra brings, by the names that are imported."""

@@ -58,6 +58,6 @@ def test_the_rooms_are_those_that_the_import_contract_puts_above_each_other():
 
 def test_every_room_says_what_it_is_for():
     """In a sentence of its own."""
-    for package in ("foltr", "broker", "federator", "edge_client", "helper", "storage", "operations"):
+    for package in ("foltr", "broker", "federator", "edge_client", "helper", "storage", "operations", "api"):
         for face in (PROJECT / package).rglob("__init__.py"):
             assert (ast.get_docstring(ast.parse(face.read_text())) or "").rstrip().endswith("."), face

@@ -98,6 +98,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     "erasures": CommandPlace("Look at who was forgotten, and get receipts.", "erasure.erasures:app"),
     "receipt": CommandPlace("Check the receipt of an erasure.", "erasure.receipts:app"),
     "audit": CommandPlace("Look at the log of erasures, and check it.", "erasure.audit:app"),
+    "api": CommandPlace("Serve the HTTP API and its page, and make tokens for it.", "api:app"),
     "data": CommandPlace("Get ranking data.", "experiments.data:app"),
 }
 

@@ -157,6 +157,13 @@ class Settings(BaseSettings):
     logging_policy: Annotated[str | None, Option(metavar="FILE")] = None
     """fedips, fedavg: the linear ranker that shows the lists, as `foltr models export` writes it; unset: the newest."""
 
+    api_host: Annotated[str, Option("--host")] = "127.0.0.1"
+    """The address that the HTTP API listens on; it speaks no TLS itself: elsewhere put a proxy before it."""
+    api_port: Annotated[int, Option("--port")] = Field(default=8680, ge=0, le=65_535)
+    """The port that the HTTP API listens on; 0 takes a free one."""
+    api_tokens: Annotated[str, Option("--tokens", "FILE")] = "foltr-tokens.json"
+    """The file that says which tokens may ask the HTTP API, as hashes."""
+
     client_id: Annotated[str | None, Option("--id")] = None
     """The device's name; the host name if unset."""
     store: str | None = None

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from foltr.cli import options
-from foltr.cli.history.query import erasure_of, run_query
+from foltr.cli.history.query import run_query
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import console, print_json, to_plain
@@ -135,6 +135,7 @@ def erasures_allow_reset(
 async def _find(database: "Database", name: str, client: str) -> "ErasureRow":
     """An erasure by pseudonym, else by name, as a name may look like a pseudonym; DataError if there is neither."""
     from storage.erasure.erasures import find_erasure
+    from storage.pages import erasure_of
     from storage.queries import get_client
 
     row = await find_erasure(database, name, client) if _PSEUDONYM.fullmatch(client) else None

@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 from foltr.cli.output import errors, print_json, require_existing
 from foltr.cli.settings import load_settings
-from foltr.erasure.pseudonyms import pseudonym
 from foltr.errors import FoltrError, SettingsError
 
 if TYPE_CHECKING:
     from storage.database import Database
-    from storage.erasure.records import ErasureRow
 
 
 def run_query(
@@ -45,19 +43,10 @@ def run_query(
     asyncio.run(run())
 
 
-async def erasure_of(database: "Database", federation: str, client_id: str) -> "ErasureRow | None":
-    """The erasure of a client by its own name; None if nobody of that name was forgotten."""
-    from storage.erasure.erasures import find_erasure
-    from storage.federations import get_federation
-
-    row = await get_federation(database, federation)
-    if row is None or row.pseudonym_key is None:  # no federator that could forget anybody has run
-        return None
-    return await find_erasure(database, federation, pseudonym(row.pseudonym_key, client_id))
-
-
 async def no_such_client(database: "Database", federation: str, client_id: str) -> SettingsError:
     """Why there is no client of a name: it was forgotten, or there never was one."""
+    from storage.pages import erasure_of
+
     row = await erasure_of(database, federation, client_id)
     if row is None:
         return SettingsError(f"federation {federation!r} knows no client {client_id!r}; see: foltr clients list")

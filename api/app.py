@@ -1,0 +1,61 @@
+"""The application: its routes, and what stands around them."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from api import ordering, participant, reading
+from api.access import served_by
+from api.schemas import Health
+from api.served import Served
+from api.shell import Shell, explain_errors
+from foltr import __version__
+from foltr.logs import get_logger
+
+log = get_logger("api.app")
+
+_TITLE = "foltr: one federation, to look at"
+
+
+def make_app(served: Served) -> FastAPI:
+    """Make the application that serves one federation; it closes the database when it ends."""
+
+    @asynccontextmanager
+    async def life(_app: FastAPI) -> AsyncIterator[None]:
+        yield
+        await served.db.close()
+
+    # Its pages of documentation would be fetched from elsewhere; the schema itself is here.
+    app = FastAPI(
+        title=_TITLE,
+        version=__version__,
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+    )
+    app.state.served = served
+    app.add_middleware(Shell)
+    explain_errors(app)
+    app.add_api_route("/health", health, methods=["GET"])
+    app.add_api_route("/ready", ready, methods=["GET"], responses={503: {"model": Health}}, response_model=Health)
+    app.include_router(reading.router)
+    app.include_router(participant.router)
+    app.include_router(ordering.router)
+    return app
+
+
+async def health() -> Health:
+    """The process is alive; it asks nothing of the database."""
+    return Health(ready=True)
+
+
+async def ready(request: Request) -> JSONResponse:
+    """Whether questions can be answered; if not, 503 with what to do."""
+    found = await served_by(request).readiness()
+    if not found.ready:
+        log.warning("not_ready", cause=found.cause)
+    body = Health(ready=found.ready, detail=found.next_step)
+    return JSONResponse(body.model_dump(mode="json"), 200 if found.ready else 503)

@@ -1,0 +1,87 @@
+"""What a server has while it runs: the database, its tokens, the operator's broker, and limits."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from api.limits import RateLimiter
+from api.tokens import TokenFile
+from foltr.errors import SettingsError, UnavailableError
+from storage.database import Database
+from storage.federations import get_federation
+from storage.migrate import require_head
+
+if TYPE_CHECKING:
+    from foltr.operator.credentials import Credentials
+
+# How long the answer to whether the database is there is good for: whoever asks without a token costs no more.
+_READY_FOR_S = 1.0
+_READY_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Whether questions can be answered, and if not what to do.
+
+    Attributes:
+        cause: in full, for the log alone: it may say where the database is.
+    """
+
+    ready: bool
+    next_step: str | None = None
+    cause: str | None = None
+
+
+@dataclass
+class Served:
+    """One federation as this process serves it.
+
+    Attributes:
+        credentials: the operator's access to the broker, by which signed orders are handed on; None hands on none.
+        by_token, by_address: limits of who shows a token, and of addresses that show none that is valid.
+    """
+
+    db: Database
+    federation: str
+    tokens: TokenFile
+    credentials: "Credentials | None" = None
+    by_token: RateLimiter = field(default_factory=lambda: RateLimiter(20.0, 100))
+    by_address: RateLimiter = field(default_factory=lambda: RateLimiter(2.0, 30))
+    _readiness: tuple[float, Readiness] | None = None
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def readiness(self) -> Readiness:
+        """Whether the database is there, at this version, with this federation; asked at most once a second."""
+        async with self._asking:
+            if self._readiness is None or time.monotonic() - self._readiness[0] > _READY_FOR_S:
+                found = await self._ask()
+                self._readiness = (time.monotonic(), found)
+            return self._readiness[1]
+
+    async def _ask(self) -> Readiness:
+        try:
+            async with asyncio.timeout(_READY_WITHIN_S):
+                self.require_file()
+                await require_head(self.db)
+                if await get_federation(self.db, self.federation) is None:
+                    step = "Start the federator of this federation, or name another one with --federation."
+                    return Readiness(ready=False, next_step=step, cause=f"there is no federation {self.federation!r}")
+        except SettingsError as error:
+            return Readiness(ready=False, next_step="Bring the database up to date: foltr db upgrade", cause=str(error))
+        except TimeoutError:
+            cause = f"{self.db.location} did not answer within {_READY_WITHIN_S:g} s"
+            return Readiness(ready=False, next_step=AWAY, cause=cause)
+        except Exception as error:  # noqa: BLE001 (whatever a driver raises: the database is not there)
+            return Readiness(ready=False, next_step=AWAY, cause=str(self.db.unavailable(error)))
+        return Readiness(ready=True)
+
+    def require_file(self) -> None:
+        """Refuse a SQLite file that is not there: to ask must not create one. Raises UnavailableError."""
+        path = self.db.engine.url.database
+        if self.db.dialect == "sqlite" and not Path(path or "").exists():
+            raise UnavailableError(f"{self.db.location} is not there. Create it: foltr db upgrade")
+
+
+AWAY = "The database cannot be used now. Whoever runs it sees why with: foltr doctor --db URL"

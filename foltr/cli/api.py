@@ -1,0 +1,143 @@
+"""``foltr api``: serve the HTTP API and its page, and make, list and revoke the tokens that let in."""
+
+import asyncio
+import signal
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import structlog
+import typer
+
+from foltr.cli import options
+from foltr.cli.fields import takes_fields
+from foltr.cli.operator.access import redirect
+from foltr.cli.output import configure_logging, console, print_json, print_rows
+from foltr.cli.settings import Settings, load_settings
+from foltr.errors import SettingsError
+
+if TYPE_CHECKING:
+    from api.tokens import TokenRecord
+    from foltr.operator.credentials import Credentials
+
+log = structlog.get_logger(__name__)
+
+app = typer.Typer(help="Serve the HTTP API and its page, and make tokens for it.", no_args_is_help=True)
+token_app = typer.Typer(help="Make, list and revoke tokens of the HTTP API.", no_args_is_help=True)
+app.add_typer(token_app, name="token")
+
+RUN_FIELDS = (
+    *("db_url", "federation", "credentials", "broker_url"),
+    *("api_host", "api_port", "api_tokens", "log_level", "log_format"),
+)
+TOKEN_FIELDS = ("federation", "api_tokens")
+_COLUMNS = ("id", "role", "federation", "expires", "state")
+_LONGEST_DAYS = 3650
+
+
+@app.command("run")
+@takes_fields(Settings, RUN_FIELDS)
+def run(**flags: Any) -> None:
+    """Serve until SIGTERM or Ctrl-C: read-only, and also while the database is away.
+
+    With --credentials operator.json orders that are signed already may be posted. That file signs none: the enrolment
+    key stays with the operator.
+    """
+    from api.app import make_app
+    from api.served import Served
+    from api.server import make_server
+    from api.tokens import TokenFile
+    from storage.database import Database
+
+    settings = load_settings(**flags)
+    configure_logging(settings.log_level, settings.log_format)
+    credentials = _operator(settings)
+    federation = settings.federation if credentials is None else credentials.federation
+    tokens = TokenFile(Path(settings.api_tokens))
+    n_tokens = len(tokens.records())
+    application = make_app(Served(Database(settings.db_url), federation, tokens, credentials))
+    server = make_server(application, settings.api_host, settings.api_port)
+
+    async def serve() -> None:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, setattr, server, "should_exit", True)
+        await server.serve()
+
+    log.info("api_started", federation=federation, url=f"http://{settings.api_host}:{settings.api_port}")
+    if not n_tokens:
+        log.warning("no_tokens", tokens=str(tokens.path), next_step="foltr api token new viewer")
+    asyncio.run(serve())
+    if not server.started:
+        raise SettingsError(f"port: nothing can listen on {settings.api_host}:{settings.api_port}; name another one")
+    log.info("api_stopped", federation=federation)
+
+
+@token_app.command("new")
+@takes_fields(Settings, TOKEN_FIELDS)
+def token_new(
+    role: Annotated[Literal["viewer", "operator", "participant"], typer.Argument(help="What it is for")],
+    client: Annotated[str | None, typer.Option("--client", help="A participant's: the client's name")] = None,
+    days: Annotated[int, typer.Option("--days", min=1, max=_LONGEST_DAYS, help="Days until it expires")] = 90,
+    json: options.Json = False,
+    **flags: Any,
+) -> None:
+    """Make a token and print it, once: the file has its hash, and neither a client's name nor the token itself.
+
+    A viewer looks at everything, an operator also posts orders that are signed already, a participant looks at what one
+    client has contributed and at its receipt.
+    """
+    from api.tokens import Role, TokenFile
+
+    settings = load_settings(**flags)
+    text, record = TokenFile(Path(settings.api_tokens)).add(Role(role), settings.federation, days * 86_400.0, client)
+    if json:
+        print_json({"id": record.id, "role": str(record.role), "expires_at": record.expires_at, "token": text})
+        return
+    console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
+@token_app.command("list")
+@takes_fields(Settings, TOKEN_FIELDS)
+def token_list(json: options.Json = False, **flags: Any) -> None:
+    """List the tokens that were made: no token can be made out of this again."""
+    from api.tokens import TokenFile
+
+    path = Path(load_settings(**flags).api_tokens)
+    lines = [_line(record) for record in TokenFile(path).records().values()]
+    print_rows([vars(line) for line in lines] if json else lines, _COLUMNS, title=f"Tokens of {path}", as_json=json)
+
+
+@token_app.command("revoke")
+@takes_fields(Settings, TOKEN_FIELDS)
+def token_revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As listed")], **flags: Any) -> None:
+    """Void a token: a running server refuses it at once."""
+    from api.tokens import TokenFile
+
+    record = TokenFile(Path(load_settings(**flags).api_tokens)).revoke(token_id)
+    console.print(f"{record.id}, a token of the role {record.role}, is void", markup=False, highlight=False)
+
+
+def _operator(settings: Settings) -> "Credentials | None":
+    from foltr.operator.credentials import read_credentials
+
+    if settings.credentials is None:
+        return None
+    credentials = read_credentials(Path(settings.credentials), "operator")
+    if "federation" in settings.model_fields_set and settings.federation != credentials.federation:
+        raise SettingsError(
+            f"federation: {settings.federation!r} was given, but the credentials are for {credentials.federation!r}"
+        )
+    url = settings.broker_url if "broker_url" in settings.model_fields_set else None
+    return credentials.model_copy(update={"broker": redirect(credentials.broker, url)})
+
+
+def _line(record: "TokenRecord") -> SimpleNamespace:
+    lasting = "expired" if time.time() >= record.expires_at else "valid"
+    state = lasting if record.revoked_at is None else "revoked"
+    expires = f"{datetime.fromtimestamp(record.expires_at, UTC):%Y-%m-%d %H:%M}"
+    return SimpleNamespace(
+        id=record.id, role=str(record.role), federation=record.federation, expires=expires, state=state
+    )

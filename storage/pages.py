@@ -1,0 +1,128 @@
+"""History page by page, for the HTTP API: no answer has more rows than were asked for. Reading only.
+
+Keys are what a page follows on, so that a page is the same however much is stored and whatever is added meanwhile.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import select
+
+from foltr.erasure.audit import AuditEntry
+from foltr.erasure.pseudonyms import pseudonym
+from foltr.protocol.states import JobState, Strategy
+from storage.clients import select_clients
+from storage.database import Database, fetch_all
+from storage.erasure.audit_log import read_entry
+from storage.erasure.erasures import find_erasure
+from storage.erasure.records import ErasureRow
+from storage.erasure.tables import audit_log, unlearning_jobs
+from storage.federations import get_federation
+from storage.history_records import ClientHistoryRow, RoundHistoryRow
+from storage.model_tables import models
+from storage.records import ClientRow
+from storage.tables import clients
+from storage.views import client_history, round_history
+
+
+@dataclass(frozen=True, slots=True)
+class ModelLine:
+    """A stored model without its weights; see `storage.records.ModelRow`."""
+
+    version: int
+    base_version: int | None
+    round: int | None
+    n_values: int
+    weights_hash: bytes
+    created_at: datetime
+    published_at: datetime | None
+    tainted_at: datetime | None
+    withdrawn_at: datetime | None
+    unlearning_job: int | None
+    restored_version: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    """An unlearning job without its weights; see `storage.erasure.records.UnlearningJobRow`."""
+
+    number: int
+    state: JobState
+    strategy: Strategy
+    created_at: datetime
+    start_version: int
+    start_round: int
+    step: int
+    n_steps: int
+    last_round: int | None
+    reason: str | None
+    closed_at: datetime | None
+    model_version: int | None
+    figures: str
+
+
+_MODEL_LINE = [models.c[name] for name in ModelLine.__slots__]
+_JOB_LINE = [unlearning_jobs.c[name] for name in JobLine.__slots__]
+
+
+async def page_rounds(db: Database, name: str, *, before: int | None, limit: int) -> list[RoundHistoryRow]:
+    """List the newest rounds below a number, newest first."""
+    found = select(round_history).where(round_history.c.federation == name)
+    if before is not None:
+        found = found.where(round_history.c.round < before)
+    async with db.reading() as connection:
+        return await fetch_all(connection, RoundHistoryRow, found.order_by(round_history.c.round.desc()).limit(limit))
+
+
+async def page_models(db: Database, name: str, *, before: int | None, limit: int) -> list[ModelLine]:
+    """List the newest models below a version, newest first."""
+    found = select(*_MODEL_LINE).where(models.c.federation == name)
+    if before is not None:
+        found = found.where(models.c.version < before)
+    async with db.reading() as connection:
+        return await fetch_all(connection, ModelLine, found.order_by(models.c.version.desc()).limit(limit))
+
+
+async def page_clients(db: Database, name: str, *, after: str | None, limit: int) -> list[ClientRow]:
+    """List clients by identity, those that follow a name."""
+    found = select_clients(name)
+    if after is not None:
+        found = found.where(clients.c.client_id > after)
+    async with db.reading() as connection:
+        return await fetch_all(connection, ClientRow, found.order_by(clients.c.client_id).limit(limit))
+
+
+async def page_contributions(
+    db: Database, name: str, client_id: str, *, before: int | None, limit: int
+) -> list[ClientHistoryRow]:
+    """List what one client contributed to the newest rounds below a number, newest first."""
+    found = select(client_history).where(client_history.c.federation == name, client_history.c.client_id == client_id)
+    if before is not None:
+        found = found.where(client_history.c.round < before)
+    async with db.reading() as connection:
+        return await fetch_all(connection, ClientHistoryRow, found.order_by(client_history.c.round.desc()).limit(limit))
+
+
+async def page_audit(db: Database, name: str, *, after: int, limit: int) -> list[AuditEntry]:
+    """List the entries of the audit log that follow a number, the first one first."""
+    found = select(audit_log).where(audit_log.c.federation == name, audit_log.c.seq > after)
+    async with db.reading() as connection:
+        answer = await connection.execute(found.order_by(audit_log.c.seq).limit(limit))
+        return [read_entry(row) for row in answer]
+
+
+async def page_jobs(db: Database, name: str, *, before: int | None, limit: int) -> list[JobLine]:
+    """List the newest unlearning jobs below a number, newest first."""
+    found = select(*_JOB_LINE).where(unlearning_jobs.c.federation == name)
+    if before is not None:
+        found = found.where(unlearning_jobs.c.number < before)
+    async with db.reading() as connection:
+        return await fetch_all(connection, JobLine, found.order_by(unlearning_jobs.c.number.desc()).limit(limit))
+
+
+async def erasure_of(db: Database, name: str, client_id: str) -> ErasureRow | None:
+    """Find the erasure of a client by its own name; None if nobody of that name was forgotten."""
+    row = await get_federation(db, name)
+    if row is None or row.pseudonym_key is None:  # no federator that could forget anybody has run
+        return None
+    return await find_erasure(db, name, pseudonym(row.pseudonym_key, client_id))

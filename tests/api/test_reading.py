@@ -1,0 +1,216 @@
+"""The HTTP API over real sockets and databases: what it shows, whom it lets in, and what it says when it cannot."""
+
+import asyncio
+
+import httpx2
+import pytest
+from asked import FEDERATION, asked
+from cli.commands import environment, foltr
+from databases import migrated_sqlite
+from made_history import made_history
+from prepared import PreparedProcess
+from servers import free_port
+
+from api.limits import RateLimiter
+from api.shell import MOST_POSTED
+from api.tokens import Role
+
+LISTS = ("rounds", "clients", "models", "erasures", "jobs", "audit", "orders")
+
+
+@pytest.fixture
+async def server(migrated_url, tmp_path):
+    await made_history(migrated_url, FEDERATION)
+    async with asked(migrated_url, tmp_path) as running:
+        yield running
+
+
+@pytest.fixture
+async def on_sqlite(tmp_path):
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_history(url, FEDERATION)
+    async with asked(url, tmp_path) as running:
+        yield running
+
+
+async def test_a_viewer_sees_rounds_clients_and_models(server):
+    """As the command line shows them, page by page."""
+    viewer = server.token(Role.VIEWER)
+    newest, first = (await server.get("/api/v1/rounds", viewer)).json()
+    assert (newest["round"], newest["state"], first["rule"]) == (2, "collecting", "median")
+    assert [row["round"] for row in (await server.get("/api/v1/rounds?before=2", viewer)).json()] == [1]
+    whole = (await server.get("/api/v1/rounds/1", viewer)).json()
+    assert {line["client_id"]: line["fate"] for line in whole["contributions"]} == {
+        "a": "kept",
+        "b": "clipped",
+        "c": "dropped",
+    }
+    assert whole["aggregation"]["parameters"] == {"n": 3.0, "m": 1.0}
+    names = [row["client_id"] for row in (await server.get("/api/v1/clients?after=a&limit=1", viewer)).json()]
+    assert names == ["b"]
+    b = (await server.get("/api/v1/clients/b", viewer)).json()
+    assert (b["client"]["quarantine_reason"], b["fates"]["clipped"]) == ("it flips signs", 1)
+    assert [row["version"] for row in (await server.get("/api/v1/models", viewer)).json()] == [1, 0]
+    assert (await server.get("/api/v1/models/1", viewer)).json()["round"] == 1
+    for name in LISTS:
+        assert (await server.get(f"/api/v1/{name}", viewer)).status_code == 200, name
+
+
+async def test_no_answer_has_keys_seeds_or_weights(server):
+    """They are nobody's business who looks."""
+    viewer = server.token(Role.VIEWER)
+    for name in (*LISTS, "rounds/1", "clients/a", "models/1"):
+        shown = (await server.get(f"/api/v1/{name}", viewer)).text
+        assert not [word for word in ("seed", "public_key", '"weights"', "optimizer", "payload") if word in shown], name
+
+
+async def test_a_participant_sees_its_own_and_nothing_else(server):
+    """Neither a list nor another client's page."""
+    mine = server.token(Role.PARTICIPANT, "b")
+    me = (await server.get("/api/v1/me", mine)).json()
+    assert (me["client_id"], me["fates"]["clipped"], me["erasure"]) == ("b", 1, None)
+    assert [line["client_id"] for line in (await server.get("/api/v1/me/contributions", mine)).json()] == ["b"]
+    assert (await server.get("/api/v1/me/receipt", mine)).status_code == 404
+    for path in (*LISTS, "rounds/1", "clients/b", "receipts/" + "0" * 32):
+        assert (await server.get(f"/api/v1/{path}", mine)).status_code == 403, path
+    assert (await server.get("/api/v1/me", server.token(Role.VIEWER))).status_code == 403
+
+
+async def test_who_shows_no_good_token_is_not_let_in(on_sqlite):
+    """401 without one, 403 where it was revoked or its role is too low."""
+    viewer = on_sqlite.token(Role.VIEWER)
+    for name in LISTS:
+        assert (await on_sqlite.get(f"/api/v1/{name}")).status_code == 401, name
+    assert (await on_sqlite.get("/api/v1/rounds", "nobody.nothing")).status_code == 401
+    assert (await on_sqlite.get("/api/v1/rounds", on_sqlite.token(Role.VIEWER, lasts_s=0.0))).status_code == 401
+    posted = await on_sqlite.post("/api/v1/orders", viewer, content=b"x")
+    assert (posted.status_code, "operator" in posted.json()["detail"]) == (403, True)
+    on_sqlite.served.tokens.revoke(viewer.split(".")[0])
+    answer = await on_sqlite.get("/api/v1/rounds", viewer)
+    assert (answer.status_code, "revoked" in answer.json()["detail"]) == (403, True)
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        ("rounds/99", 404),
+        ("models/99", 404),
+        ("clients/nobody", 404),
+        ("erasures/" + "0" * 32, 404),
+        ("receipts/" + "0" * 32, 404),
+        ("nothing", 404),
+        ("rounds?limit=0", 422),
+        ("rounds?limit=1001", 422),
+        ("rounds?before=-1", 422),
+        ("rounds/x", 422),
+        ("rounds/99999999999999999999", 422),
+        ("clients?after=%00", 422),
+        ("clients/a%20b", 422),
+        ("erasures/short", 422),
+        ("audit?after=x", 422),
+    ],
+)
+async def test_what_is_not_there_or_makes_no_sense_is_said_so(on_sqlite, path, status):
+    """In words, never with an error of ours."""
+    answer = await on_sqlite.get(f"/api/v1/{path}", on_sqlite.token(Role.VIEWER))
+    assert answer.status_code == status
+    assert answer.json()["detail"]
+
+
+async def test_who_asks_too_often_is_told_when_to_ask_again(on_sqlite):
+    """Each token and each address by itself."""
+    viewer, other = on_sqlite.token(Role.VIEWER), on_sqlite.token(Role.VIEWER)
+    on_sqlite.served.by_token = RateLimiter(0.01, 2)
+    on_sqlite.served.by_address = RateLimiter(0.01, 1)
+    statuses = [(await on_sqlite.get("/api/v1/orders", viewer)).status_code for _ in range(3)]
+    assert statuses == [200, 200, 429]
+    answers = [await on_sqlite.get("/api/v1/orders") for _ in range(2)]
+    assert [answer.status_code for answer in answers] == [401, 429]
+    assert int(answers[1].headers["Retry-After"]) > 0
+    assert (await on_sqlite.get("/api/v1/orders", other)).status_code == 200
+
+
+async def test_more_than_anybody_posts_is_not_read(on_sqlite):
+    """Whether its length is told beforehand or not."""
+    operator = on_sqlite.token(Role.OPERATOR)
+    too_long = bytes(MOST_POSTED + 1)
+    on_sqlite.served.credentials = object()  # what would read the order
+
+    async def drop_by_drop():
+        for _ in range(5):
+            yield too_long[: len(too_long) // 4]
+
+    for content in (too_long, drop_by_drop()):
+        assert (await on_sqlite.post("/api/v1/orders", operator, content=content)).status_code == 413
+
+
+async def test_every_answer_says_what_a_page_may_do(on_sqlite):
+    """No script, style or frame of anybody else, and nothing is kept by a cache."""
+    for path in ("/health", "/nothing", "/api/v1/rounds"):
+        headers = (await on_sqlite.get(path)).headers
+        assert "default-src 'none'" in headers["content-security-policy"]
+        assert "unsafe" not in headers["content-security-policy"]
+        assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
+
+
+async def test_it_outlives_the_database(postgres_databases, tmp_path):
+    """Alive, not ready, 503 with what to do while it is away; then it answers again by itself."""
+    url = postgres_databases.migrated()
+    await made_history(url, FEDERATION)
+    away = url.rpartition("/")[0] + "/nothing_here"
+    async with asked(away, tmp_path) as server:
+        viewer = server.token(Role.VIEWER)
+        assert (await server.get("/health")).status_code == 200
+        not_ready, answer = await server.get("/ready"), await server.get("/api/v1/rounds", viewer)
+        assert (not_ready.status_code, answer.status_code) == (503, 503)
+        assert "foltr doctor" in answer.json()["detail"]
+        assert not_ready.json() == {"ready": False, "detail": answer.json()["detail"]}
+    async with asked(url, tmp_path) as server:
+        assert (await server.get("/ready")).json()["ready"]
+    async with asked(url, tmp_path, "other") as server:
+        assert "another one" in (await server.get("/ready")).json()["detail"]
+    postgres_databases.release(url)
+
+
+async def test_to_ask_makes_no_database(tmp_path):
+    """A SQLite file that is not there is said to be away, and still is not there."""
+    async with asked(f"sqlite:///{tmp_path / 'none.sqlite'}", tmp_path) as server:
+        assert (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).status_code == 503
+        assert (await server.get("/ready")).status_code == 503
+    assert not (tmp_path / "none.sqlite").exists()
+
+
+@pytest.mark.slow
+async def test_the_command_serves_and_names_nobody_in_its_log(tmp_path):
+    """A process as an operator starts it; no line has the name of a client that was asked for, in its path either."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_history(url, FEDERATION)
+    port = free_port()
+    token = foltr("api", "token", "new", "viewer", "--federation", FEDERATION, cwd=tmp_path).stdout.strip()
+    log = tmp_path / "log"
+    command = ("api", "run", "--db", url, "--federation", FEDERATION, "--port", str(port))
+    with log.open("wb") as stream:
+        process = PreparedProcess(command, environment(), cwd=tmp_path, output=stream.fileno())
+    ask = {"Authorization": f"Bearer {token}"}
+    try:
+        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=ask) as client:
+            answer = await _once_it_listens(client, "/api/v1/clients/b")
+            assert answer.json()["client"]["client_id"] == "b"
+            assert (await client.get("/api/v1/clients/somebody-else")).status_code == 404
+        process.terminate()
+        assert await asyncio.to_thread(process.wait, 20) == 0
+    finally:
+        process.kill()
+    said = log.read_text()
+    assert "api_started" in said
+    assert "somebody" not in said
+    assert token.split(".")[1] not in said
+
+
+async def _once_it_listens(client, path):
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await client.get(path)
+            except httpx2.ConnectError:
+                await asyncio.sleep(0.1)

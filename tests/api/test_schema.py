@@ -1,0 +1,55 @@
+"""The API does what its OpenAPI schema says, whatever it is asked: requests drawn from the schema itself."""
+
+import asyncio
+import warnings
+
+import pytest
+from asked import FEDERATION, asked
+from databases import migrated_sqlite
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import seed as drawn_from
+from made_history import made_history
+
+from api.limits import RateLimiter
+from api.tokens import Role
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # of its dependencies
+    import schemathesis
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.PARTICIPANT])
+async def test_every_answer_is_as_the_schema_says(tmp_path, role, seed):
+    """Status, headers and bodies, for valid and invalid requests to every route, with and without a token."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_history(url, FEDERATION)
+    async with asked(url, tmp_path) as server:
+        server.served.by_token = server.served.by_address = RateLimiter(1e9, 10**9)
+        token = server.token(role, "a" if role is Role.PARTICIPANT else None)
+        n_tried = await asyncio.to_thread(_try_all, f"{server.url}/api/v1/openapi.json", token, seed)
+    assert n_tried > 100
+
+
+def _try_all(schema_url, token, seed):
+    schema = schemathesis.openapi.from_url(schema_url)
+    n_tried = 0
+    for found in schema.get_all_operations():
+        operation = found.ok()
+
+        @drawn_from(seed)
+        @settings(
+            max_examples=12,
+            deadline=None,
+            database=None,
+            phases=[Phase.explicit, Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=operation.as_strategy())
+        def one(case):
+            nonlocal n_tried
+            n_tried += 1
+            case.call_and_validate(headers={"Authorization": f"Bearer {token}"}, timeout=10)
+
+        one()
+    return n_tried

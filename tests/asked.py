@@ -1,0 +1,62 @@
+"""A server of the HTTP API on a real port, in this process; and who asks it."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx2
+from integration.deployment import until
+from servers import free_port
+
+from api.app import make_app
+from api.served import Served
+from api.server import make_server
+from api.tokens import Role, TokenFile
+from storage.database import Database
+
+FEDERATION = "mail"
+
+
+class Asked:
+    """A running server.
+
+    Attributes:
+        served: what it serves; its limits may be changed.
+        url: where it listens.
+    """
+
+    def __init__(self, served: Served, url: str) -> None:
+        self.served = served
+        self.url = url
+
+    def token(self, role: Role, client_id: str | None = None, lasts_s: float = 60.0) -> str:
+        """Make a token."""
+        return self.served.tokens.add(role, self.served.federation, lasts_s, client_id)[0]
+
+    async def get(self, path: str, token: str | None = None, **more: object) -> httpx2.Response:
+        """Ask once."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30) as client:
+            return await client.get(path, **more)
+
+    async def post(self, path: str, token: str | None = None, **more: object) -> httpx2.Response:
+        """Post once."""
+        headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        async with httpx2.AsyncClient(base_url=self.url, headers=headers, timeout=30) as client:
+            return await client.post(path, **more)
+
+
+@asynccontextmanager
+async def asked(db_url: str, folder: Path, federation: str = FEDERATION, **more: object) -> AsyncIterator[Asked]:
+    """Serve a database, and end the server whatever happens."""
+    served = Served(Database(db_url), federation, TokenFile(folder / "tokens.json"), **more)
+    port = free_port()
+    server = make_server(make_app(served), "127.0.0.1", port)
+    serving = asyncio.create_task(server.serve())
+    try:
+        await until(lambda: server.started or serving.done(), 20, "the server does not listen", pause_s=0.01)
+        yield Asked(served, f"http://127.0.0.1:{port}")
+    finally:
+        server.should_exit = True
+        await serving

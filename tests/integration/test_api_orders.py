@@ -1,0 +1,97 @@
+"""Orders that were signed elsewhere and posted to the HTTP API: a real broker, federator and server."""
+
+import pytest
+from asked import asked
+from cli.commands import foltr
+from integration.deployment import FEDERATION, Deployment, client_name
+
+from api.tokens import Role
+from foltr.operator.credentials import read_credentials
+from foltr.operator.folder import open_authority
+from foltr.protocol.orders import SetDeadline
+from foltr.protocol.signed_orders import issue_order
+from foltr.protocol.signing import SigningKey
+from storage.orders import list_orders
+from storage.queries import get_client
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+async def deployment(mosquitto_server, migrated_url, tmp_path):
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as made:
+        yield made
+
+
+@pytest.fixture
+async def server(deployment, tmp_path):
+    credentials = read_credentials(deployment.operator_file, "operator")
+    async with asked(deployment.database_url, tmp_path, FEDERATION, credentials=credentials) as running:
+        yield running
+
+
+async def test_a_signed_order_is_handed_on_and_obeyed_once(deployment, server, tmp_path):
+    """However often it is posted; the server holds no key that could sign another."""
+    deployment.start_federator(10)
+    await deployment.serves(60)
+    with open_authority(tmp_path / "operator", FEDERATION) as authority:
+        order = authority.deadline(1, 500.0)
+    operator = server.token(Role.OPERATOR)
+    for _ in range(2):
+        answer = (await server.post("/api/v1/orders", operator, content=order.payload)).json()
+        assert (answer["number"], answer["reply"]) == (1, "obeyed")
+    rows = (await server.get("/api/v1/orders", operator)).json()
+    assert [(row["number"], row["kind"], row["outcome"]) for row in rows] == [(1, "set_deadline", "obeyed")]
+    assert rows[0]["digest"] == order.digest.hex()
+
+
+async def test_what_the_operator_has_not_signed_goes_nowhere(deployment, server, tmp_path):
+    """400 in words; nothing of it reaches the broker or the database."""
+    operator = server.token(Role.OPERATOR)
+    wish = SetDeadline(federation=FEDERATION, round=1, max_time_s=500.0)
+    strange = issue_order(SigningKey.generate(), wish, 1).payload
+    with open_authority(tmp_path / "operator", FEDERATION) as authority:
+        question, signed = authority.question(bytes(16)), authority.deadline(1, 500.0).payload
+    changed = signed[:-1] + bytes([signed[-1] ^ 1])
+    for content in (b"", b"x", strange, question, changed):
+        answer = await server.post("/api/v1/orders", operator, content=content)
+        assert (answer.status_code, bool(answer.json()["detail"])) == (400, True)
+    foreign = {"Origin": "http://elsewhere.example"}
+    posted = await server.post("/api/v1/orders", operator, content=signed, headers=foreign)
+    assert posted.status_code == 403
+    assert await list_orders(deployment.database, FEDERATION) == []
+
+
+async def test_an_order_that_nobody_answers_is_said_to_wait(server, tmp_path, monkeypatch):
+    """The broker has it, and holds it for the federator."""
+    monkeypatch.setattr("api.ordering._ANSWER_S", 0.2)
+    with open_authority(tmp_path / "operator", FEDERATION) as authority:
+        order = authority.deadline(1, 500.0)
+    answer = await server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
+    assert (answer.status_code, answer.json()["reply"]) == (202, None)
+    assert "not answered yet" in answer.json()["detail"]
+
+
+async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_path):
+    """With the token that it had; its name is in no list any more, nor in the file of tokens."""
+    deployment.start_federator(10)
+    await deployment.serves(60)
+    name = client_name(0)
+    mine, viewer = server.token(Role.PARTICIPANT, name), server.token(Role.VIEWER)
+    with open_authority(tmp_path / "operator", FEDERATION) as authority:
+        order = authority.forget(name)
+    answer = await server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
+    assert answer.json()["reply"] == "obeyed"
+    assert await get_client(deployment.database, FEDERATION, name) is None
+    me = (await server.get("/api/v1/me", mine)).json()
+    assert (me["client"], me["erasure"]["requested_by"]) == (None, "operator")
+    receipt = tmp_path / "receipt.jws"
+    receipt.write_text((await server.get("/api/v1/me/receipt", mine)).text)
+    key = tmp_path / "operator" / "federator.json"
+    checked = foltr("receipt", "verify", receipt, "--key", key)
+    assert checked.returncode == 0, checked.stderr
+    for path in ("clients", "rounds", "erasures", "audit", "orders", "jobs"):
+        assert name not in (await server.get(f"/api/v1/{path}", viewer)).text, path
+    refused = await server.get(f"/api/v1/clients/{name}", viewer)
+    assert (refused.status_code, name in refused.text) == (404, False)
+    assert name not in server.served.tokens.path.read_text()
