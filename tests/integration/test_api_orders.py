@@ -1,11 +1,14 @@
 """Orders that were signed elsewhere and posted to the HTTP API: a real broker, federator and server."""
 
+import numpy as np
 import pytest
 from asked import asked
 from cli.commands import foltr
-from integration.deployment import FEDERATION, Deployment, client_name
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
+from integration.oracle import power_learner
 
 from api.tokens import Role
+from edge_client.client import EdgeClient
 from foltr.operator.credentials import read_credentials
 from foltr.operator.folder import open_authority
 from foltr.protocol.orders import SetDeadline
@@ -74,9 +77,14 @@ async def test_an_order_that_nobody_answers_is_said_to_wait(server, tmp_path, mo
 
 async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_path):
     """With the token that it had; its name is in no list any more, nor in the file of tokens."""
-    deployment.start_federator(10)
+    deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
     await deployment.serves(60)
     name = client_name(0)
+    access = deployment.devices[0]
+    async with EdgeClient(None, credentials=access, store=":memory:", learner=power_learner(0), seed=0) as client:
+        await client.next_round(after=0, timeout_s=30)
+        client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
+        assert await client.wait_settled(30)
     mine, viewer = server.token(Role.PARTICIPANT, name), server.token(Role.VIEWER)
     with open_authority(tmp_path / "operator", FEDERATION) as authority:
         order = authority.forget(name)
@@ -85,6 +93,11 @@ async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_
     assert await get_client(deployment.database, FEDERATION, name) is None
     me = (await server.get("/api/v1/me", mine)).json()
     assert (me["client"], me["erasure"]["requested_by"]) == (None, "operator")
+
+    async def signed():
+        return (await server.get("/api/v1/me/receipt", mine)).status_code == 200
+
+    await until(signed, 30, "no receipt", pause_s=0.2)
     receipt = tmp_path / "receipt.jws"
     receipt.write_text((await server.get("/api/v1/me/receipt", mine)).text)
     key = tmp_path / "operator" / "federator.json"
