@@ -19,7 +19,7 @@ from foltr.logs import get_logger
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import MaskedVector, ModelUpdate, UpdateBody
+from foltr.protocol.updates import MaskedVector, ModelUpdate, UpdateBody, Vote
 
 log = get_logger(__name__)
 
@@ -47,14 +47,17 @@ class _Draft:
     """An update as it was learned: nothing was altered yet, nor masked.
 
     Attributes:
+        update: without its vote.
         learned: what it was made of.
         charged: what it costs, under a policy.
+        vote: what goes with it; under a policy behind the masks.
     """
 
     update: ModelUpdate
     round: RoundAnnouncement
     learned: Learned
     charged: LedgerEntry | None
+    vote: Vote | None
 
 
 class Contributor:
@@ -142,9 +145,8 @@ class Contributor:
             base_hash=round_.base_hash,
             n_interactions=n,
             body=body,
-            vote=self._voter.vote(),
         )
-        return _Draft(update, round_, learned, charged)
+        return _Draft(update, round_, learned, charged, self._voter.vote())
 
     def take_receipt(self, receipt: UpdateReceipt) -> None:
         """Take a receipt. If it settles the pending update, there may be a next one."""
@@ -231,8 +233,10 @@ class Contributor:
 
     def _put(self, draft: _Draft) -> None:
         update, learned = draft.update, draft.learned
-        if draft.charged is not None and not isinstance(update.body, MaskedVector):
-            update = self._sums.mask(update, draft.round)
+        if draft.charged is None:
+            update = update.model_copy(update={"vote": draft.vote})
+        elif not isinstance(update.body, MaskedVector):
+            update = self._sums.mask(update, draft.vote, draft.round)
         payload = self._session.sign(update, ClientTopic.UPDATES)
         pending = PendingUpdate(
             update.update_id, update.round, update.after, update.through, payload, learned.local_state

@@ -116,7 +116,7 @@ class Inbox:
         elif message.topic == topics.model:
             self._take_model(envelope, message.payload)
         elif message.topic == topics.anchor:
-            self._take_anchor(envelope, message.payload)
+            self._voter.take_anchor(envelope, message.payload)
         elif message.topic == topics.round:
             self._take_round(envelope.read(RoundAnnouncement), epoch_and_number(envelope.sequence)[0])
         elif message.topic == topics.federator_status:
@@ -141,11 +141,7 @@ class Inbox:
             self._trainer.take_back()
             self._trainer.catch_up()
             self._contributor.contribute()
-
-    def _take_anchor(self, envelope: Envelope, payload: bytes) -> None:
-        if self._voter.takes_part:
-            self._voter.anchor.take(envelope, payload)
-            self._voter.look()
+            self._voter.take_withheld_anchor()
 
     def _take_model(self, envelope: Envelope, payload: bytes) -> None:
         if envelope.kind == Manifest.kind_name:

@@ -1,4 +1,4 @@
-"""What a helper says of the norm proofs of a page. No I/O.
+"""What a helper says of the proofs of a page: of each message's norm, and of its votes, if there are any. No I/O.
 
 Its share of a message is the mask that its seed makes, taken away. What it says of that is linear in it, so it tells
 nothing by itself, and the answers of all verifiers add up to the verdict. Of one ticket it always says the same: two
@@ -11,25 +11,23 @@ import numpy as np
 
 from foltr.secure.field import subtract, write_words
 from foltr.secure.masks import expand_seed
-from foltr.secure.norm_proof import answer_share, challenge_for
+from foltr.secure.message_proof import answer_message
 from helper.checking import GoodTicket
 from helper.terms import Terms
 
 
 def answer_proofs(good: Iterable[GoodTicket], terms: Terms) -> bytes:
-    """Return what this helper says of each ticket's norm proof, in their order, as words of 64 bits.
+    """Return what this helper says of each ticket's proofs, in their order, as words of 64 bits.
 
     Nothing is said where the policy asks for no proofs.
     """
-    shape, verify_key = terms.policy.policy.norm_proof_shape, terms.verify_key
+    shape, verify_key = terms.policy.policy.message_shape, terms.verify_key
     if shape is None or verify_key is None:
         return b""
     nothing = np.zeros(shape.n_values, np.uint64)
     answers = (
-        answer_share(
-            subtract(nothing, expand_seed(ticket.seed, shape.n_values)),
-            challenge_for(verify_key, ticket.ticket_name, shape),
-            shape,
+        answer_message(
+            subtract(nothing, expand_seed(ticket.seed, shape.n_values)), verify_key, ticket.ticket_name, shape
         )
         for ticket in good
     )

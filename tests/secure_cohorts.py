@@ -20,8 +20,9 @@ from foltr.protocol.tickets import Ticket, UnsealedTicket
 from foltr.protocol.verify_keys import seal_verify_key
 from foltr.secure.field import from_signed, write_words
 from foltr.secure.masks import mask_words
-from foltr.secure.norm_proof import prove_norm
+from foltr.secure.message_proof import prove_message
 from foltr.secure.sealing import SealingKey, seal_info, seal_seed
+from foltr.secure.vote_proof import encode_vote
 
 FEDERATION = "mail"
 UPDATE_ID = "0123456789abcdef" * 2
@@ -54,8 +55,8 @@ class Contribution:
     """What a client sends in a round; ``vector`` is what nobody else knows.
 
     Attributes:
-        masked: (dim,) the vector behind masks.
-        proof: its norm proof behind the same masks; empty where the policy asks for none.
+        masked: (n_summed,) the vector behind masks, and the votes, if there are any.
+        proof: their proofs behind the same masks; empty where the policy asks for none.
     """
 
     client: MaskingClient
@@ -146,6 +147,8 @@ class SecureFederation:
         policy: SignedPolicy | None = None,
         signed_by: SigningKey | None = None,
         vector: NDArray[np.int64] | None = None,
+        opinion: int = 0,
+        votes: Collection[int] | None = None,
         proof: NDArray[np.uint64] | None = None,
         spoiled: Collection[int] = (),
         **changed: Any,
@@ -154,6 +157,8 @@ class SecureFederation:
 
         Args:
             vector: small integers if none is given.
+            opinion: -1 worse, 1 better, 0 neither; it says nothing where the policy has no votes.
+            votes: what is sent as them, where it is not what a device with this opinion would send.
             proof: what is sent as one, before it is masked; honest if none is given.
             spoiled: the places of seals that nobody can open.
             changed: fields of the ticket.
@@ -164,9 +169,12 @@ class SecureFederation:
         if vector is None:
             vector = np.frombuffer(os.urandom(rules.dim), np.int8).astype(np.int64)
         seeds = [os.urandom(32) for _ in rules.helpers]
+        own = encode_vote(opinion, rules.vote_weight) if votes is None else np.array(list(votes), np.int64)
+        summed = np.concatenate([vector, own])
         if proof is None:
-            proof = vector[:0] if rules.norm_proof_shape is None else prove_norm(vector, rules.norm_proof_shape)
-        masked = mask_words(np.concatenate([from_signed(vector), proof.astype(np.uint64)]), seeds)
+            shape = rules.message_shape
+            proof = vector[:0] if shape is None else prove_message(summed, shape, os.urandom)
+        masked = mask_words(np.concatenate([from_signed(summed), proof.astype(np.uint64)]), seeds)
         fields = {
             "federation": FEDERATION,
             "client_id": client.name,
@@ -181,7 +189,7 @@ class SecureFederation:
         for place in spoiled:
             seals[place] = bytes(len(seals[place]))
         ticket = issue_ticket(signed_by or client.key, Ticket(**{**fields, "seals": changed.get("seals", seals)}))
-        return Contribution(client, vector, masked[: rules.dim], ticket, masked[rules.dim :])
+        return Contribution(client, vector, masked[: summed.size], ticket, masked[summed.size :])
 
     def check(
         self, contributions: Sequence[Contribution], helper: str = "north", first: int = 0, **changed: Any

@@ -92,7 +92,7 @@ class SecureRounds:
         made = self.federation.contribute(client, number, participation, policy=policy, vector=integers, **fields)
         self.sent[client.name] = made
         values, proof = (write_words(words) for words in (made.masked, made.proof))
-        body = MaskedVector(dim=self.federation.dim, values=values, ticket=made.ticket, proof=proof)
+        body = MaskedVector(dim=made.masked.size, values=values, ticket=made.ticket, proof=proof)
         return ModelUpdate(
             federation=FEDERATION,
             client_id=client.name,

@@ -25,7 +25,7 @@ from foltr.protocol.trainings import PdgdTraining
 from foltr.protocol.updates import MaskedVector, ModelUpdate
 from foltr.secure.field import read_words, subtract, to_signed
 from foltr.secure.masks import add_up_masks
-from foltr.secure.norm_proof import answer_share, challenge_for, is_norm_kept
+from foltr.secure.message_proof import answer_message, is_message_kept
 from foltr.secure.sealing import seal_info
 
 FEDERATOR = SigningKey(bytes(range(2, 34)))
@@ -151,15 +151,15 @@ class DeviceUnderPolicy:
         self.say(INBOX, receipt)
 
     def open(self, update):
-        """(dim,) the integers behind the masks, as all helpers and the federator together would find them."""
+        """(n_summed,) the integers behind the masks, as all helpers and the federator together would find them."""
         return opened(update, self.signed, self.credentials.key.public)
 
 
 def opened(update, signed, public_key):
-    """Check a masked update's ticket and proof as federator and helpers do, and return (dim,) the integers in it."""
+    """Check a masked update's ticket and proofs as federator and helpers do, and return (n_summed,) its integers."""
     words, ticket = unmasked(update, signed, public_key)
     _check_proof(words, signed.policy, ticket_name(ticket))
-    return to_signed(words[: signed.policy.dim])
+    return to_signed(words[: signed.policy.n_summed])
 
 
 def unmasked(update, signed, public_key):
@@ -175,14 +175,15 @@ def unmasked(update, signed, public_key):
         info = seal_info(ticket_name(ticket), helper.name)
         seeds.append(SEALING[helper.name].open(seal, info))
     assert len(set(seeds)) == len(seeds), "who has one seed must not have another"
-    n_words = rules.dim + len(body.proof) // 8
+    assert body.dim == rules.n_summed
+    n_words = rules.n_summed + len(body.proof) // 8
     return subtract(read_words(body.values + body.proof, n_words), add_up_masks(seeds, n_words)), ticket
 
 
 def _check_proof(words, rules, name):
-    """Check what is behind the vector as all verifiers together do: a proof that is theirs, or nothing."""
-    shape = rules.norm_proof_shape
+    """Check what is behind the sum's numbers as all verifiers together do: proofs that are theirs, or nothing."""
+    shape = rules.message_shape
     if shape is None:
-        assert words.size == rules.dim
+        assert words.size == rules.n_summed
         return
-    assert is_norm_kept(answer_share(words, challenge_for(VERIFY_KEY, name, shape), shape), shape)
+    assert is_message_kept(answer_message(words, VERIFY_KEY, name, shape), shape)

@@ -1,5 +1,6 @@
-"""What a device sends under a policy: its update as integers behind masks, whose seeds are sealed to the helpers; and,
-behind the same masks, the proof that the integers are no longer than the policy's bound, where it asks for one.
+"""What a device sends under a policy: its update as integers behind masks, whose seeds are sealed to the helpers; its
+vote behind the same masks, where the policy asks for votes; and behind them, too, the proof that the integers are no
+longer than the policy's bound, and the vote no more than one, where it asks for proofs.
 
 All that protects somebody is drawn by `os.urandom`, whatever seed the device was given: the seeds of masks, what hides
 the update in its proof, and the noise where clients add it. So is what rounding draws, which protects nobody.
@@ -17,40 +18,46 @@ from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signed_tickets import issue_ticket, ticket_name
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.tickets import Ticket, UnsealedTicket
-from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, PartDelta, UpdateBody
+from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, PartDelta, UpdateBody, Vote
 from foltr.secure.coins import SEED_BYTES, Words, seeded_entropy
 from foltr.secure.encoding import encode_l1, encode_l2
 from foltr.secure.field import from_signed, write_words
 from foltr.secure.masks import mask_words
-from foltr.secure.norm_proof import prove_norm
+from foltr.secure.message_proof import prove_message
 from foltr.secure.polya import draw_polya_share
 from foltr.secure.sealing import seal_info, seal_seed
+from foltr.secure.vote_proof import encode_vote
 
 
-def mask_update(update: ModelUpdate, policy: SignedPolicy, clip_norm: float, key: SigningKey) -> ModelUpdate:
+def mask_update(
+    update: ModelUpdate, policy: SignedPolicy, clip_norm: float, key: SigningKey, vote: Vote | None = None
+) -> ModelUpdate:
     """Return an update with its body masked; ``through`` is the number of the participation.
 
     Args:
         update: of differences of weights, with ``policy.dim`` numbers.
         clip_norm: C of its round.
         key: the device's, which signs the ticket.
+        vote: None, and no opinion, look like any other. Where the policy asks for no votes it is left out.
     """
-    words = _with_proof(encode_body(update.body, policy.policy, clip_norm), policy.policy)
+    rules = policy.policy
+    opinion = encode_vote(0 if vote is None else vote.value, rules.vote_weight)
+    words = _with_proof(np.concatenate([encode_body(update.body, rules, clip_norm), opinion]), rules)
     return update.model_copy(update={"body": mask_body(update, words, policy, key)})
 
 
 def mask_body(update: ModelUpdate, words: Words, policy: SignedPolicy, key: SigningKey) -> MaskedVector:
-    """Return (dim,) or (n_values,) words behind masks, with their ticket.
+    """Return (n_summed,) or (n_values,) words behind masks, with their ticket.
 
     Args:
         update: in which they are sent.
         words: integers modulo p, and their proof where the policy asks for one.
         key: the device's, which signs the ticket.
     """
-    dim, seeds = policy.policy.dim, [os.urandom(SEED_BYTES) for _ in policy.policy.helpers]
+    n_summed, seeds = policy.policy.n_summed, [os.urandom(SEED_BYTES) for _ in policy.policy.helpers]
     masked = write_words(mask_words(words, seeds))
     ticket = issue_ticket(key, _ticket(update, policy, masked, seeds))
-    return MaskedVector(dim=dim, values=masked[: 8 * dim], ticket=ticket, proof=masked[8 * dim :])
+    return MaskedVector(dim=n_summed, values=masked[: 8 * n_summed], ticket=ticket, proof=masked[8 * n_summed :])
 
 
 def encode_body(body: UpdateBody, policy: Policy, clip_norm: float) -> NDArray[np.int64]:
@@ -68,12 +75,12 @@ def encode_body(body: UpdateBody, policy: Policy, clip_norm: float) -> NDArray[n
     return encoded + draw_polya_share(policy.dim, policy.noise.scale, policy.noise.n_shares)
 
 
-def _with_proof(encoded: NDArray[np.int64], policy: Policy) -> Words:
-    """(dim,) the integers as words, or (n_values,) with the norm proof that the policy asks for behind them."""
-    words, shape = from_signed(encoded), policy.norm_proof_shape
+def _with_proof(summed: NDArray[np.int64], policy: Policy) -> Words:
+    """(n_summed,) the integers as words, or (n_values,) with the proofs that the policy asks for behind them."""
+    words, shape = from_signed(summed), policy.message_shape
     if shape is None:
         return words
-    return np.concatenate([words, prove_norm(encoded, shape, seeded_entropy(os.urandom(SEED_BYTES)))])
+    return np.concatenate([words, prove_message(summed, shape, seeded_entropy(os.urandom(SEED_BYTES)))])
 
 
 def _scattered(body: UpdateBody, dim: int) -> NDArray[np.float32]:

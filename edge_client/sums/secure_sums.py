@@ -10,7 +10,7 @@ from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.policies import allowance_of
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signing import SigningKey
-from foltr.protocol.updates import DenseDelta, ModelUpdate
+from foltr.protocol.updates import DenseDelta, ModelUpdate, Vote
 from foltr.secure.ledger import refusal
 
 log = get_logger(__name__)
@@ -54,11 +54,11 @@ class SecureSums:
         self._done = (round_.round, policy.hash)
         return None
 
-    def mask(self, update: ModelUpdate, round_: RoundAnnouncement) -> ModelUpdate:
-        """Return an update as it is sent to a round that is under the policy."""
+    def mask(self, update: ModelUpdate, vote: Vote | None, round_: RoundAnnouncement) -> ModelUpdate:
+        """Return an update as it is sent to a round that is under the policy, with the vote behind the same masks."""
         if self._key is None or round_.secure is None:
             raise RuntimeError("nothing is masked without a key, nor for a round that asks for no masks")
-        return mask_update(update, self._policy(), round_.secure.clip_norm, self._key)
+        return mask_update(update, self._policy(), round_.secure.clip_norm, self._key, vote)
 
     def nothing_learned(self) -> DenseDelta:
         """Return the body of a device that has nothing to say, and takes part all the same."""

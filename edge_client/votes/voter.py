@@ -3,7 +3,8 @@
 Of each list with a preference in its clicks all candidates are scored by both models when it is recorded, before
 anything is learned from it, so neither model was taught by it and none need be held back. What is known is a handful of
 sums (`foltr.learning.comparison`), stored in the transaction that stores the list. With an update goes one number of
--1, 0 and 1, and nothing else of this leaves the device.
+-1, 0 and 1, and nothing else of this leaves the device. Under a policy it goes behind the masks, into the sum with all
+others (`edge_client.sums`), so there are votes where the policy has them.
 
 It needs lists drawn from the scores, as a guard does. And a method whose updates have noise of the device's own gives
 none: a vote beside them would tell of the clicks what the noise is to hide.
@@ -29,6 +30,7 @@ from foltr.logs import get_logger
 from foltr.methods.base import scores_of
 from foltr.methods.registry import Ranker, spec_of
 from foltr.protocol.announcements import ModelAnnouncement
+from foltr.protocol.codec import Envelope
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.trainings import Training
 from foltr.protocol.updates import Vote
@@ -88,13 +90,16 @@ class Voter:
         self._key: AnchorKey | None = None
         self._comparison = Comparison()
         self._logged_idle = False
+        # What was said of the anchor under a policy without votes: the one that comes next may have them.
+        self._withheld: tuple[Envelope, bytes] | None = None
         # Between a thread that records and the device's, which may begin anew with another anchor meanwhile.
         self._lock = threading.Lock()
 
     @property
     def takes_part(self) -> bool:
         """Whether this device compares and votes, given a method that allows it."""
-        return self._enabled and self._participation.policy is None
+        policy = self._participation.policy
+        return self._enabled and (policy is None or policy.policy.votes is not None)
 
     @property
     def comparison(self) -> Comparison:
@@ -114,8 +119,31 @@ class Voter:
         self._newest = newest
         self.look()
 
+    def take_anchor(self, envelope: Envelope, payload: bytes) -> None:
+        """Take what is said on the anchor's topic.
+
+        Raises:
+            MessageError: it cannot be read.
+        """
+        if self.takes_part:
+            self._withheld = None
+            self.anchor.take(envelope, payload)
+            self.look()
+        elif self._enabled:
+            self._withheld = envelope, payload
+
+    def take_withheld_anchor(self) -> None:
+        """Take what was said of the anchor under a policy without votes, if the one that came after it has them.
+
+        Raises:
+            MessageError: it cannot be read.
+        """
+        if self._withheld is not None and self.takes_part:
+            self.take_anchor(*self._withheld)
+
     def drop_anchor(self) -> None:
         """Have no anchor, until another one is announced."""
+        self._withheld = None
         self.anchor.drop()
         self.look()
 
@@ -168,7 +196,7 @@ class Voter:
     def forget(self) -> None:
         """Know nothing: the client was forgotten."""
         self.anchor.forget()
-        self._newest = None
+        self._newest = self._withheld = None
         with self._lock:
             self._pair, self._key, self._comparison = None, None, Comparison()
 

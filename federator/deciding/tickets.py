@@ -19,7 +19,7 @@ def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, 
 
     Raises:
         MessageError: ``bad_signature``, ``client_mismatch``, ``malformed`` or ``misplaced``; ``wrong_shape``: it has no
-            norm proof, or one that its round does not ask for, or not such a one.
+            norm proof or no votes, or such as its round does not ask for, or of another length.
     """
     if reading.ticket is None:
         raise MessageError(ReceiptCode.WRONG_SHAPE, "a round with a secure sum takes masked updates")
@@ -27,16 +27,17 @@ def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, 
     wrong = misplaced(ticket, terms.policy, reading.offer.round) or _differs(ticket, reading)
     if wrong is not None:
         raise MessageError(ReceiptCode.MISPLACED, f"the ticket: {wrong}")
-    _check_proof_length(reading.body, terms.policy.policy)
+    _check_length(reading.body, terms.policy.policy)
 
 
-def _check_proof_length(body: bytes, policy: Policy) -> None:
-    shape = policy.norm_proof_shape
-    wanted = 0 if shape is None else shape.n_proof
-    n_words = len(body) // 8 - policy.dim
-    if n_words != wanted:
+def _check_length(body: bytes, policy: Policy) -> None:
+    shape = policy.message_shape
+    n_proof = 0 if shape is None else shape.n_proof
+    n_words = len(body) // 8
+    if n_words != policy.n_summed + n_proof:
         raise MessageError(
-            ReceiptCode.WRONG_SHAPE, f"{n_words} numbers of a norm proof; the round's policy asks for {wanted}"
+            ReceiptCode.WRONG_SHAPE,
+            f"{n_words} numbers; the round's policy asks for {policy.n_summed} to sum and {n_proof} that prove them",
         )
 
 

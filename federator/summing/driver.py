@@ -198,7 +198,7 @@ class Summing:
 
     async def _check(self, current: Round, terms: SecureTerms, check: CheckProofs) -> GiveUp | None:
         """Begin to check norm proofs; says why nobody can."""
-        shape, verify_key = terms.policy.policy.norm_proof_shape, terms.verify_key
+        shape, verify_key = terms.policy.policy.message_shape, terms.verify_key
         if shape is None:
             raise RuntimeError(f"round {current.number} has no norm proofs, and some are to be checked")
         if verify_key is None:

@@ -1,4 +1,4 @@
-"""Which norm proofs fail: the federator's own answers, added to what the helpers have answered.
+"""Which proofs fail, of a norm or of a vote: the federator's own answers, added to what the helpers have answered.
 
 A page of them takes a tenth of a second, and one of long vectors a second where nothing is compiled. So it is done in a
 thread, beside the single writer, which goes on answering devices.
@@ -12,12 +12,12 @@ from foltr.errors import DataError, MessageError
 from foltr.protocol.signed_tickets import open_ticket, ticket_name
 from foltr.secure.coins import Words
 from foltr.secure.field import add, read_words
-from foltr.secure.norm_proof import ProofShape, answer_share, challenge_for, is_norm_kept
+from foltr.secure.message_proof import MessageShape, answer_message, is_message_kept
 from storage.sum_records import TicketRow
 
 
 class ProofChecks:
-    """Checks norm proofs in a thread, a `CheckProofs` at a time.
+    """Checks proofs in a thread, a `CheckProofs` at a time.
 
     Args:
         wake: called in the event loop when there is something to take.
@@ -32,7 +32,7 @@ class ProofChecks:
         """Whether there is something to take."""
         return self._running is not None and self._running[1].done()
 
-    def begin(self, check: CheckProofs, bodies: Mapping[int, bytes], verify_key: bytes, shape: ProofShape) -> None:
+    def begin(self, check: CheckProofs, bodies: Mapping[int, bytes], verify_key: bytes, shape: MessageShape) -> None:
         """Begin to find out which of these fail, as `failing_proofs`."""
         task = asyncio.create_task(asyncio.to_thread(failing_proofs, check, bodies, verify_key, shape))
         task.add_done_callback(self._end)
@@ -59,11 +59,11 @@ class ProofChecks:
         self._running = None
 
 
-def failing_proofs(check: CheckProofs, bodies: Mapping[int, bytes], verify_key: bytes, shape: ProofShape) -> set[int]:
-    """Return the positions of those whose norm proofs fail.
+def failing_proofs(check: CheckProofs, bodies: Mapping[int, bytes], verify_key: bytes, shape: MessageShape) -> set[int]:
+    """Return the positions of those whose proofs fail, of the norm or of a vote.
 
     Args:
-        bodies: what their clients have sent, by position: a masked vector and, behind it, its proof.
+        bodies: what their clients have sent, by position: a masked vector and, behind it, its proofs.
         verify_key: of the policy.
 
     Raises:
@@ -76,10 +76,10 @@ def failing_proofs(check: CheckProofs, bodies: Mapping[int, bytes], verify_key: 
     }
 
 
-def _is_kept(row: TicketRow, answers: Words, body: bytes, verify_key: bytes, shape: ProofShape) -> bool:
+def _is_kept(row: TicketRow, answers: Words, body: bytes, verify_key: bytes, shape: MessageShape) -> bool:
     try:
         share = read_words(body, shape.n_values)
     except MessageError as error:
-        raise DataError(f"the vector of {row.client_id} and its norm proof cannot be read: {error.detail}") from error
-    challenge = challenge_for(verify_key, ticket_name(open_ticket(row.ticket).ticket), shape)
-    return is_norm_kept(add(answers, answer_share(share, challenge, shape)), shape)
+        raise DataError(f"the vector of {row.client_id} and its proofs cannot be read: {error.detail}") from error
+    own = answer_message(share, verify_key, ticket_name(open_ticket(row.ticket).ticket), shape)
+    return is_message_kept(add(answers, own), shape)

@@ -11,7 +11,9 @@ from foltr.errors import DataError, MessageError
 from foltr.protocol.fields import MAX_ABS_DELTA, unpack_vector
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.updates import DenseDelta, EvolutionPair, MaskedVector, PartDelta, UpdateBody
+from foltr.secure.accounting import N_VOTES
 from foltr.secure.field import read_words
+from foltr.secure.message_proof import MessageShape
 from foltr.secure.norm_proof import proof_shape
 
 DENSE, PART, EVOLUTION, MASKED = "dense_f32", "part_f32", "evolution", "masked_u64"
@@ -37,11 +39,11 @@ class BodySpec:
 
     @property
     def n_bytes(self) -> int:
-        """How many bytes the values of an update have at most: with the norm proof that a policy may ask for."""
+        """How many bytes the values of an update have at most: with the votes and proofs that a policy may ask for."""
         if self.kind != "masked":
             return 4 * self.n_values
-        # How long a proof is does not hang on the bound.
-        return 8 * proof_shape(self.n_values, 1).n_values
+        # How long proofs are does not hang on the bound, nor on what a vote weighs.
+        return 8 * MessageShape(proof_shape(self.n_values, 1), vote_weight=1).n_values
 
 
 def check_body(body: UpdateBody, spec: BodySpec) -> None:
@@ -56,10 +58,10 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
                 "one metric; antithetic pairs are asked for" if spec.antithetic else "an antithetic pair",
             )
         return
-    if body.dim != spec.dim:
+    # Whether there are to be votes behind a masked vector, and a proof, the policy says that its round is under.
+    if body.dim != spec.dim and not (isinstance(body, MaskedVector) and body.dim == spec.dim + N_VOTES):
         raise MessageError(ReceiptCode.WRONG_SHAPE, f"{body.dim} values; the ranker has {spec.dim}")
     if isinstance(body, MaskedVector):
-        # Whether there is to be a proof, and of which length, the policy says that its round is under.
         read_words(body.values + body.proof, body.dim + len(body.proof) // 8)
         return
     values = unpack_vector(body.values)
@@ -77,7 +79,7 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
 def pack_body(body: UpdateBody) -> tuple[str, bytes]:
     """Return the name of the encoding, and the bytes; of a masked vector without its ticket, which is for others.
 
-    A masked vector's norm proof is stored behind it: what protects, deletes and erases the one does so with the other.
+    A masked vector's proofs are stored behind it: what protects, deletes and erases the one does so with the other.
     """
     match body:
         case DenseDelta():

@@ -105,7 +105,7 @@ class CheckAnswer(HelperMessage):
     Attributes:
         digest: of the page's tickets (`foltr.protocol.signed_tickets.set_digest`).
         proofs: under a policy with norm proofs, what it says of its share of each of the others in order of position,
-            `words_of_answer` little-endian words of 64 bits, each below p (`foltr.secure.norm_proof`); else empty.
+            `words_of_answer` little-endian words of 64 bits, each below p (`foltr.secure.message_proof`); else empty.
     """
 
     kind_name: ClassVar[str] = "check_answer"
@@ -117,8 +117,8 @@ class CheckAnswer(HelperMessage):
 
 
 def words_of_answer(policy: Policy) -> int:
-    """How many numbers a helper says of its share of a norm proof; 0 where the policy asks for none."""
-    shape = policy.norm_proof_shape
+    """How many numbers a helper says of its share of a message's proofs; 0 where the policy asks for none."""
+    shape = policy.message_shape
     return 0 if shape is None else shape.n_answer
 
 
@@ -172,7 +172,7 @@ class OpenAnswer(HelperMessage):
 
     Attributes:
         digest: of the set, as in the request.
-        dim: how many numbers there are in all parts.
+        dim: how many numbers there are in all parts (`Policy.n_summed`).
         values: little-endian words of 64 bits, each below p.
     """
 

@@ -17,9 +17,10 @@ from foltr.errors import SettingsError
 from foltr.protocol.fields import MAX_DIM, Message, Name, PublicKey, Seal, Sha256, Timestamp
 from foltr.secure.accounting import N_VOTES, check_masks, least_scale, least_variance
 from foltr.secure.ledger import Allowance, gaussian_charge, laplace_charge, norm_proof_charge
+from foltr.secure.message_proof import MessageShape
 from foltr.secure.noise import LARGEST_SCALE as LARGEST_HELPER_SCALE
 from foltr.secure.noise import LARGEST_VARIANCE
-from foltr.secure.norm_proof import ProofShape, proof_shape
+from foltr.secure.norm_proof import proof_shape
 from foltr.secure.polya import LARGEST_SCALE as LARGEST_SHARED_SCALE
 
 N_MIN_HELPERS, N_MAX_HELPERS = 2, 8
@@ -228,9 +229,9 @@ class Policy(Message):
         return 0.0 if is_pure else self.delta
 
     @property
-    def norm_proof_shape(self) -> ProofShape | None:
-        """How long norm proofs are, and what is said of them; None where the policy asks for none."""
-        return None if self.norm_proof is None else proof_shape(self.dim, self.bound)
+    def message_shape(self) -> MessageShape | None:
+        """How long messages are, and what is said of their proofs; None where the policy asks for no proofs."""
+        return None if self.norm_proof is None else MessageShape(proof_shape(self.dim, self.bound), self.vote_weight)
 
     @property
     def noise_by_clients(self) -> bool:

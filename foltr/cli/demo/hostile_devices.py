@@ -17,6 +17,7 @@ from foltr.protocol.updates import ModelUpdate, UpdateBody
 from foltr.secure.coins import SEED_BYTES, seeded_entropy
 from foltr.secure.field import from_signed
 from foltr.secure.norm_proof import proof_shape
+from foltr.secure.vote_proof import encode_vote, prove_votes
 from storage.database import Database
 from storage.sums import load_sums
 
@@ -26,6 +27,8 @@ TIMES: Final = 50
 
 def lying(policy: SignedPolicy, key: SigningKey) -> Alteration:
     """Return how a device lies: the opposite of what it has learned, 50 times as long as the bound, with a proof.
+
+    Where there are votes, it finds the newest model better, whatever it is.
 
     Args:
         policy: that asks for norm proofs.
@@ -38,8 +41,12 @@ def lying(policy: SignedPolicy, key: SigningKey) -> Alteration:
         if round_.secure is None:
             raise RuntimeError("a round without secure sums has no norm proofs")
         encoded = _turned(encode_body(update.body, rules, round_.secure.clip_norm), TIMES * rules.bound)
-        proof = forge_norm_proof(encoded, shape, seeded_entropy(os.urandom(SEED_BYTES)))
-        return mask_body(update, np.concatenate([from_signed(encoded), proof]), policy, key)
+        entropy = seeded_entropy(os.urandom(SEED_BYTES))
+        opinion = from_signed(encode_vote(1, rules.vote_weight))
+        proofs = [forge_norm_proof(encoded, shape, entropy)]
+        if rules.votes is not None:
+            proofs.append(prove_votes(opinion, rules.vote_weight, entropy))
+        return mask_body(update, np.concatenate([from_signed(encoded), opinion, *proofs]), policy, key)
 
     return lie
 

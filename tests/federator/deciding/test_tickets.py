@@ -59,7 +59,7 @@ def refusal_of(reading, policy=PROVEN):
 def test_a_round_that_asks_for_proofs_takes_those_of_the_right_length_alone(n_words):
     """Helpers make their shares as long as the policy has them."""
     assert refusal_of(offered()) is None
-    detail = f"{n_words} numbers of a norm proof; the round's policy asks for {N_PROOF}"
+    detail = f"{3 + n_words} numbers; the round's policy asks for 3 to sum and {N_PROOF} that prove them"
     assert refusal_of(offered(n_words=n_words)) == ("wrong_shape", detail)
 
 
@@ -67,7 +67,7 @@ def test_a_round_that_asks_for_proofs_takes_those_of_the_right_length_alone(n_wo
 def test_a_round_that_asks_for_no_proof_takes_none(n_words):
     """Else what is stored would be as long as its sender likes."""
     assert refusal_of(offered(PLAIN), PLAIN) is None
-    detail = f"{n_words} numbers of a norm proof; the round's policy asks for 0"
+    detail = f"{3 + n_words} numbers; the round's policy asks for 3 to sum and 0 that prove them"
     assert refusal_of(offered(PLAIN, n_words=n_words), PLAIN) == ("wrong_shape", detail)
 
 
