@@ -26,7 +26,7 @@ from foltr.protocol.updates import Vote
 # --- where nobody votes -----------------------------------------------------------------------------------------
 
 
-async def test_under_a_policy_nobody_votes(mqtt_broker, path):
+async def test_under_a_policy_without_votes_nobody_votes(mqtt_broker, path):
     """The federator would see it. What was known before the policy came is dropped."""
     signed = policy()
     async with (

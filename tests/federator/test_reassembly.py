@@ -222,16 +222,19 @@ def test_nothing_is_larger_than_this_federations_updates(assembler, members, n_b
     assert Sender(assembler, members, payload=bytes(n_bytes)).offer().code is code
 
 
+@pytest.mark.parametrize("n_votes", [0, 2])
 @pytest.mark.parametrize("n_words", [0, proof_shape(N_FEATURES, 1).n_proof])
-def test_a_masked_update_fits_with_the_longest_ticket_and_a_norm_proof_or_none(members, n_words):
+def test_a_masked_update_fits_with_the_longest_ticket_and_proofs_or_none(members, n_words, n_votes):
     """Whatever the policy of the day asks for, which may be another one tomorrow."""
     assembler = Assembler(TOPICS, Limits(BodySpec("masked", N_FEATURES, n_values=N_FEATURES), 100))
+    n_summed = N_FEATURES + n_votes
+    n_words += 3 * n_votes
     body = MaskedVector(
-        dim=N_FEATURES, values=bytes(8 * N_FEATURES), ticket=bytes(MAX_TICKET_BYTES), proof=bytes(8 * n_words)
+        dim=n_summed, values=bytes(8 * n_summed), ticket=bytes(MAX_TICKET_BYTES), proof=bytes(8 * n_words)
     )
     update = Sender(assembler, members, body=body).send_all()
     assert isinstance(update, UpdateOffered)
-    assert (update.body, update.ticket) == (bytes(8 * (N_FEATURES + n_words)), bytes(MAX_TICKET_BYTES))
+    assert (update.body, update.ticket) == (bytes(8 * (n_summed + n_words)), bytes(MAX_TICKET_BYTES))
 
 
 def senders(members, room_for):
@@ -366,7 +369,8 @@ def test_there_is_always_room_for_one(members):
     assert isinstance(b.send_all(), UpdateOffered)
 
 
-def test_a_masked_update_is_as_large_as_its_words_its_norm_proof_and_its_ticket():
-    """Eight bytes a number, where others have four. Of 1,004 inputs P = 32 and L = 33 make the shortest proof."""
+def test_a_masked_update_is_as_large_as_its_words_with_votes_and_their_proofs():
+    """Eight bytes a number, where others have four. Of 1,004 inputs P = 32 and L = 33 make the shortest proof, and two
+    votes with theirs are eight numbers."""
     dense, masked = BodySpec("dense", dim=1000, n_values=1000), BodySpec("masked", dim=1000, n_values=1000)
-    assert (dense.n_bytes, masked.n_bytes) == (4000, 8 * (1000 + 4 + 96 + 33 + 2 * 32 - 1))
+    assert (dense.n_bytes, masked.n_bytes) == (4000, 8 * (1000 + 4 + 96 + 33 + 2 * 32 - 1 + 8))

@@ -7,8 +7,10 @@ import pytest
 from secure_cohorts import SecureFederation
 
 from foltr.protocol.helper_messages import HelperRefusalCode, words_of_answer
+from foltr.protocol.policies import SecureVotes
 from foltr.protocol.signed_tickets import issue_ticket, open_ticket, sign_ticket_anew, ticket_name
 from foltr.secure.field import add, read_words
+from foltr.secure.message_proof import answer_message, is_message_kept
 from foltr.secure.norm_proof import answer_share, challenge_for, is_norm_kept, proof_shape
 from helper.checking import check_page, read_page
 from helper.terms import Refusal, Terms, VoidEnrolments, find_terms
@@ -54,6 +56,29 @@ def test_what_all_verifiers_say_adds_up_to_the_verdict(federation, sent):
         challenge = challenge_for(federation.verify_key, ticket_name(open_ticket(one.ticket).ticket), SHAPE)
         assert not is_norm_kept(total, SHAPE)
         assert is_norm_kept(add(total, answer_share(one.words, challenge, SHAPE)), SHAPE)
+
+
+def test_of_votes_helpers_say_what_adds_up_to_a_verdict_too():
+    """Four numbers more of each ticket; one whose vote is none fails, however good its norm is."""
+    federation = SecureFederation(3, proofs=True, votes=SecureVotes(weight=64))
+    shape = federation.policy.policy.message_shape
+    assert words_of_answer(federation.policy.policy) == SHAPE.n_answer + 4
+    clients = federation.clients(4)
+    sent = [federation.contribute(client, opinion=i - 1) for i, client in enumerate(clients[:3])]
+    sent.append(federation.contribute(clients[3], votes=[128, 0]))
+    totals = [np.zeros(shape.n_answer, np.uint64)] * len(sent)
+    for place in range(3):
+        terms = terms_of(federation, place)
+        request = federation.check(sent, federation.helpers[place].name)
+        page = check_page(request, read_page(request), terms, federation.operator.public, VoidEnrolments(None), {})
+        said = read_words(answer_proofs(page.good, terms), len(sent) * shape.n_answer).reshape(-1, shape.n_answer)
+        totals = [add(total, words) for total, words in zip(totals, said, strict=True)]
+    verdicts = []
+    for total, one in zip(totals, sent, strict=True):
+        name = ticket_name(open_ticket(one.ticket).ticket)
+        own = answer_message(one.words, federation.verify_key, name, shape)
+        verdicts.append(is_message_kept(add(total, own), shape))
+    assert verdicts == [True, True, True, False]
 
 
 def test_of_one_ticket_it_always_says_the_same(federation, sent):

@@ -11,6 +11,7 @@ from federator.reading import UpdateOffered
 from federator.round import Offer
 from federator.secure_terms import SecureTerms
 from foltr.errors import MessageError
+from foltr.protocol.policies import SecureVotes
 from foltr.protocol.signed_tickets import issue_ticket, open_ticket
 from foltr.secure.field import write_words
 from foltr.secure.norm_proof import proof_shape
@@ -18,6 +19,7 @@ from foltr.secure.norm_proof import proof_shape
 FEDERATION = SecureFederation(proofs=True)
 CLIENT = FEDERATION.client("device-7")
 PROVEN, PLAIN = (FEDERATION.issue(version=version, proofs=version == 2) for version in (2, 3))
+VOTING = FEDERATION.issue(version=4, votes=SecureVotes(weight=64))
 N_PROOF = proof_shape(3, 256).n_proof
 
 
@@ -61,6 +63,17 @@ def test_a_round_that_asks_for_proofs_takes_those_of_the_right_length_alone(n_wo
     assert refusal_of(offered()) is None
     detail = f"{3 + n_words} numbers; the round's policy asks for 3 to sum and {N_PROOF} that prove them"
     assert refusal_of(offered(n_words=n_words)) == ("wrong_shape", detail)
+
+
+@pytest.mark.parametrize("n_words", [0, N_PROOF, N_PROOF + 5, N_PROOF + 7])
+def test_a_round_that_asks_for_votes_takes_messages_with_votes_alone(n_words):
+    """Two numbers more in the sum, and six that prove them; nor does any other round take one with votes."""
+    assert refusal_of(offered(VOTING), VOTING) is None
+    detail = f"{5 + n_words} numbers; the round's policy asks for 5 to sum and {N_PROOF + 6} that prove them"
+    assert refusal_of(offered(VOTING, n_words=n_words), VOTING) == ("wrong_shape", detail)
+    # As long as one with votes, but its ticket is for this policy.
+    detail = f"{3 + N_PROOF + 8} numbers; the round's policy asks for 3 to sum and {N_PROOF} that prove them"
+    assert refusal_of(offered(PROVEN, n_words=N_PROOF + 8)) == ("wrong_shape", detail)
 
 
 @pytest.mark.parametrize("n_words", [1, N_PROOF])

@@ -1,0 +1,81 @@
+"""A device under a policy with votes, against a real broker: it compares as ever, and votes behind its masks."""
+
+import pytest
+from comparing import BAD, ENOUGH, GOOD, announced, begin, is_known, search, training
+from made_policies import policy
+from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, until
+from under_policy import CLIP_NORM, FEDERATOR, identity, opened
+
+from edge_client.client import EdgeClient
+from foltr.learning.comparison import Comparison
+from foltr.protocol.policies import SecureRound
+
+WEIGHT = 64
+VOTING = policy(proofs=True, vote_weight=WEIGHT, n_interactions=ENOUGH)
+SECURE = SecureRound(policy_hash=VOTING.hash, clip_norm=CLIP_NORM)
+
+
+def device(url, path, credentials, **options):
+    return EdgeClient(url, credentials=credentials, store=path, learner=adding_learner, seed=1, **options)
+
+
+@pytest.mark.parametrize(
+    ("newest", "anchor", "votes"),
+    [(BAD, GOOD, [WEIGHT, 0]), (GOOD, BAD, [0, WEIGHT]), (GOOD, 2 * GOOD, [0, 0])],
+    ids=["worse", "better", "neither"],
+)
+async def test_a_vote_goes_into_the_sum(mqtt_broker, path, newest, anchor, votes):
+    """What the clicks say of the newest model; in the open there is no vote."""
+    credentials = identity(VOTING)
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, device(mqtt_broker, path, credentials) as client:
+        await begin(federator, client, announced(5, newest), announced(3, anchor), secure=SECURE)
+        search(client, ENOUGH)
+        update = await federator.update()
+        assert (update.body.kind, update.vote) == ("masked", None)
+        assert opened(update, VOTING, credentials.key.public)[N_FEATURES:].tolist() == votes
+        assert client.comparison.n_lists > 0
+
+
+async def test_who_does_not_compare_sends_votes_of_nothing(mqtt_broker, path):
+    """As long as any other's, so that nobody sees that it has switched votes off."""
+    credentials = identity(VOTING)
+    async with (
+        Federator(mqtt_broker, key=FEDERATOR) as federator,
+        device(mqtt_broker, path, credentials, votes=False) as client,
+    ):
+        await begin(federator, client, announced(5, BAD), announced(3, GOOD), secure=SECURE)
+        search(client, ENOUGH)
+        update = await federator.update()
+        assert opened(update, VOTING, credentials.key.public)[N_FEATURES:].tolist() == [0, 0]
+        assert client.comparison == Comparison()
+
+
+async def test_an_anchor_that_comes_before_the_policy_with_votes_is_taken_up(mqtt_broker, path):
+    """Under a policy without votes nothing of it is used; under the next one it counts, as it was announced."""
+    plain = policy(proofs=True, n_interactions=1000)
+    credentials = identity(plain)
+    voting = policy(proofs=True, vote_weight=WEIGHT, n_interactions=ENOUGH, version=2)
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, device(mqtt_broker, path, credentials) as client:
+        secure = SecureRound(policy_hash=plain.hash, clip_norm=CLIP_NORM)
+        await begin(federator, client, announced(5, BAD), announced(3, GOOD), secure=secure)
+        search(client, 10)
+        assert client.comparison == Comparison()
+        await federator.link.publish(TOPICS.policy, voting.signed, retain=True)
+        secure = SecureRound(policy_hash=voting.hash, clip_norm=CLIP_NORM)
+        await federator.announce_round(2, announced(5, BAD), training(ENOUGH), secure=secure)
+        await client.next_round(after=1, timeout_s=WITHIN_S)
+        search(client, ENOUGH)
+        update = await federator.update()
+        assert opened(update, voting, credentials.key.public)[N_FEATURES:].tolist() == [WEIGHT, 0]
+
+
+async def test_a_policy_without_votes_ends_them(mqtt_broker, path):
+    """What was compared is dropped, from the disk as well."""
+    credentials = identity(VOTING)
+    async with Federator(mqtt_broker, key=FEDERATOR) as federator, device(mqtt_broker, path, credentials) as client:
+        await begin(federator, client, announced(5, BAD), announced(3, GOOD), secure=SECURE)
+        search(client, 10)
+        assert client.comparison.n_lists > 0
+        await federator.link.publish(TOPICS.policy, policy(proofs=True, version=2).signed, retain=True)
+        await until(lambda: client.comparison == Comparison())
+    assert is_known(path) == [False, False]
