@@ -200,6 +200,29 @@ def clicks_from_draws(
     return read_serp(model._click, model._stop, examination, relevance_of_shown, draws)  # noqa: SLF001
 
 
+def examined(
+    model: ClickModel, relevance_of_shown: NDArray[np.integer], clicks: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return how likely the user examined each position, given the clicks above it: what position bias is made of.
+
+    (1 / i)^exponent times the probability that the user read on after every click above. It knows the grades, as no
+    device does: propensities estimated without any error.
+
+    Args:
+        model: the user.
+        relevance_of_shown: (k,) integer grades in the order shown.
+        clicks: (k,) bool.
+
+    Returns:
+        (k,) float64 in [0, 1].
+    """
+    read_on = np.where(clicks, 1.0 - model._stop[relevance_of_shown], 1.0)  # noqa: SLF001
+    above = np.concatenate([[1.0], np.cumprod(read_on)[:-1]])[: len(clicks)]
+    of_ranks = examination_by_rank(model.examination_exponent, len(clicks))
+    probabilities: NDArray[np.float64] = above * of_ranks
+    return probabilities
+
+
 def check_grades(model: ClickModel, lowest: int, highest: int) -> None:
     """Raise DataError unless the model has probabilities for the grades lowest to highest."""
     known = len(model.click_probability) - 1

@@ -20,10 +20,10 @@ from foltr.data.dataset import RankingDataset
 from foltr.errors import DataError, SettingsError
 from foltr.protocol.trainings import Training
 from foltr.simulation.clients.population import Population
-from foltr.simulation.config import SimulationConfig, differences
+from foltr.simulation.config import SimulationConfig
 from foltr.simulation.runners import State
 
-_FORMAT = b"foltr checkpoint 2\n"
+_FORMAT = b"foltr checkpoint 3\n"
 _DIGEST_BYTES = 32
 
 
@@ -141,6 +141,12 @@ def digest_of(population: Population, training: Training) -> str:
     for queries in {id(client.queries): client.queries for client in population.clients}.values():
         digest.update(queries.tobytes())
     return digest.hexdigest()
+
+
+def differences(one: SimulationConfig, other: SimulationConfig) -> list[str]:
+    """A line for each field in which two configurations differ."""
+    first, second = one.model_dump(), other.model_dump()
+    return [f"{name}: {first[name]} and {second[name]}" for name in first if first[name] != second[name]]
 
 
 def _add(digest: "hashlib.blake2b", dataset: RankingDataset) -> None:

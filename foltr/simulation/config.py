@@ -36,6 +36,7 @@ from foltr.secure.plan import N_MAX_HELPERS, N_MIN_HELPERS, NormProof
 from foltr.simulation.method_names import (
     LAMBDARANK_LEARNING_RATE,
     SIMULATOR_METHODS,
+    check_acceptance,
     check_name_of_method,
     methods_by_pdgd,
 )
@@ -131,6 +132,8 @@ class SimulationConfig(BaseModel):
     """Devices vote on each model against an anchor, and a majority takes it back."""
     liars_vote: Literal["better", "worse", "honest"] = "better"
     """With take_back: what hostile clients vote, to shield what they do or to have good models taken back."""
+    acceptance_level: Annotated[float, Field(gt=0, le=0.5)] | None = None
+    """A device takes a model only if a test of this level finds that it explains its own clicks better; unset: any."""
     privacy: Literal["trusted", "secure"] = "trusted"
     """trusted: the federator sees every update. secure: noised sums only, without the masks, which change nothing."""
     mechanism: MechanismOfRun = "gaussian"
@@ -238,6 +241,8 @@ def check_config(config: SimulationConfig) -> None:
     _check_rule(config, training)
     _check_attack(config, training)
     _check_votes(config, training)
+    if config.acceptance_level is not None:
+        check_acceptance(config.method, voting=config.take_back, gated=config.base_feature is not None)
 
 
 def check_data_name(config: SimulationConfig) -> None:
@@ -421,12 +426,6 @@ def _exploration(config: SimulationConfig, method: str) -> Exploration | None:
     if config.method in SIMULATOR_METHODS and exploration != SamplingExploration():
         raise SettingsError(f"exploration: {config.method} is run with sampling only; leave it unset")
     return exploration
-
-
-def differences(one: SimulationConfig, other: SimulationConfig) -> list[str]:
-    """A line for each field in which two configurations differ."""
-    first, second = one.model_dump(), other.model_dump()
-    return [f"{name}: {first[name]} and {second[name]}" for name in first if first[name] != second[name]]
 
 
 def _number(text: str) -> Value:

@@ -9,12 +9,12 @@ from foltr.attacks.registry import read_attack
 from foltr.errors import SettingsError
 from foltr.methods.registry import METHODS
 from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
+from foltr.simulation.checkpoint import differences
 from foltr.simulation.config import (
     SimulationConfig,
     attack_of,
     check_config,
     check_data_name,
-    differences,
     resolve,
     rule_of,
 )
