@@ -17,6 +17,7 @@ from foltr.reproductions.experiments import (
     unlearning_canary,
 )
 from foltr.reproductions.robustness import (
+    acceptance,
     attacks_by_rule,
     aware_attackers,
     click_poisoning,
@@ -39,6 +40,7 @@ _MODULES = (
     aware_attackers,
     differing,
     votes,
+    acceptance,
     thesis_unlearning,
     unlearning,
     unlearning_canary,
