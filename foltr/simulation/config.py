@@ -360,8 +360,10 @@ def _check_votes(config: SimulationConfig, training: Training) -> None:
         if config.liars_vote != SimulationConfig.model_fields["liars_vote"].default:
             raise SettingsError("liars_vote: nobody votes; add take_back = true, or leave it out")
         return
-    if config.privacy == "secure":
-        raise SettingsError("take_back: with secure sums the federator must not see whose vote is whose; leave it out")
+    if config.privacy == "secure" and config.mechanism == "gamma":
+        raise SettingsError("take_back: votes in secure sums go with gaussian noise; choose mechanism = gaussian")
+    if config.privacy == "secure" and config.norm_proof == "none":
+        raise SettingsError("take_back: in a secure sum each vote needs a proof; choose norm_proof = l2")
     voting = ", ".join(name for name, method in METHODS.items() if method.no_votes_because is None)
     if config.method in SIMULATOR_METHODS:
         raise SettingsError(f"take_back: {config.method} has no devices that could vote; choose one of {voting}")

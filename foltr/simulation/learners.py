@@ -1,6 +1,7 @@
 """A simulation trains a learner: it learns round by round and can be evaluated, stored and restored."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -13,6 +14,7 @@ from foltr.aggregation.standing import Verdict
 from foltr.attacks.attacked_round import attack_rng
 from foltr.attacks.presence import is_there, name_in
 from foltr.attacks.registry import CLICKS, AttackSpec
+from foltr.learning.comparison import Opinion
 from foltr.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.methods.base import Aggregation, Memory, NextModel
 from foltr.methods.registry import Ranker, make_aggregation
@@ -100,34 +102,63 @@ class Federation:
 
     def round(self, number: int) -> Experience:
         clients = self._participants_of(number)
-        aggregation = self._aggregation(number, len(clients))
+        aggregation = self._aggregation(number, clients)
         # The first model is version 0, and every round makes one.
         experience = self._runner.run(self._model, number - 1, clients, aggregation)
-        decision = self._decision(number, clients)
+        following, abandoned = None, None
+        if self._secure is not None:
+            # Votes are in the sums: what they come to is known when these are.
+            following, abandoned = self._finish(aggregation)
+        decision = self._decision(number, clients, aggregation, is_kept=abandoned is None)
+        proofs = None
+        if isinstance(aggregation, AttackedAggregation | SecureAggregation):
+            proofs = aggregation.norm_proofs
         if self._voters is not None and decision is not None and decision.verdict is Verdict.TAKE_BACK:
             self._take_back(self._voters, number)
-            of_round = RoundDefence(abandoned="the model was taken back", decision=decision)
+            of_round = RoundDefence(abandoned="the model was taken back", norm_proofs=proofs, decision=decision)
             return replace(experience, defence=of_round)
-        try:
-            following = aggregation.finish(self._model, self._memory)
-            abandoned = None
-        except TooFewUpdatesError as error:
-            following, abandoned = NextModel(self._model, self._memory), str(error)
+        if following is None:
+            following, abandoned = self._finish(aggregation)
         if self._voters is not None and decision is not None:
             # It is the model that was voted on: what this round makes nobody has compared yet.
             self._voters.begin_anew(self._model)
             self._memory_of_anchor = self._memory
         self._model, self._memory = following.weights, following.memory
         refused = aggregation.refused if isinstance(aggregation, AttackedAggregation) else ()
-        proofs = None
-        if isinstance(aggregation, AttackedAggregation | SecureAggregation):
-            proofs = aggregation.norm_proofs
         return replace(experience, defence=RoundDefence(following.report, refused, abandoned, proofs, decision))
 
-    def _decision(self, number: int, clients: NDArray[np.int64]) -> Decision | None:
-        """Return what the votes with the updates of a round come to; None where all stays as it is, or nobody votes."""
+    def _finish(self, aggregation: Aggregation) -> tuple[NextModel, str | None]:
+        """Return the next model, or the present one and why there is no other."""
+        try:
+            return aggregation.finish(self._model, self._memory), None
+        except TooFewUpdatesError as error:
+            return NextModel(self._model, self._memory), str(error)
+
+    def _decision(
+        self, number: int, clients: NDArray[np.int64], aggregation: Aggregation, *, is_kept: bool
+    ) -> Decision | None:
+        """Return what the votes of a round come to; None where all stays as it is, or nobody votes.
+
+        Args:
+            is_kept: whether the votes in its secure sums count in later rounds.
+        """
         if self._voters is None:
             return None
+        if self._secure is None:
+            standing = self._voters.take_votes(number, self._senders(number, clients))
+        elif isinstance(aggregation, AttackedAggregation | SecureAggregation) and aggregation.tally is not None:
+            standing = self._voters.take_tally(aggregation.tally, is_kept=is_kept)
+        else:
+            return None
+        nothing = standing.verdict is Verdict.KEEP or not self._voters.compares(self._model)
+        return None if nothing else Decision(standing.verdict, standing)
+
+    def _opinions(self, number: int, clients: NDArray[np.int64]) -> dict[str, Opinion]:
+        """Return what each client of a round votes, by the name it has there."""
+        return {} if self._voters is None else self._voters.opinions(self._senders(number, clients))
+
+    def _senders(self, number: int, clients: NDArray[np.int64]) -> dict[int, str]:
+        """Return who sends an update in a round, and under which name."""
         senders = {client: self._names[client] for client in clients.tolist()}
         if self._attack is not None:
             there = is_there(self._attack, number)
@@ -136,9 +167,7 @@ class Federation:
                 for client, name in senders.items()
                 if there or name not in self._hostile
             }
-        standing = self._voters.take_votes(number, senders)
-        nothing = standing.verdict is Verdict.KEEP or not self._voters.compares(self._model)
-        return None if nothing else Decision(standing.verdict, standing)
+        return senders
 
     def _take_back(self, voters: Voters, number: int) -> None:
         """Put the anchor in place of the model; what clients have sent stays evidence all the same."""
@@ -155,8 +184,8 @@ class Federation:
         chosen = participants_of(self._seed, number, len(self._in_order), self._participants)
         return self._in_order if chosen is None else self._in_order[chosen]
 
-    def _aggregation(self, number: int, n_expected: int) -> Aggregation:
-        rng = None
+    def _aggregation(self, number: int, clients: NDArray[np.int64]) -> Aggregation:
+        rng, n_expected = None, len(clients)
         if not is_plain_mean(self._rule):
             rng = np.random.default_rng(np.random.SeedSequence([self._seed, number, *b"aggregation"]))
         aggregation = make_aggregation(self._training, self._ranker, self._rule, n_expected=n_expected, rng=rng)
@@ -167,7 +196,8 @@ class Federation:
             unclipped: frozenset[str] = frozenset()
             if self._attack is not None:
                 unclipped = frozenset(name_in(self._attack, name, number) for name in self._hostile)
-            given = SecureAggregation(aggregation, self._secure, number, n_expected, unclipped)
+            votes = partial(self._opinions, number, clients)
+            given = SecureAggregation(aggregation, self._secure, number, n_expected, unclipped, votes)
         if self._attack is None:
             return given
         drawn = attack_rng(self._seed, number)

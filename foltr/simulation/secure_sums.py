@@ -2,12 +2,13 @@
 
 Clients take turns, each update is clipped and put on the grid, helpers' noise is added to the sum of each cohort, and a
 sum that is too long is discarded. Norm proofs are not computed either: who is within the bound passes, who is not is
-left out, as the proofs have it. What is drawn at random follows from the run's seed, so nothing is protected here.
+left out, as the proofs have it; and a client has one vote of each kind at most. What is drawn at random follows from
+the run's seed, so nothing is protected here.
 """
 
 import hashlib
 import math
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,12 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
+from foltr.aggregation.standing import RoundTally
+from foltr.learning.comparison import Opinion
 from foltr.methods.base import NO_MEMORY, Memory, NextModel
 from foltr.methods.registry import Ranker, body_spec, usual_clip_norm
 from foltr.protocol.policies import cohort_of, is_turn_of
 from foltr.protocol.trainings import Training
 from foltr.protocol.updates import UpdateBody
-from foltr.secure.accounting import check_masks, least_scale, least_variance
+from foltr.secure.accounting import N_VOTES, check_masks, default_vote_weight, least_scale, least_variance
 from foltr.secure.coins import Entropy, seeded_entropy
 from foltr.secure.encoding import bound_for, decode_mean, encode_l1, encode_l2
 from foltr.secure.field import from_signed
@@ -54,6 +57,7 @@ class SecureSums:
         period: b.
         seed: of the run.
         norm_proof: whether devices prove their norms.
+        vote_weight: v; 0 where nobody votes.
     """
 
     mechanism: MechanismOfRun
@@ -65,6 +69,12 @@ class SecureSums:
     period: int
     seed: int
     norm_proof: NormProof
+    vote_weight: int = 0
+
+    @property
+    def n_votes(self) -> int:
+        """Return how many numbers of votes there are behind an update in a sum."""
+        return N_VOTES if self.vote_weight else 0
 
     @property
     def policy_hash(self) -> bytes:
@@ -74,6 +84,7 @@ class SecureSums:
     def bytes_of_vector(self, dim: int) -> int:
         """Return how long a masked update of so many numbers is, with its proof."""
         n_values = dim if self.norm_proof == "none" else proof_shape(dim, self.bound).n_values
+        n_values += self.n_votes
         return _BYTES_OF_WORD * n_values
 
     def first_turn(self, name: str) -> int:
@@ -115,12 +126,28 @@ class SecureSums:
         draw = draw_gaussian if self.mechanism == "gaussian" else draw_laplace
         return draw(size, self.noise, entropy)
 
+    def encode_vote(self, vote: Opinion) -> Integers:
+        """Return (n_votes,) what a vote adds to the sum: worse, better."""
+        worse, better = vote is Opinion.WORSE, vote is Opinion.BETTER
+        return np.array([worse, better][: self.n_votes], np.int64) * self.vote_weight
+
+    def tally_of(self, votes: Integers, n_updates: int, n_cohorts: int) -> RoundTally | None:
+        """Return what (n_votes,) the votes of all cohorts, with their noise, come to; None where nobody votes."""
+        if not self.vote_weight:
+            return None
+        worse, better = (votes / self.vote_weight).tolist()
+        deviation = math.sqrt(n_cohorts * self.helpers * self.noise) / self.vote_weight
+        return RoundTally(n_updates, worse, better, deviation)
+
     def is_plausible(self, total: Integers, n_clients: int) -> bool:
+        """Whether so many clients and the noise can add up to this; see `foltr.secure.plausibility`."""
+        votes = self.n_votes * self.vote_weight**2
+        longest = math.isqrt(self.bound**2 + votes - 1) + 1 if votes else self.bound
         return is_plausible(
             total,
             "gamma" if self.mechanism == "gamma" else "gaussian",
             n_clients=n_clients,
-            bound=self.bound,
+            bound=longest,
             noise=self.noise,
             noises=float(self.helpers),
         )
@@ -134,16 +161,18 @@ def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker)
     bound = bound_for(dim)
     if config.norm_proof == "l2":
         check_masks(dim, bound)
+    vote_weight = default_vote_weight(bound) if config.take_back else 0
     return SecureSums(
         mechanism=config.mechanism,
         bound=bound,
-        noise=_noise_of(config, bound),
+        noise=_noise_of(config, bound, vote_weight),
         clip_norm=config.clip_norm or usual_clip_norm(training, config.interactions),
         helpers=config.helpers,
         cohorts=cohorts_of(config),
         period=period_for(config.rounds, config.participations),
         seed=config.seed,
         norm_proof=config.norm_proof,
+        vote_weight=vote_weight,
     )
 
 
@@ -163,6 +192,7 @@ def promise_of(config: SimulationConfig, sums: SecureSums) -> dict[str, Any]:
         "noise": sums.noise,
         "clip_norm": sums.clip_norm,
         "norm_proof": sums.norm_proof,
+        "vote_weight": sums.vote_weight or None,
     }
     delta = "" if is_pure else f" with delta {config.delta:g}"
     promise = f"epsilon {config.epsilon:g}{delta} for {config.participations} participations" if has_noise else "none"
@@ -178,18 +208,28 @@ class SecureAggregation(KeptUpdates):
         number: of the round.
         n_expected: how many updates there will be.
         hostile: names of clients that do not clip.
+        votes: gives, once all have learned, what each client votes, by name; who is not there has no opinion.
 
     Attributes:
         norm_proofs: after `finish`, of all cohorts; None where norms are not proved.
+        tally: after `finish`, of the votes in them; None where nobody votes, or a sum is too long.
     """
 
     def __init__(
-        self, aggregation: Receiving, sums: SecureSums, number: int, n_expected: int, hostile: Collection[str]
+        self,
+        aggregation: Receiving,
+        sums: SecureSums,
+        number: int,
+        n_expected: int,
+        hostile: Collection[str],
+        votes: Callable[[], Mapping[str, Opinion]] = dict,
     ) -> None:
         super().__init__(aggregation, n_expected)
         self._sums = sums
         self._number = number
         self._hostile = hostile
+        self._votes = votes
+        self.tally: RoundTally | None = None
         self.norm_proofs = None if sums.norm_proof == "none" else NormProofs()
 
     @property
@@ -214,29 +254,44 @@ class SecureAggregation(KeptUpdates):
         filled = np.unique(cohorts).tolist()
         if not filled:
             raise TooFewUpdatesError("nobody took part")
-        means = [self._mean_of(np.flatnonzero(cohorts == cohort), rows, names, entropy) for cohort in filled]
+        votes = self._votes() if self._sums.n_votes else {}
+        sums = [self._sum_of(np.flatnonzero(cohorts == cohort), rows, names, votes, entropy) for cohort in filled]
+        means = [self._mean_of(total, n) for total, n in sums]
+        counted = sum((total[self.n_values :] for total, _ in sums), np.zeros(self._sums.n_votes, np.int64))
+        self.tally = self._sums.tally_of(counted, sum(n for _, n in sums), len(sums))
         self._aggregation.add_rows(
             np.array(means, np.float32), np.ones(len(filled), np.int64), [f"cohort {cohort}" for cohort in filled]
         )
         return self._aggregation.finish(base, memory)
 
-    def _mean_of(
-        self, members: Integers, rows: NDArray[np.float32], names: list[str], entropy: Entropy
-    ) -> NDArray[np.float64]:
-        """(n_values,): what is released of a cohort."""
-        sums, total, n = self._sums, np.zeros(self.n_values, np.int64), 0
+    def _sum_of(
+        self,
+        members: Integers,
+        rows: NDArray[np.float32],
+        names: list[str],
+        votes: Mapping[str, Opinion],
+        entropy: Entropy,
+    ) -> tuple[Integers, int]:
+        """(n_values + n_votes,) what a cohort adds up to, with the noise, and of how many."""
+        sums, n = self._sums, 0
+        total = np.zeros(self.n_values + sums.n_votes, np.int64)
         for i in members.tolist():
             encode = sums.encode_hostile if names[i] in self._hostile else sums.encode
             encoded = encode(rows[i], entropy)
             if sums.is_proved(encoded):
-                total += encoded
+                total[: self.n_values] += encoded
+                total[self.n_values :] += sums.encode_vote(votes.get(names[i], Opinion.NONE))
                 n += 1
         self._count_proofs(n, len(members))
         for _ in range(sums.helpers):
-            total += sums.draw_noise(self.n_values, entropy)
+            total += sums.draw_noise(len(total), entropy)
         if not sums.is_plausible(total, n):
             raise TooFewUpdatesError("sum_implausible: the sum of a cohort is longer than its clients can make it")
-        return decode_mean(from_signed(total), n, sums.clip_norm, sums.bound)
+        return total, n
+
+    def _mean_of(self, total: Integers, n: int) -> NDArray[np.float64]:
+        """(n_values,): what is released of a cohort."""
+        return decode_mean(from_signed(total[: self.n_values]), n, self._sums.clip_norm, self._sums.bound)
 
     def _count_proofs(self, n_kept: int, n_members: int) -> None:
         """Count a cohort's proofs; TooFewUpdatesError where most have failed, as if verifiers had lied."""
@@ -247,14 +302,15 @@ class SecureAggregation(KeptUpdates):
             raise TooFewUpdatesError("verifiers_disagree: most norm proofs of a cohort have failed")
 
 
-def _noise_of(config: SimulationConfig, bound: int) -> int:
+def _noise_of(config: SimulationConfig, bound: int, vote_weight: int) -> int:
     if config.mechanism == "none":
         return 0
-    least = least_variance if config.mechanism == "gaussian" else least_scale
-    return least(
-        bound,
-        epsilon=config.epsilon,
-        delta=config.delta,
-        participations=config.participations,
-        norm_proofs=config.norm_proof == "l2",
-    )
+    promise: dict[str, Any] = {
+        "epsilon": config.epsilon,
+        "delta": config.delta,
+        "participations": config.participations,
+        "norm_proofs": config.norm_proof == "l2",
+    }
+    if config.mechanism == "gaussian":
+        return least_variance(bound, vote_weight=vote_weight, **promise)
+    return least_scale(bound, **promise)

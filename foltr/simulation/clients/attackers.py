@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.aggregation.rule_spec import RuleSpec
+from foltr.aggregation.standing import RoundTally
 from foltr.attacks.attacked_round import craft
 from foltr.attacks.presence import is_there, name_in
 from foltr.attacks.registry import AttackSpec
@@ -70,6 +71,11 @@ class AttackedAggregation(KeptUpdates):
     def norm_proofs(self) -> NormProofs | None:
         """Return how many proofs were checked and failed, after `finish`; None where there are none."""
         return self._aggregation.norm_proofs if isinstance(self._aggregation, SecureAggregation) else None
+
+    @property
+    def tally(self) -> RoundTally | None:
+        """Return what the votes in secure sums come to, after `finish`; None where there are none."""
+        return self._aggregation.tally if isinstance(self._aggregation, SecureAggregation) else None
 
     def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
         rows, n_interactions, names = self._updates.all()

@@ -10,7 +10,7 @@ from dataclasses import astuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.standing import VOTE_ROUNDS, Standing, standing_of
+from foltr.aggregation.standing import VOTE_ROUNDS, RoundTally, Standing, standing_of, standing_of_tallies
 from foltr.learning.agreement import lead, preferences
 from foltr.learning.comparison import Comparison, Opinion
 from foltr.methods.base import scores_of
@@ -43,6 +43,7 @@ class Voters:
         self._comparisons: dict[int, Comparison] = {}
         self._votes: dict[str, Opinion] = {}
         self._rounds: dict[str, list[int]] = {}
+        self._tallies: list[RoundTally] = []
 
     def compares(self, base: NDArray[np.float32]) -> bool:
         """Whether there is anything to compare: a model with itself says nothing."""
@@ -77,14 +78,34 @@ class Voters:
             number: of the round, from 1.
             senders: who sends an update in it, and under which name.
         """
-        for client, name in senders.items():
-            told = self._lie if client in self._liars else None
-            self._votes[name] = self._comparisons.get(client, Comparison()).opinion if told is None else told
+        self._votes |= self.opinions(senders)
+        for name in senders.values():
             self._rounds.setdefault(name, []).append(number)
         recent = {name: [n for n in rounds if number - n < VOTE_ROUNDS] for name, rounds in self._rounds.items()}
         self._rounds = {name: rounds for name, rounds in recent.items() if rounds}
         votes = {name: self._votes.get(name, Opinion.NONE) for name in self._rounds}
         return standing_of(votes, {name: len(rounds) for name, rounds in self._rounds.items()})
+
+    def opinions(self, senders: Mapping[int, str]) -> dict[str, Opinion]:
+        """Return by name what each of these votes now.
+
+        Args:
+            senders: who votes, and under which name.
+        """
+        lies = {client: self._lie for client in self._liars if self._lie is not None}
+        known = {client: self._comparisons.get(client, Comparison()).opinion for client in senders.keys() - lies.keys()}
+        return {name: (lies | known)[client] for client, name in senders.items()}
+
+    def take_tally(self, tally: RoundTally, *, is_kept: bool = True) -> Standing:
+        """Take what the votes in a round's secure sums come to, and return what all that count come to.
+
+        Args:
+            is_kept: whether the round made a model, so that its tally counts in later ones.
+        """
+        with_this = [tally, *self._tallies][:VOTE_ROUNDS]
+        if is_kept:
+            self._tallies = with_this
+        return standing_of_tallies(with_this)
 
     def take_back(self, number: int) -> None:
         """Compare with the anchor anew, which is the newest model again; the round's updates count no more."""
@@ -94,7 +115,7 @@ class Voters:
     def begin_anew(self, anchor: NDArray[np.float32]) -> None:
         """Compare with another anchor from now on: what is known of the one before says nothing of it."""
         self.anchor = anchor
-        self._comparisons, self._votes = {}, {}
+        self._comparisons, self._votes, self._tallies = {}, {}, []
 
     def state(self) -> State:
         """Return all of it as arrays."""
@@ -108,6 +129,7 @@ class Voters:
             "voted": np.array([self._votes.get(name, Opinion.NONE) for name in names], np.int64),
             "n_recent": np.array([len(self._rounds[name]) for name in names], np.int64),
             "recent_rounds": np.array([number for name in names for number in self._rounds[name]], np.int64),
+            "tallies": np.array([astuple(tally) for tally in self._tallies], np.float64).reshape(-1, 4),
         }
 
     def restore(self, state: State) -> None:
@@ -120,3 +142,4 @@ class Voters:
         self._votes = {name: Opinion(vote) for name, vote in zip(names, state["voted"].tolist(), strict=True)}
         of_each = np.split(state["recent_rounds"], np.cumsum(state["n_recent"])[:-1])
         self._rounds = {name: rounds.tolist() for name, rounds in zip(names, of_each, strict=False)}
+        self._tallies = [RoundTally(int(n), *rest) for n, *rest in state["tallies"].astype(np.float64).tolist()]

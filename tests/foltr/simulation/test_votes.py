@@ -110,7 +110,14 @@ def test_it_is_run_by_the_reference():
         ({"take_back": True, "method": "foltr-es"}, "take_back: devices do not draw the lists of foltr-es by score"),
         ({"take_back": True, "method": "pdgd"}, "take_back: pdgd has no devices that could vote"),
         ({"take_back": True, "method": "fpdgd-paper"}, "take_back: fpdgd-paper adds noise"),
-        ({"take_back": True, "privacy": "secure"}, "take_back: with secure sums"),
+        (
+            {"take_back": True, "privacy": "secure", "mechanism": "gamma"},
+            "take_back: votes in secure sums go with gauss",
+        ),
+        (
+            {"take_back": True, "privacy": "secure", "norm_proof": "none"},
+            "take_back: in a secure sum each vote needs a",
+        ),
         ({"liars_vote": "worse"}, "liars_vote: nobody votes"),
         ({"attackers": 1}, "attack: attackers need something to do"),
     ],
