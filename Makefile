@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test browser-test chromium test-quick test-slow fuzz honest-proofs lint format docs bench bench-peers soak load servers pins clean
+.PHONY: help demo test browser-test chromium test-quick test-slow fuzz honest-proofs lint format docs bench bench-peers soak load servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -69,6 +69,10 @@ chromium: ## install Chromium for browser-test, if it is missing and you may
 			echo "No Chromium, and not root to install it: its test will be skipped"; \
 		fi; \
 	fi
+
+# Needs root, apt and a Debian mirror, or podman and a registry. The exit code is 75 where containers cannot be had.
+containers-test: $(INSTALLED) ## the images and both Compose files, really run by podman: some minutes, 2 GB of disk
+	@PYTHONPATH=. $(BIN)/python docker/testing/run.py
 
 test-quick: $(INSTALLED) ## the tests that take a moment each
 	@$(BYTECODE)

@@ -110,6 +110,7 @@ class FederationActor:
         self._turned_away = TurnedAwayRetained(self._topics)
         self._published: tuple[int, datetime] | None = None
         self._erasure_s = 0.0
+        self._turn_began_at: float | None = None
 
     def _new_summing(self, requests: Sender | None) -> Summing | None:
         plan, sums = self._plan, self._sums
@@ -155,7 +156,9 @@ class FederationActor:
         """Serve until `stop`, or until the plan's last round has ended and nobody waits to be unlearned."""
         while not self.finished and not self._stopping:
             await self.intake.wait(max(0.0, min(self._wake_at() - self._clock.now(), _LONGEST_WAIT_S)))
-            await self.turn(self._clock.now())
+            self._turn_began_at = self._clock.now()
+            await self.turn(self._turn_began_at)
+            self._turn_began_at = None
         # What was taken from the broker is owed an answer; what arrives from here on is sent again.
         now = self._clock.now()
         await self.turn(now)
@@ -212,6 +215,11 @@ class FederationActor:
     async def close(self) -> None:
         """End what runs beside the turns."""
         await self.eraser.close()
+
+    @property
+    def turning_for_s(self) -> float:
+        """For how many seconds it has been at what it does now; 0 while it waits for messages and deadlines."""
+        return 0.0 if self._turn_began_at is None else self._clock.now() - self._turn_began_at
 
     @property
     def epoch(self) -> int:

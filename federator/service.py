@@ -19,6 +19,7 @@ from federator.publishing.announcements import Announcer, ReceiptSender
 from federator.publishing.heartbeat import INTERVAL_S, Heartbeat
 from federator.publishing.requests import RequestSender
 from federator.publishing.retained import RetainedTopics
+from foltr.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.errors import UnavailableError, first_cause
 from foltr.protocol.codec import Signer
 from foltr.protocol.signing import EpochSequence, SigningKey
@@ -30,6 +31,8 @@ from storage.sum_store import SqlSumStore
 log = structlog.get_logger(__name__)
 
 _LAST_WORDS_S = 10.0
+# One turn ends a round, or waits a minute for the database; none takes longer while all is well.
+_LONGEST_TURN_S = 300.0
 
 
 class FederatorService:
@@ -39,6 +42,7 @@ class FederatorService:
         key: what everything the federator sends is signed with; None signs nothing.
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
         beat_every_s: how often it tells devices that it is there.
+        alive_file: touched with each beat, unless messages and rounds have been waiting behind one turn for minutes.
     """
 
     def __init__(
@@ -51,6 +55,7 @@ class FederatorService:
         give_up_after_s: float | None = None,
         intake_limits: IntakeLimits | None = None,
         beat_every_s: float = INTERVAL_S,
+        alive_file: AliveFile = NO_ALIVE_FILE,
     ) -> None:
         topics = Topics(plan.federation)
         self._federation = plan.federation
@@ -89,7 +94,10 @@ class FederatorService:
         )
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published)
         require_writer = patient(store, plan.database_patience_s).require_writer
-        self._heartbeat = Heartbeat(self._link, topics, key, clock, require_writer, beat_every_s)
+        self._alive_file = alive_file
+        self._heartbeat = Heartbeat(
+            self._link, topics, key, clock, require_writer, beat_every_s, on_beat=self._note_beat
+        )
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
@@ -166,6 +174,10 @@ class FederatorService:
             self._predecessor.receive(message)
         else:
             self._actor.receive(message)
+
+    def _note_beat(self) -> None:
+        if self._actor.turning_for_s < _LONGEST_TURN_S:
+            self._alive_file.touch()
 
     def _last_will(self) -> LastWill | None:
         return self._heartbeat.last_will()

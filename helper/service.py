@@ -1,11 +1,13 @@
 """A helper process: its desk in a thread, its link to the broker, and how they start and end together."""
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, MqttLink
+from foltr.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.errors import UnavailableError, first_cause
 from foltr.failpoints import Failpoint, failpoint
 from foltr.logs import get_logger
@@ -18,6 +20,9 @@ log = get_logger(__name__)
 
 MAX_WAITING = 256
 """So many messages wait for the desk at most, some 64 MB; what is beyond is asked again."""
+_ALIVE_EVERY_S = 10.0
+# Checking the proofs of a thousand devices takes seconds.
+_LONGEST_WORK_S = 300.0
 
 
 class Waiting:
@@ -49,10 +54,17 @@ class HelperService:
 
     Args:
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
+        alive_file: touched while the broker is there and the desk gets on.
     """
 
     def __init__(
-        self, credentials: Credentials, desk: Desk, address: BrokerAddress, *, give_up_after_s: float | None = None
+        self,
+        credentials: Credentials,
+        desk: Desk,
+        address: BrokerAddress,
+        *,
+        give_up_after_s: float | None = None,
+        alive_file: AliveFile = NO_ALIVE_FILE,
     ) -> None:
         topics = Topics(credentials.federation)
         self._desk = desk
@@ -60,6 +72,8 @@ class HelperService:
         self._waiting = Waiting()
         self._n_dropped = 0
         self._stopped = asyncio.Event()
+        self._alive_file = alive_file
+        self._at_work_since: float | None = None
         self._link = MqttLink(
             address,
             client_id=f"foltr-helper:{credentials.federation}:{credentials.name}",
@@ -78,7 +92,11 @@ class HelperService:
         """Serve. Raises UnavailableError once the link gives up, DataError where the store cannot be used."""
         try:
             async with self._link, asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._serve()), group.create_task(self._link.wait_failed())]
+                tasks = [
+                    group.create_task(self._serve()),
+                    group.create_task(self._show_alive()),
+                    group.create_task(self._link.wait_failed()),
+                ]
                 if on_started is not None:
                     on_started()
                 await self._stopped.wait()
@@ -94,9 +112,18 @@ class HelperService:
     async def _serve(self) -> None:
         while True:
             topic, payload = await self._waiting.get()
+            self._at_work_since = time.monotonic()
             # Thousands of signatures and seals take seconds; the connection is kept alive meanwhile.
             for answer in await asyncio.to_thread(self._desk.take, topic, payload):
                 await self._publish(answer)
+            self._at_work_since = None
+
+    async def _show_alive(self) -> None:
+        while True:
+            since = self._at_work_since
+            if self._link.connected and (since is None or time.monotonic() - since < _LONGEST_WORK_S):
+                self._alive_file.touch()
+            await asyncio.sleep(_ALIVE_EVERY_S)
 
     async def _publish(self, answer: bytes) -> None:
         try:

@@ -32,6 +32,7 @@ class Heartbeat:
     Args:
         require_writer: raises WriterFencedError where another federator has claimed the federation since, and
             UnavailableError while nobody can tell: neither may look alive.
+        on_beat: called after each beat that the broker took.
     """
 
     def __init__(
@@ -42,12 +43,14 @@ class Heartbeat:
         clock: Clock,
         require_writer: Callable[[], Awaitable[None]],
         interval_s: float = INTERVAL_S,
+        on_beat: Callable[[], None] | None = None,
     ) -> None:
         self._link = link
         self._topics = topics
         self._clock = clock
         self._require_writer = require_writer
         self._interval_s = interval_s
+        self._on_beat = on_beat
         self._sequence = BeatSequence()
         self._signer = Signer(key, self._sequence)
         self._has_claim = False
@@ -85,6 +88,9 @@ class Heartbeat:
             await self._say(online=True)
         except UnavailableError as error:
             log.debug("heartbeat_missed", cause=str(error))
+            return
+        if self._on_beat is not None:
+            self._on_beat()
 
     async def __aenter__(self) -> Self:
         return self

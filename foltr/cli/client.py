@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import structlog
 import typer
 
+from foltr.alive_file import AliveFile
 from foltr.cli import options
 from foltr.cli.fields import Option, read_assignments, takes_fields
+from foltr.cli.fleet.slots import Slot, take_enrolled_slot, take_new_slot
 from foltr.cli.operator.identities import device_credentials
 from foltr.cli.output import configure_logging, console, print_json
 from foltr.cli.settings import Settings, load_settings
@@ -21,6 +23,7 @@ from foltr.operator.credentials import read_credentials
 if TYPE_CHECKING:
     from edge_client.training.unlearning_limits import UnlearningLimits
     from foltr.attacks.registry import AttackSpec
+    from foltr.cli.fleet.fleet import Fleet
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +37,7 @@ def _group() -> None:
 
 RUN_FIELDS = (
     *("client_id", "credentials", "broker_url", "federation", "dataset", "clicks", "interactions", "store", "seed"),
-    *("feature_schema", "give_up_after_s", "aggregation", "byzantine"),
+    *("feature_schema", "give_up_after_s", "aggregation", "byzantine", "slots", "alive_file"),
 )
 # What the rule is to those who attack it; it is the federator's to choose.
 RUN_OPTIONS = {
@@ -104,6 +107,12 @@ def run(
     """Run devices whose users issue queries of a data set and click as a click model says."""
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
+    slot = _take_slot(settings, count)
+    if slot is not None:
+        at = {"client_id": slot.name, "store": str(slot.store)}
+        if slot.credentials.exists():
+            at["credentials"] = str(slot.credentials)
+        settings = load_settings(**flags | at)
     name = settings.client_id or _name_in(settings.credentials) or socket.gethostname()
     attacking = _read_attack(attack, attackers, attack_parameters, count)
     if guard is not None:
@@ -115,7 +124,10 @@ def run(
         steps_a_click=unlearning_steps_a_click,
         fewest_interactions=unlearning_fewest,
     )
-    counts, n_refused = asyncio.run(_run_fleet(settings, name, count, rounds, attacking, guard, votes, limits))
+    fleet = asyncio.run(_run_fleet(settings, name, count, rounds, attacking, guard, votes, limits))
+    if slot is not None and slot.name in fleet.forgotten:
+        slot.close_for_ever()
+    counts, n_refused = dict(Counter(fleet.receipts)), fleet.n_refused_models
     if json:
         refused = {} if guard is None else {"refused_models": n_refused}
         print_json({"receipts": counts, **refused})
@@ -123,6 +135,16 @@ def run(
     console.print("receipts: " + (", ".join(f"{code} {n}" for code, n in counts.items()) or "none"))
     if guard is not None:
         console.print(f"models refused by guards: {n_refused}")
+
+
+def _take_slot(settings: Settings, count: int) -> Slot | None:
+    """The slot of this replica; None where it shares no folder with others."""
+    if settings.slots is None:
+        return None
+    if count > 1 or not {"store", "client_id", "credentials"}.isdisjoint(settings.model_fields_set):
+        raise SettingsError("slots: a replica is one device, with the name, store and credentials of its slot")
+    folder = Path(settings.slots)
+    return take_enrolled_slot(folder) or take_new_slot(folder, "device")
 
 
 def _read_limits(**given: int | None) -> "UnlearningLimits":
@@ -161,8 +183,8 @@ async def _run_fleet(
     guard: float | None,
     votes: bool,
     limits: "UnlearningLimits",
-) -> tuple[dict[str, int], int]:
-    """How often each receipt code came, and how many models were refused."""
+) -> "Fleet":
+    """Run the devices until they are done or told to stop; returns what came of them."""
     from foltr.aggregation.rule_spec import read_rule
     from foltr.cli.experiments.datasets import find_data
     from foltr.cli.fleet.fleet import Fleet
@@ -209,6 +231,7 @@ async def _run_fleet(
         votes=votes,
         schema=schema,
         unlearning_limits=limits,
+        alive_file=AliveFile(settings.alive_file),
     )
     task = asyncio.create_task(fleet.run())
     loop = asyncio.get_running_loop()
@@ -218,7 +241,7 @@ async def _run_fleet(
         await task
     except asyncio.CancelledError:
         log.info("clients_stopped", n_clients=count)
-    return dict(Counter(fleet.receipts)), fleet.n_refused_models
+    return fleet
 
 
 def _name_in(credentials: str | None) -> str | None:

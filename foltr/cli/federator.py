@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import typer
 
+from foltr.alive_file import AliveFile
 from foltr.cli import options
 from foltr.cli.experiments.method import choose_method, choose_rule, read_logging_policy
 from foltr.cli.federation_files import read_initial_model, read_schema_setting
@@ -51,7 +52,7 @@ RUN_FIELDS = (
     *("aggregation", "byzantine", "aggregation_parameters", "aggregation_fallback", "anchor"),
     *("unlearning_strategy", "unlearning_interval", "history_rounds"),
     *("unlearn_every_s", "unlearn_after", "unlearning_swap_every_s", "unlearning_may_reset", "unlearning_deadline_s"),
-    *("logging_policy", "ranker", "hidden", "learning_rate", "give_up_after_s"),
+    *("logging_policy", "ranker", "hidden", "learning_rate", "give_up_after_s", "alive_file"),
 )
 
 
@@ -174,6 +175,7 @@ async def _serve(settings: Settings) -> None:
             address,
             key=identity.key,
             give_up_after_s=settings.give_up_after_s,
+            alive_file=AliveFile(settings.alive_file),
             intake_limits=IntakeLimits(rate_per_s=settings.client_rate_per_s, burst=settings.client_burst),
         )
         loop = asyncio.get_running_loop()

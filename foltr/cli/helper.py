@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import structlog
 import typer
 
+from foltr.alive_file import AliveFile
 from foltr.cli.fields import Option, takes_fields
 from foltr.cli.operator.identities import broker_of, helper_credentials
 from foltr.cli.output import configure_logging, console
@@ -21,7 +22,7 @@ log = structlog.get_logger(__name__)
 
 app = typer.Typer(help="Run a helper of secure sums, and make its keys for the next policy.", no_args_is_help=True)
 
-RUN_FIELDS = ("credentials", "broker_url", "federation", "store", "give_up_after_s")
+RUN_FIELDS = ("credentials", "broker_url", "federation", "store", "give_up_after_s", "alive_file")
 KEYS_FIELDS = ("credentials", "federation", "store")
 _STORE = {"store": Option(text="The helper's store; default: FEDERATION-NAME.helper.sqlite. Never restore an old copy")}
 
@@ -80,7 +81,13 @@ async def _serve(settings: Settings, credentials: "Credentials", store: "HelperS
     from helper.service import HelperService
 
     address = broker_of(settings, credentials)
-    service = HelperService(credentials, Desk(credentials, store), address, give_up_after_s=settings.give_up_after_s)
+    service = HelperService(
+        credentials,
+        Desk(credentials, store),
+        address,
+        give_up_after_s=settings.give_up_after_s,
+        alive_file=AliveFile(settings.alive_file),
+    )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stop)

@@ -57,6 +57,9 @@ class Settings(BaseSettings):
     give_up_after_s: float | None = Field(default=None, gt=0)
     """Exit with code 3 when the broker or the database is away for so many seconds; unset retries for ever."""
 
+    alive_file: Annotated[str | None, Option(metavar="FILE")] = None
+    """A file touched every 30 seconds or sooner while the process does its work; the age tells a health check."""
+
     n_features: Annotated[int, Option("--features")] = Field(default=136, ge=1, le=4_000_000)
     """Features of a document; fixed once the federation exists."""
     feature_schema: Annotated[str | None, Option("--schema", "FILE")] = None
@@ -168,6 +171,8 @@ class Settings(BaseSettings):
     """The device's name; the host name if unset."""
     store: str | None = None
     """The device's SQLite file, of several a folder; if unset {federation}-{client_id}.sqlite, of several memory."""
+    slots: Annotated[str | None, Option(metavar="FOLDER")] = None
+    """A folder that replicas of one device service share: each takes one that is free, with its name and its store."""
     dataset: Annotated[str | None, Option("--data")] = None
     """A folder with train.txt and test.txt in LETOR format, or mslr-sample, or synthetic."""
     clicks: str = "navigational"

@@ -2,6 +2,8 @@
 
 import re
 import runpy
+import subprocess
+import tomllib
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -17,10 +19,8 @@ DOCKER = Path(__file__).parents[2] / "docker"
 TEXT = (DOCKER / "compose.yaml").read_text(encoding="utf-8")
 LISTENER: MosquittoSettings = runpy.run_path(str(DOCKER / "mosquitto_conf.py"))["SETTINGS"]
 
-# As Compose replaces ${NAME:-default}; the one variable without a default is the password.
-PROJECT: dict[str, Any] = yaml.safe_load(
-    re.sub(r"\$\{\w+:([-?])([^}]*)\}", lambda match: match[2] if match[1] == "-" else "given", TEXT)
-)
+# As Compose replaces ${NAME:-default}; every variable has one.
+PROJECT: dict[str, Any] = yaml.safe_load(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", TEXT))
 SERVICES: dict[str, dict[str, Any]] = PROJECT["services"]
 
 
@@ -34,6 +34,8 @@ def test_the_mosquitto_configuration_is_what_the_generator_writes() -> None:
 def test_the_defaults_are_values_that_foltr_takes(name: str) -> None:
     variables = SERVICES[name]["environment"]
     values = {variable.removeprefix(ENV_PREFIX).lower(): str(value) for variable, value in variables.items()}
+    values.pop("config", None)  # names a file of settings
+    values.pop("config", None)  # names a file of settings
     settings = Settings(**values)  # type: ignore[arg-type]  # strings, as in an environment
     assert settings.model_fields_set == set(values)
 
@@ -52,22 +54,56 @@ def test_both_sides_speak_to_the_same_broker_and_federation() -> None:
     assert BrokerAddress.parse(federator["FOLTR_BROKER_URL"]) == BrokerAddress("mosquitto", LISTENER.port)
 
 
-def test_the_federator_finds_the_database() -> None:
-    url = urlsplit(SERVICES["federator"]["environment"]["FOLTR_DB_URL"])
+def test_the_federator_finds_the_database(tmp_path: Path) -> None:
+    """With the password that was made for both, which stays the same when it is asked for again."""
+    script = ("/bin/sh", DOCKER / "database-password.sh", tmp_path)
+    subprocess.run(script, check=True, timeout=30)
+    password, settings = ((tmp_path / name).read_text() for name in ("password", "foltr.toml"))
+    url = urlsplit(tomllib.loads(settings)["db_url"])
     database = SERVICES["postgres"]["environment"]
     assert url.hostname == "postgres"
-    assert (url.username, url.password) == (database["POSTGRES_USER"], database["POSTGRES_PASSWORD"])
+    assert (url.username, url.password) == (database["POSTGRES_USER"], password)
+    assert len(password) == 48
     assert url.path == "/" + database["POSTGRES_DB"]
+    subprocess.run(script, check=True, timeout=30)
+    assert (tmp_path / "password").read_text() == password
+
+
+def test_only_who_needs_the_password_has_it() -> None:
+    """As a file: nothing secret is in an environment, where `inspect` shows it."""
+    having = {name for name, service in SERVICES.items() if "database-password" in str(service.get("volumes"))}
+    assert having == {"setup", "postgres", "federator"}
+    assert "POSTGRES_PASSWORD" not in TEXT.replace("POSTGRES_PASSWORD_FILE", "")
 
 
 def test_devices_share_no_name_and_no_store() -> None:
-    """Twenty containers of one service get the same environment."""
-    assert not {"FOLTR_CLIENT_ID", "FOLTR_STORE"} & SERVICES["edge-client"]["environment"].keys()
+    """Twenty containers of one service get the same environment, and keep what they learn in slots of a volume."""
+    device = SERVICES["edge-client"]
+    assert not {"FOLTR_CLIENT_ID", "FOLTR_STORE"} & device["environment"].keys()
+    assert f"devices:{device['environment']['FOLTR_SLOTS']}" in device["volumes"]
 
 
 @pytest.mark.parametrize("name", list(SERVICES))
 def test_a_service_comes_back_and_waits_for_what_it_needs(name: str) -> None:
-    assert SERVICES[name]["restart"] == "unless-stopped"
+    """A device that was forgotten ends well and is not started again; nor is what is done once."""
+    restart = {"setup": "no", "edge-client": "on-failure"}.get(name, "unless-stopped")
+    assert SERVICES[name]["restart"] == restart
     for needed, how in SERVICES[name].get("depends_on", {}).items():
-        assert how == {"condition": "service_healthy"}
-        assert "healthcheck" in SERVICES[needed]
+        if needed == "setup":
+            assert how == {"condition": "service_completed_successfully"}
+        else:
+            assert how == {"condition": "service_healthy"}
+            assert "healthcheck" in SERVICES[needed]
+
+
+@pytest.mark.parametrize("name", list(SERVICES))
+def test_a_service_can_do_little_and_fill_no_disk(name: str) -> None:
+    """A read-only root, no capabilities, limits, logs that are rotated."""
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert "cap_add" not in service
+    assert service["pids_limit"] > 0
+    assert service["logging"]["options"].keys() == {"max-size", "max-file"}
+    assert name == "setup" or "mem_limit" in service

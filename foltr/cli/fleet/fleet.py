@@ -15,6 +15,7 @@ from edge_client.contribution import Alteration
 from edge_client.hindrances import REFUSALS, Hindrance, Obstacle
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from foltr.aggregation.rule_spec import RuleSpec
+from foltr.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.attacks.registry import CLICKS, AttackSpec
 from foltr.cli.fleet.collusion import Collusion
 from foltr.cli.fleet.simulated_user import SimulatedUser
@@ -66,8 +67,10 @@ class Fleet:
         believed_rule: by which the attackers think the federator aggregates.
         alterations: by name, of devices that change what they send by themselves.
         guard, votes, schema, unlearning_limits: of the devices, see `EdgeClient`.
+        alive_file: touched while nothing but the federator keeps devices from taking part.
         receipts: how often each receipt code was received, over all devices that are done.
         refused: why devices could not take part, by name.
+        forgotten: devices that the federation has erased, or had before.
         n_refused_models: that guards refused, likewise.
     """
 
@@ -90,10 +93,12 @@ class Fleet:
     votes: bool = True
     schema: FeatureSchema | None = None
     unlearning_limits: UnlearningLimits = USUAL_LIMITS
+    alive_file: AliveFile = NO_ALIVE_FILE
     receipts: Counter[str] = field(default_factory=Counter)
     n_refused_models: int = 0
     newest_round: int = 0
     refused: dict[str, str] = field(default_factory=dict)
+    forgotten: set[str] = field(default_factory=set)
     _clients: dict[str, EdgeClient] = field(default_factory=dict)
 
     async def run(self) -> None:
@@ -143,6 +148,8 @@ class Fleet:
             await asyncio.sleep(_LOOK_S)
             silent_s, before = (silent_s + _LOOK_S if self.newest_round == before else 0.0), self.newest_round
             hindrance = self._hindrance()
+            if hindrance is None or hindrance.obstacle is Obstacle.FEDERATOR_AWAY:
+                self.alive_file.touch()
             last, seen = seen, None if hindrance is None else hindrance.obstacle
             if hindrance is not None and seen is last and seen is not told:  # not what passes while all begin
                 log.warning("clients_wait", federation=self.federation, cause=hindrance.in_words)
@@ -213,6 +220,8 @@ class Fleet:
                 self._note_refused(name, client, str(error))
             finally:
                 del self._clients[name]
+                if client.forgotten:
+                    self.forgotten.add(name)
                 self.receipts.update(client.receipts)
                 self.n_refused_models += sum(not one.withdrawn for one in client.refused_models)
 

@@ -159,3 +159,15 @@ async def test_it_says_goodbye(link, writer, error):
     link.connected = False
     async with heartbeat:
         pass
+
+
+async def test_a_beat_is_noted_once_the_broker_has_taken_it(link, writer):
+    """Not while another federator may have taken over, or the database does not answer."""
+    noted = []
+    heartbeat = Heartbeat(link, TOPICS, KEY, Clock(), writer.require, on_beat=lambda: noted.append(len(link.taken())))
+    heartbeat.begin(EPOCH)
+    await heartbeat.beat()
+    assert noted == [1]
+    writer.error = UnavailableError("no database")
+    await heartbeat.beat()
+    assert noted == [1]

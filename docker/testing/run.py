@@ -1,0 +1,100 @@
+"""Build the images, bring both stacks up in podman, and see that they do what they are for: ``make containers-test``.
+
+Where containers cannot be had on this machine it says that it was skipped, and why; what fails after that is a
+failure. What it makes, it removes: containers, networks, volumes. Images stay, so that the next run builds only what
+has changed.
+"""
+
+import contextlib
+import os
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from stack import NAMESPACE, PROJECT, StackError, run
+from trial import try_out
+
+HERE = Path(__file__).parent
+TARGETS = ("federator", "edge-client", "helper")
+_UNABLE = 75
+
+
+def main() -> int:
+    """Run all of it; the exit code."""
+    began = time.monotonic()
+    prepared = subprocess.run([HERE / "machine.sh"], stdout=subprocess.PIPE, text=True, check=False)
+    if prepared.returncode == _UNABLE:
+        print(f"SKIPPED: containers ({prepared.stdout.strip()})")
+        return 0
+    if prepared.returncode != 0:
+        print(f"containers: FAILED: machine.sh ended with {prepared.returncode}", file=sys.stderr)
+        return 1
+    machine = read_exports(prepared.stdout)
+    os.environ["CONTAINERS_CONF"] = machine["CONTAINERS_CONF"]
+    flags = shlex.split(machine["FOLTR_BUILD_FLAGS"])
+    note(began, "podman, and bases for the images, are there")
+    try:
+        for target in TARGETS:
+            build(target, flags)
+        note(began, "images built: " + ", ".join(f"{target} {size_of(target)} MB" for target in TARGETS))
+        with network_of_its_own():
+            compose = podman_compose()
+            for scenario in (try_out,):
+                for line in scenario(compose):
+                    note(began, line)
+    except (StackError, subprocess.TimeoutExpired) as error:
+        print(f"containers: FAILED after {time.monotonic() - began:.0f} s: {error}", file=sys.stderr)
+        return 1
+    note(began, "all of it works")
+    return 0
+
+
+def read_exports(text: str) -> dict[str, str]:
+    """What lines of ``export NAME=value`` say, which are quoted for a shell."""
+    return dict(shlex.split(line)[1].split("=", 1) for line in text.splitlines())
+
+
+def note(began: float, line: str) -> None:
+    print(f"containers: {time.monotonic() - began:4.0f} s  {line}", flush=True)
+
+
+def build(target: str, flags: list[str]) -> None:
+    """Build one image as docker/README.md says, but for where pip finds its packages."""
+    command = ("podman", "build", *flags, "--quiet", "--file", PROJECT / "docker/Dockerfile", "--target", target)
+    run(*command, "--tag", f"localhost/foltr_{target}", PROJECT, timeout_s=600.0)
+
+
+def size_of(target: str) -> int:
+    """The size of an image in megabytes, its base included."""
+    return round(int(run("podman", "image", "inspect", "--format", "{{.Size}}", f"localhost/foltr_{target}")) / 1e6)
+
+
+def podman_compose() -> Path:
+    """The command, in an environment of its own."""
+    work = Path(os.environ["CONTAINERS_CONF"]).parent
+    command = work / "compose" / "bin" / "podman-compose"
+    if not command.exists():
+        run(sys.executable, "-m", "venv", "--without-pip", work / "compose")
+        pip = (sys.executable, "-m", "pip", "--python", work / "compose/bin/python", "install", "--quiet")
+        run(*pip, "--require-hashes", "--requirement", HERE / "podman-compose.txt")
+    return command
+
+
+@contextlib.contextmanager
+def network_of_its_own() -> Iterator[None]:
+    """A network namespace for the containers' bridge, while this lasts."""
+    with contextlib.suppress(StackError):
+        run("ip", "netns", "del", NAMESPACE)  # of a run that was killed
+    run("ip", "netns", "add", NAMESPACE)
+    try:
+        run("ip", "-n", NAMESPACE, "link", "set", "lo", "up")
+        yield
+    finally:
+        run("ip", "netns", "del", NAMESPACE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

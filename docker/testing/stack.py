@@ -1,0 +1,149 @@
+"""A Compose file, brought up by podman in a network of its own, part by part.
+
+podman-compose reads the file, as Docker's Compose would. What it cannot do without systemd or with podman 4.3, this
+does: wait for health checks, which it asks itself, and start services in their order, each after what it depends on.
+"""
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+PROJECT = Path(__file__).parents[2]
+NAMESPACE = "foltr-containers"
+# The containers' bridge stays off the machine's own network. (`ip netns exec` would hide the cgroups.)
+_INSIDE = ("nsenter", f"--net=/run/netns/{NAMESPACE}")
+_QUIET = ("systemd", "healthchecks")
+
+
+class StackError(Exception):
+    """Something that was to happen with the containers did not."""
+
+
+def run(*command: str | Path, environment: Mapping[str, str] | None = None, timeout_s: float = 120.0) -> str:
+    """The standard output of a command; StackError with what it said where it fails."""
+    done = subprocess.run(
+        [str(part) for part in command],
+        env=dict(os.environ) | dict(environment or {}),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
+        stdin=subprocess.DEVNULL,
+    )
+    if done.returncode != 0:
+        said = "\n".join(line for line in done.stderr.splitlines() if not any(word in line for word in _QUIET))
+        raise StackError(
+            f"{' '.join(map(str, command))}: exit code {done.returncode}\n{done.stdout[-2000:]}{said[-4000:]}"
+        )
+    return done.stdout
+
+
+def wait_until(what: str, happens: Callable[[], bool], timeout_s: float, every_s: float = 0.5) -> float:
+    """Wait; the seconds that it took. StackError where it does not happen in time."""
+    began = time.monotonic()
+    while True:
+        try:
+            if happens():
+                return time.monotonic() - began
+            cause = ""
+        except StackError as error:
+            cause = f": {error}"
+        if time.monotonic() - began > timeout_s:
+            raise StackError(f"not within {timeout_s:g} s: {what}{cause}")
+        time.sleep(every_s)
+
+
+class Stack:
+    """The services of a Compose file. Its containers, networks and volumes are removed by `remove`.
+
+    Args:
+        compose: the command podman-compose.
+        environment: what the file's variables are.
+    """
+
+    def __init__(self, compose: Path, file: Path, project: str, environment: Mapping[str, str]) -> None:
+        self._compose, self._file, self.project = compose, file, project
+        self._environment = dict(environment)
+
+    def _podman(self, *arguments: str, timeout_s: float = 120.0) -> str:
+        return run(*_INSIDE, "podman", *arguments, timeout_s=timeout_s)
+
+    def up(self, *services: str, scale: Mapping[str, int] | None = None) -> None:
+        """Create and start services, and nothing that they depend on."""
+        scaled = [part for name, n in (scale or {}).items() for part in ("--scale", f"{name}={n}")]
+        command = (*_INSIDE, self._compose, "--in-pod=false", "-p", self.project)
+        arguments = ("-f", self._file, "up", "--detach", "--no-build", "--no-deps", "--no-recreate", *scaled, *services)
+        run(*command, *arguments, environment=self._environment, timeout_s=300.0)
+
+    def once(self, service: str, timeout_s: float = 120.0) -> None:
+        """Run a service that ends by itself; StackError where it fails."""
+        self.up(service)
+        (name,) = self.containers(service)
+        wait_until(f"{service} ends", lambda: not self.is_running(name), timeout_s)
+        code = self._podman("inspect", "--format", "{{.State.ExitCode}}", name).strip()
+        if code != "0":
+            raise StackError(f"{service} ended with {code}:\n{self.logs(name)}")
+
+    def containers(self, service: str) -> list[str]:
+        """The names of a service's containers, running or not."""
+        filters = ("--filter", f"label=com.docker.compose.service={service}")
+        mine = ("--filter", f"label=com.docker.compose.project={self.project}")
+        return sorted(self._podman("ps", "--all", *filters, *mine, "--format", "{{.Names}}").split())
+
+    def is_running(self, name: str) -> bool:
+        return self._podman("inspect", "--format", "{{.State.Running}}", name).strip() == "true"
+
+    def logs(self, name: str, lines: int = 40) -> str:
+        done = subprocess.run(
+            ["podman", "logs", "--tail", str(lines), name], capture_output=True, text=True, check=False
+        )
+        return done.stdout + done.stderr
+
+    def wait_healthy(self, *services: str, timeout_s: float = 60.0) -> None:
+        """Wait until the health checks of services pass: podman has no systemd here that would ask them."""
+        for service in services:
+            for name in self.containers(service):
+                try:
+                    wait_until(f"{name} is healthy", lambda name=name: self.is_healthy(name), timeout_s)  # type: ignore[misc]
+                except StackError as error:
+                    raise StackError(f"{error}\n{self.logs(name)}") from error
+
+    def is_healthy(self, name: str) -> bool:
+        done = subprocess.run(["podman", "healthcheck", "run", name], capture_output=True, check=False, timeout=30)
+        return done.returncode == 0
+
+    def execute(self, service: str, *command: str, timeout_s: float = 60.0) -> str:
+        """Run a command in the first container of a service."""
+        return self._podman("exec", self.containers(service)[0], *command, timeout_s=timeout_s)
+
+    def kill(self, name: str) -> None:
+        """Kill the process of a container, as the machine would: its restart policy starts it again."""
+        os.kill(int(self._podman("inspect", "--format", "{{.State.Pid}}", name)), signal.SIGKILL)
+
+    def n_started(self, name: str) -> str:
+        """When the container was started last."""
+        return self._podman("inspect", "--format", "{{.State.StartedAt}}", name).strip()
+
+    def remove_containers(self, names: Sequence[str]) -> None:
+        """Stop containers as Compose does, and remove them."""
+        if names:
+            self._podman("rm", "--force", "--time", "20", *names, timeout_s=300.0)
+
+    def query(self, sql: str) -> list[list[str]]:
+        """Ask PostgreSQL; rows of text."""
+        psql = ("psql", "-U", "foltr", "-d", "foltr", "-P", "pager=off", "--csv", "--tuples-only", "-c", sql)
+        return [line.split(",") for line in self.execute("postgres", *psql).splitlines()]
+
+    def remove(self) -> None:
+        """Remove what the project has left, whatever it is."""
+        mine = f"label=com.docker.compose.project={self.project}"
+        names = self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split()
+        if names:
+            self._podman("rm", "--force", "--time", "2", *names, timeout_s=300.0)
+        for kind in ("volume", "network"):
+            left = self._podman(kind, "ls", "--filter", mine, "--format", "{{.Name}}").split()
+            if left:
+                self._podman(kind, "rm", "--force", *left)

@@ -1,0 +1,92 @@
+"""Replicas of one container are devices each, and stay the same ones when they are started anew.
+
+A folder that all of them share has a *slot* for each device: a folder named after it, with its store and, in a
+federation with identities, its credentials. A replica takes the first slot that no other process has, by a lock that
+ends with the process. So twenty that become five and twenty again are the same twenty devices, with their clicks. The
+slot of a device that was forgotten is taken by nobody any more.
+"""
+
+import fcntl
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from foltr.errors import SettingsError
+from foltr.protocol.topics import check_name
+
+CREDENTIALS_NAME = "credentials.json"
+STORE_NAME = "store.sqlite"
+_LOCK_NAME = "slot.lock"
+_FORGOTTEN_NAME = "forgotten"
+_MOST_SLOTS = 10_000
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A device's folder, named after it, while this process has it, which is until it ends."""
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return self.folder.name
+
+    @property
+    def store(self) -> Path:
+        return self.folder / STORE_NAME
+
+    @property
+    def credentials(self) -> Path:
+        return self.folder / CREDENTIALS_NAME
+
+    def close_for_ever(self) -> None:
+        """See to it that nobody takes the slot again: its device was forgotten."""
+        self.credentials.unlink(missing_ok=True)
+        (self.folder / _FORGOTTEN_NAME).touch()
+
+
+def take_new_slot(slots: Path, prefix: str) -> Slot:
+    """Take the first free slot of PREFIX-0001, PREFIX-0002 and on, and make it where there is none.
+
+    Raises:
+        SettingsError: ``prefix`` is no name, or the folder cannot be written.
+    """
+    check_name("client", prefix)
+    for number in range(1, _MOST_SLOTS + 1):
+        slot = take_slot(slots / f"{prefix}-{number:04d}")
+        if slot is not None:
+            return slot
+    raise SettingsError(f"slots: all {_MOST_SLOTS} of {slots} are taken")
+
+
+def take_enrolled_slot(slots: Path) -> Slot | None:
+    """Take the first free slot that has credentials; None where there is none."""
+    try:
+        enrolled = sorted(path.parent for path in slots.glob(f"*/{CREDENTIALS_NAME}"))
+    except OSError as error:
+        raise SettingsError(f"slots: {slots}: {error.strerror}") from error
+    taken = (take_slot(folder) for folder in enrolled)
+    return next((slot for slot in taken if slot is not None), None)
+
+
+def take_slot(folder: Path) -> Slot | None:
+    """Take one slot; None where another process has it, or its device was forgotten.
+
+    Raises:
+        SettingsError: the folder cannot be written.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        descriptor = os.open(folder / _LOCK_NAME, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise SettingsError(f"slots: {folder}: {error.strerror}") from error
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    if (folder / _FORGOTTEN_NAME).exists():
+        os.close(descriptor)
+        return None
+    # The descriptor stays open: its lock ends with this process, however that ends.
+    return Slot(folder)
