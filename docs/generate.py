@@ -68,6 +68,7 @@ ABANDON_WORDS = {
     AbandonReason.MODEL_TAKEN_BACK: "most devices found the model that it trained from worse than the anchor, whose "
     "weights are served again",
     AbandonReason.TOO_FEW_FOR_RULE: "fewer than the rule needs, and `aggregation_fallback` is `abandon`",
+    AbandonReason.ONLY_SUSPECTS: "each update is of a client that `adaptive` suspects",
     AbandonReason.COHORTS_TOO_SMALL: "secure: without those who were taken out too few were left for a sum, or for "
     "the rule across sums",
     AbandonReason.HELPERS_SILENT: "secure: a helper said nothing useful for `helper_deadline_s`",

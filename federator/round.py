@@ -83,6 +83,7 @@ TRANSITIONS: dict[tuple[RoundState, RoundEvent], RoundState] = {
 _ENDS_WITH = {
     AbandonReason.AGGREGATION_FAILED: RoundEvent.AGGREGATION_FAILED,
     AbandonReason.TOO_FEW_FOR_RULE: RoundEvent.AGGREGATION_FAILED,
+    AbandonReason.ONLY_SUSPECTS: RoundEvent.AGGREGATION_FAILED,
     AbandonReason.SUM_IMPLAUSIBLE: RoundEvent.AGGREGATION_FAILED,
     AbandonReason.UNLEARNED: RoundEvent.MODEL_REPLACED,
     AbandonReason.MODEL_TAKEN_BACK: RoundEvent.MODEL_REPLACED,

@@ -21,7 +21,7 @@ from federator.summing.machine import GiveUp
 from federator.summing.masked_sums import ImplausibleSumError
 from federator.summing.store import SumStore
 from foltr.aggregation.client_records import suspects_of
-from foltr.aggregation.round_aggregation import TooFewUpdatesError
+from foltr.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
 from foltr.aggregation.standing import Standing, Verdict
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
@@ -261,6 +261,8 @@ class Rounds:
 
 
 def _reason_of(error: DataError) -> AbandonReason:
+    if isinstance(error, OnlySuspectsError):
+        return AbandonReason.ONLY_SUSPECTS
     if isinstance(error, TooFewUpdatesError):
         return AbandonReason.TOO_FEW_FOR_RULE
     return AbandonReason.SUM_IMPLAUSIBLE if isinstance(error, ImplausibleSumError) else AbandonReason.AGGREGATION_FAILED

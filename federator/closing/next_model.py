@@ -9,6 +9,7 @@ from federator.plan import FederationPlan
 from federator.round import Round
 from federator.store import FederationStore, stream_updates
 from federator.summing.store import SumStore
+from foltr.aggregation.crowd import after_suspects_alone
 from foltr.aggregation.standing import RoundTally
 from foltr.methods.aggregations import is_plain_mean
 from foltr.methods.base import Memory, NextModel
@@ -37,7 +38,10 @@ async def next_model(
     of = Collecting(current.number, current.base_version, policy.rule, policy.staleness_exponent, n_expected)
     updates = stream_updates(store, current.number, recipe.n_at_once)
     aggregation = (await collect(updates, recipe, of)).aggregation
-    weights, memory = unpack_vector(base.weights), Memory(base.optimizer_state, base.defence_state)
+    weights, defence = unpack_vector(base.weights), base.defence_state
+    if defence is not None and policy.rule.rule == "adaptive":
+        defence = after_suspects_alone(defence, await store.count_suspects_alone(current.number))
+    memory = Memory(base.optimizer_state, defence)
     if is_plain_mean(policy.rule):
         return aggregation.finish(weights, memory)
     # A rule compares all updates, for seconds where they are large: meanwhile messages are taken from the broker,

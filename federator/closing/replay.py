@@ -15,6 +15,7 @@ from federator.closing.stored_recipes import Recipes
 from federator.closing.stored_rules import stored_rule
 from federator.secure_terms import SecureTerms
 from foltr.aggregation.client_records import with_progress_of
+from foltr.aggregation.crowd import after_suspects_alone
 from foltr.errors import DataError, SettingsError
 from foltr.methods.base import Aggregation, Memory, NextModel
 from foltr.protocol.codec import open_envelope
@@ -29,6 +30,7 @@ from storage.policies import load_policies
 from storage.records import ModelRow, RoundRow, UpdateRow
 from storage.rounds import count_updates, find_round, first_round_on, stream_completed, stream_updates
 from storage.sums import load_answers, load_sums
+from storage.suspects import count_suspects_alone
 
 OnRound = Callable[[int], None]
 """Told the number of each round that was gone through."""
@@ -127,6 +129,8 @@ async def counterfactual(
             raise DataError(f"round {row.number} cannot be aggregated: {'; '.join(lacking)}")
         if _is_remembering(row) and not remembers:
             remembers, memory = True, replace(memory, defence=await _remembered(db, recipes, row, on_round))
+        elif _is_remembering(row):
+            memory = replace(memory, defence=await _with_absences(db, row, memory.defence))
         collected = await collect(_updates(db, recipe, row), recipe, _collecting(row), {without})
         made = _next(collected, weights, memory)
         if made is None:
@@ -205,6 +209,7 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
         # Models are taken back under whichever rule, and what another one remembers goes through all of them.
         defence = _on_path(defence, before.base_version, restored, paths)
         if _is_remembering(before):
+            defence = await _with_absences(db, before, defence)
             if lacking := await _missing_updates(db, before):
                 raise _forgotten(row, f"of round {before.number} {'; '.join(lacking)}")
             recipe = recipes.of(before.number)
@@ -214,7 +219,12 @@ async def _remembered(db: Database, recipes: Recipes, row: RoundRow, on_round: O
             defence = made.memory.defence
         paths[before.model_version or 0] = defence
         on_round(before.number)
-    return _on_path(defence, row.base_version, restored, paths)
+    return await _with_absences(db, row, _on_path(defence, row.base_version, restored, paths))
+
+
+async def _with_absences(db: Database, row: RoundRow, defence: bytes | None) -> bytes | None:
+    """What is remembered as a round ends, before which only suspects may have come for long."""
+    return after_suspects_alone(defence, await count_suspects_alone(db, row.federation, row.number))
 
 
 def _on_path(

@@ -234,6 +234,13 @@ def with_progress_of(stored: bytes, path: bytes | None) -> bytes:
     return whole
 
 
+def with_rounds_passed(stored: bytes, n_rounds: int) -> bytes:
+    """Return what is remembered of clients after so many more rounds, in which none of them was."""
+    fields = msgpack.unpackb(stored)
+    whole: bytes = msgpack.packb(fields | {"n_rounds": fields["n_rounds"] + n_rounds})
+    return whole
+
+
 def taken_apart(stored: bytes) -> tuple[bytes, dict[str, bytes]]:
     """Take apart what `Records.to_bytes` made: what it holds of all clients together, and the record of each.
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.client_records import Records
+from foltr.aggregation.client_records import Records, with_rounds_passed
 from foltr.aggregation.evidence import sample_of
 
 LEAST_CLIENTS = 4
@@ -77,6 +77,21 @@ def has_well_known(records: Records) -> bool:
     n_updates = np.where(_still_comes(records), clients["n_updates"], 0)
     of_well_known = n_updates[clients["n_compared"] >= WELL_KNOWN]
     return bool(len(of_well_known) >= LEAST_CLIENTS and 2 * of_well_known.sum() > n_updates.sum())
+
+
+def after_suspects_alone(stored: bytes | None, n_rounds: int) -> bytes | None:
+    """Return what is remembered of clients where since the last model only suspected ones have come.
+
+    After as many rounds as make a client one that comes no more the others are none that suspects are compared with:
+    who is left is judged anew, among themselves. Fewer rounds change nothing: whoever is away is not replaced by who
+    stays.
+
+    Args:
+        stored: what `Records.to_bytes` made after the last round that made a model; None: nothing yet.
+        n_rounds: of suspects only, and with room for others in each: who fills rounds before others come must not pass
+            for all that come.
+    """
+    return stored if stored is None or n_rounds < _ACTIVE else with_rounds_passed(stored, n_rounds)
 
 
 def trusted_elsewhere(records: Records, names: tuple[str, ...], *, established: bool) -> NDArray[np.void]:

@@ -33,6 +33,10 @@ class TooFewUpdatesError(DataError):
     """A round has too few updates for its rule and for its fallback, or the fallback is to make no model."""
 
 
+class OnlySuspectsError(TooFewUpdatesError):
+    """A round has updates of suspected clients only."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class RoundAggregate:
     """Attributes:
@@ -167,7 +171,9 @@ def _check_any_left(choice: _Choice, assessment: Assessment | None) -> None:
     n, reasons = len(choice.dropped), _count_reasons(choice.dropped)
     if assessment is None:
         raise DataError(f"none of {n} updates can be used: {reasons}")
-    raise TooFewUpdatesError(
+    # Somebody else was there, too, if an update could not be used for what it is.
+    error = OnlySuspectsError if n == len(assessment.excluded) else TooFewUpdatesError
+    raise error(
         f"{n} updates, and each is of a suspected client ({reasons}); see foltr clients quarantine, or choose another "
         "aggregation"
     )

@@ -55,6 +55,7 @@ class AbandonReason(StrEnum):
     TOO_FEW_CLIENTS = "too_few_clients"
     AGGREGATION_FAILED = "aggregation_failed"
     TOO_FEW_FOR_RULE = "too_few_for_rule"
+    ONLY_SUSPECTS = "only_suspects"
     UNLEARNED = "unlearned"
     MODEL_TAKEN_BACK = "model_taken_back"  # most devices found its base worse than the anchor
     # Of rounds with a secure sum. Nothing was released.

@@ -25,7 +25,7 @@ from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint
 from foltr.protocol.announcements import MOST_NAMED
 from foltr.protocol.fields import model_hash
-from foltr.protocol.states import OPEN_JOB, JobState, RoundState
+from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
 from storage.erasure.records import (
     ErasureOutcome,
     ErasureRow,
@@ -136,6 +136,12 @@ class SimulatedFederationStore(ErasureStore):
 
     async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]:  # noqa: ARG002
         return []
+
+    async def count_suspects_alone(self, number: int) -> int:
+        rounds = [row for row in (await look(self.session)).rounds.values() if row.number < number]
+        last = max((row.number for row in rounds if row.state is RoundState.COMPLETED), default=0)
+        alone = [row for row in rounds if row.number > last and row.reason == AbandonReason.ONLY_SUSPECTS]
+        return sum((row.n_updates or 0) < row.max_clients for row in alone)
 
     async def restore_anchor(self, restoration: Restoration) -> None:
         raise RuntimeError(f"model {restoration.anchor_version} is to be restored: federators here have no anchor")
