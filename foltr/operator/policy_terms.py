@@ -17,12 +17,14 @@ from foltr.protocol.policies import (
     HelperKeys,
     L2NormProof,
     Policy,
+    SecureVotes,
 )
 from foltr.protocol.verify_keys import seal_verify_key
 from foltr.secure.accounting import (
     DEFAULT_DELTA,
     DEFAULT_EPSILON,
     DEFAULT_PARTICIPATIONS,
+    default_vote_weight,
     laplace_deviation,
     least_scale,
     least_variance,
@@ -65,6 +67,8 @@ class PolicyTerms:
         dim: d, how many numbers an update has.
         interactions: B, of every update.
         norm_proof: what each message proves of its vector.
+        votes: whether devices vote with their updates; None: where the noise can protect a vote, and proofs hold it to
+            one, which is with ``gaussian`` and ``l2``.
         cohorts: G; 20 where a round has 400 clients who prove nothing, else 1.
         n_min: clients of a cohort; 100, or 10 in one of several.
         n_max: likewise, at most.
@@ -82,6 +86,7 @@ class PolicyTerms:
     dim: int = 136
     interactions: int = 5
     norm_proof: NormProof = "l2"
+    votes: bool | None = None
     cohorts: int | None = None
     n_min: int | None = None
     n_max: int = DEFAULT_N_MAX
@@ -111,13 +116,14 @@ def policy_of(
     cohorts = terms.cohorts or (DEFAULT_COHORTS if is_divided else 1)
     n_min = terms.n_min or (LEAST_CLIENTS if cohorts == 1 else LEAST_OF_MANY)
     bound = bound_for(terms.dim)
+    votes = _votes_of(terms, bound)
     try:
         return Policy(
             federation=federation,
             version=version,
             issued_at=now,
             helpers=list(terms.helpers),
-            noise=_noise_of(terms, bound, n_min),
+            noise=_noise_of(terms, bound, n_min, votes),
             dim=terms.dim,
             bound=bound,
             n_min=n_min,
@@ -129,6 +135,7 @@ def policy_of(
             epsilon=terms.epsilon,
             delta=terms.delta,
             norm_proof=_norm_proof_of(terms, federation, version, federator_key),
+            votes=votes,
         )
     except ValidationError as error:
         raise SettingsError(f"policy: {_problem(error)}") from error
@@ -155,7 +162,7 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
         f"{policy.n_min:,} or more"
     )
     noise = f"noise {ratio_text(ratio)} times a typical mean update: {verdict_on(ratio)}"
-    lines = [promise, round_size, noise, _about_hostile_devices(policy)]
+    lines = [promise, round_size, noise, _about_hostile_devices(policy), _about_votes(policy, n)]
     if (missed := _share_unopened(policy, clients)) > _RARE:
         lines.append(
             f"{missed:.0%} of cohorts have fewer than {policy.n_min:,} and are not opened: have more devices or "
@@ -174,7 +181,14 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
     return lines
 
 
-def _noise_of(terms: PolicyTerms, bound: int, n_min: int) -> GaussianNoise | GammaNoise:
+def _votes_of(terms: PolicyTerms, bound: int) -> SecureVotes | None:
+    wanted = terms.votes
+    if wanted is None:
+        wanted = terms.mechanism == "gaussian" and terms.norm_proof == "l2"
+    return SecureVotes(weight=default_vote_weight(bound)) if wanted else None
+
+
+def _noise_of(terms: PolicyTerms, bound: int, n_min: int, votes: SecureVotes | None) -> GaussianNoise | GammaNoise:
     if terms.noise_by == "clients" and terms.mechanism != "gamma":
         raise SettingsError("noise_by: only the noise of gamma can be divided among clients")
     promise: dict[str, Any] = {
@@ -186,7 +200,7 @@ def _noise_of(terms: PolicyTerms, bound: int, n_min: int) -> GaussianNoise | Gam
     if terms.mechanism == "gaussian":
         if terms.shares is not None:
             raise SettingsError("shares: only clients share noise: --mechanism gamma --noise-by clients")
-        least = least_variance(bound, **promise)
+        least = least_variance(bound, vote_weight=0 if votes is None else votes.weight, **promise)
         # The search for rho is in floating-point numbers; another machine's last digit must not find this too little.
         return GaussianNoise(variance=least + least // 10**6 + 1)
     scale = least_scale(bound, **promise)
@@ -221,6 +235,18 @@ def _about_hostile_devices(policy: Policy) -> str:
     return (
         f"{proves}. What is proved is the L2 norm: a hostile vector may be {ratio_text(longer)} times as long in it as "
         "gamma's honest ones"
+    )
+
+
+def _about_votes(policy: Policy, n: int) -> str:
+    """Say whether there are votes, and how far noise takes the count of those of n clients from what it is."""
+    if policy.votes is None or not isinstance(policy.noise, GaussianNoise):
+        return "no votes on the newest model: nothing takes it back by what devices find (--no-votes)"
+    off = math.sqrt(len(policy.helpers) * policy.cohorts * policy.noise.variance) / policy.votes.weight
+    longer = math.hypot(policy.bound, policy.votes.weight) / policy.bound - 1.0
+    return (
+        f"each device's vote on the newest model is in the sum, and the noise {longer:.0%} longer for it; noise takes "
+        f"the count of a round's votes, of about {n:,} devices, {off:,.0f} from what it is"
     )
 
 

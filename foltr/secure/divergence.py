@@ -146,8 +146,7 @@ def _scores(
     on_progress: Callable[[int], None],
 ) -> Iterator[Scores]:
     """How much each of so many sums looks as if the vector was in it, a batch at a time."""
-    # Its direction alone matters to `gaussian`; to `gamma` it is the longest one in L1.
-    looked_for = np.full(dim, mechanism.bound // dim, np.int64)
+    looked_for = mechanism.longest(dim)
     for start in range(0, n_sums, _BATCH):
         n = min(_BATCH, n_sums - start)
         sums = _released(mechanism, dim, n, is_there, entropy)
@@ -156,18 +155,19 @@ def _scores(
 
 
 def _released(mechanism: Mechanism, dim: int, n: int, is_there: bool, entropy: Entropy) -> NDArray[np.int64]:
-    """(n, dim): sums as everybody together would see them who is not the client and not the honest helper.
+    """(n, n_summed): sums as everybody together would see them who is not the client and not the honest helper.
 
     Sums side by side make one long vector, so that masks and noise are drawn for all of them at once.
     """
     update = np.full(dim, 50.0 * _CLIP_NORM)
-    vector = mechanism.encode(update, _CLIP_NORM, entropy) if is_there else np.zeros(dim, np.int64)
+    n_summed = mechanism.longest(dim).size
+    vector = mechanism.encode(update, _CLIP_NORM, entropy) if is_there else np.zeros(n_summed, np.int64)
     known = mechanism.encode(-update, _CLIP_NORM, entropy)
-    noise = mechanism.draw_noise(n * dim, entropy)
+    noise = mechanism.draw_noise(n * n_summed, entropy)
     seeds = [[entropy(SEED_BYTES) for _helper in range(2)] for _client in range(2)]
     masked = [mask_words(from_signed(np.tile(one, n)), own) for one, own in zip((vector, known), seeds, strict=True)]
     answers = [
         open_masks([own[helper] for own in seeds], of_it) for helper, of_it in enumerate((noise, np.zeros_like(noise)))
     ]
-    released = to_signed(release_sum(masked, answers, n * dim)).reshape(n, dim)
+    released = to_signed(release_sum(masked, answers, n * n_summed)).reshape(n, n_summed)
     return released - known

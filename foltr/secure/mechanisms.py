@@ -8,11 +8,12 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from foltr.secure.accounting import epsilon_of, gaussian_rho, laplace_epsilon
+from foltr.secure.accounting import epsilon_of, gaussian_rho, laplace_epsilon, squared_sensitivity
 from foltr.secure.coins import Entropy
 from foltr.secure.encoding import encode_l1, encode_l2
 from foltr.secure.noise import draw_gaussian, draw_laplace
 from foltr.secure.polya import draw_polya_share
+from foltr.secure.vote_proof import encode_vote
 
 MechanismName = Literal["gaussian", "gamma"]
 Integers = NDArray[np.int64]
@@ -26,7 +27,10 @@ class Mechanism:
         name: for people.
         bound: C_int.
         epsilon: epsilon_0, of one participation.
-        encode: an update with a clip norm and the source of random bytes, as integers within the bound.
+        encode: an update with a clip norm and the source of random bytes, as integers within the bound; behind them, of
+            a mechanism with votes, the longest vote.
+        longest: of so many numbers the integers that an audit looks for, with a vote where there is one. Their
+            direction alone matters to `gaussian`; to `gamma` it is the longest vector in L1.
         draw_noise: so many integers of the noise that is sure to be in the sum.
         claimed_delta: the most by which the probability of an event with the vector may exceed e^epsilon times that
             without it, and the other way round.
@@ -38,12 +42,13 @@ class Mechanism:
     bound: int
     epsilon: float
     encode: Callable[[ArrayLike, float, Entropy], Integers]
+    longest: Callable[[int], Integers]
     draw_noise: Callable[[int, Entropy], Integers]
     claimed_delta: Callable[[float], float]
     loss: Callable[[Integers, Integers], NDArray[np.float64]]
 
 
-def gaussian_mechanism(bound: int, variance: int, delta: float) -> Mechanism:
+def gaussian_mechanism(bound: int, variance: int, delta: float, vote_weight: int = 0) -> Mechanism:
     """Return the default one: the noise of one helper, after an L2 clip.
 
     What is claimed is the discrete Gaussian's own divergence at the bound, which is stricter than what follows of its
@@ -53,14 +58,19 @@ def gaussian_mechanism(bound: int, variance: int, delta: float) -> Mechanism:
         bound: C_int.
         variance: sigma^2.
         delta: of one participation's epsilon.
+        vote_weight: v, of the vote beside the integers; 0 without votes.
     """
+    # A whole number from the norm on: by less than one step more than is promised.
+    reach = math.isqrt(squared_sensitivity(bound, vote_weight) - 1) + 1
+    vote = encode_vote(-1, vote_weight)
     return Mechanism(
-        name="gaussian",
+        name="gaussian with votes" if vote_weight else "gaussian",
         bound=bound,
-        epsilon=epsilon_of(float(gaussian_rho(bound, variance)), delta),
-        encode=lambda update, clip_norm, entropy: encode_l2(update, clip_norm, bound, entropy),
+        epsilon=epsilon_of(float(gaussian_rho(bound, variance, vote_weight)), delta),
+        encode=lambda update, clip_norm, entropy: np.concatenate([encode_l2(update, clip_norm, bound, entropy), vote]),
+        longest=lambda dim: np.concatenate([np.full(dim, round(bound / math.sqrt(dim)), np.int64), vote]),
         draw_noise=lambda size, entropy: draw_gaussian(size, variance, entropy),
-        claimed_delta=lambda epsilon: gaussian_delta(bound, variance, epsilon),
+        claimed_delta=lambda epsilon: gaussian_delta(reach, variance, epsilon),
         loss=lambda sums, vector: (sums @ vector).astype(np.float64),
     )
 
@@ -86,6 +96,7 @@ def gamma_mechanism(bound: int, scale: int, n_shares: int | None = None) -> Mech
         bound=bound,
         epsilon=epsilon,
         encode=lambda update, clip_norm, entropy: encode_l1(update, clip_norm, bound, entropy),
+        longest=lambda dim: np.full(dim, bound // dim, np.int64),
         draw_noise=(lambda size, entropy: draw_laplace(size, scale, entropy)) if n_shares is None else draw_shares,
         claimed_delta=lambda at: pure_delta(epsilon, at),
         loss=lambda sums, vector: (np.abs(sums) - np.abs(sums - vector)).sum(axis=1).astype(np.float64),

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from foltr.errors import SettingsError
-from foltr.secure.accounting import check_masks, laplace_deviation, least_scale, least_variance
+from foltr.secure.accounting import check_masks, default_vote_weight, laplace_deviation, least_scale, least_variance
 from foltr.secure.encoding import bound_for
 from foltr.secure.mechanisms import MechanismName
 
@@ -71,6 +71,7 @@ def plan_noise(
     participations: int,
     helpers: int,
     norm_proof: NormProof = "l2",
+    votes: bool = True,
 ) -> list[PlannedNoise]:
     """Return the noise under each mechanism: with so many participations, and with one in every round.
 
@@ -83,6 +84,7 @@ def plan_noise(
         participations: k; no more than rounds count.
         helpers: each of whom adds noise.
         norm_proof: what each message proves; the noise has what that leaves.
+        votes: whether the Gaussian mechanism is to protect a vote beside each vector, too, where messages are proven.
     """
     for name, value in {"clients": clients, "rounds": rounds, "dim": dim, "participations": participations}.items():
         if value < 1:
@@ -96,7 +98,7 @@ def plan_noise(
     for k in sorted({min(participations, rounds), rounds}):
         for mechanism in get_args(MechanismName):
             promise = {"epsilon": epsilon, "delta": delta, "participations": k}
-            sigma, caveat = _least_sigma(mechanism, bound, norm_proof, promise)
+            sigma, caveat = _least_sigma(mechanism, bound, norm_proof, promise, votes)
             one = _planned(mechanism, k, clients, rounds, dim, bound, sigma, helpers)
             planned.append(replace(one, verdict=one.verdict + caveat))
     return planned
@@ -137,21 +139,22 @@ def ratio_text(ratio: float) -> str:
 
 
 def _least_sigma(
-    mechanism: MechanismName, bound: int, norm_proof: NormProof, promise: dict[str, Any]
+    mechanism: MechanismName, bound: int, norm_proof: NormProof, promise: dict[str, Any], votes: bool
 ) -> tuple[float, str]:
     """The deviation of one helper's noise, and what is to be said of it: it is without proofs that cost too much."""
     proven = norm_proof == "l2"
     try:
-        return _sigma(mechanism, bound, promise | {"norm_proofs": proven}), ""
+        weight = default_vote_weight(bound) if votes and proven else 0
+        return _sigma(mechanism, bound, promise | {"norm_proofs": proven}, weight), ""
     except SettingsError:
         if not proven:
             raise
         return _sigma(mechanism, bound, promise), "; without norm proofs, which would cost too much (--norm-proof none)"
 
 
-def _sigma(mechanism: MechanismName, bound: int, promise: dict[str, Any]) -> float:
+def _sigma(mechanism: MechanismName, bound: int, promise: dict[str, Any], vote_weight: int = 0) -> float:
     if mechanism == "gaussian":
-        return math.sqrt(least_variance(bound, **promise))
+        return math.sqrt(least_variance(bound, vote_weight=vote_weight, **promise))
     return laplace_deviation(least_scale(bound, **promise))
 
 

@@ -12,7 +12,7 @@ from foltr.cli import options
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
 from foltr.cli.operator.sending import publish_policy, say
 from foltr.cli.output import print_json, print_record
-from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, NormProofOption, one_of
+from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, NormProofOption, VotesOption, one_of
 from foltr.errors import SettingsError
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
 
@@ -35,7 +35,10 @@ ShownVersion = Annotated[int | None, typer.Option("--version", help="Default: th
 
 @dataclass(frozen=True)
 class PolicyRecord:
-    """A policy as ``foltr policy show`` prints it; the noise is a variance of ``gaussian``, a scale of ``gamma``."""
+    """A policy as ``foltr policy show`` prints it; the noise is a variance of ``gaussian``, a scale of ``gamma``.
+
+    A vote weighs 0 where there are none.
+    """
 
     federation: str
     version: int
@@ -57,6 +60,7 @@ class PolicyRecord:
     epsilon: float
     delta: float
     norm_proof: str
+    vote_weight: int
 
 
 @dataclass(frozen=True)
@@ -98,6 +102,7 @@ def new(
     dim: Dim = 136,
     interactions: Annotated[int, typer.Option(min=1, max=100_000, help="Of every update")] = 5,
     norm_proof: NormProofOption = "l2",
+    votes: VotesOption = None,
     cohorts: Annotated[
         int | None,
         typer.Option(
@@ -141,6 +146,7 @@ def new(
         dim=dim,
         interactions=interactions,
         norm_proof=one_of("norm-proof", norm_proof, get_args(NormProof)),
+        votes=votes,
         cohorts=cohorts,
         n_min=n_min,
         n_max=n_max,
@@ -223,6 +229,7 @@ def _record(signed: "SignedPolicy", published: bool) -> PolicyRecord:
         epsilon=policy.epsilon,
         delta=policy.claimed_delta,
         norm_proof="none" if policy.norm_proof is None else policy.norm_proof.kind,
+        vote_weight=policy.vote_weight,
     )
 
 

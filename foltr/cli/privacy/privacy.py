@@ -35,6 +35,13 @@ Delta = Annotated[float, typer.Option("--delta", help="Likewise; of gamma only w
 NormProofOption = Annotated[
     str, typer.Option("--norm-proof", help="l2: each message proves that its vector is not too long; or none")
 ]
+VotesOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--votes/--no-votes",
+        help="Devices vote on the newest model in the same sum; default: with gaussian noise and norm proofs of l2",
+    ),
+]
 Participations = Annotated[
     int, typer.Option("--participations", min=1, help="k: how often a client takes part in its life, at most")
 ]
@@ -61,6 +68,7 @@ def plan(
     participations: Participations = DEFAULT_PARTICIPATIONS,
     helpers: Annotated[int, typer.Option(help="2 to 8, each of whom adds all of the noise")] = 2,
     norm_proof: NormProofOption = "l2",
+    votes: VotesOption = None,
     json: options.Json = False,
 ) -> None:
     """Say how much noise an epsilon takes, beside a typical mean update, and what a model learns through it.
@@ -79,6 +87,7 @@ def plan(
         participations=participations,
         helpers=helpers,
         norm_proof=proof,
+        votes=_has_votes(votes, proof),
     )
     if json:
         # JSON has no infinity.
@@ -87,7 +96,8 @@ def plan(
     with_delta = f"with delta {delta:g}" if proof == "l2" else f"(gaussian: with delta {delta:g})"
     _tell(
         f"{clients} clients, {rounds} rounds, {dim} numbers an update, {helpers} helpers: epsilon {epsilon:g} "
-        f"{with_delta} for all participations of a client together, norm proofs: {proof}"
+        f"{with_delta} for all participations of a client together, norm proofs: {proof}, votes: "
+        f"{'with gaussian' if _has_votes(votes, proof) else 'none'}"
     )
     for one in planned:
         _tell_planned(one)
@@ -110,6 +120,7 @@ def audit(
             help="l2: the noise that is left beside norm proofs; or none; default: none with --noise-by clients"
         ),
     ] = None,
+    votes: VotesOption = None,
     sums: Annotated[
         int, typer.Option(min=1000, max=10**9, help="Of each pair of neighbouring inputs, of which there are two")
     ] = _DEFAULT_SUMS,
@@ -137,6 +148,7 @@ def audit(
         delta=delta,
         participations=participations,
         norm_proofs=one_of("norm-proof", proof, get_args(NormProof)) == "l2",
+        votes=_has_votes(votes, proof),
     )
     entropy = os.urandom if seed is None else np.random.default_rng(seed).bytes
     findings = []
@@ -151,8 +163,15 @@ def audit(
         raise typer.Exit(_EXIT_FAILED)
 
 
-def _mechanisms(name: str, noise_by: str, dim: int, **promise: Any) -> "list[Mechanism]":
-    from foltr.secure.accounting import least_scale, least_variance
+def _has_votes(votes: bool | None, norm_proof: str) -> bool:
+    """Whether gaussian noise is to protect votes as well; SettingsError where nothing would hold them to one."""
+    if votes and norm_proof != "l2":
+        raise SettingsError("--votes need --norm-proof l2: without proofs one device has any number of them")
+    return norm_proof == "l2" if votes is None else votes
+
+
+def _mechanisms(name: str, noise_by: str, dim: int, *, votes: bool, **promise: Any) -> "list[Mechanism]":
+    from foltr.secure.accounting import default_vote_weight, least_scale, least_variance
     from foltr.secure.encoding import bound_for
     from foltr.secure.mechanisms import gamma_mechanism, gaussian_mechanism
 
@@ -164,7 +183,9 @@ def _mechanisms(name: str, noise_by: str, dim: int, **promise: Any) -> "list[Mec
         raise SettingsError("--norm-proof must be none where clients draw the noise, not l2")
     bound, found = bound_for(dim), []
     if name != "gamma":
-        found.append(gaussian_mechanism(bound, least_variance(bound, **promise), promise["delta"]))
+        weight = default_vote_weight(bound) if votes else 0
+        variance = least_variance(bound, vote_weight=weight, **promise)
+        found.append(gaussian_mechanism(bound, variance, promise["delta"], weight))
     if name != "gaussian":
         n_shares = _N_SHARES if noise_by == "clients" else None
         found.append(gamma_mechanism(bound, least_scale(bound, **promise), n_shares))

@@ -104,6 +104,7 @@ def test_every_option_is_in_the_policy(folder):
         "epsilon": 2.0,
         "delta": 0.0,
         "norm_proof": "none",
+        "vote_weight": 0,
     }
     assert (policy.delta, policy.noise.scale) == (1e-7, 256 * 4 / 2)
     assert [helper["name"] for helper in shown["helpers"]] == ["north", "south"]
@@ -123,6 +124,19 @@ def test_norm_proofs_are_asked_for_unless_told_otherwise(folder):
     assert (shown["norm_proof"], shown["cohorts"], shown["n_min"]) == ("none", 20, 10)
     assert newest(folder).policy.norm_proof is None
     assert "verify key" not in foltr("policy", "show", cwd=folder).stdout
+
+
+def test_votes_are_in_a_policy_unless_told_otherwise(folder):
+    """A quarter of the bound, shown as it was signed; with ``--no-votes`` there are none, and the words say so."""
+    voting = json.loads(new(folder, "--json").stdout)
+    assert voting["policy"]["vote_weight"] == newest(folder).policy.votes.weight == 64
+    assert any("each device's vote on the newest model is in the sum" in line for line in voting["costs"])
+    assert "vote_weight" in foltr("policy", "show", cwd=folder).stdout
+    plain = json.loads(new(folder, "--no-votes", "--json", number=1).stdout)
+    assert (plain["policy"]["vote_weight"], newest(folder).policy.votes) == (0, None)
+    assert any("no votes on the newest model" in line for line in plain["costs"])
+    refused = new(folder, "--votes", "--mechanism", "gamma", number=2)
+    assert (refused.returncode, "--mechanism gaussian, or --no-votes" in refused.stderr) == (2, True)
 
 
 def test_a_folder_that_knows_no_key_of_the_federator_says_what_makes_one(folder):

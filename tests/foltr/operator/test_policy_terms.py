@@ -7,7 +7,7 @@ import pytest
 
 from foltr.errors import SettingsError
 from foltr.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
-from foltr.protocol.policies import GammaNoise, HelperKeys, least_noise
+from foltr.protocol.policies import GammaNoise, HelperKeys, SecureVotes, least_noise
 from foltr.protocol.verify_keys import open_verify_key
 from foltr.secure.sealing import SealingKey
 
@@ -29,14 +29,33 @@ def words(clients=1000, **changed):
 
 
 def test_the_defaults_are_those_of_the_plan():
-    """Epsilon 8, delta 1e-6, 20 participations in 200 rounds; one cohort of 100, gaussian noise of 3.083 C_int."""
+    """Epsilon 8, delta 1e-6, 20 participations in 200 rounds; one cohort of 100, gaussian noise of 3.178 C_int, which
+    is 3.083 and what votes need."""
     made = policy()
     assert (made.federation, made.version, made.issued_at, list(HELPERS)) == ("mail", 1, 1000.0, made.helpers)
     assert (made.epsilon, made.delta, made.max_participations, made.period) == (8.0, 1e-6, 20, 10)
     assert (made.dim, made.bound, made.n_interactions) == (136, 256, 5)
     assert (made.cohorts, made.n_min, made.n_max) == (1, 100, 100_000)
-    assert math.sqrt(made.noise.variance) / 256 == pytest.approx(3.083, abs=0.001)
+    assert math.sqrt(made.noise.variance) / 256 == pytest.approx(3.178, abs=0.001)
+    assert math.sqrt(policy(votes=False).noise.variance) / 256 == pytest.approx(3.083, abs=0.001)
     assert made.norm_proof is not None
+    assert made.votes == SecureVotes(weight=64)
+
+
+@pytest.mark.parametrize(
+    ("changed", "weight"),
+    [
+        ({}, 64),
+        ({"votes": True}, 64),
+        ({"dim": 20_000}, 141),
+        ({"votes": False}, 0),
+        ({"mechanism": "gamma"}, 0),
+        ({"norm_proof": "none"}, 0),
+    ],
+)
+def test_there_are_votes_where_noise_and_proofs_allow_them(changed, weight):
+    """A quarter of the bound, unless somebody wants none; with other noise, or without proofs, there are none."""
+    assert policy(**changed).vote_weight == weight
 
 
 def test_each_policy_has_a_verify_key_of_its_own():
@@ -104,6 +123,8 @@ def test_clients_share_the_noise_of_nine_in_ten():
     ("changed", "named"),
     [
         ({"noise_by": "clients"}, "gamma"),
+        ({"votes": True, "mechanism": "gamma"}, "--mechanism gaussian, or --no-votes"),
+        ({"votes": True, **BARE}, "--norm-proof l2, or --no-votes"),
         ({"shares": 5}, "shares"),
         ({"mechanism": "gamma", "shares": 5}, "shares"),
         ({"mechanism": "gamma", "noise_by": "clients", "shares": 101, **BARE}, "n_shares"),
@@ -141,7 +162,14 @@ def test_the_cost_is_said_in_words():
         "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
         "noise 1.5 times a typical mean update: learns as without noise",
         "each device proves that its vector is not too long; one whose proof fails loses its own round only",
+        (
+            "each device's vote on the newest model is in the sum, and the noise 3% longer for it; noise takes the "
+            "count of a round's votes, of about 200 devices, 18 from what it is"
+        ),
     ]
+    assert costs_in_words(policy(votes=False), 2000)[-1] == (
+        "no votes on the newest model: nothing takes it back by what devices find (--no-votes)"
+    )
 
 
 def test_a_later_policy_is_pure_for_those_who_have_spent_nothing_else():

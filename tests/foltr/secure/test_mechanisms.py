@@ -43,6 +43,18 @@ def test_a_participation_has_its_share_of_epsilon():
     assert gaussian_mechanism(256, VARIANCE, 1e-6).epsilon == pytest.approx(1.5127, abs=1e-3)
 
 
+def test_a_vote_is_part_of_what_is_encoded_and_claimed(rng):
+    """The longest one, beside a vector that is as long as it may be; noise that forgot it costs more."""
+    voting = gaussian_mechanism(256, VARIANCE, 1e-6, 64)
+    encoded = voting.encode(np.full(4, 9.0), 1.0, rng.bytes)
+    assert encoded.tolist() == [128, 128, 128, 128, 64, 0] == voting.longest(4).tolist()
+    assert voting.epsilon > gaussian_mechanism(256, VARIANCE, 1e-6).epsilon
+    enough = gaussian_mechanism(256, math.ceil(VARIANCE * 17 / 16), 1e-6, 64)
+    assert enough.epsilon == pytest.approx(gaussian_mechanism(256, VARIANCE, 1e-6).epsilon, rel=1e-5)
+    # The norm is 263.88, and what is claimed is of the next whole number.
+    assert enough.claimed_delta(1.0) == gaussian_delta(264, math.ceil(VARIANCE * 17 / 16), 1.0)
+
+
 def test_clients_noise_is_as_large_as_helpers(rng):
     """Twenty shares together have the deviation of the whole."""
     shares = gamma_mechanism(256, 50, 20).draw_noise(50_000, rng.bytes)

@@ -35,16 +35,24 @@ def test_the_usual_plan_by_hand():
 
 def test_norm_proofs_make_a_plan_dearer_by_what_they_cost():
     """A millionth of the noise of gaussian; of gamma, which turns their rho into an epsilon, less than a hundredth."""
-    proven, bare = plan_noise(**USUAL), plan_noise(**USUAL, norm_proof="none")
+    proven, bare = plan_noise(**USUAL, votes=False), plan_noise(**USUAL, norm_proof="none")
     ratios = [one.sigma / other.sigma - 1.0 for one, other in zip(proven, bare, strict=True)]
     assert [0.0 < ratio < most for ratio, most in zip(ratios, (2e-6, 0.002, 2e-5, 0.01), strict=True)] == [True] * 4
     with pytest.raises(SettingsError, match="--norm-proof none, or a smaller --dim"):
         plan_noise(**{**USUAL, "dim": 480_000})
 
 
+def test_votes_make_a_plan_of_gaussian_noise_dearer_by_three_per_cent():
+    """That of gamma has none, nor has any without proofs."""
+    voting, plain = plan_noise(**USUAL), plan_noise(**USUAL, votes=False)
+    ratios = [one.sigma / other.sigma for one, other in zip(voting, plain, strict=True)]
+    assert ratios == pytest.approx([math.sqrt(17 / 16), 1.0, math.sqrt(17 / 16), 1.0], rel=1e-4)
+    assert plan_noise(**USUAL, norm_proof="none") == plan_noise(**USUAL, norm_proof="none", votes=False)
+
+
 def test_proofs_that_cost_too_much_are_not_planned_with():
     """A small epsilon for many participations leaves too little for them: that noise is planned without, in words."""
-    planned = plan_noise(**{**USUAL, "epsilon": 0.1})
+    planned = plan_noise(**{**USUAL, "epsilon": 0.1}, votes=False)
     bare = plan_noise(**{**USUAL, "epsilon": 0.1}, norm_proof="none")
     assert [one.sigma > other.sigma for one, other in zip(planned, bare, strict=True)] == [True, True, False, False]
     words = "; without norm proofs, which would cost too much (--norm-proof none)"
