@@ -60,6 +60,12 @@ def identify(request: Request) -> Bearer:
     raise HTTPException(status, words, headers={"WWW-Authenticate": "Bearer"} if status == 401 else None)
 
 
+def identify_again(request: Request, served: Served) -> bool:
+    """Say whether the token of a request that was let in is still good."""
+    text = token_in(request) or ""
+    return isinstance(served.tokens.check(text, served.federation, time.time()), Bearer)
+
+
 def require_pace(wait_s: float) -> None:
     """Raise HTTPException 429 where somebody has to wait."""
     if wait_s > 0.0:

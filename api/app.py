@@ -6,11 +6,13 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from api import ordering, participant, reading
+from api import metrics, ordering, participant, reading, status, stream
 from api.access import served_by
+from api.metrics import Metrics
 from api.schemas import Health
 from api.served import Served
 from api.shell import Shell, explain_errors
+from api.stream import Live
 from foltr import __version__
 from foltr.logs import get_logger
 
@@ -25,6 +27,7 @@ def make_app(served: Served) -> FastAPI:
     @asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
         yield
+        app.state.live.close()
         await served.db.close()
 
     # Its pages of documentation would be fetched from elsewhere; the schema itself is here.
@@ -37,10 +40,15 @@ def make_app(served: Served) -> FastAPI:
         openapi_url="/api/v1/openapi.json",
     )
     app.state.served = served
-    app.add_middleware(Shell)
+    app.state.live = Live(served)
+    app.state.metrics = Metrics(served)
+    app.add_middleware(Shell, note=app.state.metrics.note)
     explain_errors(app)
     app.add_api_route("/health", health, methods=["GET"])
     app.add_api_route("/ready", ready, methods=["GET"], responses={503: {"model": Health}}, response_model=Health)
+    app.include_router(metrics.router)
+    app.include_router(status.router)
+    app.include_router(stream.router)
     app.include_router(reading.router)
     app.include_router(participant.router)
     app.include_router(ordering.router)

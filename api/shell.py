@@ -1,6 +1,7 @@
 """What surrounds every answer: headers, a limit of what is posted, a line of log without a name, errors in words."""
 
 import time
+from collections.abc import Callable
 from http import HTTPStatus
 
 from fastapi import FastAPI, Request
@@ -32,21 +33,26 @@ HEADERS = (
 
 
 class Shell:
-    """ASGI middleware around the application."""
+    """ASGI middleware around the application.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Args:
+        note: takes each answer's method, route, status and seconds.
+    """
+
+    def __init__(self, app: ASGIApp, note: Callable[[str, str, int, float], None]) -> None:
         self._app = app
+        self._note = note
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began, status, taken = time.monotonic(), 500, 0
+        began, status, taken, took_s = time.monotonic(), 500, 0, None
 
         async def sending(message: Message) -> None:
-            nonlocal status
+            nonlocal status, took_s
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, took_s = message["status"], time.monotonic() - began
                 named = {name for name, _ in message["headers"]}
                 headers = HEADERS if b"cache-control" in named else (*HEADERS, (b"cache-control", b"no-store"))
                 message = {**message, "headers": [*message["headers"], *headers]}
@@ -69,9 +75,10 @@ class Shell:
             await JSONResponse(words, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)(scope, receive, sending)
         finally:
             # The route, not the path: a path may hold the name of a client, and would outlive its being forgotten.
-            route = getattr(scope.get("route"), "path", None)
-            spent_ms = round((time.monotonic() - began) * 1000, 1)
-            log.debug("request", method=scope["method"], route=route, status=status, spent_ms=spent_ms)
+            route = getattr(scope.get("route"), "path", "none")
+            seconds = time.monotonic() - began if took_s is None else took_s
+            self._note(scope["method"], route, status, seconds)
+            log.debug("request", method=scope["method"], route=route, status=status, began_ms=round(seconds * 1000, 1))
 
 
 def explain_errors(app: FastAPI) -> None:

@@ -6,11 +6,11 @@ Keys are what a page follows on, so that a page is the same however much is stor
 from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.pseudonyms import pseudonym
-from foltr.protocol.states import JobState, Strategy
+from foltr.protocol.states import JobState, RoundState, Strategy
 from storage.clients import select_clients
 from storage.database import Database, fetch_all
 from storage.erasure.audit_log import read_entry
@@ -21,7 +21,7 @@ from storage.federations import get_federation
 from storage.history_records import ClientHistoryRow, RoundHistoryRow
 from storage.model_tables import models
 from storage.records import ClientRow
-from storage.tables import clients
+from storage.tables import clients, rounds
 from storage.views import client_history, round_history
 
 
@@ -59,6 +59,16 @@ class JobLine:
     closed_at: datetime | None
     model_version: int | None
     figures: str
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTotals:
+    """How many rounds have ended how, and the updates that completed ones closed with, up to a round's number."""
+
+    through: int = 0
+    n_completed: int = 0
+    n_abandoned: int = 0
+    n_updates: int = 0
 
 
 _MODEL_LINE = [models.c[name] for name in ModelLine.__slots__]
@@ -118,6 +128,23 @@ async def page_jobs(db: Database, name: str, *, before: int | None, limit: int) 
         found = found.where(unlearning_jobs.c.number < before)
     async with db.reading() as connection:
         return await fetch_all(connection, JobLine, found.order_by(unlearning_jobs.c.number.desc()).limit(limit))
+
+
+async def add_rounds(db: Database, name: str, known: RoundTotals) -> RoundTotals:
+    """Add the rounds that have ended since totals were counted: what it costs does not grow with history."""
+    ended = rounds.c.federation == name, rounds.c.number > known.through, rounds.c.closed_at.is_not(None)
+    by_state = select(rounds.c.state, func.count(), func.max(rounds.c.number), func.sum(rounds.c.n_updates))
+    async with db.reading() as connection:
+        answer = await connection.execute(by_state.where(*ended).group_by(rounds.c.state))
+        found = {state: (int(n), int(last), int(n_updates)) for state, n, last, n_updates in answer}
+    none = (0, 0, 0)
+    completed, abandoned = found.get(RoundState.COMPLETED, none), found.get(RoundState.ABANDONED, none)
+    return RoundTotals(
+        max(known.through, completed[1], abandoned[1]),
+        known.n_completed + completed[0],
+        known.n_abandoned + abandoned[0],
+        known.n_updates + completed[2],
+    )
 
 
 async def erasure_of(db: Database, name: str, client_id: str) -> ErasureRow | None:

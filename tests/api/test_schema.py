@@ -32,7 +32,8 @@ async def test_every_answer_is_as_the_schema_says(tmp_path, role, seed):
 
 
 def _try_all(schema_url, token, seed):
-    schema = schemathesis.openapi.from_url(schema_url)
+    # A stream does not end; its own tests hear it.
+    schema = schemathesis.openapi.from_url(schema_url).exclude(path="/api/v1/stream")
     n_tried = 0
     for found in schema.get_all_operations():
         operation = found.ok()

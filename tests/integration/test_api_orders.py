@@ -75,9 +75,10 @@ async def test_an_order_that_nobody_answers_is_said_to_wait(server, tmp_path, mo
     assert "not answered yet" in answer.json()["detail"]
 
 
-async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_path):
-    """With the token that it had; its name is in no list any more, nor in the file of tokens."""
-    deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
+async def test_a_forgotten_participant_gets_its_receipt(capfd, deployment, server, tmp_path):
+    """With the token that it had; its name is in no list, metric or line of log, nor in the file of tokens."""
+    quorum = ("--min-clients", "5", "--max-clients", "5")
+    deployment.start_federator(10, *quorum, max_time_s=600.0, FOLTR_LOG_LEVEL="info")
     await deployment.serves(60)
     name = client_name(0)
     access = deployment.devices[0]
@@ -88,6 +89,9 @@ async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_
     mine, viewer = server.token(Role.PARTICIPANT, name), server.token(Role.VIEWER)
     with open_authority(tmp_path / "operator", FEDERATION) as authority:
         order = authority.forget(name)
+    known = await server.get(f"/api/v1/clients/{name}", viewer)
+    assert known.json()["client"]["client_id"] == name
+    scraped = [(await server.get("/metrics", viewer)).text]
     answer = await server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
     assert answer.json()["reply"] == "obeyed"
     assert await get_client(deployment.database, FEDERATION, name) is None
@@ -108,3 +112,8 @@ async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_
     refused = await server.get(f"/api/v1/clients/{name}", viewer)
     assert (refused.status_code, name in refused.text) == (404, False)
     assert name not in server.served.tokens.path.read_text()
+    scraped.append((await server.get("/metrics", viewer)).text)
+    assert "foltr_clients" in scraped[0]
+    logged = "".join(capfd.readouterr()) + deployment.said()
+    assert ("order_handed_on" in logged, "federator_started" in logged) == (True, True)
+    assert [line for line in (*scraped, *logged.splitlines()) if name in line] == []

@@ -1,0 +1,145 @@
+"""Server-sent events: the status, told every two seconds to everybody who listens.
+
+One reading serves all listeners, and there is none while nobody listens. A listener that is slow gets the newest status
+when it can take one, and none of those in between; one that takes nothing is let go, and so is one whose token is void.
+"""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from fastapi import APIRouter, HTTPException, Request
+from fastapi.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from api.access import Looker, ServedHere, identify_again
+from api.reading import PROBLEMS
+from api.served import AWAY, Served
+from api.status import shown
+from foltr.logs import get_logger
+from operations.overview import read_overview
+
+log = get_logger("api.stream")
+
+router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
+
+MOST_LISTENERS = 200
+_EVERY_S = 2.0
+# Proxies end what is silent for long; a comment is not for the page.
+_ALIVE_EVERY_S = 15.0
+_TAKES_WITHIN_S = 20.0
+# The browser connects again by itself: no connection lasts for days.
+_LONGEST_S = 3600.0
+
+
+class Live:
+    """The newest status as an event, read again and again while anybody listens."""
+
+    def __init__(self, served: Served) -> None:
+        self.n_listeners = 0
+        self._served = served
+        self._event = b""
+        self._version = 0
+        self._changed = asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+
+    def enter(self) -> None:
+        """Count a listener, and begin to read for the first one."""
+        self.n_listeners += 1
+        if self._reading is None or self._reading.done():
+            self._reading = asyncio.create_task(self._read())
+
+    def leave(self) -> None:
+        """Count a listener that has gone; the last one ends the reading."""
+        self.n_listeners -= 1
+
+    async def after(self, version: int) -> tuple[int, bytes]:
+        """Wait for an event newer than a version; its version, and its bytes."""
+        while self._version <= version:
+            await self._changed.wait()
+        return self._version, self._event
+
+    def close(self) -> None:
+        """End the reading."""
+        if self._reading is not None:
+            self._reading.cancel()
+
+    async def _read(self) -> None:
+        while self.n_listeners:
+            event = await self._newest()
+            if event != self._event:
+                self._event, self._version = event, self._version + 1
+                changed, self._changed = self._changed, asyncio.Event()
+                changed.set()
+            await asyncio.sleep(_EVERY_S)
+
+    async def _newest(self) -> bytes:
+        try:
+            self._served.require_file()
+            overview = await read_overview(self._served.db, self._served.federation)
+        except Exception as error:  # noqa: BLE001 (whatever a driver raises: listeners are told that it is away)
+            log.warning("unavailable", cause=str(error).splitlines()[0])
+            return _event("away", f'{{"detail": "{AWAY}"}}')
+        return _event("status", shown(overview).model_dump_json())
+
+
+class EventStream(Response):
+    """The events of a `Live`, for as long as one listener is there, takes them and may have them."""
+
+    media_type = "text/event-stream"
+
+    def __init__(self, live: Live, may_go_on: Callable[[], bool]) -> None:
+        super().__init__(headers={"X-Accel-Buffering": "no"})
+        del self.headers["content-length"]
+        self._live = live
+        self._may_go_on = may_go_on
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's signature)
+        self._live.enter()
+        telling = asyncio.create_task(self._tell(send))
+        gone = asyncio.create_task(_until_gone(receive))
+        try:
+            await asyncio.wait({telling, gone}, return_when=asyncio.FIRST_COMPLETED, timeout=_LONGEST_S)
+        finally:
+            self._live.leave()
+            for task in (telling, gone):
+                task.cancel()
+            await asyncio.gather(telling, gone, return_exceptions=True)
+
+    async def _tell(self, send: Send) -> None:
+        await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+        version, began = 0, time.monotonic()
+        while self._may_go_on() and time.monotonic() - began < _LONGEST_S:
+            event = b": alive\n\n"
+            try:
+                async with asyncio.timeout(_ALIVE_EVERY_S):
+                    version, event = await self._live.after(version)
+            except TimeoutError:
+                pass  # the database takes its time
+            async with asyncio.timeout(_TAKES_WITHIN_S):
+                await send({"type": "http.response.body", "body": event, "more_body": True})
+        await send({"type": "http.response.body", "body": b"", "more_body": False})
+
+
+@router.get(
+    "/stream",
+    response_class=Response,
+    openapi_extra={"x-who": "viewer, operator"},
+    responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
+)
+async def stream(request: Request, served: ServedHere, _who: Looker) -> EventStream:
+    """Server-sent events: `status` with what `/api/v1/status` says, every two seconds; `away` without a database."""
+    live: Live = request.app.state.live
+    if live.n_listeners >= MOST_LISTENERS:
+        words = f"{MOST_LISTENERS} listen already. Ask for /api/v1/status instead, or try again."
+        raise HTTPException(503, words, headers={"Retry-After": "30"})
+    return EventStream(live, lambda: identify_again(request, served))
+
+
+def _event(name: str, data: str) -> bytes:
+    return f"event: {name}\ndata: {data}\n\n".encode()
+
+
+async def _until_gone(receive: Receive) -> None:
+    while (await receive())["type"] != "http.disconnect":
+        pass

@@ -1,0 +1,40 @@
+"""The alert rules: each is raised for what it is for, and its metrics are those that are shown."""
+
+import re
+import shutil
+import subprocess
+
+import pytest
+import yaml
+from asked import FEDERATION
+from cli.commands import PROJECT
+from databases import migrated_sqlite, open_migrated
+from made_history import made_history
+
+from api.metrics import federation_metrics
+from operations.overview import read_overview
+from storage.pages import RoundTotals, add_rounds
+
+RULES = PROJECT / "monitoring/alerts.yml"
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool")
+@pytest.mark.parametrize("words", [["check", "rules", "alerts.yml"], ["test", "rules", "alerts_test.yml"]])
+def test_promtool_finds_them_right(words):
+    """Prometheus' own checker, and its own tests of rules."""
+    done = subprocess.run(["promtool", *words], cwd=RULES.parent, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+async def test_every_metric_of_a_rule_is_one_that_is_shown(tmp_path):
+    """A metric that is renamed takes its alerts with it."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_history(url, FEDERATION)
+    async with await open_migrated(url) as db:
+        overview, totals = await read_overview(db, FEDERATION), await add_rounds(db, FEDERATION, RoundTotals())
+    shown = {sample.name for family in federation_metrics(FEDERATION, overview, totals) for sample in family.samples}
+    rules = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
+    named = {name for rule in rules for name in re.findall(r"foltr_\w+", rule["expr"])}
+    assert named
+    assert named <= shown
+    assert all(rule["annotations"]["next_step"] for rule in rules)

@@ -1,0 +1,90 @@
+"""Metrics: by Prometheus' conventions, true, and there while the database is away."""
+
+import asyncio
+import shutil
+import subprocess
+from functools import partial
+
+import httpx2
+import pytest
+from asked import FEDERATION, asked
+from databases import migrated_sqlite
+from made_history import made_history
+from prometheus_client.parser import text_string_to_metric_families
+
+from api.tokens import Role
+
+
+@pytest.fixture
+async def server(migrated_url, tmp_path):
+    await made_history(migrated_url, FEDERATION)
+    async with asked(migrated_url, tmp_path) as running:
+        yield running
+
+
+def samples(text):
+    """Every sample by name and labels, without the federation's."""
+    return {
+        (sample.name, *sorted(value for label, value in sample.labels.items() if label != "federation")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+async def test_they_say_what_the_database_does(server):
+    """One completed round with three updates; an open one, overdue; one of three clients in quarantine."""
+    found = samples((await server.get("/metrics", server.token(Role.VIEWER))).text)
+    assert found["foltr_database_up",] == 1
+    assert found["foltr_rounds_total", "completed"] == 1
+    assert found["foltr_rounds_total", "abandoned"] == 0
+    assert found["foltr_updates_total",] == 3
+    assert (found["foltr_round_number",], found["foltr_round_updates",], found["foltr_round_quorum",]) == (2, 0, 2)
+    assert found["foltr_round_overdue_seconds",] > 0
+    assert [found["foltr_clients", of] for of in ("member", "online", "quarantined", "suspect")] == [3, 3, 1, 1]
+    assert (found["foltr_model_version",], found["foltr_model_tainted",]) == (1, 0)
+    assert found["foltr_erasures", "waiting"] == 0
+
+
+async def test_totals_are_counted_once_however_often_they_are_scraped(server, monkeypatch):
+    """Only the rounds since the last time are read."""
+    monkeypatch.setattr("api.metrics._READ_EVERY_S", 0.0)
+    viewer = server.token(Role.VIEWER)
+    for _ in range(3):
+        assert samples((await server.get("/metrics", viewer)).text)["foltr_rounds_total", "completed"] == 1
+
+
+async def test_requests_are_counted_by_route_and_not_by_path(server):
+    """A path may hold a client's name; a method that somebody makes up is no label."""
+    viewer = server.token(Role.VIEWER)
+    await server.get("/api/v1/clients/anna-phone", viewer)
+    await server.get("/anna-phone", viewer)
+    async with httpx2.AsyncClient(base_url=server.url) as client:
+        await client.request("ANNA", "/health")
+    text = (await server.get("/metrics", viewer)).text
+    assert "anna" not in text.lower()
+    found = samples(text)
+    assert found["foltr_http_requests_total", "/api/v1/clients/{client_id}", "404", "GET"] == 1
+    assert found["foltr_http_requests_total", "404", "GET", "none"] == 1
+    assert found["foltr_http_requests_total", "/health", "405", "other"] == 1
+
+
+async def test_without_the_database_they_say_so(tmp_path):
+    """Prometheus is answered, so that an alert can be raised."""
+    async with asked(f"sqlite:///{tmp_path / 'none.sqlite'}", tmp_path) as server:
+        answer = await server.get("/metrics", server.token(Role.VIEWER))
+        found = samples(answer.text)
+        assert (answer.status_code, found["foltr_database_up",]) == (200, 0)
+        assert ("foltr_rounds_total", "completed") not in found
+        assert (await server.get("/metrics")).status_code == 401
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool")
+async def test_promtool_finds_nothing_to_complain_of(tmp_path):
+    """Names, units and help texts are as Prometheus' own checker wants them."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_history(url, FEDERATION)
+    async with asked(url, tmp_path) as server:
+        text = (await server.get("/metrics", server.token(Role.VIEWER))).text
+    check = partial(subprocess.run, input=text, capture_output=True, text=True, check=False)
+    done = await asyncio.to_thread(check, ["promtool", "check", "metrics"])
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")

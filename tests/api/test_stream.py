@@ -1,0 +1,124 @@
+"""Server-sent events: told to all who listen, bounded in number, and to nobody whose token is void."""
+
+import asyncio
+import json
+import secrets
+import socket
+from contextlib import AsyncExitStack
+
+import httpx2
+import pytest
+from asked import FEDERATION, asked
+from databases import migrated_sqlite
+from integration.deployment import until
+from made_history import made_history
+
+from api.tokens import Role
+
+
+@pytest.fixture
+async def server(tmp_path, monkeypatch):
+    monkeypatch.setattr("api.stream._EVERY_S", 0.05)
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_history(url, FEDERATION)
+    async with asked(url, tmp_path) as running:
+        yield running
+
+
+class Listener:
+    """One that listens; a line that was read is gone, and so all of them come from one iterator."""
+
+    def __init__(self, server, token):
+        self._client = httpx2.AsyncClient(base_url=server.url, headers={"Authorization": f"Bearer {token}"}, timeout=30)
+        self._stream = self._client.stream("GET", "/api/v1/stream")
+
+    async def __aenter__(self):
+        self.response = await self._stream.__aenter__()
+        self._lines = self.response.aiter_lines()
+        return self
+
+    async def __aexit__(self, *_):
+        await self._stream.__aexit__(None, None, None)
+        await self._client.aclose()
+
+    async def next(self, wanted=None):
+        """The next event, of a kind if that is given: what it says; None where the stream has ended."""
+        async for line in self._lines:
+            if line.startswith("event: ") and wanted in {None, line.removeprefix("event: ")}:
+                return json.loads((await anext(self._lines)).removeprefix("data: "))
+        return None
+
+
+async def test_a_listener_hears_the_status_again_and_again(server):
+    """It is what /api/v1/status says, each time as of a later moment."""
+    token = server.token(Role.VIEWER)
+    async with Listener(server, token) as listener:
+        assert listener.response.headers["content-type"].startswith("text/event-stream")
+        before, after = await listener.next("status"), await listener.next("status")
+    assert before["as_of"] < after["as_of"]
+    asked_for = (await server.get("/api/v1/status", token)).json()
+    assert set(asked_for) == set(before)
+    assert before["waits_for"]
+    assert (before["round"]["number"], before["members"]["n_quarantined"], before["n_suspects"]) == (2, 1, 1)
+
+
+async def test_listeners_are_bounded_and_those_that_go_make_room(server, monkeypatch):
+    """The one too many is told to ask instead; who has gone is counted no more."""
+    monkeypatch.setattr("api.stream.MOST_LISTENERS", 3)
+    token = server.token(Role.VIEWER)
+    async with AsyncExitStack() as stack:
+        for _ in range(3):
+            assert await (await stack.enter_async_context(Listener(server, token))).next()
+        full = await server.get("/api/v1/stream", token)
+        assert (full.status_code, "/api/v1/status" in full.json()["detail"]) == (503, True)
+
+    async def all_gone():
+        return "foltr_event_listeners 0.0" in (await server.get("/metrics", token)).text
+
+    await until(all_gone, 20, "somebody still listens", pause_s=0.1)
+    async with Listener(server, token) as listener:
+        assert await listener.next()
+
+
+async def test_a_stream_ends_with_its_token(server):
+    """Revoked while somebody listens: nothing more is told."""
+    token = server.token(Role.VIEWER)
+    async with Listener(server, token) as listener, asyncio.timeout(20):
+        await listener.next()
+        server.served.tokens.revoke(token.split(".")[0])
+        while await listener.next():
+            pass
+
+
+async def test_listeners_hear_that_the_database_is_away(tmp_path, monkeypatch):
+    """And hear the status again once it is there, over the same stream."""
+    monkeypatch.setattr("api.stream._EVERY_S", 0.05)
+    path, away = tmp_path / "foltr.sqlite", tmp_path / "away.sqlite"
+    url = migrated_sqlite(path)
+    await made_history(url, FEDERATION)
+    async with asked(url, tmp_path) as server, Listener(server, server.token(Role.VIEWER)) as listener:
+        async with asyncio.timeout(20):
+            assert await listener.next("status")
+            path.rename(away)
+            assert "foltr doctor" in (await listener.next("away"))["detail"]
+            away.rename(path)
+            assert await listener.next("status")
+
+
+async def test_a_page_that_takes_nothing_is_let_go(server, monkeypatch):
+    """Its buffers fill, and the server does not wait for ever for it."""
+    monkeypatch.setattr("api.stream._TAKES_WITHIN_S", 0.3)
+    monkeypatch.setattr("api.stream._event", lambda _name, _data: b": " + secrets.token_bytes(1_000_000).hex().encode())
+    token = server.token(Role.VIEWER)
+    _, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]), limit=1024)
+    writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
+    writer.write(f"GET /api/v1/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+
+    async def counted(n):
+        return f"foltr_event_listeners {n}.0" in (await server.get("/metrics", token)).text
+
+    try:
+        await until(lambda: counted(1), 20, "nobody listens", pause_s=0.1)
+        await until(lambda: counted(0), 60, "it is still waited for", pause_s=0.2)
+    finally:
+        writer.close()
