@@ -13,7 +13,6 @@ from api.app import make_app
 from api.served import Served
 from api.server import make_server
 from api.tokens import Role, TokenFile
-from foltr.cli.output import configure_logging
 from storage.database import Database
 
 FEDERATION = "mail"
@@ -51,7 +50,6 @@ class Asked:
 @asynccontextmanager
 async def asked(db_url: str, folder: Path, federation: str = FEDERATION, **more: object) -> AsyncIterator[Asked]:
     """Serve a database, and end the server whatever happens."""
-    configure_logging("info", "text")  # as `foltr api run` does
     served = Served(Database(db_url), federation, TokenFile(folder / "tokens.json"), **more)
     port = free_port()
     server = make_server(make_app(served), "127.0.0.1", port)

@@ -1,7 +1,11 @@
 """Orders that were signed elsewhere and posted to the HTTP API: a real broker, federator and server."""
 
+import io
+import logging
+
 import numpy as np
 import pytest
+import structlog
 from asked import asked
 from cli.commands import foltr
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
@@ -75,8 +79,11 @@ async def test_an_order_that_nobody_answers_is_said_to_wait(server, tmp_path, mo
     assert "not answered yet" in answer.json()["detail"]
 
 
-async def test_a_forgotten_participant_gets_its_receipt(capfd, deployment, server, tmp_path):
+async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_path):
     """With the token that it had; its name is in no list, metric or line of log, nor in the file of tokens."""
+    log = io.StringIO()
+    by_default = structlog.make_filtering_bound_logger(logging.INFO)
+    structlog.configure(wrapper_class=by_default, logger_factory=structlog.PrintLoggerFactory(log))
     quorum = ("--min-clients", "5", "--max-clients", "5")
     deployment.start_federator(10, *quorum, max_time_s=600.0, FOLTR_LOG_LEVEL="info")
     await deployment.serves(60)
@@ -114,6 +121,6 @@ async def test_a_forgotten_participant_gets_its_receipt(capfd, deployment, serve
     assert name not in server.served.tokens.path.read_text()
     scraped.append((await server.get("/metrics", viewer)).text)
     assert "foltr_clients" in scraped[0]
-    logged = "".join(capfd.readouterr()) + deployment.said()
+    logged = log.getvalue() + deployment.said()
     assert ("order_handed_on" in logged, "federator_started" in logged) == (True, True)
     assert [line for line in (*scraped, *logged.splitlines()) if name in line] == []
