@@ -112,12 +112,12 @@ class Situation:
 
     @property
     def federator(self) -> FederatorState:
-        """``stopped`` if the broker says so or something due was not done.
+        """``stopped`` if the broker says so, no round was ever opened, or something due was not done.
 
         ``silent`` if it does not beat, or nothing was stored for a while and no broker says that it is there; else
         ``active``.
         """
-        if self.broker in ("away", "unknown"):
+        if self.broker in ("away", "unknown") or (self.round is None and self.broker != "there"):
             return "stopped"
         overdue = self.overdue_s
         if overdue is not None and min(overdue, self.silence_s) > _DUE_TOLERANCE_S:

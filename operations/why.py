@@ -98,7 +98,7 @@ def _helpers_awaited(situation: Situation, row: RoundRow, given_up: str) -> list
 
 
 def _held_back(situation: Situation, row: RoundRow, until: datetime) -> list[str]:
-    left, n = _span(_seconds(situation.at, until)), situation.n_disagreed
+    left, n = span(_seconds(situation.at, until)), situation.n_disagreed
     ended = "one round has ended" if n == 1 else f"{n} rounds have ended"
     waits = f"Round {row.number} has no update, and devices hear of it in {left}: {ended} as verifiers_disagree"
     waits += " since the last model"
@@ -113,7 +113,7 @@ def _collected(situation: Situation, row: RoundRow) -> str:
     n = len(situation.contributed)
     have = "no update" if n == 0 else _updates(n)
     what = "The buffer of round" if row.pacing is Pacing.BUFFERED else "Round"
-    age = _span(_seconds(row.opened_at, situation.at))
+    age = span(_seconds(row.opened_at, situation.at))
     return (
         f"{what} {row.number} has {have} of at least {row.min_clients} (at most {row.max_clients}), opened {age} ago."
     )
@@ -123,16 +123,16 @@ def _ends(situation: Situation, row: RoundRow) -> str:
     n, overdue = len(situation.contributed), situation.overdue_s
     if situation.federator == "stopped" and overdue is not None:
         return (
-            f"It should have ended {_span(overdue)} ago and is still open: its federator is not running, or cannot "
+            f"It should have ended {span(overdue)} ago and is still open: its federator is not running, or cannot "
             f"reach this database. {_START}; nothing accepted is lost"
         )
     if overdue is not None:
         return "It is due and about to end."
-    left = _span(-_seconds(row.closes_at, situation.at))
+    left = span(-_seconds(row.closes_at, situation.at))
     until_min = row.min_time_s - _seconds(row.opened_at, situation.at)
     if n >= row.min_clients:
-        return f"It has enough and ends in {_span(until_min)}, or at once with {row.max_clients}."
-    from_then = "" if until_min <= 0 else f" in {_span(until_min)} or later"
+        return f"It has enough and ends in {span(until_min)}, or at once with {row.max_clients}."
+    from_then = "" if until_min <= 0 else f" in {span(until_min)} or later"
     at_once = f"at once with {row.max_clients}, " if row.max_clients > row.min_clients else ""
     missing = row.min_clients - n
     buffered = (
@@ -167,7 +167,7 @@ def _nobody_online(situation: Situation) -> list[str]:
     if situation.quarantined_online:
         return ["No member is online but those in quarantine: more devices must come."]
     if situation.federator == "silent":
-        unheard = f"No member is online as far as is stored, and nothing was for {_span(situation.silence_s)}"
+        unheard = f"No member is online as far as is stored, and nothing was for {span(situation.silence_s)}"
         return [f"{unheard}: no device came, or the federator is not running, and devices may be waiting for it."]
     known = {*situation.contributed, *situation.quarantined}
     strangers = [name for name in situation.connected if name not in known]
@@ -212,8 +212,8 @@ def _ended(row: RoundRow) -> str:
 def _life(situation: Situation) -> list[str]:
     if situation.last_activity is None:
         return []
-    started = "never" if situation.started_at is None else f"{_span(_seconds(situation.started_at, situation.at))} ago"
-    last = f"Last stored {_span(_seconds(situation.last_activity, situation.at))} ago, last federator start {started}."
+    started = "never" if situation.started_at is None else f"{span(_seconds(situation.started_at, situation.at))} ago"
+    last = f"Last stored {span(_seconds(situation.last_activity, situation.at))} ago, last federator start {started}."
     state = None if situation.round is None else situation.round.state
     if situation.federator == "stopped" and state in (None, RoundState.AGGREGATING):
         last += f" Its federator is not running. {_START}; it goes on where it was"
@@ -235,7 +235,8 @@ def _seconds(since: datetime, at: datetime) -> float:
     return (at - since).total_seconds()
 
 
-def _span(seconds: float) -> str:
+def span(seconds: float) -> str:
+    """Say how long something lasts or lasted."""
     seconds = max(0.0, seconds)
     if seconds < 600:
         return f"{seconds:.0f} s"

@@ -92,6 +92,10 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
     "client": CommandPlace("Run simulated devices.", "client:app"),
     "helper": CommandPlace("Run a helper of secure sums, and make its keys for the next policy.", "helper:app"),
+    "status": CommandPlace(
+        "Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.",
+        "status.status:status",
+    ),
     "rounds": CommandPlace("Look at rounds.", "history.rounds:app"),
     "clients": CommandPlace("Look at clients.", "history.clients:app"),
     "models": CommandPlace("Look at model versions, export one, and make the first.", "history.models:app"),

@@ -21,8 +21,8 @@ from foltr.cli.operator.access import (
     service_access,
 )
 from foltr.cli.operator.identities import choose_privacy, federator_identity
-from foltr.cli.operator.sending import say, send_order
-from foltr.cli.output import configure_logging
+from foltr.cli.operator.sending import send_order
+from foltr.cli.output import configure_logging, say
 from foltr.cli.settings import Settings, load_settings
 from foltr.operator.credentials import BrokerAccess, read_credentials
 

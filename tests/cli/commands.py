@@ -16,6 +16,7 @@ from unittest import mock
 
 import structlog
 from prepared import PreparedProcess
+from rich.console import ConsoleDimensions
 
 from foltr.cli import output
 from foltr.cli.main import main
@@ -104,9 +105,9 @@ def stop(process: PreparedProcess, timeout_s: float = 20) -> tuple[int, str]:
 
 
 def _exit_code() -> int:
-    # As wide as the environment says now; a process reads this when it starts.
+    # As wide and high as the environment says now; a process reads this when it starts.
     for one in (output.console, output.errors):
-        one.width = int(os.environ["COLUMNS"])
+        one.size = ConsoleDimensions(int(os.environ["COLUMNS"]), int(os.environ.get("LINES", "25")))
     try:
         main()
     except SystemExit as end:

@@ -1,10 +1,11 @@
 """How results look: what a device says is shown as it is, and nothing of one record is left out."""
 
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
-from foltr.cli.output import print_record, print_rows
+from foltr.cli.output import column_widths, print_record, print_rows, wrapped
 
 
 @dataclass(frozen=True)
@@ -25,3 +26,43 @@ def test_a_long_value_of_one_record_is_whole(capsys):
     print_record(Row("0123456789" * 50), title="record", as_json=False)
     printed = "".join(capsys.readouterr().out.split())
     assert "0123456789" * 50 in printed.removeprefix("record").replace("name", "")
+
+
+WIDE = {
+    "client_id": "device-001",
+    "n_interactions": 5,
+    "at": "2026-01-02 03:04:05",
+    "detail": "what a person reads " * 5,
+}
+
+
+@pytest.mark.parametrize("width", [200, 80, 50, 30])
+def test_no_word_of_a_table_is_cut_or_broken(capsys, monkeypatch, width):
+    """Cells are wrapped between words; where even that is too wide each record is a field a line."""
+    monkeypatch.setattr("foltr.cli.output.console._width", width)
+    print_rows([SimpleNamespace(**WIDE)] * 2, list(WIDE), title="Rows", as_json=False)
+    printed = capsys.readouterr().out
+    words = printed.split()
+    assert {*WIDE, "device-001", "2026-01-02"} <= set(words)
+    assert words.count("person") == 10
+    assert max(map(len, printed.splitlines())) <= width
+
+
+def test_the_widest_column_makes_room():
+    """Down to its longest word; where these do not fit there is no such table."""
+    lines = [["id", "what it says"], ["device-001", "aa bb cc dd ee"]]
+    assert column_widths(lines, 80) == [10, 14]
+    assert column_widths(lines, 18) == [10, 6]
+    assert column_widths(lines, 16) == [10, 4]
+    assert column_widths(lines, 15) is None
+
+
+def test_a_command_is_not_broken_across_lines():
+    """Whoever copies the line has all of it; the sentence's own punctuation is no part of it."""
+    text = "Two are missing: let one out with foltr clients quarantine NAME --lift, or see foltr rounds show latest."
+    assert wrapped(text, 40).splitlines() == [
+        "Two are missing: let one out with",
+        "foltr clients quarantine NAME --lift, or",
+        "see foltr rounds show latest.",
+    ]
+    assert " ".join(wrapped(text, 12).split()) == text

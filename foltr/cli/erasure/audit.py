@@ -12,7 +12,7 @@ from foltr.cli.erasure.heads import SignedHead, audit_head, published_head
 from foltr.cli.erasure.noted import DEFAULT, Noted, note, read_noted
 from foltr.cli.erasure.receipts import KEY_HELP, public_key_of, verify_receipt_file
 from foltr.cli.history.query import reason_as_json, run_query
-from foltr.cli.output import console, print_json, to_plain
+from foltr.cli.output import print_json, say, to_plain
 from foltr.cli.settings import Settings, load_settings
 from foltr.erasure.states import ErasureState
 from foltr.errors import DataError, MessageError, SettingsError, UnavailableError
@@ -88,11 +88,11 @@ def audit_list(db: options.Db = None, federation: options.Federation = None, jso
             print_json(entries)
             return
         if not entries:
-            _say(f"The audit log of {name} is empty.")
+            say(f"The audit log of {name} is empty.")
             return
-        _say(_columns("entry", "at", "kind", "about", "what else it says"))
+        say(_columns("entry", "at", "kind", "about", "what else it says"))
         for entry in entries:
-            _say(_line(entry))
+            say(_line(entry))
 
     run_query(db, federation, query)
 
@@ -177,7 +177,7 @@ async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, jso
         print_json(told.as_json())
         return
     for sentence in told.in_words(witnesses):
-        _say(sentence)
+        say(sentence)
 
 
 async def _published(witnesses: _Witnesses, name: str) -> "tuple[SignedHead | None, str]":
@@ -416,7 +416,3 @@ def _line(entry: "AuditEntry") -> str:
 
 def _columns(seq: str, at: str, kind: str, about: str, others: str) -> str:
     return f"{seq:>5}  {at:<19}  {kind:<17}  {about:<32}  {others}"
-
-
-def _say(text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

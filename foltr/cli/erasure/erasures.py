@@ -12,9 +12,10 @@ from rich.text import Text
 
 from foltr.cli import options
 from foltr.cli.history.query import run_query
+from foltr.cli.listed import rows_to_list, say_more
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
 from foltr.cli.operator.sending import send_order
-from foltr.cli.output import console, print_json, to_plain
+from foltr.cli.output import console, print_json, say, to_plain
 from foltr.erasure.states import ErasureState
 from foltr.errors import DataError, SettingsError
 from foltr.protocol.states import JobState
@@ -30,28 +31,34 @@ app = typer.Typer(help="Look at who was forgotten, and get receipts.", no_args_i
 _STATE_OF_JOB = ("weights", "optimizer_state", "defence_state", "coverage_sum")
 _PSEUDONYM = re.compile(r"[0-9a-f]{32}")
 _ALL = 2**31 - 1
+_LINES_EACH = 3
 
 
 @app.command("list")
 def erasures_list(
     db: options.Db = None,
     federation: options.Federation = None,
-    limit: options.Limit = 1000,
+    limit: options.Limit = None,
     json: options.Json = False,
 ) -> None:
     """List everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is.
 
     The exit code is 1 where the deadline of one of them has passed and it is not done.
     """
+    from storage.activity import count_erasures
     from storage.erasure.erasures import list_erasures
     from storage.erasure.gathering import waiting_reset
     from storage.erasure.unlearning_jobs import list_jobs
 
-    overdue: list[ErasureRow] = []
+    n_overdue = 0
 
     async def query(database: "Database", name: str) -> None:
-        rows = await list_erasures(database, name, limit=limit)
-        overdue.extend(row for row in rows if _is_overdue(row))
+        nonlocal n_overdue
+        n_rows = rows_to_list(limit, json=json)
+        n_rows = n_rows if json or limit is not None else max(1, n_rows // _LINES_EACH)
+        rows = await list_erasures(database, name, limit=n_rows)
+        counts = await count_erasures(database, name)
+        n_overdue = counts.n_overdue
         jobs = {job.number: job for job in await list_jobs(database, name, limit=_ALL)}
         held = await waiting_reset(database, name)
         told = [(row, None if row.job is None else jobs.get(row.job)) for row in rows]
@@ -59,13 +66,15 @@ def erasures_list(
             print_json([_in_short(row, job, held) for row, job in told])
             return
         console.print(_table(name, told) if told else f"Erasures of {name}: none")
-        if overdue:
-            _say(f"{len(overdue)} of them are not done, and their deadline has passed")
+        n_all = counts.n_waiting + counts.n_unlearning + counts.n_done
+        say_more(n_all - len(rows), "Earlier erasures", f"--limit {n_all}")
+        if n_overdue:
+            say(f"{n_overdue} of them are not done, and their deadline has passed")
         if held is not None:
-            _say(f"Waits for the operator: {held.cost}. Order it: foltr erasures allow-reset {held.job}")
+            say(f"Waits for the operator: {held.cost}. Order it: foltr erasures allow-reset {held.job}")
 
     run_query(db, federation, query)
-    if overdue:
+    if n_overdue:
         raise typer.Exit(1)
 
 
@@ -105,13 +114,13 @@ def erasures_show(
         console.print(_fields(shown, f"Erasure of {row.pseudonym} in {name}"))
         if (plain := _plain_job(job)) is not None:
             console.print(_fields(plain, f"Unlearning job {plain['number']}"))
-        _say(f"The model without it: {_progress(row, job)}")
+        say(f"The model without it: {_progress(row, job)}")
         if named is not None:
-            _say(f"Rows of {client} now: {_where(named)}")
+            say(f"Rows of {client} now: {_where(named)}")
         if receipt is not None:
-            _say(f"Wrote its receipt; check it: foltr receipt verify {receipt} --key FILE")
+            say(f"Wrote its receipt; check it: foltr receipt verify {receipt} --key FILE")
         elif row.receipt is not None:
-            _say(f"Get its receipt: foltr erasures show {row.pseudonym} --receipt FILE")
+            say(f"Get its receipt: foltr erasures show {row.pseudonym} --receipt FILE")
 
     run_query(db, federation, query)
 
@@ -129,7 +138,7 @@ def erasures_allow_reset(
     """
     with open_authority(operator) as authority:
         answer = send_order(authority, authority.allow_reset(job), broker)
-    _say(f"Order {answer.number} is obeyed: {answer.detail}")
+    say(f"Order {answer.number} is obeyed: {answer.detail}")
 
 
 async def _find(database: "Database", name: str, client: str) -> "ErasureRow":
@@ -252,7 +261,3 @@ def _plain_job(job: "UnlearningJobRow | None") -> dict[str, Any] | None:
         return None
     plain = {key: value for key, value in to_plain(job).items() if key not in _STATE_OF_JOB}
     return plain | {"coverage": job.coverage, "figures": loads(job.figures)}
-
-
-def _say(text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

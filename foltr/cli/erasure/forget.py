@@ -19,8 +19,8 @@ from rich.text import Text
 from foltr.cli import options
 from foltr.cli.erasure.answers import Answers
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority, redirect
-from foltr.cli.operator.sending import ANSWER_S, say, send_order, send_unanswered
-from foltr.cli.output import errors, print_json
+from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
+from foltr.cli.output import errors, print_json, say
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, Credentials, read_credentials
 from foltr.protocol.topics import ClientTopic, Topics, check_name

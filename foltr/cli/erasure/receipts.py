@@ -13,7 +13,7 @@ import typer
 from foltr.cli import options
 from foltr.cli.erasure.noted import DEFAULT, Noted, NotedEntry, contradictions, note, noted_entry, read_noted
 from foltr.cli.history.query import reason_as_json
-from foltr.cli.output import console, print_json
+from foltr.cli.output import print_json, say
 from foltr.erasure.states import NOTHING_UNLEARNED
 from foltr.errors import DataError, SettingsError
 from foltr.operator.credentials import read_credentials
@@ -62,14 +62,14 @@ def receipt_verify(
         print_json(asked | told | ({"contradicts": [entry.source for entry in others]} if others else {}))
         return
     for sentence in _in_words(receipt):
-        _say(sentence)
-    _say(f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.")
+        say(sentence)
+    say(f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.")
     for entry in others:
-        _say(
+        say(
             f"But {entry.source} is signed with the same key and names entry {entry.seq} with another hash "
             f"({entry.hash}): the log was written anew. Keep both, and {noted}."
         )
-    _say("What a receipt proves and what it does not: docs/erasure.md")
+    say("What a receipt proves and what it does not: docs/erasure.md")
 
 
 def note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> list[NotedEntry]:
@@ -210,7 +210,3 @@ def _in_words(receipt: "ErasureReceipt") -> list[str]:
     if receipt.figures:
         lines.append("Figures: " + ", ".join(f"{name} {value:g}" for name, value in sorted(receipt.figures.items())))
     return [*lines, f"Audit log: entry {receipt.audit_seq}, hash {receipt.audit_hash}"]
-
-
-def _say(text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

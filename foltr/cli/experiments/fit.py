@@ -7,8 +7,7 @@ from typing import Annotated
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.sending import say
-from foltr.cli.output import print_json
+from foltr.cli.output import print_json, say
 from foltr.cli.writing import check_folder
 
 

@@ -9,31 +9,47 @@ from foltr.aggregation.fates import Fate
 from foltr.cli import options
 from foltr.cli.history.orders import quarantine
 from foltr.cli.history.query import no_such_client, run_query
+from foltr.cli.listed import fitting, print_some, rows_to_list, say_more
 from foltr.cli.output import console, print_json, print_record, print_rows
-from foltr.protocol.states import RoundState
+from foltr.protocol.states import Membership, RoundState
 
 if TYPE_CHECKING:
     from storage.database import Database
+    from storage.history_records import ClientHistoryRow
     from storage.records import ClientRow
 
 app = typer.Typer(help="Look at clients.", no_args_is_help=True)
 
-_CLIENT_COLUMNS = ("client_id", "membership", "online", "joined_at", "last_seen_at", "sdk_version")
-_HISTORY_COLUMNS = ("round", "round_state", "n_interactions", "n_bytes", "received_at", "model_version")
+# As many as a terminal of 80 columns holds; `clients show` and --json have all of them.
+_CLIENT_COLUMNS = ("client_id", "membership", "online", "joined", "last_seen")
+_HISTORY_COLUMNS = ("round", "state", "interactions", "received", "model")
 _EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
 
 
 @app.command("list")
-def clients_list(db: options.Db = None, federation: options.Federation = None, json: options.Json = False) -> None:
-    """The clients that ever joined, and who of them is in quarantine."""
+def clients_list(
+    db: options.Db = None,
+    federation: options.Federation = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, help="At most so many, by name; default: what fits the screen, of JSON 1000"),
+    ] = None,
+    json: options.Json = False,
+) -> None:
+    """The clients that ever joined, by name, and who of them is in quarantine, has left or was revoked."""
+    from storage.activity import count_members
     from storage.queries import list_clients
 
     async def query(database: "Database", name: str) -> None:
-        rows = await list_clients(database, name)
+        rows = await list_clients(database, name, limit=rows_to_list(limit, json=json))
         if json:
             print_json(rows)
-        else:
-            print_rows([_client_line(row) for row in rows], _CLIENT_COLUMNS, title=f"Clients of {name}", as_json=False)
+            return
+        lines = fitting([_client_line(row) for row in rows], _CLIENT_COLUMNS, limit, newest=False)
+        print_rows(lines, _CLIENT_COLUMNS, title=f"Clients of {name}", as_json=False)
+        members = await count_members(database, name)
+        n_all = members.n_members + members.n_left + members.n_revoked
+        say_more(n_all - len(lines), "Clients", f"--limit {n_all}")
 
     run_query(db, federation, query)
 
@@ -41,6 +57,7 @@ def clients_list(db: options.Db = None, federation: options.Federation = None, j
 @app.command("show")
 def clients_show(
     client_id: Annotated[str, typer.Argument(help="The client's name")],
+    show_all: options.All = False,
     db: options.Db = None,
     federation: options.Federation = None,
     json: options.Json = False,
@@ -63,11 +80,13 @@ def clients_show(
         print_record(row, title=f"Client {client_id} of {name}", as_json=False)
         columns: tuple[str, ...] = _HISTORY_COLUMNS
         if any(fates.values()):
-            columns = (*columns, "fate", "fate_reason")
+            columns = (*columns, "fate", "reason")
         if n_completed:
             console.print(fates_in_words(fates, n_completed), markup=False, highlight=False, soft_wrap=True)
-        print_rows(contributions, columns, title="Contributions", as_json=False)
-        print_rows(events, _EVENT_COLUMNS, title="Events", as_json=False)
+        option = f"foltr clients show {client_id} --all"
+        lines = [_contribution_line(row) for row in contributions]
+        print_some(lines, columns, title="Contributions", option=option, show_all=show_all, newest=True)
+        print_some(events, _EVENT_COLUMNS, title="Events", option=option, show_all=show_all, newest=True)
 
     run_query(db, federation, query)
 
@@ -78,8 +97,30 @@ app.command("quarantine")(quarantine)
 def _client_line(row: "ClientRow") -> SimpleNamespace:
     """A client as a line of a table."""
     quarantine = "" if row.quarantined_at is None else ", in quarantine"
-    shown = {column: getattr(row, column) for column in _CLIENT_COLUMNS}
-    return SimpleNamespace(**shown | {"membership": row.membership + quarantine})
+    return SimpleNamespace(
+        client_id=row.client_id,
+        membership=membership_in_words(row) + quarantine,
+        online="yes" if row.online else "no",
+        joined=f"{row.joined_at:%m-%d %H:%M:%S}",
+        last_seen=f"{row.last_seen_at:%m-%d %H:%M:%S}",
+    )
+
+
+def _contribution_line(row: "ClientHistoryRow") -> SimpleNamespace:
+    return SimpleNamespace(
+        round=row.round,
+        state=row.round_state,
+        interactions=row.n_interactions,
+        received=f"{row.received_at:%m-%d %H:%M:%S}",
+        model=row.model_version,
+        fate=row.fate,
+        reason=row.fate_reason,
+    )
+
+
+def membership_in_words(row: "ClientRow") -> str:
+    """How a client stands: one that was revoked has not left of its own accord."""
+    return "revoked" if row.membership is Membership.LEFT and row.revoked_at is not None else str(row.membership)
 
 
 def fates_in_words(fates: dict[str, int], n_completed: int) -> str:

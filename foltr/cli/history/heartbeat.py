@@ -29,8 +29,9 @@ _QUIET_S = 0.5
 async def hear(settings: Settings, federation: str) -> Heard | None:
     """Ask the broker that the settings name, or as the operator whose folder is in the working directory.
 
-    None where there is neither, or only the federator's own user: a second connection of that one would throw the
-    running federator out.
+    Where there is neither, the broker of this machine is asked, and counts if it has heard a federator of this
+    federation. None where it does not, or where there is only the federator's own user: a second connection of that
+    one would throw the running federator out.
     """
     topics = Topics(federation)
     try:
@@ -39,14 +40,24 @@ async def hear(settings: Settings, federation: str) -> Heard | None:
         if settings.credentials is not None:
             raise
         return Heard(unreachable=str(error))  # nobody has named that file
-    if named is None:
-        return None
-    address, credentials = named
     filters = [topics.federator_key, topics.federator_status, topics.client("+", ClientTopic.STATUS)]
+    if named is None:
+        return None if settings.credentials is not None else await _hear_unnamed(settings, topics, filters)
+    address, credentials = named
     try:
         return _read(await retained(address, filters), topics, credentials)
     except UnavailableError as error:
         return Heard(unreachable=str(error))
+
+
+async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> Heard | None:
+    from broker.address import BrokerAddress
+
+    try:
+        heard = _read(await retained(BrokerAddress.parse(settings.broker_url), filters), topics, None)
+    except UnavailableError:
+        return None
+    return None if heard.status is None else heard
 
 
 def whom_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Credentials | None] | None":

@@ -1,6 +1,7 @@
 """``foltr models``: the model versions that the database holds."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
@@ -8,7 +9,8 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.history.query import run_query
-from foltr.cli.output import console, print_rows
+from foltr.cli.listed import fitting, rows_to_list, say_more
+from foltr.cli.output import console, print_json, print_rows
 from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
 from foltr.protocol.fields import unpack_vector
@@ -19,22 +21,28 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Look at model versions, export one, and make the first.", no_args_is_help=True)
 
-_MODEL_COLUMNS = ("version", "base_version", "round", "restored_version", "created_at", "published_at", "withdrawn_at")
+# As many as a terminal of 80 columns holds; --json has all of them.
+_MODEL_COLUMNS = ("version", "base", "made_by", "created_at", "published", "withdrawn")
 
 
 @app.command("list")
 def models_list(
     db: options.Db = None,
     federation: options.Federation = None,
-    limit: options.Limit = 1000,
+    limit: options.Limit = None,
     json: options.Json = False,
 ) -> None:
     """The model versions, newest last."""
     from storage.models import list_models
 
     async def query(database: "Database", name: str) -> None:
-        rows = await list_models(database, name, limit=limit)
-        print_rows(rows, _MODEL_COLUMNS, title=f"Models of {name}", as_json=json)
+        rows = await list_models(database, name, limit=rows_to_list(limit, json=json))
+        if json:
+            print_json(rows)
+            return
+        lines = fitting([_model_line(row) for row in rows], _MODEL_COLUMNS, limit)
+        print_rows(lines, _MODEL_COLUMNS, title=f"Models of {name}", as_json=False)
+        say_more(lines[0].version if lines else 0, "Earlier models", f"--limit {rows[-1].version + 1 if rows else 0}")
 
     run_query(db, federation, query)
 
@@ -114,6 +122,24 @@ def models_from_feature(
     weights = np.array([weight * (one == name) for one in features.names])
     out.write_text(InitialModel.of(features, weights).to_json())
     console.print(f"wrote a model that ranks by {name!r} to {out}", soft_wrap=True, markup=False, highlight=False)
+
+
+def _model_line(row: "ModelRow") -> SimpleNamespace:
+    """A model as a line of a table."""
+    if row.restored_version is not None:
+        made_by = f"taking back to {row.restored_version}"
+    elif row.unlearning_job is not None:
+        made_by = f"unlearning job {row.unlearning_job}"
+    else:
+        made_by = "-" if row.round is None else f"round {row.round}"
+    return SimpleNamespace(
+        version=row.version,
+        base=row.base_version,
+        made_by=made_by,
+        created_at=row.created_at,
+        published="no" if row.published_at is None else "yes",
+        withdrawn=None if row.withdrawn_at is None else f"{row.withdrawn_at:%Y-%m-%d}",
+    )
 
 
 async def _find_model(database: "Database", name: str, version: int | None) -> "ModelRow":

@@ -1,13 +1,13 @@
 """What the commands that look at something share: which database and federation, who was forgotten, errors as JSON."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any
 
 from foltr.cli.output import errors, print_json, require_existing
-from foltr.cli.settings import load_settings
-from foltr.errors import FoltrError, SettingsError
+from foltr.cli.settings import Settings, load_settings
+from foltr.errors import FoltrError, SettingsError, UnavailableError
 
 if TYPE_CHECKING:
     from storage.database import Database
@@ -28,19 +28,53 @@ def run_query(
         opens: whether the query opens sealed updates, and so needs them.
     """
     settings = load_settings(db_url=db, federation=federation, keys=keys)
-    require_existing(settings.db_url)
 
     async def run() -> None:
-        from storage.database import Database
-        from storage.keys import KeyStore, keys_folder
-        from storage.migrate import require_head
-
-        data_keys = KeyStore(keys_folder(settings.db_url, settings.keys)) if opens else None
-        async with await Database.connect(settings.db_url, keys=data_keys) as database:
-            await require_head(database)
-            await query(database, await _federation(database, settings.federation, named=federation is not None))
+        async with open_federation(settings, named=federation is not None, opens=opens) as (database, name):
+            await query(database, name)
 
     asyncio.run(run())
+
+
+@asynccontextmanager
+async def open_federation(
+    settings: Settings, *, named: bool, opens: bool = False
+) -> "AsyncIterator[tuple[Database, str]]":
+    """Open the database that the settings name, and say which federation in it is meant.
+
+    Args:
+        named: whether the federation was named, and so no other will do.
+        opens: whether sealed updates are to be opened, for which the data keys are needed.
+    """
+    from storage.database import Database
+    from storage.keys import KeyStore, keys_folder
+    from storage.migrate import require_head
+
+    require_existing(settings.db_url)
+    data_keys = KeyStore(keys_folder(settings.db_url, settings.keys)) if opens else None
+    async with await Database.connect(settings.db_url, keys=data_keys) as database:
+        await require_head(database)
+        yield database, await _federation(database, settings.federation, named=named)
+
+
+@asynccontextmanager
+async def answering(database: "Database", within_s: float) -> AsyncIterator[None]:
+    """Ask a database, and perhaps a broker, that are to answer within so many seconds.
+
+    Raises:
+        UnavailableError: they did not, or the database was lost in the middle.
+    """
+    from sqlalchemy.exc import SQLAlchemyError
+
+    try:
+        async with asyncio.timeout(within_s):
+            yield
+    except TimeoutError as error:
+        raise UnavailableError(
+            f"{database.location} has not answered within {within_s:g} s. See: foltr doctor"
+        ) from error
+    except SQLAlchemyError as error:
+        raise database.unavailable(error) from error
 
 
 async def no_such_client(database: "Database", federation: str, client_id: str) -> SettingsError:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from foltr.cli import options
 from foltr.cli.history.query import no_such_client, reason_as_json, run_query
-from foltr.cli.output import console, errors, print_json
+from foltr.cli.output import errors, print_json, say
 from foltr.cli.settings import Settings, load_settings
 from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
@@ -129,11 +129,11 @@ def _tell_replayed(found: "Replayed", *, json: bool) -> None:
         return
     what = f"Model {row.model_version} from the {row.n_updates} updates of round {row.number} ({row.aggregation})"
     if not found.differs:
-        _say(f"{what}: equal, SHA-256 {made}")
+        say(f"{what}: equal, SHA-256 {made}")
         return
-    _say(f"{what} differs: {'; '.join(found.differs)}")
-    _say(f"SHA-256 of the stored weights {stored}, of the replayed {made}")
-    _say("Another processor or version of NumPy can round otherwise")
+    say(f"{what} differs: {'; '.join(found.differs)}")
+    say(f"SHA-256 of the stored weights {stored}, of the replayed {made}")
+    say("Another processor or version of NumPy can round otherwise")
 
 
 def _tell_counterfactual(found: "Counterfactual", name: str, without: str, out: Path | None, *, json: bool) -> None:
@@ -160,24 +160,24 @@ def _tell_counterfactual(found: "Counterfactual", name: str, without: str, out: 
         )
         return
     rounds = f"Rounds {found.first_round} to {found.last_round} of {name} without {without}"
-    _say(f"{rounds}, who had sent an update in {found.n_with_client} of {found.n_rounds}:")
+    say(f"{rounds}, who had sent an update in {found.n_with_client} of {found.n_rounds}:")
     figures = [
         f"{what} {value:.4g}"
         for what, value in (("relative distance", distance), ("cosine", angle))
         if value is not None
     ]
     if figures:
-        _say(f"{', '.join(figures)} to model {found.newest_version}; SHA-256 {_digest(found.made)}")
+        say(f"{', '.join(figures)} to model {found.newest_version}; SHA-256 {_digest(found.made)}")
     else:
-        _say(f"model {found.newest_version} is all zeros; SHA-256 {_digest(found.made)}")
+        say(f"model {found.newest_version} is all zeros; SHA-256 {_digest(found.made)}")
     if found.n_without_model:
-        _say(f"{found.n_without_model} of the rounds make no model without it, and were passed over")
-    _say(
+        say(f"{found.n_without_model} of the rounds make no model without it, and were passed over")
+    say(
         f"The others' updates were made on models that had learned from {without}: this is not the model that there "
         "would be without it"
     )
     if out is not None:
-        _say(f"wrote {len(found.made)} weights to {out}")
+        say(f"wrote {len(found.made)} weights to {out}")
 
 
 def _digest(weights: NDArray[np.float32]) -> str:
@@ -210,7 +210,3 @@ def show_progress() -> Iterator[Callable[[int], None]]:
         yield on_round
     finally:
         status.stop()
-
-
-def _say(text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

@@ -12,7 +12,9 @@ from foltr.cli.history.orders import deadline
 from foltr.cli.history.query import run_query
 from foltr.cli.history.sums import COLUMNS as SUM_COLUMNS
 from foltr.cli.history.sums import sum_lines
-from foltr.cli.output import console, print_json, print_record, print_rows, to_plain
+from foltr.cli.history.watched import watch_rounds
+from foltr.cli.listed import fitting, print_some, rows_to_list, say_more
+from foltr.cli.output import print_json, print_jsonl, print_record, print_rows, say, to_plain
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
 
@@ -32,35 +34,47 @@ _VOTES_OF_SUMS = (
     "votes 30/2 ± 9: of its updates about 30 found the newest model worse than the anchor, about 2 better, with noise "
     "of standard deviation 9 in each"
 )
-# Among them is the one that was given up, also where helpers have been away for a day.
-_NEWEST_ROUNDS = 1000
-_MISSED_BEATS = 3
+_HIGHEST_ROUND = 2**31 - 1
 
 
 @app.command("list")
 def rounds_list(
     db: options.Db = None,
     federation: options.Federation = None,
-    limit: options.Limit = 1000,
+    limit: options.Limit = None,
+    watch: Annotated[bool, typer.Option("--watch", help="Go on with each round that ends, until Ctrl-C")] = False,
     json: options.Json = False,
+    jsonl: options.Jsonl = False,
 ) -> None:
     """The rounds, newest last, from the view round_history, and how many updates were erased since with clients."""
     from storage.queries import erased_updates, list_rounds
 
-    async def query(database: "Database", name: str) -> None:
-        rows = await list_rounds(database, name, limit=limit)
-        erased = await erased_updates(database, name, rows[0].round, rows[-1].round) if rows else {}
+    if watch:
         if json:
-            print_json([to_plain(row) | {"n_erased": erased.get(row.round, 0)} for row in rows])
+            raise SettingsError("json: a stream has a line of JSON for each round: --jsonl --watch")
+        watch_rounds(db, federation, limit, jsonl=jsonl)
+        return
+
+    async def query(database: "Database", name: str) -> None:
+        rows = await list_rounds(database, name, limit=rows_to_list(limit, json=json or jsonl))
+        erased = await erased_updates(database, name, rows[0].round, rows[-1].round) if rows else {}
+        if json or jsonl:
+            plain = [to_plain(row) | {"n_erased": erased.get(row.round, 0)} for row in rows]
+            if json:
+                print_json(plain)
+            for each in plain if jsonl else ():
+                print_jsonl(each)
             return
         lines = [_line(row, erased.get(row.round, 0)) for row in rows]
         has_votes = any(line.votes is not None for line in lines)
         columns = (*_ROUND_COLUMNS, "votes") if has_votes else _ROUND_COLUMNS
+        lines = fitting(lines, columns, limit)
         print_rows(lines, columns, title=f"Rounds of {name}", as_json=False)
+        say_more(lines[0].round - 1 if lines else 0, "Earlier rounds", f"--limit {rows[-1].round if rows else 0}")
         if has_votes:
-            _say(_VOTES_OF_SUMS if any(row.tally_worse is not None for row in rows) else _VOTES)
+            say(_VOTES_OF_SUMS if any(row.tally_worse is not None for row in rows) else _VOTES)
         if erased:
-            _say("1 of 4: one of 4 updates is stored, the others were erased with clients; see: foltr erasures list")
+            say("1 of 4: one of 4 updates is stored, the others were erased with clients; see: foltr erasures list")
 
     run_query(db, federation, query)
 
@@ -92,14 +106,15 @@ def rounds_why(
             print_json({**to_plain(situation), **parts, **life, "in_words": " ".join(sentences)})
             return
         for sentence in sentences:
-            _say(sentence)
+            say(sentence)
 
     run_query(db, federation, query)
 
 
 @app.command("show")
 def rounds_show(
-    number: Annotated[int, typer.Argument(min=1, help="The round's number")],
+    which: Annotated[str, typer.Argument(metavar="NUMBER|latest", help="The round's number, or the newest round")],
+    show_all: options.All = False,
     db: options.Db = None,
     federation: options.Federation = None,
     json: options.Json = False,
@@ -107,7 +122,10 @@ def rounds_show(
     """One round: its row, its rule, who contributed, what became of each update, what was refused, what was erased."""
     from storage.queries import erased_updates, get_aggregation, get_round, list_contributions, list_events
 
+    _check_round(which)
+
     async def query(database: "Database", name: str) -> None:
+        number = await _number(database, name, which)
         row = await get_round(database, name, number)
         if row is None:
             raise SettingsError(f"federation {name!r} has no round {number}; see: foltr rounds list")
@@ -124,21 +142,20 @@ def rounds_show(
             return
         print_record(row, title=f"Round {number} of {name}", as_json=False)
         if made is not None:
-            _say(rule_in_words(row.aggregation, made))
+            say(rule_in_words(row.aggregation, made))
         if row.anchor_version not in {None, row.base_version}:
             votes = _votes_in_words(row)
-            _say(f"Votes on model {row.base_version} against model {row.anchor_version}, the anchor: {votes}")
-        if any(line.fate is not None for line in contributions):
-            print_rows(
-                [_fate_line(line) for line in contributions], _FATE_COLUMNS, title="Contributions", as_json=False
-            )
-        else:
-            print_rows(contributions, _CONTRIBUTION_COLUMNS, title="Contributions", as_json=False)
+            say(f"Votes on model {row.base_version} against model {row.anchor_version}, the anchor: {votes}")
+        option = f"foltr rounds show {number} --all"
+        has_fates = any(line.fate is not None for line in contributions)
+        columns = _FATE_COLUMNS if has_fates else _CONTRIBUTION_COLUMNS
+        shown_lines = [_fate_line(line) if has_fates else line for line in contributions]
+        print_some(shown_lines, columns, title="Contributions", option=option, show_all=show_all)
         if sums:
             print_rows(sums, SUM_COLUMNS, title="Sums", as_json=False)
         if n_erased:
-            _say(f"Updates taken out since, with clients that were forgotten: {n_erased}; see: foltr erasures list")
-        print_rows(events, _EVENT_COLUMNS, title="Events", as_json=False)
+            say(f"Updates taken out since, with clients that were forgotten: {n_erased}; see: foltr erasures list")
+        print_some(events, _EVENT_COLUMNS, title="Events", option=option, show_all=show_all, newest=True)
 
     run_query(db, federation, query)
 
@@ -146,12 +163,28 @@ def rounds_show(
 app.command("deadline")(deadline)
 
 
+def _check_round(which: str) -> None:
+    if which != "latest" and not (which.isascii() and which.isdigit() and 0 < int(which) <= _HIGHEST_ROUND):
+        raise SettingsError(f"round: {which!r} is neither a number from 1 on nor 'latest'; see: foltr rounds list")
+
+
+async def _number(database: "Database", name: str, which: str) -> int:
+    from storage.rounds import latest_round
+
+    if which != "latest":
+        return int(which)
+    row = await latest_round(database, name)
+    if row is None:
+        raise SettingsError(f"federation {name!r} has no round yet; see: foltr rounds why")
+    return row.number
+
+
 def _line(row: "RoundHistoryRow", n_erased: int) -> SimpleNamespace:
     """A round as a line of a table; updates that were taken out of it are counted beside those that are stored."""
     return SimpleNamespace(
         round=row.round,
         state=row.state if row.reason is None else f"{row.state}: {row.reason}",
-        opened=f"{row.opened_at:%m-%d %H:%M:%S}",
+        opened=f"{row.opened_at:%m-%d %H:%M}",
         lasted=None if row.duration_s is None else f"{row.duration_s:.1f} s",
         updates=f"{row.n_updates} of {row.n_updates + n_erased}" if n_erased else row.n_updates,
         refused=row.n_rejected,
@@ -200,7 +233,3 @@ def rule_in_words(configured: str, made: "RoundAggregationRow") -> str:
     counts = f"{made.n_kept} kept, {made.n_clipped} clipped, {made.n_dropped} dropped"
     because = "" if made.fallback_reason is None else f" Fallback: {made.fallback_reason}."
     return f"{shown}: {counts}.{because}"
-
-
-def _say(text: str) -> None:
-    console.print(text, markup=False, highlight=False, soft_wrap=True)

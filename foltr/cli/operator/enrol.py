@@ -11,6 +11,7 @@ import typer
 from rich.progress import track
 
 from foltr.cli import options
+from foltr.cli.listed import print_some
 from foltr.cli.operator.access import (
     DEFAULT_OPERATOR_FOLDER,
     OperatorFolder,
@@ -20,8 +21,8 @@ from foltr.cli.operator.access import (
     redirect,
     service_access,
 )
-from foltr.cli.operator.sending import publish_retained, say, send_order, send_unanswered
-from foltr.cli.output import errors, print_json, print_rows
+from foltr.cli.operator.sending import publish_retained, send_order, send_unanswered
+from foltr.cli.output import errors, print_json, say
 from foltr.cli.settings import load_settings
 from foltr.errors import FoltrError, SettingsError, UnavailableError
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, public_key_from, write_secret
@@ -180,7 +181,9 @@ def revoke(
 
 
 @roster_app.command("show")
-def roster_show(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False) -> None:
+def roster_show(
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, show_all: options.All = False, json: options.Json = False
+) -> None:
     """The devices enrolled and revoked in an operator's folder."""
     from foltr.operator.folder import open_authority
 
@@ -200,7 +203,8 @@ def roster_show(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: option
         f"Roster {register.roster_version} of {register.federation}: {len(register.enrolled)} enrolled, "
         f"{len(register.revoked)} with void keys"
     )
-    print_rows(rows, ("client_id", "state", "serial", "issued_at", "void_below"), title=title, as_json=False)
+    columns = ("client_id", "state", "serial", "issued_at", "void_below")
+    print_some(rows, columns, title=title, option="foltr roster show --all", show_all=show_all)
 
 
 @roster_app.command("publish")

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 import typer
 
 from foltr.cli import options
+from foltr.cli.listed import fitting, rows_to_list, say_more
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
-from foltr.cli.operator.sending import publish_retained, say, send_unanswered
-from foltr.cli.output import print_json, print_rows
+from foltr.cli.operator.sending import publish_retained, send_unanswered
+from foltr.cli.output import print_json, print_rows, say
 from foltr.protocol.orders import Order, VoidOrder, named_client
 
 if TYPE_CHECKING:
@@ -35,16 +36,23 @@ class OrderLine:
 
 
 @app.command("list")
-def orders_list(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False) -> None:
-    """Every order that was given with an operator's folder, and the federator's answer."""
+def orders_list(
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, limit: options.Limit = None, json: options.Json = False
+) -> None:
+    """Every order that was given with an operator's folder, newest last, and the federator's answer."""
     with open_authority(operator) as authority:
         lines = sorted(_lines(authority), key=lambda line: line.number)
         federation = authority.federation
+    n_all = len(lines)
+    n = n_all if json and limit is None else rows_to_list(limit, json=json)
+    lines = lines[max(0, n_all - n) :]
     if json:
         print_json({"federation": federation, "orders": lines})
         return
     columns = ("number", "order", "client_id", "what", "state", "code", "detail")
+    lines = fitting(lines, columns, limit)
     print_rows(lines, columns, title=f"Orders of {operator} to {federation}", as_json=False)
+    say_more(n_all - len(lines), "Earlier orders", f"--limit {n_all}")
 
 
 @app.command("send")

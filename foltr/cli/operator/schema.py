@@ -8,8 +8,8 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
-from foltr.cli.operator.sending import publish_schema, say
-from foltr.cli.output import print_json, print_rows
+from foltr.cli.operator.sending import publish_schema
+from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rich.text import Text
 
 from foltr.cli.operator.access import redirect
-from foltr.cli.output import console, errors
+from foltr.cli.output import errors, say
 from foltr.errors import DataError, MessageError, UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.operator.conversation import Conversation
@@ -244,8 +244,3 @@ async def _retain(link: "MqttLink", authority: "Authority") -> None:
     for topic, payload in authority.unpublished():
         await link.publish(topic, payload, retain=True)
     authority.note_published()
-
-
-def say(text: str) -> None:
-    """Print a line of a command's result."""
-    console.print(text, soft_wrap=True, highlight=False, markup=False)

@@ -10,8 +10,8 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
-from foltr.cli.operator.sending import publish_policy, say
-from foltr.cli.output import print_json, print_record
+from foltr.cli.operator.sending import publish_policy
+from foltr.cli.output import print_json, print_record, say
 from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, NormProofOption, VotesOption, one_of
 from foltr.errors import SettingsError
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS

@@ -1,0 +1,1 @@
+"""The command that says on one screen how a federation is."""

@@ -1,0 +1,121 @@
+"""Lists fit a screen of 80x24, say what is not shown, and cut nothing; programs get all fields, and streams."""
+
+import asyncio
+import json
+
+import pytest
+from cli.commands import foltr, start
+from long_histories import long_history
+from made_history import OPENED
+
+from storage.arrivals import commit_batch
+from storage.federations import claim_federation
+from storage.records import Batch, MembershipChange
+from storage.rounds import abandon_round, open_round
+
+NARROW = {"COLUMNS": "80", "LINES": "24"}
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory):
+    """62 rounds, 23 clients: of these one has left and one was revoked. Each round has 20 refusals."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('lists') / 'foltr.sqlite'}"
+
+    async def make() -> None:
+        async with await long_history(url, 60) as database:
+            epoch = await claim_federation(database, "mail", 1.0)
+            gone = [MembershipChange("a", "revoked", OPENED), MembershipChange("c", "left", OPENED, sequence=9)]
+            await commit_batch(database, "mail", epoch, Batch(membership=gone))
+
+    asyncio.run(make())
+    return url
+
+
+@pytest.mark.parametrize(
+    ("command", "more"),
+    [
+        ("rounds list", "Earlier rounds not shown: 44; to see them: --limit 62"),
+        ("clients list", "Clients not shown: 5; to see them: --limit 23"),
+        ("models list", None),
+        ("erasures list", None),
+    ],
+)
+def test_a_list_fits_the_screen(db, command, more):
+    """With a line that says how many more there are, and which option shows them."""
+    done = foltr(*command.split(), "--db", db, **NARROW)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(len(line.rstrip()) for line in lines) <= 80
+    assert "…" not in done.stdout
+    assert more is None or more in done.stdout
+    if more is not None:
+        everything = foltr(*command.split(), "--db", db, *more.split()[-2:], **NARROW)
+        assert len(everything.stdout.splitlines()) > 22
+        assert "not shown" not in everything.stdout
+
+
+@pytest.mark.parametrize("command", ["rounds show 30", "rounds show latest", "clients show device-7", "clients show b"])
+def test_what_is_shown_of_one_is_not_cut(db, command):
+    """Its tables fit; the command that shows all of them is said, and does."""
+    done = foltr(*command.split(), "--db", db, COLUMNS="80", LINES="20")
+    assert done.returncode == 0, done.stderr
+    assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
+    assert "…" not in done.stdout
+    if command in ("rounds show 30", "clients show device-7"):
+        assert f"to see them: foltr {command} --all" in done.stdout.replace("\n", " ")
+        assert "not shown" not in foltr(*command.split(), "--all", "--db", db).stdout
+
+
+def test_the_latest_round_needs_no_number(db):
+    """It is the one with the highest; what is neither is said."""
+    assert json.loads(foltr("rounds", "show", "latest", "--db", db, "--json").stdout)["round"]["round"] == 62
+    for wrong in ("newest", "0", "-1", "1.5"):
+        refused = foltr("rounds", "show", "--db", db, "--", wrong)
+        assert refused.returncode == 2
+        assert "neither a number from 1 on nor 'latest'" in refused.stderr
+
+
+def test_a_revoked_client_is_listed_as_revoked(db):
+    """It has not left."""
+    listed = foltr("clients", "list", "--db", db).stdout.splitlines()
+    stands = {line.split()[0]: line.split()[1] for line in listed[2:]}
+    assert (stands["a"], stands["c"], stands["device-1"]) == ("revoked", "left", "joined")
+
+
+def test_programs_get_a_line_a_round(db):
+    """The same fields as --json has."""
+    lines = foltr("rounds", "list", "--db", db, "--jsonl", "--limit", "3").stdout.splitlines()
+    assert [json.loads(line) for line in lines] == json.loads(
+        foltr("rounds", "list", "--db", db, "--json", "--limit", "3").stdout
+    )
+
+
+def test_a_stream_goes_on_with_each_round_that_ends(tmp_path):
+    """Those that have ended, and then each that does, once."""
+    url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+
+    async def open_another() -> None:
+        async with await long_history(url, 3) as database:
+            epoch = await claim_federation(database, "mail", 1.0)
+            from storage.records import RoundOpening
+
+            await open_round(database, "mail", epoch, RoundOpening(6, 1, 2, 10, 0.0, 60.0, OPENED, OPENED))
+
+    async def end_it() -> None:
+        from storage.database import Database
+
+        async with await Database.connect(url) as database:
+            epoch = await claim_federation(database, "mail", 2.0)
+            await abandon_round(database, "mail", epoch, 6, "no_updates", OPENED, None)
+
+    asyncio.run(open_another())
+    watching = start("rounds", "list", "--db", url, "--watch", "--jsonl")
+    try:
+        assert [json.loads(watching.stdout.readline())["round"] for _ in range(5)] == [1, 2, 3, 4, 5]
+        asyncio.run(end_it())
+        row = json.loads(watching.stdout.readline())
+        assert (row["round"], row["reason"]) == (6, "no_updates")
+    finally:
+        watching.kill()
+        watching.stdout.close()

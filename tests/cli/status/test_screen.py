@@ -1,0 +1,159 @@
+"""The one screen of ``foltr status``: it fits 80x24 whatever there is to say, and nothing of a word is cut."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from foltr.aggregation.standing import Standing
+from foltr.cli.status.screen import federator_in_words, needs_attention, screen_lines
+from foltr.protocol.heartbeat import FederatorStatus
+from foltr.protocol.states import JobState, Pacing, Privacy, RoundState, Strategy
+from operations.overview import Activity, Budget, Overview
+from operations.situation import Heard, Situation
+from operations.why import explain
+from storage.activity_records import ErasureCounts, JobProgress, MemberCounts, NewestModel, RecentRefusals
+from storage.erasure.records import HeldReset
+from storage.history_records import ProposalRow
+from storage.records import RoundRow
+
+NOW = datetime(2026, 1, 2, 3, 14, 5, tzinfo=UTC)
+OPENED = NOW - timedelta(seconds=40)
+ROUND = RoundRow(
+    "mail", 12, RoundState.COLLECTING, 7, 5, 20, 30.0, 600.0, OPENED, OPENED + timedelta(seconds=600), None, None,
+    None, None, None, Pacing.DEADLINE, 0, 0.5, None, None, None, None, "mean", 0.2, "{}", "median", anchor_version=4,
+)  # fmt: skip
+DEVICES = [f"device-{i:03d}" for i in range(1, 10)]
+CALM = Situation(NOW, "mail", ROUND, DEVICES[:3], DEVICES, started_at=OPENED, last_activity=NOW - timedelta(seconds=2))
+LONG = "n" * 64
+
+
+def overview(situation: Situation = CALM, **changed) -> Overview:
+    found = Overview(
+        as_of=NOW,
+        federation="mail",
+        method="fpdgd",
+        ranker="linear",
+        n_features=46,
+        privacy=Privacy.TRUSTED,
+        federator=situation.federator,
+        waits_for=explain(situation),
+        situation=situation,
+        members=MemberCounts(12, 9, 0, 0, 0),
+        activity=Activity(NOW - timedelta(hours=1), 54, 2, 1080, 54.0, 1080.0),
+        refusals=RecentRefusals(NOW - timedelta(hours=1), {}),
+        model=NewestModel(7, 11, OPENED, OPENED, None, None, None),
+        job=None,
+        held_reset=None,
+        erasures=ErasureCounts(0, 0, 0, 0, None),
+        budget=None,
+        suspects=[],
+    )
+    return replace(found, **changed)
+
+
+def everything() -> Overview:
+    """All that can be said at once, in the longest names there are."""
+    names = [f"{i}{LONG[1:]}" for i in range(9)]
+    situation = replace(
+        CALM,
+        online=names,
+        contributed=names[:2],
+        quarantined=names[7:],
+        quarantined_online=names[7:],
+        refused={"late": 4, "stale": 1},
+        votes=Standing(9, 40, 12, 8),
+        broker="silent",
+        broker_detail="301 s",
+        connected=names,
+    )
+    return overview(
+        replace(situation, federation=LONG),
+        federation=LONG,
+        members=MemberCounts(12, 9, 2, 1, 1),
+        refusals=RecentRefusals(NOW - timedelta(minutes=3), {"late": 10, "malformed_message": 4, "not_selected": 2}),
+        model=NewestModel(7, None, OPENED, None, OPENED, None, 4),
+        job=JobProgress(3, JobState.PAUSED, Strategy.FED_ERASER, OPENED, 3, 40, "no device answers", None, None),
+        held_reset=HeldReset(4, OPENED, 1, 900, 12_000, 300),
+        erasures=ErasureCounts(2, 1, 9, 1, NOW - timedelta(days=4)),
+        budget=Budget(2, 8.0, 1e-6, 200, 40),
+        suspects=[ProposalRow(name, 3, OPENED, 9, "far away") for name in names],
+    )
+
+
+@pytest.mark.parametrize("found", [overview(), everything(), overview(replace(CALM, round=None))])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (60, 24), (200, 50)])
+def test_it_fits_the_screen(found, width, height):
+    """No line is longer and there are no more; on 80x24 also where there is everything to say."""
+    lines = screen_lines(found, width, height)
+    assert len(lines) <= height
+    assert max(map(len, lines)) <= width
+    assert "…" not in "\n".join(lines)
+
+
+def test_a_calm_federation_is_told_whole():
+    """Which it is, as of when, what the round waits for, and how much goes on."""
+    told = "\n".join(screen_lines(overview(), 80, 24))
+    assert "as of 2026-01-02 03:14:05 UTC" in told.splitlines()[0]
+    assert "Waits for  Round 12 has 3 updates of at least 5 (at most 20), opened 40 s ago." in told
+    assert "Members    9 of 12 online" in told
+    assert "54 completed, 2 abandoned in the last hour, with 1080 updates" in told
+    assert "Refused    nothing in the last hour" in told
+    assert "Model      7, of round 11, 40 s old" in told
+    assert "all of it" not in told
+
+
+def test_what_does_not_fit_names_the_command_that_tells_it():
+    """What the round waits for is cut first; the rest has its lines."""
+    told = screen_lines(everything(), 80, 24)
+    assert any(line.endswith("... all of it: foltr rounds why") for line in told)
+    assert any(line.startswith("Suspects") for line in screen_lines(everything(), 80, 60))
+
+
+def test_a_command_is_on_one_line():
+    """So that it can be copied."""
+    told = screen_lines(overview(erasures=ErasureCounts(2, 1, 9, 1, NOW - timedelta(days=4))), 64, 40)
+    assert any("foltr erasures list" in line for line in told)
+    assert any("foltr rounds why --credentials" in line for line in screen_lines(overview(), 80, 24))
+
+
+def heard(seconds_ago: float, *, online: bool = True) -> Heard:
+    status = FederatorStatus(
+        federation="mail", online=online, at=NOW.timestamp() - seconds_ago, interval_s=10.0, software_version="0.1"
+    )
+    return Heard(status, ["device-001", "device-002"])
+
+
+@pytest.mark.parametrize(
+    ("known", "said", "needs"),
+    [
+        (None, "it is there, as far as the database shows; last stored 2 s ago", False),
+        (heard(3), "it is there, as the broker says", False),
+        (heard(3, online=False), "not running, as the broker says; 2 devices wait for it", True),
+        (heard(60), "hangs: no beat for 60 s", True),
+        (Heard(), "not running: the broker has heard none", True),
+        (Heard(unreachable="refused"), "as far as the database shows (the broker cannot be reached)", False),
+    ],
+)
+def test_whether_the_federator_is_there_and_who_says_so(known, said, needs):
+    """The broker's word before that of the database; who watches has the exit code, too."""
+    found = overview().with_heard(known)
+    assert said in federator_in_words(found.situation)
+    assert needs_attention(found) is needs
+
+
+def test_silence_is_not_known_to_be_an_end_before_the_deadline():
+    """Afterwards it is."""
+    quiet = replace(CALM, last_activity=NOW - timedelta(seconds=200))
+    assert "not known before the deadline, as far as the database shows" in federator_in_words(quiet)
+    late = replace(quiet, at=NOW + timedelta(seconds=700))
+    assert "not running, as the database shows" in federator_in_words(late)
+
+
+def test_what_needs_somebody():
+    """What is overdue, what waits for the operator, what has stopped; not a federation that is over."""
+    assert needs_attention(overview(erasures=ErasureCounts(1, 0, 0, 1, OPENED)))
+    assert needs_attention(overview(held_reset=HeldReset(4, OPENED, 1, 9, 12, 3)))
+    assert needs_attention(overview(replace(CALM, round=None)))
+    done = replace(ROUND, state=RoundState.COMPLETED, model_version=8, closed_at=NOW, n_updates=5, n_interactions=5)
+    assert not needs_attention(overview(replace(CALM, round=done)).with_heard(heard(3, online=False)))

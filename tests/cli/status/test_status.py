@@ -1,0 +1,91 @@
+"""``foltr status``, as a user runs it."""
+
+import asyncio
+import json
+import time
+
+import pytest
+from cli.commands import foltr, foltr_process, start
+from databases import migrated_sqlite
+from made_history import made_history
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory):
+    """A database as a federator left it in January: round 2 is open."""
+    url = f"sqlite:///{tmp_path_factory.mktemp('status') / 'foltr.sqlite'}"
+    asyncio.run(made_history(url, "mail"))
+    return url
+
+
+def test_one_look_fits_80x24(db):
+    """With when it was taken, and exit code 1: the federator should have ended the round."""
+    done = foltr("status", "--db", db, COLUMNS="80", LINES="24")
+    assert done.returncode == 1, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) <= 24
+    assert max(map(len, lines)) <= 80
+    assert "as of 20" in lines[0]
+    assert "Federator  not running, as the database shows" in done.stdout
+
+
+def test_json_has_all_of_it(db):
+    """One document, or one line, with whom the round awaits."""
+    for option in ("--json", "--jsonl"):
+        done = foltr("status", "--db", db, option)
+        found = json.loads(done.stdout)
+        assert found["federator"] == "stopped"
+        assert found["situation"]["awaited"] == ["a", "c"]
+        assert found["members"]["n_quarantined"] == 1
+        assert found["waits_for"][0].startswith("Round 2 has no update")
+        assert found["as_of"].endswith("+00:00")
+    assert len(done.stdout.splitlines()) == 1
+    refused = foltr("status", "--db", db, "--json", "--watch")
+    assert refused.returncode == 2
+    assert "--jsonl --watch" in refused.stderr
+
+
+@pytest.mark.undisturbed
+def test_a_look_takes_less_than_two_seconds(db):
+    """From the shell's point of view, with its imports."""
+    began = time.monotonic()
+    done = foltr_process("status", "--db", db)
+    assert done.returncode == 1
+    assert time.monotonic() - began < 2
+
+
+def test_a_watch_goes_on_while_the_database_is_away(postgres_databases):
+    """A line for each look; one that fails says why, and of when the last answer is."""
+    url = postgres_databases.migrated()
+    asyncio.run(made_history(url, "mail"))
+    watching = start("status", "--db", url, "--watch", "--jsonl", "--every", "0.2")
+    try:
+        assert json.loads(watching.stdout.readline())["federation"] == "mail"
+        postgres_databases.drop(url)
+        found = _next(watching, lambda line: "unavailable" in line)
+        assert found["as_of"] is None
+        assert found["last_as_of"].endswith("UTC")
+        _next(watching, lambda line: "createdb" in line.get("unavailable", ""))
+    finally:
+        watching.kill()
+        watching.stdout.close()
+
+
+def _next(process, is_wanted):
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline:
+        line = json.loads(process.stdout.readline())
+        if is_wanted(line):
+            return line
+    raise AssertionError("no such line")
+
+
+def test_what_is_not_there_is_said(tmp_path):
+    """No file, no federation, nobody listening: one line, and an exit code that says which kind."""
+    missing = foltr("status", "--db", f"sqlite:///{tmp_path / 'nowhere.sqlite'}")
+    assert missing.returncode == 2
+    empty = migrated_sqlite(tmp_path / "empty.sqlite")
+    assert foltr("status", "--db", empty).returncode == 2
+    away = foltr("status", "--db", "postgresql://nobody@127.0.0.1:1/none")
+    assert away.returncode == 3
+    assert len(away.stderr.splitlines()) == 1
