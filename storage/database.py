@@ -79,18 +79,26 @@ class Database:
         database = cls(url, keys)
         if database.dialect == "sqlite":
             database._require_file()
+        try:
+            await database._wait_until_it_answers(retry_for_s)
+        except BaseException:
+            # Cancelled as well: the pool may have a connection by then, and nobody else has the pool.
+            await database.close()
+            raise
+        return database
+
+    async def _wait_until_it_answers(self, retry_for_s: float) -> None:
         give_up_at = time.monotonic() + retry_for_s
         pause_s = 0.1
         while True:
             try:
-                async with database.reading() as connection:
+                async with self.reading() as connection:
                     await connection.execute(text("SELECT 1"))
             except UnavailableError as error:
                 if not is_transient(error) or time.monotonic() + pause_s > give_up_at:
-                    await database.close()
                     raise
             else:
-                return database
+                return
             await asyncio.sleep(pause_s)
             pause_s = min(2 * pause_s, 2.0)
 

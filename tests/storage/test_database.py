@@ -1,11 +1,16 @@
 """Reaching a database: the URL, the transactions, what to do when it is not there."""
 
 import asyncio
+import gc
+import itertools
 import sqlite3
 import time
+import warnings
 from datetime import UTC, datetime, timedelta, timezone
 
+import aiosqlite
 import pytest
+from databases import migrated_sqlite
 from servers import MissingError, PostgresServer, free_port
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
@@ -100,6 +105,36 @@ async def test_sqlite_is_durable_and_checks_foreign_keys(tmp_path) -> None:
                 for name in ("journal_mode", "synchronous", "foreign_keys", "busy_timeout")
             ]
             assert found == ["wal", 2, 1, 5000]
+
+
+async def test_who_is_cancelled_while_it_connects_leaves_no_connection_open(tmp_path, monkeypatch) -> None:
+    """At whichever of its statements: a pool that nobody has any more is closed."""
+    url = migrated_sqlite(tmp_path / "f.sqlite")
+    execute = aiosqlite.core.Connection._execute  # noqa: SLF001 (all that a connection waits for goes through it)
+    at, counted = 0, itertools.count()
+
+    async def cancelled(connection, *what, **how):
+        if next(counted) == at:
+            asyncio.current_task().cancel()
+        return await execute(connection, *what, **how)
+
+    monkeypatch.setattr(aiosqlite.core.Connection, "_execute", cancelled)
+    left_open: list[str] = []
+    for at in itertools.count():
+        counted = itertools.count()
+        connecting = asyncio.create_task(Database.connect(url))
+        await asyncio.wait([connecting])
+        if not connecting.cancelled():
+            monkeypatch.undo()
+            await connecting.result().close()
+            break
+        del connecting
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", ResourceWarning)
+            gc.collect()
+        left_open += [f"{at}: {each.message}" for each in warned]
+    assert at > 10
+    assert not left_open
 
 
 async def test_every_wait_on_postgresql_is_bounded(postgres_server: PostgresServer) -> None:
