@@ -64,7 +64,7 @@ class Standing:
             return f"of {by}, {self.n_worse} found it worse and {self.n_better} better"
         rounds = "1 round" if self.n_tallies == 1 else f"{self.n_tallies} rounds"
         noise = f"each with noise of standard deviation {self.deviation:.0f} in it"
-        found = f"{self.n_worse:.0f} found it worse and {self.n_better:.0f} better"
+        found = f"{round(self.n_worse)} found it worse and {round(self.n_better)} better"
         return f"of {self.n_updates} updates in {rounds}, {found}, {noise}"
 
     @property

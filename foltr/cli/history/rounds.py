@@ -196,14 +196,15 @@ def _line(row: "RoundHistoryRow", n_erased: int) -> SimpleNamespace:
 def _votes_of(row: "RoundHistoryRow") -> str | None:
     """The votes of a round in a cell of a table; None where there are none."""
     if row.tally_worse is not None:
-        return f"{row.tally_worse:.0f}/{row.tally_better:.0f} ± {row.tally_deviation:.0f}"
+        return f"{round(row.tally_worse)}/{round(row.tally_better or 0.0)} ± {row.tally_deviation:.0f}"
     return f"{row.n_worse}/{row.n_none}/{row.n_better}" if row.n_worse + row.n_none + row.n_better else None
 
 
 def _votes_in_words(row: "RoundHistoryRow") -> str:
     if row.tally_worse is None:
         return f"{row.n_worse} worse, {row.n_none} none, {row.n_better} better"
-    found = f"about {row.tally_worse:.0f} worse and {row.tally_better:.0f} better of {row.tally_n_updates} updates"
+    worse, better = round(row.tally_worse), round(row.tally_better or 0.0)
+    found = f"about {worse} worse and {better} better of {row.tally_n_updates} updates"
     return f"{found}, with noise of standard deviation {row.tally_deviation:.1f} in each"
 
 

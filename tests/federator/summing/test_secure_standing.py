@@ -1,0 +1,388 @@
+"""Votes in secure sums decide on the newest model: what dies, leaves, or changes meanwhile changes no verdict."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from backups import back_up, restore
+from secured import QUIET
+
+import storage.anchors
+import storage.rounds
+import storage.sums
+from federator.closing.replay import replay_round
+from federator.closing.stored_recipes import load_recipes
+from federator.job import UnlearningPolicy
+from foltr.failpoints import Failpoint
+from foltr.protocol.membership import Forget
+from foltr.protocol.policies import GaussianNoise, SecureVotes
+from foltr.protocol.states import RoundState
+from foltr.protocol.topics import ClientTopic
+from storage.anchors import list_tallies
+from storage.erasure.erasures import list_erasures
+from storage.erasure.unlearning_jobs import list_jobs
+from storage.models import list_models
+from storage.queries import list_events
+from storage.rounds import find_round, latest_round
+from storage.sums import load_sums
+
+VOTES = SecureVotes(weight=64)
+WORSE = "-----"
+
+
+@pytest.fixture
+def voting(secure):
+    """Starts a federation of five under a policy with votes; ``plan`` may be changed before a restart."""
+
+    async def start(n_clients=5, *, plan=None, **changed):
+        plan = {"anchor": True} if plan is None else plan
+        rounds = {"min_clients": 4, "max_clients": 5, "min_time_s": 50.0} | changed.pop("rounds", {})
+        return await secure(n_clients, proofs=True, votes=VOTES, plan=plan, rounds=rounds, **{**QUIET, **changed})
+
+    return start
+
+
+async def play(rounds, opinions="", *, clients=None, until=None):
+    """One round, in which clients vote: - worse, 0 none, + better; returns its row."""
+    number, clients = rounds.number, rounds.clients if clients is None else clients
+    for client, opinion in zip(clients, opinions.ljust(len(clients), "0"), strict=True):
+        rounds.send(client, participation=number, vector=[64, 0, 0], opinion="-0+".index(opinion) - 1)
+    await rounds.served.turn()
+    if len(clients) < len(rounds.clients):
+        rounds.served.clock.at += 50.0
+        await rounds.served.turn()
+    if until is not None:
+        return await rounds.until(until)
+    return await rounds.until_closed(number)
+
+
+async def origins(rounds):
+    """Of each model its version, its base, and the one that it was restored from."""
+    return [
+        (row.version, row.base_version, row.restored_version) for row in await list_models(rounds.served.db, "mail")
+    ]
+
+
+async def tallies(rounds, anchor):
+    return [round(each.worse) for each in await list_tallies(rounds.served.db, "mail", anchor, 50)]
+
+
+async def forget(rounds, client):
+    rounds.served.receive(rounds.device(client), ClientTopic.FORGET, Forget(federation="mail", client_id=client.name))
+    await rounds.served.turn()
+    for _ in range(4):
+        rounds.served.clock.at += 1.0
+        await rounds.served.turn()
+
+
+async def publish(rounds, version, **changed):
+    """Have a newer policy taken up, with the round after the open one."""
+    rounds.publish(rounds.federation.issue(version=version, n_interactions=1, **{"proofs": True, **QUIET, **changed}))
+    await rounds.served.turn()
+
+
+def anchor_of(rounds):
+    anchor = rounds.served.actor.state.anchor
+    return None if anchor is None else anchor.version
+
+
+TAKEN_BACK = [(0, None, None), *((n, n - 1, None) for n in range(1, 5)), (5, 0, 0)]
+
+
+# --- verdicts -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cohorts", [1, 2])
+async def test_a_model_that_most_find_worse_is_taken_back(voting, cohorts) -> None:
+    """With the fifth round that says so: the anchor takes its place, nothing of the round stays, and others replay."""
+    n = 8 * cohorts
+    rounds = await voting(n, cohorts=cohorts, n_min=2, rounds={"min_clients": 4, "max_clients": n})
+    assert anchor_of(rounds) == 0
+    await play(rounds)
+    for _ in range(3):
+        assert (await play(rounds, "-" * (n - 1))).state is RoundState.COMPLETED
+    assert await tallies(rounds, 0) == [n - 1] * 3 + [0]
+    row = await play(rounds, "-" * (n - 1))
+    assert (row.state, row.reason) == (RoundState.ABANDONED, "model_taken_back")
+    assert await origins(rounds) == TAKEN_BACK
+    assert await load_sums(rounds.served.db, "mail", 5) == []
+    (event,) = await list_events(rounds.served.db, "mail", kind="model_taken_back")
+    assert f"of {5 * n} updates in 5 rounds, {4 * (n - 1)} found it worse and 0 better" in event.detail.replace(
+        "-0", "0"
+    )
+    assert (rounds.number, anchor_of(rounds)) == (6, 5)
+    assert await tallies(rounds, 5) == []
+    assert (await play(rounds, "-" * n)).state is RoundState.COMPLETED
+    recipes = await load_recipes(rounds.served.db, "mail")
+    for number in (1, 4, 6):
+        assert (await replay_round(rounds.served.db, recipes, number)).differs == ()
+
+
+async def test_the_anchor_moves_to_the_model_that_was_voted_on(voting) -> None:
+    """And tallies of the one before count no more."""
+    rounds = await voting()
+    await play(rounds)
+    for _ in range(4):
+        assert (await play(rounds, "++++-")).state is RoundState.COMPLETED
+    assert (anchor_of(rounds), (await latest_round(rounds.served.db, "mail")).anchor_version) == (4, 4)
+    (event,) = await list_events(rounds.served.db, "mail", kind="anchor_moved")
+    assert event.detail.startswith("model 4 in the place of model 0: of 25 updates in 5 rounds")
+    assert (await play(rounds, WORSE)).state is RoundState.COMPLETED
+    assert await tallies(rounds, 4) == [5]
+
+
+async def test_who_votes_both_ways_and_who_is_left_out(voting) -> None:
+    """Two votes are two votes; of a message whose proof fails nothing is counted."""
+    rounds = await voting()
+    both, liar, *others = rounds.clients
+    rounds.send(both, votes=(64, 64))
+    rounds.send(liar, votes=(6400, 0))
+    await rounds.send_all(others)
+    await rounds.until_closed()
+    (tally,) = await list_tallies(rounds.served.db, "mail", 0, 50)
+    assert (tally.n_updates, round(tally.worse), round(tally.better)) == (4, 1, 1)
+    assert tally.deviation == pytest.approx(np.sqrt(2) / 64)
+
+
+async def test_noise_alone_decides_nothing(voting) -> None:
+    """What all say is not beyond it: the model stays."""
+    rounds = await voting(noise=GaussianNoise(variance=(64 * 40) ** 2))
+    for _ in range(7):
+        assert (await play(rounds, WORSE)).reason is None
+    assert len(await tallies(rounds, 0)) == 7
+
+
+async def test_a_round_without_a_model_has_no_tally(voting) -> None:
+    """It is not counted, as if nobody had voted."""
+    rounds = await voting()
+    await play(rounds)
+    number = rounds.number
+    rounds.send(rounds.clients[0], opinion=-1)
+    await rounds.served.turn()
+    rounds.served.clock.at += 100.0
+    await rounds.served.turn()
+    assert (await find_round(rounds.served.db, "mail", number)).state is RoundState.ABANDONED
+    assert await tallies(rounds, 0) == [0]
+    assert anchor_of(rounds) == 0
+
+
+# --- a federator that dies ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("module", "dies_at"),
+    [
+        (storage.sums, Failpoint.IN_SETS_TRANSACTION),
+        ("federator.summing.driver", Failpoint.SETS_STORED),
+        ("federator.summing.driver", Failpoint.ANSWERS_STORED),
+        (storage.sums, Failpoint.IN_SUMS_TRANSACTION),
+        ("federator.summing.driver", Failpoint.SUMS_STORED),
+        (storage.anchors, Failpoint.IN_RESTORATION_TRANSACTION),
+        ("federator.rounds", Failpoint.MODEL_TAKEN_BACK),
+    ],
+    ids=lambda value: str(getattr(value, "value", "")),
+)
+async def test_the_next_federator_takes_back_all_the_same(voting, module, dies_at) -> None:
+    """From what is stored: once, and whatever was there of the round."""
+    rounds = await voting()
+    await play(rounds)
+    for _ in range(3):
+        await play(rounds, WORSE)
+
+    def die(name: Failpoint) -> None:
+        if name is dies_at:
+            raise RuntimeError(name)
+
+    where = f"{module}.failpoint" if isinstance(module, str) else f"{module.__name__}.failpoint"
+    with patch(where, die), pytest.raises(RuntimeError, match=dies_at.value):
+        await play(rounds, WORSE)
+    await rounds.restart()
+    row = await rounds.until_closed(5)
+    assert (row.state, row.reason) == (RoundState.ABANDONED, "model_taken_back")
+    assert await origins(rounds) == TAKEN_BACK
+    assert (rounds.number, anchor_of(rounds)) == (6, 5)
+    assert len(await list_events(rounds.served.db, "mail", kind="model_taken_back")) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "dies_at"),
+    [
+        ("federator.rounds", Failpoint.AGGREGATED),
+        ("storage.rounds", Failpoint.IN_ROUND_TRANSACTION),
+        ("federator.rounds", Failpoint.ROUND_COMPLETED),
+    ],
+)
+async def test_a_death_loses_no_tally_and_counts_none_twice(voting, module, dies_at) -> None:
+    """It is stored with the model, or not at all."""
+    rounds = await voting()
+    await play(rounds)
+
+    def die(name: Failpoint) -> None:
+        if name is dies_at:
+            raise RuntimeError(name)
+
+    with patch(f"{module}.failpoint", die), pytest.raises(RuntimeError, match=dies_at.value):
+        await play(rounds, "---00")
+    await rounds.restart()
+    await rounds.until_closed(2)
+    assert await tallies(rounds, 0) == [3, 0]
+
+
+async def test_a_copy_from_before_is_put_back(voting) -> None:
+    """The tallies are those of the copy, and count on."""
+    rounds = await voting()
+    await play(rounds)
+    await play(rounds, WORSE)
+    await play(rounds, WORSE)
+    copy = await back_up(rounds.served.db)
+    await play(rounds, "+++++")
+    await restore(rounds.served.db, copy)
+    await rounds.restart()
+    assert await tallies(rounds, 0) == [5, 5, 0]
+    assert (await play(rounds, WORSE)).state is RoundState.ABANDONED, "helpers know that they have opened this round"
+    assert (await play(rounds, WORSE)).state is RoundState.COMPLETED
+    assert await tallies(rounds, 0) == [5, 5, 5, 0]
+
+
+# --- other settings, and other policies -----------------------------------------------------------------------------
+
+
+async def test_the_setting_may_change_at_any_start(voting) -> None:
+    """Without it votes are in the sums and nobody counts them; with it again the newest model becomes the anchor."""
+    plan = {"anchor": True}
+    rounds = await voting(plan=plan)
+    for _ in range(4):
+        await play(rounds, WORSE)
+    plan["anchor"] = False
+    await rounds.restart()
+    assert anchor_of(rounds) is None
+    assert (await play(rounds, WORSE)).state is RoundState.COMPLETED
+    assert (await play(rounds, WORSE)).anchor_version is None
+    assert len(await tallies(rounds, 0)) == 4
+    plan["anchor"] = True
+    await rounds.restart()
+    assert anchor_of(rounds) is None, "the round was opened without one"
+    await play(rounds, WORSE)
+    assert (rounds.number, anchor_of(rounds)) == (8, 7)
+
+
+async def test_under_a_policy_without_votes_there_is_no_anchor(voting) -> None:
+    """From its first round on; where a later one has votes again the newest model becomes it."""
+    rounds = await voting()
+    for _ in range(3):
+        await play(rounds, WORSE)
+    await publish(rounds, 2)
+    assert anchor_of(rounds) == 0
+    assert (await play(rounds, WORSE)).state is RoundState.COMPLETED
+    assert await tallies(rounds, 0) == [5] * 4
+    assert (anchor_of(rounds), (await latest_round(rounds.served.db, "mail")).anchor_version) == (None, None)
+    await rounds.restart()
+    assert (await play(rounds)).state is RoundState.COMPLETED
+    await publish(rounds, 3, votes=VOTES)
+    assert (await play(rounds)).state is RoundState.COMPLETED
+    assert anchor_of(rounds) == 6
+    recipes = await load_recipes(rounds.served.db, "mail")
+    for number in (4, 5, 6):
+        assert (await replay_round(rounds.served.db, recipes, number)).differs == ()
+
+
+async def test_votes_of_another_weight_are_votes(voting) -> None:
+    """What a newer policy weighs them by changes no count."""
+    rounds = await voting()
+    await play(rounds)
+    await play(rounds, WORSE)
+    await publish(rounds, 2, votes=SecureVotes(weight=16))
+    await play(rounds, WORSE)
+    await play(rounds, WORSE)
+    newest, *_, oldest = await list_tallies(rounds.served.db, "mail", 0, 50)
+    assert (newest.worse, newest.deviation / oldest.deviation) == (pytest.approx(5, abs=0.5), pytest.approx(4))
+    assert (await play(rounds, WORSE)).reason == "model_taken_back"
+    assert await origins(rounds) == TAKEN_BACK
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_the_last_round_with_votes_decides_still(voting, restarts) -> None:
+    """The operator's policy without votes is known: what is restored is no anchor any more."""
+    rounds = await voting()
+    for _ in range(4):
+        await play(rounds, WORSE)
+    await play(rounds, WORSE, until=RoundState.CHECKING)
+    await publish(rounds, 2)
+    if restarts:
+        await rounds.restart()
+    assert (await rounds.until_closed(5)).reason == "model_taken_back"
+    assert await origins(rounds) == TAKEN_BACK
+    assert (anchor_of(rounds), (await latest_round(rounds.served.db, "mail")).anchor_version) == (None, None)
+    assert (await play(rounds)).state is RoundState.COMPLETED
+
+
+# --- erasure --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_tallies_of_an_erased_client_are_not_counted_any_more(voting) -> None:
+    """The others' still are; it takes as many rounds as were lost."""
+    rounds = await voting()
+    gone, *others = rounds.clients
+    await play(rounds)
+    await play(rounds, WORSE)
+    await play(rounds, "----", clients=others)
+    await play(rounds, "----", clients=others)
+    await forget(rounds, gone)
+    assert await tallies(rounds, 0) == [4, 4]
+    for _ in range(2):
+        assert (await play(rounds, "----", clients=others)).state is RoundState.COMPLETED
+    row = await play(rounds, "----", clients=others)
+    assert row.reason == "model_taken_back"
+
+
+async def test_a_job_that_is_held_has_nothing_to_wait_for_once_models_were_taken_back(voting) -> None:
+    """Whoever was in them is in no model any more, and gets its receipt."""
+    at_once = UnlearningPolicy(every_s=0.0, swap_every_s=0.0)
+    rounds = await voting(plan={"anchor": True, "unlearning": at_once})
+    gone, *others = rounds.clients
+    await play(rounds)
+    await forget(rounds, gone)
+    (job,) = await list_jobs(rounds.served.db, "mail") or [None]
+    assert job is None or job.state != "done", "the first model would be put in service: it is held"
+    for _ in range(5):
+        row = await play(rounds, "----", clients=others)
+    assert row.reason == "model_taken_back"
+    for _ in range(10):
+        rounds.served.clock.at += 10.0
+        await rounds.served.turn()
+    assert {each.state for each in await list_erasures(rounds.served.db, "mail")} == {"done"}
+    assert not [each for each in await list_jobs(rounds.served.db, "mail") if each.state not in {"done", "failed"}]
+
+
+async def test_the_model_of_a_job_is_the_anchor(voting) -> None:
+    """It takes over by a swap: tallies of the one before say nothing of it."""
+    at_once = UnlearningPolicy(every_s=0.0, swap_every_s=0.0)
+    rounds = await voting(plan={"anchor": True, "unlearning": at_once})
+    gone, *others = rounds.clients
+    await play(rounds, clients=others)
+    await play(rounds, "----", clients=others)
+    await play(rounds, WORSE)
+    await forget(rounds, gone)
+    for _ in range(5):
+        rounds.served.clock.at += 10.0
+        await rounds.served.turn()
+    newest = (await list_models(rounds.served.db, "mail"))[-1]
+    assert newest.unlearning_job == 1
+    assert anchor_of(rounds) == newest.version
+    assert (await play(rounds, "----", clients=others)).anchor_version == newest.version
+    assert await tallies(rounds, newest.version) == [4]
+
+
+async def test_an_anchor_that_an_erased_client_is_in_is_none(voting) -> None:
+    """Nothing is restored from it, whatever tallies say."""
+    rounds = await voting(plan={"anchor": True, "unlearning": UnlearningPolicy(every_s=1e6)})
+    gone, *others = rounds.clients
+    await play(rounds)
+    for _ in range(4):
+        await play(rounds, "+++++")
+    assert anchor_of(rounds) == 4
+    await forget(rounds, gone)
+    assert anchor_of(rounds) is None
+    for _ in range(6):
+        assert (await play(rounds, "----", clients=others)).state is RoundState.COMPLETED
+    assert len(await origins(rounds)) == 12
