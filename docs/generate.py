@@ -38,6 +38,7 @@ from foltr.protocol.tickets import Ticket
 from foltr.protocol.updates import DenseDelta, EvolutionPair, MaskedVector, ModelUpdate, PartDelta, UpdateBody
 from foltr.reproductions.claims import Status, difference_of
 from foltr.reproductions.experiments.thesis_unlearning import RETRAINED
+from foltr.secure.message_proof import MessageShape
 from foltr.secure.norm_proof import proof_shape
 from foltr.secure.plan import plan_noise, ratio_text
 from foltr.secure.sealing import SEAL_BYTES
@@ -199,10 +200,16 @@ def masked_table() -> str:
             seals=[bytes(SEAL_BYTES)] * n_helpers,
         )
         signed = issue_ticket(SigningKey(bytes(32)), ticket)
-        for kind, n_proof in (("none", 0), ("l2", 8 * proof_shape(dim, 1).n_proof)):
-            body = MaskedVector(dim=dim, values=bytes(8 * dim), ticket=signed, proof=bytes(n_proof))
-            sizes = (8 * dim, n_proof, len(signed), _signed_bytes(body))
-            lines.append(f"| {dim:,} | {n_helpers} | `{kind}` | " + " | ".join(f"{size:,}" for size in sizes) + " |")
+        plain, voting = (MessageShape(proof_shape(dim, 1), weight) for weight in (0, 1))
+        of_kinds = {
+            "`none`": (dim, 0),
+            "`l2`": (dim, plain.n_proof),
+            "`l2`, with votes": (voting.n_summed, voting.n_proof),
+        }
+        for kind, (n_summed, n_proof) in of_kinds.items():
+            body = MaskedVector(dim=n_summed, values=bytes(8 * n_summed), ticket=signed, proof=bytes(8 * n_proof))
+            sizes = (8 * n_summed, 8 * n_proof, len(signed), _signed_bytes(body))
+            lines.append(f"| {dim:,} | {n_helpers} | {kind} | " + " | ".join(f"{size:,}" for size in sizes) + " |")
     return "\n".join(lines)
 
 

@@ -54,20 +54,21 @@ from foltr.secure.coins import Words
 from foltr.secure.field import add_up, from_signed, subtract, write_words
 from foltr.secure.four_squares import four_squares
 from foltr.secure.masks import expand_seed, mask_words
+from foltr.secure.message_proof import MessageShape, answer_message, is_message_kept, prove_message
 from foltr.secure.norm_proof import (
     ROWS,
     ProofShape,
-    answer_share,
     challenge_for,
-    is_norm_kept,
     proof_shape,
     prove_sum,
 )
 from foltr.secure.sealing import seal_info, verify_key_info
+from foltr.secure.vote_proof import vote_point
 
 FOLDER = Path(__file__).parent
 CAPTURE = FOLDER.parents[1] / "tests" / "foltr" / "captured" / "capture.py"
 _LARGEST_EXACT = 2**53
+_VERIFY_KEY = bytes(range(32))
 _TOLERANCE = 1e-6
 
 
@@ -274,33 +275,54 @@ def norm_proofs() -> list[dict[str, Any]]:
 
 def _norm_proof(dim: int, bound: int, last: int) -> dict[str, Any]:
     rng, shape = np.random.default_rng(47), proof_shape(dim, bound)
-    verify_key, seeds = bytes(range(32)), [bytes([helper] * 32) for helper in (1, 2)]
     encoded = np.array([*np.resize([1, -2, 7, 3], dim - 1), last])
     inputs = from_signed(np.array([*encoded, *four_squares(max(0, bound**2 - int(encoded @ encoded)))]))
     proven = np.concatenate([inputs[:dim], prove_sum(inputs, shape, rng.bytes)])
+    ticket, made = _verified(proven, MessageShape(shape), rng)
+    name = ticket_name(ticket)
+    challenge = challenge_for(_VERIFY_KEY, name, shape)
+    return {
+        "encoded": encoded.tolist(),
+        **made,
+        "ticket": as_json(ticket.model_dump()),
+        "info_of_seed": seal_info(name, "north").hex(),
+        "info_of_verify_key": verify_key_info(ticket.federation, 3, "@federator").hex(),
+        "point": str(challenge.point),
+        "rows": [_row_of(challenge.bits, row, shape) for row in (0, 1, ROWS - 1)],
+    }
+
+
+def vote_proofs() -> list[dict[str, Any]]:
+    """Return messages with votes, and what verifiers draw, answer and find: each opinion, both, and what is no vote."""
+    cases, shape = [], MessageShape(proof_shape(6, 16), vote_weight=4)
+    for votes in ((4, 0), (0, 4), (0, 0), (4, 4), (5, 0), (0, -4)):
+        rng, summed = np.random.default_rng(48), np.array([1, -2, 7, 3, 0, -5, *votes])
+        proven = np.concatenate([from_signed(summed), prove_message(summed, shape, rng.bytes)])
+        ticket, made = _verified(proven, shape, rng)
+        made["point"] = str(vote_point(_VERIFY_KEY, ticket_name(ticket)))
+        cases.append({"vote_weight": shape.vote_weight, "summed": summed.tolist(), **made})
+    return cases
+
+
+def _verified(proven: Words, shape: MessageShape, rng: np.random.Generator) -> tuple[UnsealedTicket, dict[str, Any]]:
+    """Return the ticket of a message, and what becomes of it behind masks and before verifiers."""
+    seeds = [bytes([helper] * 32) for helper in (1, 2)]
     sent = mask_words(proven, seeds)
     ticket = _ticket_of(sent, rng)
-    challenge = challenge_for(verify_key, ticket_name(ticket), shape)
     shares = [sent, *(subtract(np.zeros_like(sent), expand_seed(seed, sent.size)) for seed in seeds)]
-    answers = [answer_share(share, challenge, shape) for share in shares]
+    answers = [answer_message(share, _VERIFY_KEY, ticket_name(ticket), shape) for share in shares]
     total = add_up(answers, shape.n_answer)
-    return {
-        "dim": dim,
-        "bound": bound,
-        "encoded": encoded.tolist(),
+    return ticket, {
+        "dim": shape.norm.dim,
+        "bound": shape.norm.bound,
         "proven": _hex_of(proven),
         "seeds": [seed.hex() for seed in seeds],
         "sent": _hex_of(sent),
-        "ticket": as_json(ticket.model_dump()),
         "name": ticket_name(ticket).hex(),
-        "info_of_seed": seal_info(ticket_name(ticket), "north").hex(),
-        "info_of_verify_key": verify_key_info(ticket.federation, 3, "@federator").hex(),
-        "verify_key": verify_key.hex(),
-        "point": str(challenge.point),
-        "rows": [_row_of(challenge.bits, row, shape) for row in (0, 1, ROWS - 1)],
+        "verify_key": _VERIFY_KEY.hex(),
         "answers": [_hex_of(answer) for answer in answers],
         "total": _hex_of(total),
-        "accepted": is_norm_kept(total, shape),
+        "accepted": is_message_kept(total, shape),
     }
 
 
@@ -327,6 +349,7 @@ VECTORS: dict[str, Callable[[], Any]] = {
     "selections.json": selections,
     "sequences.json": sequences,
     "norm_proofs.json": norm_proofs,
+    "vote_proofs.json": vote_proofs,
     "receipt_codes.json": receipt_codes,
     "defaults.json": defaults,
 }

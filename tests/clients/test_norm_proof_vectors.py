@@ -1,4 +1,4 @@
-"""A verifier that is written from docs/protocol.md and docs/privacy.md alone finds what the vectors of norm proofs say.
+"""A verifier that is written from docs/protocol.md and docs/privacy.md alone finds what the vectors of proofs say.
 
 So nothing here is foltr's: of the document each sentence on bytes is one line or two.
 """
@@ -14,7 +14,8 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
-VECTORS = json.loads((Path(__file__).parents[2] / "clients" / "vectors" / "norm_proofs.json").read_text())
+FOLDER = Path(__file__).parents[2] / "clients" / "vectors"
+VECTORS, VOTES = (json.loads((FOLDER / f"{name}_proofs.json").read_text()) for name in ("norm", "vote"))
 p = 2**64 - 2**32 + 1
 T = 151_850_024
 
@@ -150,3 +151,43 @@ def test_each_verifier_answers_about_its_share_and_the_answers_add_up(vector):
     assert words_of(total) == vector["total"]
     norm = sum(number * number for number in vector["encoded"])
     assert is_accepted(total, dim, vector["bound"]) == vector["accepted"] == (norm <= vector["bound"] ** 2)
+
+
+# --- votes ------------------------------------------------------------------------------------------------------
+
+
+def vote_point_of(verify_key: bytes, name: bytes) -> int:
+    key = hmac.digest(verify_key, b"foltr vote proof point 1\n" + name, "sha256")
+    return next(number for number in prg(key) if number != 0)
+
+
+def vote_answer_about(votes: list[int], proofs: list[int], t: int) -> list[int]:
+    answer = []
+    for w, (r, first, second) in zip(votes, (proofs[:3], proofs[3:]), strict=True):
+        answer += [(w + r * t) % p, (first * t + second * t * t) % p]
+    return answer
+
+
+@pytest.mark.parametrize("vector", VOTES, ids=lambda vector: str(vector["summed"][-2:]))
+def test_votes_are_behind_the_update_and_their_proofs_behind_all(vector):
+    """Each verifier answers about both proofs, and the answers add up; what is neither 0 nor v is not accepted."""
+    dim, sent = vector["dim"], numbers_of(vector["sent"])
+    proven = numbers_of(vector["proven"])
+    masks = [list(islice(prg(bytes.fromhex(seed)), len(proven))) for seed in vector["seeds"]]
+    assert sent == [(number + sum(others)) % p for number, *others in zip(proven, *masks, strict=True)]
+    assert proven[: dim + 2] == [number % p for number in vector["summed"]]
+    verify_key, name = bytes.fromhex(vector["verify_key"]), bytes.fromhex(vector["name"])
+    t, s = point_of(verify_key, name, shape_of(dim)[0]), vote_point_of(verify_key, name)
+    assert s == int(vector["point"])
+    rows = rows_of(verify_key, name, dim + 4)
+    answers = []
+    for share in (sent, *([-number % p for number in mask] for mask in masks)):
+        of_norm = answer_about(share[:dim] + share[dim + 2 : -6], dim, t, rows)
+        answers.append(of_norm + vote_answer_about(share[dim : dim + 2], share[-6:], s))
+    assert [words_of(answer) for answer in answers] == vector["answers"]
+    total = [sum(numbers) % p for numbers in zip(*answers, strict=True)]
+    assert words_of(total) == vector["total"]
+    v, pairs = vector["vote_weight"], (total[-4:-2], total[-2:])
+    kept = all(f * (f - v) % p == expected for f, expected in pairs)
+    assert (is_accepted(total[:-4], dim, vector["bound"]) and kept) == vector["accepted"]
+    assert vector["accepted"] == (set(vector["summed"][-2:]) <= {0, v})

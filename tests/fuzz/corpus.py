@@ -82,8 +82,10 @@ from foltr.protocol.updates import (
     UnlearningUpdate,
     Vote,
 )
+from foltr.secure.accounting import N_VOTES
 from foltr.secure.norm_proof import proof_shape
 from foltr.secure.sealing import SEAL_BYTES
+from foltr.secure.vote_proof import N_VOTE_PROOF
 
 FEDERATION, MEMBER, STRANGER = "mail", "device-7", "device-8"
 N_FEATURES, MAX_INTERACTIONS = 16, 100
@@ -101,6 +103,7 @@ _VERIFY_KEYS = L2NormProof(
     federator_key=bytes([8]) * 32, federator_seal=bytes(SEAL_BYTES), helper_seals=[bytes(SEAL_BYTES)] * 2
 )
 POLICY = policy(N_FEATURES, key=OPERATOR, helpers=_HELPERS, proofs=True, norm_proof=_VERIFY_KEYS)
+VOTING = policy(N_FEATURES, key=OPERATOR, helpers=_HELPERS, proofs=True, norm_proof=_VERIFY_KEYS, vote_weight=64)
 PROOF = proof_shape(N_FEATURES, POLICY.policy.bound)
 SCHEMA = FeatureSchema(name="shop", version=3, features=[Feature(name="bm25", scaling="log", high=99.0)])
 CREDENTIALS = Credentials(
@@ -208,6 +211,8 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
         _masked(name, 0),
         _masked(name, PROOF.n_proof),
         _masked(name, PROOF.n_proof).model_copy(update={"proof": b"\xff" * 8 * PROOF.n_proof}),
+        _masked(name, PROOF.n_proof + N_VOTE_PROOF, n_votes=N_VOTES),
+        _masked(name, PROOF.n_proof, n_votes=1),
     ):
         yield update.model_copy(update={"body": other}), TOPICS.client(name, ClientTopic.UPDATES)
     for n_words in (0, PROOF.n_proof - 1, PROOF.n_proof):
@@ -329,12 +334,13 @@ _SUM: dict[str, Any] = {
 }
 
 
-def _masked(name: str, n_words: int) -> MaskedVector:
-    """A vector and so many numbers of a proof, under a ticket that is for them."""
-    values, proof = bytes(range(8 * N_FEATURES)), bytes(range(7)) * 8 * n_words
+def _masked(name: str, n_words: int, n_votes: int = 0) -> MaskedVector:
+    """A vector, votes, and so many numbers that prove them, under a ticket that is for all of it."""
+    values, proof = bytes(range(8 * (N_FEATURES + n_votes))), bytes(range(7)) * 8 * n_words
     proof = proof[: 8 * n_words]
     ticket = _ticket(name).model_copy(update={"digest": hashlib.sha256(values + proof).digest()})
-    return MaskedVector(dim=N_FEATURES, values=values, ticket=issue_ticket(DEVICES[name], ticket), proof=proof)
+    ticket = issue_ticket(DEVICES[name], ticket)
+    return MaskedVector(dim=N_FEATURES + n_votes, values=values, ticket=ticket, proof=proof)
 
 
 def _ticket(name: str) -> Ticket:
@@ -365,6 +371,7 @@ def _from_operator() -> Iterator[tuple[Message, str]]:
     keys = {"federation": FEDERATION, "sequence": 1, "old_key": bytes(32), "new_key": FEDERATOR.public}
     yield FederatorKey(**keys), TOPICS.federator_key
     yield POLICY.policy, TOPICS.policy
+    yield VOTING.policy, TOPICS.policy
     yield SCHEMA, TOPICS.schema
     yield RotateKey(**keys), TOPICS.operator
     yield RevokeClient(federation=FEDERATION, client_id=MEMBER, void_below=2), TOPICS.operator

@@ -55,7 +55,15 @@ from foltr.protocol.orders import (
     SetDeadline,
     VoidOrder,
 )
-from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, L2NormProof, Policy, SecureRound
+from foltr.protocol.policies import (
+    GammaNoise,
+    GaussianNoise,
+    HelperKeys,
+    L2NormProof,
+    Policy,
+    SecureRound,
+    SecureVotes,
+)
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.protocol.schemas import Feature, FeatureSchema
@@ -94,6 +102,11 @@ FIRST_SEQUENCE = 2**40
 UPDATE_ID = "0123456789abcdef" * 2
 CLIENT = {"federation": "mail", "client_id": "device-7"}
 _TOPICS = Topics("mail")
+_VERIFY_KEYS = L2NormProof(
+    federator_key=bytes([33]) * 32,
+    federator_seal=bytes(range(80)),
+    helper_seals=[bytes(range(start, start + 80)) for start in (1, 2)],
+)
 
 
 def _own(topic: ClientTopic) -> str:
@@ -135,7 +148,9 @@ def _update(body: UpdateBody, vote: Vote | None = None) -> tuple[Message, str]:
     return update, _own(ClientTopic.UPDATES)
 
 
-def _policy(noise: GaussianNoise | GammaNoise, norm_proof: L2NormProof | None = None) -> tuple[Message, str]:
+def _policy(
+    noise: GaussianNoise | GammaNoise, norm_proof: L2NormProof | None = None, votes: SecureVotes | None = None
+) -> tuple[Message, str]:
     policy = Policy(
         federation="mail",
         version=3,
@@ -156,6 +171,7 @@ def _policy(noise: GaussianNoise | GammaNoise, norm_proof: L2NormProof | None = 
         epsilon=8.0,
         delta=1e-6,
         norm_proof=norm_proof,
+        votes=votes,
     )
     return policy, _TOPICS.policy
 
@@ -431,14 +447,8 @@ VARIANTS: list[tuple[Message, str]] = [
     _update(MaskedVector(dim=2, values=bytes(range(16)), proof=bytes(range(16, 40)), ticket=b"a ticket")),
     _update(DenseDelta(dim=2, values=pack_vector([0.5, -0.25])), Vote(anchor_version=2, value=-1)),
     _policy(GammaNoise(scale=640, n_shares=80)),
-    _policy(
-        GaussianNoise(variance=622_756),
-        L2NormProof(
-            federator_key=bytes([33]) * 32,
-            federator_seal=bytes(range(80)),
-            helper_seals=[bytes(range(start, start + 80)) for start in (1, 2)],
-        ),
-    ),
+    _policy(GaussianNoise(variance=622_756), _VERIFY_KEYS),
+    _policy(GaussianNoise(variance=661_679), _VERIFY_KEYS, SecureVotes(weight=64)),
 ]
 
 # Run with nothing but version 1's own kernel on the path.
@@ -494,6 +504,8 @@ def name_of(message: Message) -> str:
             return f"update-{body.kind}"
         case Policy(noise=GammaNoise()):
             return "policy-gamma"
+        case Policy(votes=SecureVotes()):
+            return "policy-votes"
         case Policy(norm_proof=L2NormProof()):
             return "policy-l2"
     return message.kind_name
