@@ -9,6 +9,7 @@ from fastapi.responses import JSONResponse
 from api import metrics, ordering, participant, reading, status, stream
 from api.access import served_by
 from api.metrics import Metrics
+from api.pages.routes import add_pages
 from api.schemas import Health
 from api.served import Served
 from api.shell import Shell, explain_errors
@@ -52,6 +53,7 @@ def make_app(served: Served) -> FastAPI:
     app.include_router(reading.router)
     app.include_router(participant.router)
     app.include_router(ordering.router)
+    add_pages(app)
     return app
 
 

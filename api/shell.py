@@ -25,7 +25,8 @@ _POLICY = (
 HEADERS = (
     (b"content-security-policy", _POLICY),
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
+    # Not no-referrer: under that a browser tells no origin of a form either, which `require_same_origin` wants to know.
+    (b"referrer-policy", b"same-origin"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
     (b"x-frame-options", b"DENY"),

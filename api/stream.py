@@ -30,6 +30,7 @@ _ALIVE_EVERY_S = 15.0
 _TAKES_WITHIN_S = 20.0
 # The browser connects again by itself: no connection lasts for days.
 _LONGEST_S = 3600.0
+_AWAY = b"event: away"
 
 
 class Live:
@@ -78,7 +79,8 @@ class Live:
             self._served.require_file()
             overview = await read_overview(self._served.db, self._served.federation)
         except Exception as error:  # noqa: BLE001 (whatever a driver raises: listeners are told that it is away)
-            log.warning("unavailable", cause=str(error).splitlines()[0])
+            if not self._event.startswith(_AWAY):  # once, not every two seconds
+                log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
             return _event("away", f'{{"detail": "{AWAY}"}}')
         return _event("status", shown(overview).model_dump_json())
 

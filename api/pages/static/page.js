@@ -1,0 +1,196 @@
+// Shows what /api/v1/stream tells and what the lists of the API have. What comes from there is set as text, never as markup.
+
+const NEWEST = 200;
+const SHOWN = 12;
+const SILENT_MS = 15000;
+
+const at = (id) => document.getElementById(id);
+const number = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
+const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
+const say = (id, text) => { const place = at(id); if (place.textContent !== text) place.textContent = text; };
+const told = (value) => (value === null || value === undefined ? "–" : typeof value === "number" ? number.format(value) : String(value));
+const when = (text) => (text ? moment.format(new Date(text)) : "–");
+
+let heardAt = 0;
+let newestRound = null;
+let erasuresKnown = "";
+let rounds = [];
+let charts = [];
+
+function showStatus(status) {
+  heardAt = Date.now();
+  at("away").hidden = true;
+  say("waits", status.waits_for[0] ?? "Nothing to tell yet.");
+  fill("more", status.waits_for.slice(1).map((sentence) => item("li", sentence)));
+  at("asof").dateTime = status.as_of;
+  say("asof", when(status.as_of));
+  say("link", "");
+  const round = status.round;
+  say("federator", status.last_activity ? status.federator : "not seen");
+  say("round", round ? `${round.number}, ${round.state}` : "none");
+  say("updates", round ? `${round.n_contributed} of ${round.min_clients} to ${round.max_clients}` : "–");
+  say("online", `${status.members.n_online} of ${status.members.n_members}`);
+  say("rounds-rate", told(status.activity.completed_per_hour));
+  say("updates-rate", told(status.activity.updates_per_hour));
+  say("model", status.model ? String(status.model.version) : "none");
+  showDefence(status);
+  showErasures(status);
+  const budget = status.budget;
+  at("budget").hidden = !budget;
+  if (budget) {
+    say("budget-words", `Policy ${budget.policy_version}: epsilon ${number.format(budget.epsilon)} at delta ${budget.delta} for `
+      + `${budget.max_participations} participations; there were ${budget.n_spent} rounds under it.`);
+    at("budget-spent").max = budget.max_participations;
+    at("budget-spent").value = budget.n_spent;
+  }
+  const key = `${round?.number} ${round?.state}`;
+  if (key !== newestRound) {
+    newestRound = key;
+    void loadRounds();
+  }
+}
+
+function showDefence(status) {
+  const reasons = Object.entries(status.refusals.by_reason).sort((a, b) => b[1] - a[1]);
+  say("refused", told(reasons.reduce((sum, [, n]) => sum + n, 0)));
+  say("rule", status.round ? status.round.aggregation : "–");
+  say("quarantined", told(status.members.n_quarantined));
+  say("suspects", told(status.n_suspects));
+  say("revoked", told(status.members.n_revoked));
+  at("no-refusals").hidden = reasons.length > 0;
+  at("refusals").hidden = reasons.length === 0;
+  rows("refusals", reasons.map(([reason, n]) => [reason, told(n)]));
+}
+
+function showErasures(status) {
+  const counts = status.erasures;
+  for (const state of ["waiting", "unlearning", "done", "overdue"]) say(`e-${state}`, told(counts[`n_${state}`]));
+  at("held").hidden = !status.held;
+  say("held", status.held ? `Waits for the operator: ${status.held}. Order it: foltr erasures allow-reset` : "");
+  const job = status.job;
+  at("job").hidden = !job || job.closed_at !== null;
+  if (job && job.closed_at === null) {
+    say("job-words", `Job ${job.number}, ${job.state}${job.reason ? `: ${job.reason}` : ""}: step ${job.step} of ${job.n_steps}`);
+    at("job-steps").max = Math.max(1, job.n_steps);
+    at("job-steps").value = job.step;
+  }
+  const known = JSON.stringify(counts);
+  if (known !== erasuresKnown) {
+    erasuresKnown = known;
+    void loadErasures();
+  }
+}
+
+async function loadRounds() {
+  const found = await ask(`/api/v1/rounds?limit=${NEWEST}`);
+  if (!found) return;
+  rounds = found.reverse();
+  rows("rounds", rounds.slice(-SHOWN).reverse().map((row) => [
+    row.round, row.reason ? `${row.state}: ${row.reason}` : row.state, when(row.opened_at),
+    row.duration_s === null ? "–" : `${number.format(row.duration_s)} s`, row.n_updates, row.n_rejected, row.n_dropped, row.n_clipped,
+    row.anchor_version === null ? "–" : `${row.n_worse}/${row.n_better}`, told(row.model_version),
+  ]));
+  draw();
+}
+
+async function loadErasures() {
+  const found = await ask("/api/v1/erasures?limit=100");
+  if (!found) return;
+  at("no-erasures").hidden = found.length > 0;
+  at("erasures").hidden = found.length === 0;
+  rows("erasures", found.reverse().map((row) => {
+    const receipt = row.receipt ? item("a", "receipt") : "–";
+    if (row.receipt) {
+      receipt.href = `/api/v1/receipts/${row.pseudonym}`;
+      receipt.download = `${row.pseudonym}.jws`;
+      receipt.setAttribute("aria-label", `receipt of ${row.pseudonym}`);
+    }
+    return [row.pseudonym, row.overdue_at && !row.completed_at ? `overdue, ${row.state}` : row.state, when(row.requested_at),
+      when(row.erased_at), when(row.completed_at), receipt];
+  }));
+}
+
+function draw() {
+  const ended = rounds.filter((row) => row.closed_at !== null);
+  at("no-rounds").hidden = ended.length > 0;
+  at("rounds").hidden = rounds.length === 0;
+  at("charts").hidden = ended.length === 0;
+  for (const chart of charts) chart.destroy();
+  charts = [];
+  if (ended.length === 0) return;
+  const numbers = ended.map((row) => row.round);
+  const style = getComputedStyle(document.documentElement);
+  const colour = (name) => style.getPropertyValue(name).trim();
+  const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+  const line = (label, name) => ({ label, stroke: colour(name), width: 2, points: { size: 5, fill: colour(name) } });
+  const plot = (id, series, values) => {
+    const place = at(id);
+    const options = { width: place.clientWidth, height: 220, scales: { x: { time: false } }, axes: [axis, axis], series: [{ label: "Round" }, ...series] };
+    charts.push(new window.uPlot(options, [numbers, ...values], place));
+  };
+  plot("chart-updates", [line("in the model", "--series-1"), line("left out or shortened", "--series-2"), line("refused", "--series-3")], [
+    ended.map((row) => (row.model_version === null ? 0 : row.n_updates - row.n_dropped)),
+    ended.map((row) => row.n_dropped + row.n_clipped),
+    ended.map((row) => row.n_rejected),
+  ]);
+  plot("chart-seconds", [line("seconds", "--series-1")], [ended.map((row) => row.duration_s)]);
+}
+
+async function ask(path) {
+  try {
+    const answer = await fetch(path);
+    if (answer.status === 401 || answer.status === 403) location.reload();
+    return answer.ok ? await answer.json() : null;
+  } catch {
+    return null; // the stream says that the server is away
+  }
+}
+
+function rows(id, lines) {
+  at(id).tBodies[0].replaceChildren(...lines.map((cells) => {
+    const row = document.createElement("tr");
+    row.append(...cells.map((cell) => (cell instanceof Node ? wrapped(cell) : item("td", String(cell)))));
+    return row;
+  }));
+}
+
+function wrapped(node) {
+  const cell = document.createElement("td");
+  cell.append(node);
+  return cell;
+}
+
+function item(name, text) {
+  const element = document.createElement(name);
+  element.textContent = text;
+  return element;
+}
+
+function fill(id, elements) {
+  const place = at(id);
+  if ([...place.children].map((one) => one.textContent).join("\n") !== elements.map((one) => one.textContent).join("\n")) place.replaceChildren(...elements);
+}
+
+function listen() {
+  const stream = new EventSource("/api/v1/stream");
+  stream.addEventListener("status", (event) => showStatus(JSON.parse(event.data)));
+  stream.addEventListener("away", (event) => {
+    heardAt = Date.now();
+    at("away").hidden = false;
+    say("away", JSON.parse(event.data).detail);
+    say("link", "– what stands here is old");
+  });
+  stream.addEventListener("error", () => {
+    say("link", "– the server is not heard; what stands here may be old");
+    // Refused, and not only interrupted: the browser does not try that again by itself.
+    if (stream.readyState === EventSource.CLOSED) setTimeout(() => { void ask("/api/v1/status"); listen(); }, 10000);
+  });
+}
+
+setInterval(() => {
+  if (heardAt && Date.now() - heardAt > SILENT_MS) say("link", "– the server is not heard; what stands here may be old");
+}, 2000);
+window.matchMedia("(prefers-color-scheme: dark)").addEventListener("change", draw);
+let width = window.innerWidth;
+window.addEventListener("resize", () => { if (window.innerWidth !== width) { width = window.innerWidth; draw(); } });
+listen();
