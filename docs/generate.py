@@ -23,6 +23,8 @@ from edge_client.client import EdgeClient
 from edge_client.search_ranker import SearchRanker
 from federator.job import TRANSITIONS as OF_JOBS
 from federator.round import TRANSITIONS as OF_ROUNDS
+from foltr.cli.commands import COMMANDS, load_command
+from foltr.cli.fields import option_name
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
 from foltr.cli.settings import ENV_PREFIX, Settings
 from foltr.erasure.states import TRANSITIONS as OF_ERASURES
@@ -55,7 +57,8 @@ REACTION_WORDS = {
 }
 EXIT_WORDS = {
     0: "done, or stopped by SIGTERM or Ctrl-C",
-    EXIT_FAILED: "failed; the line on standard error says why and what to do. `foltr doctor`: it found a problem",
+    EXIT_FAILED: "failed; the line on standard error says why and what to do. `foltr doctor`: it found a problem. "
+    "`foltr status`: something needs you. `foltr erasures list`: a deadline has passed",
     EXIT_SETTINGS: "a wrong setting or flag, a file that is not what it should be, or a schema that is not up to date",
     EXIT_UNAVAILABLE: "the broker, the database or the package index could not be reached. `foltr client run`: a "
     "device took part in nothing, say because the broker or the federation does not let it in",
@@ -91,12 +94,26 @@ _IDENTITY: dict[str, Any] = {
 
 
 def settings_table() -> str:
-    lines = ["| key | variable | default | meaning |", "|---|---|---|---|"]
+    flags = _flags()
+    lines = ["| key | variable | flag | default | meaning |", "|---|---|---|---|---|"]
     for name, field in Settings.model_fields.items():
         default = "unset" if field.default in (None, PydanticUndefined) else f"`{field.default}`"
         meaning = " ".join((field.description or "").split())
-        lines.append(f"| `{name}` | `{ENV_PREFIX}{name.upper()}` | {default} | {meaning} |")
+        flag = option_name(Settings, name)
+        shown = f"`{flag}`" if flag.partition("/")[0] in flags else "none"
+        lines.append(f"| `{name}` | `{ENV_PREFIX}{name.upper()}` | {shown} | {default} | {meaning} |")
     return "\n".join(lines)
+
+
+def _flags() -> set[str]:
+    """The options of all commands."""
+    found: set[str] = set()
+    left = [load_command(name) for name in COMMANDS]
+    while left:
+        command = left.pop()
+        left += getattr(command, "commands", {}).values()
+        found |= {option for parameter in command.params for option in parameter.opts}
+    return found
 
 
 def receipts_table() -> str:

@@ -111,7 +111,10 @@ class LazyGroup(TyperGroup):
     """The group of all commands: lists them by their summaries, and imports the one that is called."""
 
     def __init__(self, **attributes: Any) -> None:
-        summaries = {name: TyperCommand(name=name, help=command.summary) for name, command in COMMANDS.items()}
+        summaries = {
+            name: TyperCommand(name=name, help=command.summary, short_help=command.summary)
+            for name, command in COMMANDS.items()
+        }
         super().__init__(**{**attributes, "commands": summaries})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
@@ -123,9 +126,21 @@ def load_command(name: str) -> Any:
     """Import a command of `COMMANDS`, and build it as Typer does."""
     module, _, attribute = COMMANDS[name].place.partition(":")
     command = getattr(import_module(f"foltr.cli.{module}"), attribute)
-    parent = typer.Typer()
+    parent = typer.Typer(rich_markup_mode=None)
     if isinstance(command, typer.Typer):
         parent.add_typer(command, name=name)
     else:
         parent.command(name)(command)
-    return get_group(parent).commands[name]
+    return _in_plain_text(get_group(parent).commands[name])
+
+
+def _in_plain_text(command: Any) -> Any:
+    """Have a command print its help without boxes: in them names of options and URLs are cut at 80 columns.
+
+    A list of commands has the first paragraph of each whole.
+    """
+    command.rich_markup_mode = None
+    command.short_help = " ".join((command.help or "").partition("\n\n")[0].split())
+    for below in getattr(command, "commands", {}).values():
+        _in_plain_text(below)
+    return command

@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get
 import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
-from rich.markup import escape
 
 from foltr.errors import SettingsError
 
@@ -77,7 +76,7 @@ def typer_option(model: Model, name: str, options: Options = NONE, *, show_defau
         option_name(model, name, options),
         envvar=f"{_prefix(model)}{name.upper()}" if read_here else option.variable,
         metavar=option.metavar,
-        help=escape(option.text or _text(field)),
+        help=option.text or _text(field),
         show_default=show_default,
     )
 

@@ -16,6 +16,7 @@ app = typer.Typer(
     help="Federated online learning to rank over MQTT: federator, devices and what they remember.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     add_completion=False,
 )
 

@@ -3,7 +3,9 @@
 A key that does not exist fails at start, in the file as in the environment: a typo must not be a default.
 """
 
+import difflib
 import os
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -16,7 +18,7 @@ from pydantic_settings import (
     TomlConfigSettingsSource,
 )
 
-from foltr.cli.fields import Option, read_assignments, read_values
+from foltr.cli.fields import Option, option_name, read_assignments, read_values
 from foltr.errors import SettingsError
 from foltr.protocol.states import Pacing, Privacy, Strategy
 
@@ -45,7 +47,7 @@ class Settings(BaseSettings):
     allow_unsigned: bool = False
     """A federator without credentials takes any client under any name and signs nothing; else it refuses to start."""
     db_url: Annotated[str, Option("--db")] = "sqlite:///foltr.sqlite"
-    """sqlite:///PATH or postgresql://[user[:password]@]host[:port]/name."""
+    """sqlite:///PATH or postgresql://[user:password@]host[:port]/name."""
     keys: Annotated[str | None, Option(metavar="FOLDER")] = None
     """The folder of data keys that updates are encrypted with; if unset beside the SQLite file, or `foltr-keys`."""
     federation: str = "default"
@@ -223,7 +225,9 @@ def load_settings(**flags: Any) -> Settings:
 def _explain(problem: Any) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        return f"{key}: there is no such setting; known are {', '.join(sorted(Settings.model_fields))}"
+        names = {option_name(Settings, name).strip("-").replace("-", "_"): name for name in Settings.model_fields}
+        meant = names.get(key.replace("-", "_")) or _close_to(key, [*Settings.model_fields])
+        return f"{key}: there is no such setting; {_instead(meant, Settings.model_fields)}"
     return f"{key}: {problem['msg']}, not {problem['input']!r:.60}"
 
 
@@ -231,4 +235,15 @@ def _refuse_unknown_variables() -> None:
     known = {f"{ENV_PREFIX}{name.upper()}" for name in Settings.model_fields} | _OTHER_VARIABLES
     for variable in sorted(os.environ):
         if variable.startswith(ENV_PREFIX) and variable not in known and not variable.startswith(_TEST_PREFIX):
-            raise SettingsError(f"{variable}: there is no such setting; known are {', '.join(sorted(known))}")
+            raise SettingsError(f"{variable}: there is no such setting; {_instead(_close_to(variable, known), known)}")
+
+
+def _close_to(name: str, known: Collection[str]) -> str | None:
+    """What was meant by a name that is mistyped; None where nothing is close."""
+    lowered = {one.lower(): one for one in known}
+    close = difflib.get_close_matches(name.lower(), lowered, n=1, cutoff=0.75)
+    return lowered[close[0]] if close else None
+
+
+def _instead(meant: str | None, known: Collection[str]) -> str:
+    return f"did you mean {meant}?" if meant is not None else f"known are {', '.join(sorted(known))}"

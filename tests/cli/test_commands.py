@@ -5,7 +5,7 @@ import subprocess
 import sys
 
 import pytest
-from cli.commands import FOLTR, environment
+from cli.commands import FOLTR, environment, foltr
 from typer.testing import CliRunner
 
 from foltr.cli.commands import COMMANDS, load_command
@@ -55,3 +55,21 @@ def test_a_mistyped_command_is_told_the_right_one():
     done = CliRunner().invoke(app, ["simulat"])
     assert done.exit_code == 2
     assert "'simulate'" in done.stderr
+
+
+def helps(words, command):
+    """The words of a command and of all below it."""
+    yield words
+    for name, below in getattr(command, "commands", {}).items():
+        yield from helps([*words, name], below)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_nothing_of_a_help_is_cut_at_80_columns(name):
+    """Names of options, URLs and summaries are whole, and no line is longer."""
+    for words in helps([name], load_command(name)):
+        done = foltr(*words, "--help", COLUMNS="80")
+        assert done.returncode == 0
+        assert "\N{HORIZONTAL ELLIPSIS}" not in done.stdout
+        assert max(map(len, done.stdout.splitlines())) <= 80
+    assert COMMANDS[name].summary in " ".join(foltr("--help", COLUMNS="80").stdout.split())

@@ -58,6 +58,8 @@ UNSIGNED = {"FOLTR_ALLOW_UNSIGNED": "true"}
     ("arguments", "variables", "named"),
     [
         (("federator", "run"), {"FOLTR_MIN_CLEINTS": "3"}, "FOLTR_MIN_CLIENTS"),
+        (("federator", "run"), {"FOLTR_MIN_CLEINTS": "3"}, "did you mean FOLTR_MIN_CLIENTS?"),
+        (("federator", "run"), {"FOLTR_ELEPHANTS": "3"}, "known are FOLTR_AGGREGATION, "),
         (("federator", "run"), {"FOLTR_LOG_LEVEL": "loud"}, "'debug', 'info', 'warning' or 'error'"),
         (("federator", "run"), {}, "--allow-unsigned"),
         (("federator", "run", "--credentials", "none.json"), {}, "foltr enrol"),
@@ -135,6 +137,18 @@ def test_a_key_that_does_not_exist_in_the_file_fails_at_start(tmp_path):
     done = foltr("db", "current", cwd=tmp_path, FOLTR_CONFIG=str(file))
     assert done.returncode == 2
     assert "min_cleints" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"), [("min_client", "min_clients"), ("features", "n_features"), ("min-time", "min_time_s")]
+)
+def test_a_mistyped_key_is_told_the_right_one(tmp_path, key, meant):
+    """Also one that is called as the option is."""
+    file = tmp_path / "foltr.toml"
+    file.write_text(f'"{key}" = 3\n')
+    done = foltr("db", "current", cwd=tmp_path, FOLTR_CONFIG=str(file))
+    assert done.returncode == 2
+    assert f"{key}: there is no such setting; did you mean {meant}?" in done.stderr
 
 
 def test_the_file_sets_the_environment_overrides_and_flags_win(tmp_path):
