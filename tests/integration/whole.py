@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
 
 import numpy as np
 from cli.commands import environment, foltr
@@ -57,16 +58,17 @@ class Whole:
 
     Args:
         proofs: whether its policy asks for norm proofs.
+        policy: other settings of it.
     """
 
-    def __init__(self, folder, url: str, *, proofs: bool = False) -> None:
+    def __init__(self, folder, url: str, *, proofs: bool = False, **policy: Any) -> None:
         self.folder = folder
         self.url = url
         self.federation = SecureFederation(2, dim=DIM, proofs=proofs)
         self.processes: dict[str, PreparedProcess] = {}
         keys = [self._keys_of(pair) for pair in self.federation.helpers]
         settings = {"helpers": keys, "n_min": 3, "n_max": 100, "n_interactions": 1, **QUIET}
-        self.policy = self.federation.issue(**settings)
+        self.policy = self.federation.issue(**settings | policy)
 
     def _keys_of(self, pair: HelperPair):
         path, out = self.folder / f"{pair.name}.json", self.folder / f"{pair.name}.keys"
@@ -97,23 +99,31 @@ class Whole:
         return made.model_copy(update={"policy": base64.b64encode(self.policy.signed).decode()})
 
     @asynccontextmanager
-    async def federator(self, database: Database, n_rounds: int, **rounds) -> AsyncIterator[asyncio.Task[None]]:
-        """A federator for the time of the block."""
-        plan = FederationPlan(
-            FEDERATION,
-            DIM,
-            RoundPolicy(**{"min_clients": N_DEVICES, "max_clients": N_DEVICES, "max_time_s": 60.0} | rounds),
-            ONE_EACH,
-            stop_after_round=n_rounds,
-            enrolment_key=self.federation.operator.public,
-            secure=SecureSettings(self.policy, clip_norm=2.56, sealing_keys=(self.federation.federator_sealing_key,)),
-            schema=SCHEMA,
-            first_weights=pack_vector(FIRST),
-        )
+    async def federator(
+        self,
+        database: Database,
+        n_rounds: int,
+        settings: dict[str, Any] | None = None,
+        patience_s: float = TIMEOUT_S,
+        **rounds: Any,
+    ) -> AsyncIterator[asyncio.Task[None]]:
+        """A federator for the time of the block; ``settings`` are of its plan."""
+        policy = RoundPolicy(**{"min_clients": N_DEVICES, "max_clients": N_DEVICES, "max_time_s": 60.0} | rounds)
+        usual = {
+            "training": ONE_EACH,
+            "stop_after_round": n_rounds,
+            "enrolment_key": self.federation.operator.public,
+            "secure": SecureSettings(
+                self.policy, clip_norm=2.56, sealing_keys=(self.federation.federator_sealing_key,)
+            ),
+            "schema": SCHEMA,
+            "first_weights": pack_vector(FIRST),
+        }
+        plan = FederationPlan(FEDERATION, DIM, policy, **usual | (settings or {}))
         key = SigningKey.from_text(self.federation.federator.to_text())
         service = FederatorService(plan, database, BrokerAddress.parse(self.url), key=key, give_up_after_s=20)
         started = asyncio.Event()
-        async with asyncio.timeout(TIMEOUT_S), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(patience_s), asyncio.TaskGroup() as group:
             running = group.create_task(service.run(started.set))
             await started.wait()
             yield running
@@ -180,9 +190,9 @@ async def learned(database: Database) -> list[float]:
 
 
 @asynccontextmanager
-async def running(folder, url: str, *, proofs: bool = False) -> AsyncIterator[Whole]:
+async def running(folder, url: str, *, proofs: bool = False, **policy: Any) -> AsyncIterator[Whole]:
     """A federation whose policy is at the broker; its processes end with the block."""
-    made = Whole(folder, url, proofs=proofs)
+    made = Whole(folder, url, proofs=proofs, **policy)
     try:
         async with connected(url, "operator", Inbox(), []) as link:
             await made.publish_policy(link)

@@ -1,0 +1,144 @@
+"""A model that a minority ruined within its norm proofs is taken back by votes that nobody saw: over Mosquitto."""
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+from integration.deployment import until
+from integration.whole import DIM, N_DEVICES, SCHEMA, running
+from secure_cohorts import FEDERATION
+
+from edge_client.client import EdgeClient
+from federator.closing.replay import replay_round
+from federator.closing.stored_recipes import load_recipes
+from foltr.errors import UnavailableError
+from foltr.protocol.explorations import SamplingExploration
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.policies import GaussianNoise, SecureVotes
+from foltr.protocol.states import RoundState
+from foltr.protocol.trainings import PdgdTraining
+from storage.database import Database
+from storage.models import get_model, list_models
+from storage.queries import list_events, list_rounds
+from storage.records import ModelRow
+from storage.tables import updates
+
+N_ATTACKERS, N_DOCUMENTS, LISTS_A_ROUND = 2, 10, 4
+TRAINING = PdgdTraining(
+    min_interactions=LISTS_A_ROUND, max_interactions=LISTS_A_ROUND, exploration=SamplingExploration()
+)
+
+
+@dataclass
+class Plot:
+    """When the attackers begin: they have learned like everybody up to then."""
+
+    attacks: bool = False
+
+
+def learner_of(i: int, plot: Plot):
+    """What a device learns from any list: to rank by the first feature; an attacker the opposite, as far as it may."""
+
+    def learn(weights, _interaction, _training):
+        stepped = weights.copy()
+        stepped[0] += -30.0 if plot.attacks and i < N_ATTACKERS else 0.1
+        return stepped
+
+    return learn
+
+
+async def use(client: EdgeClient, i: int) -> None:
+    """A user who likes documents of whom the first feature is large, a few lists a round."""
+    rng, last = np.random.default_rng(i), 0
+    while True:
+        with contextlib.suppress(UnavailableError):
+            round_ = await client.next_round(after=last, timeout_s=5.0)
+            last = round_.round
+            for _ in range(LISTS_A_ROUND):
+                features = rng.uniform(0.0, 0.5, (N_DOCUMENTS, DIM)).astype(np.float32)
+                shown = client.rank(features)
+                client.record_clicks(shown, [int(np.argmax(features[shown.ranking, 0]))])
+            await client.wait_settled(5.0)
+
+
+@contextlib.asynccontextmanager
+async def used(whole, plot: Plot):
+    """All devices, with users."""
+    async with contextlib.AsyncExitStack() as stack:
+        clients = [
+            await stack.enter_async_context(
+                EdgeClient(
+                    credentials=whole.credentials(i),
+                    store=":memory:",
+                    learner=learner_of(i, plot),
+                    seed=i,
+                    schema=SCHEMA,
+                )
+            )
+            for i in range(N_DEVICES)
+        ]
+        using = [asyncio.create_task(use(client, i)) for i, client in enumerate(clients)]
+        try:
+            yield clients
+        finally:
+            for task in using:
+                task.cancel()
+            await asyncio.gather(*using, return_exceptions=True)
+
+
+async def restored(database: Database) -> ModelRow | None:
+    models = await list_models(database, FEDERATION, limit=10_000)
+    return next((row for row in models if row.restored_version), None)
+
+
+async def rounds_of(database: Database):
+    return await list_rounds(database, FEDERATION, limit=10_000)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+async def test_a_ruined_model_is_taken_back_by_votes_in_secure_sums(mosquitto_server, database, tmp_path) -> None:
+    """Of five devices and two helpers; the broker and the database hold no single vote, and rounds replay."""
+    plot = Plot()
+    # What is learned in a round is a few steps of 0.01, so that two of five, whose vectors are shortened, ruin it.
+    votes = {"votes": SecureVotes(weight=64), "n_interactions": LISTS_A_ROUND}
+    votes |= {"max_participations": 1000, "noise": GaussianNoise(variance=100)}
+    settings = {"anchor": True, "training": TRAINING, "first_weights": None}
+    async with running(tmp_path, mosquitto_server.url, proofs=True, **votes) as whole:
+        for name in ("north", "south"):
+            whole.start_helper(name)
+        async with whole.federator(database, 10_000, settings, patience_s=200.0), used(whole, plot):
+
+            async def has_moved() -> bool:
+                return bool(await list_events(database, FEDERATION, kind="anchor_moved"))
+
+            async def is_restored() -> bool:
+                return await restored(database) is not None
+
+            async def learns_on() -> bool:
+                newest = (await rounds_of(database))[-1]
+                return newest.base_version > found.version
+
+            await until(has_moved, 90.0, "the anchor does not move")
+            plot.attacks = True
+            await until(is_restored, 120.0, "nothing is taken back")
+            plot.attacks = False
+            found = await restored(database)
+            await until(learns_on, 60.0, "no round follows")
+    anchor = await get_model(database, FEDERATION, found.restored_version)
+    assert (found.weights, found.base_version) == (anchor.weights, anchor.version)
+    assert unpack_vector(anchor.weights)[0] > 0.0, "the anchor ranks as users like"
+    rows = await rounds_of(database)
+    assert "model_taken_back" in {row.reason for row in rows}
+    before = [row for row in rows if row.model_version and row.model_version < found.version][-4:]
+    assert sum(row.tally_worse for row in before) > sum(row.tally_n_updates for row in before) / 2 - N_DEVICES
+    assert all(row.n_worse + row.n_none + row.n_better == 0 for row in rows), "no vote is beside an update"
+    async with database.reading() as connection:
+        assert set(await connection.scalars(updates.select().with_only_columns(updates.c.vote))) == {None}
+    recipes = await load_recipes(database, FEDERATION)
+    made = [row.round for row in rows if row.state is RoundState.COMPLETED]
+    for number in (made[0], made[len(made) // 2], made[-1]):
+        assert (await replay_round(database, recipes, number)).differs == ()
