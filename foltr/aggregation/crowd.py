@@ -6,6 +6,7 @@ one has no more names there than it has places in a round.
 """
 
 from dataclasses import dataclass
+from datetime import timedelta
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +18,8 @@ LEAST_CLIENTS = 4
 LEAST_UPDATES = 6
 WELL_KNOWN = 50
 """So many compared updates make a client well known."""
+LEAST_TIME_ALONE = timedelta(days=7)
+"""Who is away for less has not gone, however many rounds of suspects that was: nights and holidays are no majority."""
 # Rounds for which a client that sends nothing still counts among the clients that others are compared with; and of its
 # own turns, as it has come so far.
 _ACTIVE, _MISSED_TURNS = 200, 4.0
@@ -89,7 +92,7 @@ def after_suspects_alone(stored: bytes | None, n_rounds: int) -> bytes | None:
     Args:
         stored: what `Records.to_bytes` made after the last round that made a model; None: nothing yet.
         n_rounds: of suspects only, and with room for others in each: who fills rounds before others come must not pass
-            for all that come.
+            for all that come. None of them count before `LEAST_TIME_ALONE` has passed since the last model.
     """
     return stored if stored is None or n_rounds < _ACTIVE else with_rounds_passed(stored, n_rounds)
 

@@ -11,6 +11,7 @@ from federator.closing.replay import counterfactual, replay_round
 from federator.closing.stored_recipes import load_recipes
 from federator.round import RoundPolicy
 from foltr.aggregation.client_records import suspects_of
+from foltr.aggregation.crowd import LEAST_TIME_ALONE
 from foltr.aggregation.rule_spec import read_rule
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.updates import DenseDelta
@@ -71,6 +72,10 @@ async def test_suspects_alone_come_back_after_long_and_every_round_can_be_replay
             served = await restarted_voting(served)
     opened = await latest_round(served.db, "mail")
     assert (await get_round(served.db, "mail", opened.number - 1)).reason == "only_suspects"
+    assert await count_suspects_alone(served.db, "mail", opened.number) == 0, "a week has not passed"
+    served.clock.at += LEAST_TIME_ALONE.total_seconds()
+    await play(served, devices, (), rng)
+    opened = await latest_round(served.db, "mail")
     assert await count_suspects_alone(served.db, "mail", opened.number) == LONG
     (told, *_) = await list_events(served.db, "mail", kind="round_abandoned")
     assert "4 updates, and each is of a suspected client" in told.detail
@@ -79,9 +84,9 @@ async def test_suspects_alone_come_back_after_long_and_every_round_can_be_replay
     assert await newest(served) == before + 3
     assert not await suspects(served)
     recipes = await load_recipes(served.db, "mail")
-    for number in (opened.number - LONG - 1, opened.number, opened.number + 2):
+    for number in (opened.number - LONG - 2, opened.number, opened.number + 2):
         assert (await replay_round(served.db, recipes, number)).differs == ()
-    without = await counterfactual(served.db, recipes, "j", opened.number - LONG - 3)
+    without = await counterfactual(served.db, recipes, "j", opened.number - LONG - 4)
     assert without.n_without_model == 0
 
 
@@ -90,6 +95,7 @@ async def test_who_is_away_for_less_is_not_replaced(found) -> None:
     served, devices, rng = found
     for _ in range(3):
         before = await latest_model(served.db, "mail")
+        served.clock.at += LEAST_TIME_ALONE.total_seconds()
         for _ in range(LONG - 1):
             await play(served, devices, HOSTILE, rng, hostile=HOSTILE)
         assert await latest_model(served.db, "mail") == before
@@ -104,6 +110,7 @@ async def test_full_rounds_do_not_count(found, restarted_voting) -> None:
     served = await restarted_voting(served, policy=RoundPolicy(1, 4, 60.0, 60.0, rule=read_rule("adaptive")))
     await play(served, devices, (), rng)  # the open round is of the policy of before
     before = await newest(served)
+    served.clock.at += LEAST_TIME_ALONE.total_seconds()
     for _ in range(2 * LONG):
         await play(served, devices, HOSTILE, rng)
     assert await newest(served) == before
