@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test browser-test chromium test-quick test-slow fuzz honest-proofs lint format docs bench bench-peers soak load servers pins clean containers-test
+.PHONY: help demo test browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs bench bench-peers soak load servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -73,6 +73,17 @@ chromium: ## install Chromium for browser-test, if it is missing and you may
 # Needs root, apt and a Debian mirror, or podman and a registry. The exit code is 75 where containers cannot be had.
 containers-test: $(INSTALLED) ## the images and both Compose files, really run by podman: some minutes, 2 GB of disk
 	@PYTHONPATH=. $(BIN)/python docker/testing/run.py
+
+promtool: ## install Prometheus, whose checker tries the alert rules, if it is missing and you may
+	@if ! command -v promtool >/dev/null; then \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing Prometheus with apt"; \
+			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus; } \
+				>/dev/null 2>&1 || echo "Prometheus could not be installed: tests of alert rules will be skipped"; \
+		else \
+			echo "No promtool, and not root to install it: tests of alert rules will be skipped"; \
+		fi; \
+	fi
 
 test-quick: $(INSTALLED) ## the tests that take a moment each
 	@$(BYTECODE)

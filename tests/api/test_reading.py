@@ -6,10 +6,11 @@ import httpx2
 import pytest
 from asked import FEDERATION, asked
 from cli.commands import environment, foltr
-from databases import migrated_sqlite
+from databases import PostgresDatabases, migrated_sqlite
+from integration.deployment import until
 from made_history import made_history
 from prepared import PreparedProcess
-from servers import free_port
+from servers import MissingError, PostgresServer, free_port
 
 from api.limits import RateLimiter
 from api.shell import MOST_POSTED
@@ -144,6 +145,12 @@ async def test_more_than_anybody_posts_is_not_read(on_sqlite):
         assert (await on_sqlite.post("/api/v1/orders", operator, content=content)).status_code == 413
 
 
+async def test_a_server_without_access_to_the_broker_hands_on_no_order(on_sqlite):
+    """It says how to start one that does."""
+    answer = await on_sqlite.post("/api/v1/orders", on_sqlite.token(Role.OPERATOR), content=b"x")
+    assert (answer.status_code, "--credentials" in answer.json()["detail"]) == (409, True)
+
+
 async def test_every_answer_says_what_a_page_may_do(on_sqlite):
     """No script, style or frame of anybody else, and nothing is kept by a cache."""
     for path in ("/health", "/nothing", "/api/v1/rounds"):
@@ -153,23 +160,37 @@ async def test_every_answer_says_what_a_page_may_do(on_sqlite):
         assert (headers["x-content-type-options"], headers["cache-control"]) == ("nosniff", "no-store")
 
 
-async def test_it_outlives_the_database(postgres_databases, tmp_path):
-    """Alive, not ready, 503 with what to do while it is away; then it answers again by itself."""
-    url = postgres_databases.migrated()
-    await made_history(url, FEDERATION)
-    away = url.rpartition("/")[0] + "/nothing_here"
-    async with asked(away, tmp_path) as server:
-        viewer = server.token(Role.VIEWER)
-        assert (await server.get("/health")).status_code == 200
-        not_ready, answer = await server.get("/ready"), await server.get("/api/v1/rounds", viewer)
-        assert (not_ready.status_code, answer.status_code) == (503, 503)
-        assert "foltr doctor" in answer.json()["detail"]
-        assert not_ready.json() == {"ready": False, "detail": answer.json()["detail"]}
-    async with asked(url, tmp_path) as server:
-        assert (await server.get("/ready")).json()["ready"]
-    async with asked(url, tmp_path, "other") as server:
-        assert "another one" in (await server.get("/ready")).json()["detail"]
-    postgres_databases.release(url)
+@pytest.mark.slow
+async def test_it_outlives_the_database(tmp_path):
+    """Alive, not ready, 503 with what to do while PostgreSQL is away; then it answers again by itself."""
+    try:
+        postgres = PostgresServer()
+    except MissingError as error:
+        pytest.skip(str(error))
+    try:
+        await asyncio.to_thread(postgres.start)
+        url = PostgresDatabases(postgres).migrated()
+        await made_history(url, FEDERATION)
+        async with asked(url, tmp_path) as server:
+            viewer = server.token(Role.VIEWER)
+            assert (await server.get("/api/v1/rounds", viewer)).status_code == 200
+            await asyncio.to_thread(postgres.kill)
+
+            async def ready(status):
+                return (await server.get("/ready")).status_code == status
+
+            await until(lambda: ready(503), 20, "it says that it is ready", pause_s=0.2)
+            assert (await server.get("/health")).status_code == 200
+            for path in ("/api/v1/rounds", "/api/v1/rounds/1", "/api/v1/status", "/api/v1/orders"):
+                answer = await server.get(path, viewer)
+                assert (answer.status_code, "foltr doctor" in answer.json()["detail"]) == (503, True), path
+            await asyncio.to_thread(postgres.start)
+            await until(lambda: ready(200), 30, "it does not see that the database is back", pause_s=0.2)
+            assert (await server.get("/api/v1/rounds", viewer)).status_code == 200
+        async with asked(url, tmp_path, "other") as server:
+            assert "another one" in (await server.get("/ready")).json()["detail"]
+    finally:
+        postgres.remove()
 
 
 async def test_to_ask_makes_no_database(tmp_path):
