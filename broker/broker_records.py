@@ -26,6 +26,7 @@ class BrokerRecord:
 
     Attributes:
         helpers: the names of those in its access list.
+        data_dir: where the broker keeps sessions and its pid; None: in ``data`` of its folder, as older records say.
     """
 
     federation: str
@@ -33,6 +34,7 @@ class BrokerRecord:
     mode: Mode
     broker_dir: str
     helpers: tuple[str, ...] = ()
+    data_dir: str | None = None
 
 
 @dataclass(frozen=True)

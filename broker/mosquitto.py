@@ -8,15 +8,14 @@ again. ``memory_limit`` is for the rest and not for a federation's ordinary work
 disconnects whoever sends, and after that may not start again from what it has saved: so it is twice that queue.
 """
 
-import contextlib
 import ipaddress
 import os
-import pwd
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from broker.access import Access, Anonymous, ClientCertificates, Passwords, authentication_options, listener_options
+from broker.files import Owner, owner_named
 from foltr.errors import SettingsError, UnavailableError
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
 
@@ -49,6 +48,8 @@ class MosquittoSettings:
             than loopback takes part, e.g. on the private network of a Compose project.
         max_connections: clients at one time; None: as many as the system has file descriptors for.
         user: whom Mosquitto becomes when root starts it.
+        uid: that user by number, where this machine does not know it: files are given to it, and to the group of
+            the same number, if root writes them.
     """
 
     data_dir: Path
@@ -58,6 +59,13 @@ class MosquittoSettings:
     allow_anonymous_network: bool = False
     max_connections: int | None = None
     user: str = "mosquitto"
+    uid: int | None = None
+
+    def owner(self) -> Owner | None:
+        """Return whom its files are for, as far as they can be given to anybody."""
+        if self.uid is None:
+            return owner_named(self.user)
+        return Owner(self.uid, self.uid) if os.geteuid() == 0 else None
 
 
 def mosquitto_config(settings: MosquittoSettings) -> str:
@@ -150,7 +158,7 @@ def write_config(out_dir: Path, settings: MosquittoSettings, *, force: bool = Fa
         out_dir.mkdir(parents=True, exist_ok=True)
         settings.data_dir.mkdir(parents=True, exist_ok=True)
         if os.geteuid() == 0:
-            _hand_over(settings.data_dir, settings.user)
+            _hand_over(settings)
         path.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UnavailableError(
@@ -243,18 +251,21 @@ max_connections {settings.max_connections}
 """
 
 
-def _hand_over(data_dir: Path, user: str) -> None:
-    """Give ``data_dir`` to ``user``, and make sure that the user can enter it."""
-    with contextlib.suppress(KeyError):  # no such user here: the file is for another machine, or an image
-        entry = pwd.getpwnam(user)
-        os.chown(data_dir, entry.pw_uid, entry.pw_gid)
-        for folder in data_dir.parents:
-            status = folder.stat()
-            by_owner = status.st_uid == entry.pw_uid and status.st_mode & 0o100
-            by_group = status.st_gid == entry.pw_gid and status.st_mode & 0o010
-            if entry.pw_uid != 0 and not (by_owner or by_group or status.st_mode & 0o001):
-                raise SettingsError(
-                    f"data_dir: started by root, Mosquitto becomes the user {user}, who cannot enter {folder}, and "
-                    "would lose its sessions at every restart. Choose another directory with --out, e.g. one "
-                    "below /var/lib, or another user with --user."
-                )
+def _hand_over(settings: MosquittoSettings) -> None:
+    """Give the data directory to the user, and make sure that one of this machine can enter it."""
+    owner, data_dir = settings.owner(), settings.data_dir
+    if owner is None:
+        return  # no such user here: the file is for another machine, or an image
+    os.chown(data_dir, owner.uid, owner.gid)
+    if settings.uid is not None:
+        return  # a container mounts the folder, not those above it
+    for folder in data_dir.parents:
+        status = folder.stat()
+        by_owner = status.st_uid == owner.uid and status.st_mode & 0o100
+        by_group = status.st_gid == owner.gid and status.st_mode & 0o010
+        if owner.uid != 0 and not (by_owner or by_group or status.st_mode & 0o001):
+            raise SettingsError(
+                f"data_dir: started by root, Mosquitto becomes the user {settings.user}, who cannot enter {folder}, "
+                "and would lose its sessions at every restart. Choose another directory with --out, e.g. one "
+                "below /var/lib, or another user with --user."
+            )

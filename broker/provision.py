@@ -40,7 +40,7 @@ from broker.broker_records import (
     to_json,
 )
 from broker.certificates import KeyPair, create_authority, issue_client, issue_server, load_authority, still_good
-from broker.files import Owner, owner_named, owner_of, replace_file
+from broker.files import Owner, owner_of, replace_file
 from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
 from broker.revocations import ISSUED_NAME, note_issued, revoke_all_of, write_revocations
 from foltr.errors import SettingsError, UnavailableError
@@ -95,10 +95,11 @@ def provision_broker(
         raise SettingsError("host: there is none; give the name devices will connect to with --host")
     mode, tls = _mode(settings), uses_tls(settings.access)
     url = str(BrokerAddress(hosts[0], settings.port, tls=tls))
-    record = BrokerRecord(check_name("federation", federation), url, mode, str(out_dir), _helpers_of(operator_dir))
+    check_name("federation", federation)
+    record = BrokerRecord(federation, url, mode, str(out_dir), _helpers_of(operator_dir), str(settings.data_dir))
     _refuse_another(operator_dir, record)
     acl = None if mode is Mode.ANONYMOUS else access_list(federation, record.helpers)
-    owner = owner_named(settings.user)
+    owner = settings.owner()
     try:
         refuse_to_replace(out_dir / CONFIG_NAME, mosquitto_config(settings), force=force)
         if acl is not None:
@@ -215,9 +216,11 @@ def reload_broker(operator_dir: Path) -> bool:
     certificates always, with passwords only those it had before its last start. Devices send again what they have
     no receipt for, so that costs time. It is no reason to reload where nothing changed.
     """
-    broker_dir = Path(read_record(operator_dir).broker_dir)
+    record = read_record(operator_dir)
+    broker_dir = Path(record.broker_dir)
+    data_dir = broker_dir / "data" if record.data_dir is None else Path(record.data_dir)
     try:
-        pid = int((broker_dir / "data" / PID_NAME).read_text(encoding="ascii"))
+        pid = int((data_dir / PID_NAME).read_text(encoding="ascii"))
         if pid <= 1 or not _runs_with(pid, broker_dir / CONFIG_NAME) or not _handles_hangup(pid):
             return False
         os.kill(pid, signal.SIGHUP)

@@ -81,7 +81,7 @@ stand_in() { # stand_in IMAGE: from Debian packages, under the name of the real 
     say "$1 is a stand-in made of Debian packages"
 }
 
-recipe=$(cat "$here"/bases/* "$here/machine.sh" | sha256sum | cut -c 1-16)
+recipe=$(cat "$here"/bases/* | sha256sum | cut -c 1-16)
 made_of() { podman image inspect --format '{{index .Config.Labels "org.foltr.stand-in"}}' "$1" 2>/dev/null || echo none; }
 wanting=()
 for image in "${bases[@]}"; do

@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from production import run_in_production
 from stack import NAMESPACE, PROJECT, StackError, run
 from trial import try_out
 
@@ -42,7 +43,7 @@ def main() -> int:
         note(began, "images built: " + ", ".join(f"{target} {size_of(target)} MB" for target in TARGETS))
         with network_of_its_own():
             compose = podman_compose()
-            for scenario in (try_out,):
+            for scenario in (try_out, run_in_production):
                 for line in scenario(compose):
                     note(began, line)
     except (StackError, subprocess.TimeoutExpired) as error:

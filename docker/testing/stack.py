@@ -74,12 +74,20 @@ class Stack:
     def up(self, *services: str, scale: Mapping[str, int] | None = None) -> None:
         """Create and start services, and nothing that they depend on."""
         scaled = [part for name, n in (scale or {}).items() for part in ("--scale", f"{name}={n}")]
-        command = (*_INSIDE, self._compose, "--in-pod=false", "-p", self.project)
-        arguments = ("-f", self._file, "up", "--detach", "--no-build", "--no-deps", "--no-recreate", *scaled, *services)
-        run(*command, *arguments, environment=self._environment, timeout_s=300.0)
+        self._do("up", "--detach", "--no-build", "--no-deps", "--no-recreate", *scaled, *services)
 
-    def once(self, service: str, timeout_s: float = 120.0) -> None:
+    def command(self, service: str, *command: str) -> str:
+        """Run a command in a container of a service that is made for it."""
+        return self._do("run", "--rm", "--no-deps", "-T", service, *command)
+
+    def _do(self, *arguments: str) -> str:
+        command = (*_INSIDE, self._compose, "--in-pod=false", "-p", self.project, "-f", self._file)
+        return run(*command, "--profile", "operator", *arguments, environment=self._environment, timeout_s=300.0)
+
+    def once(self, service: str, timeout_s: float = 120.0, *, again: bool = False) -> None:
         """Run a service that ends by itself; StackError where it fails."""
+        if again:
+            self.remove_containers(self.containers(service))
         self.up(service)
         (name,) = self.containers(service)
         wait_until(f"{service} ends", lambda: not self.is_running(name), timeout_s)
@@ -123,7 +131,7 @@ class Stack:
         """Kill the process of a container, as the machine would: its restart policy starts it again."""
         os.kill(int(self._podman("inspect", "--format", "{{.State.Pid}}", name)), signal.SIGKILL)
 
-    def n_started(self, name: str) -> str:
+    def started_at(self, name: str) -> str:
         """When the container was started last."""
         return self._podman("inspect", "--format", "{{.State.StartedAt}}", name).strip()
 

@@ -66,6 +66,14 @@ def config(
     ] = None,
     max_connections: Annotated[int | None, typer.Option(min=1, help="Clients at one time; default: no limit")] = None,
     user: Annotated[str, typer.Option(help="Whom Mosquitto becomes when root starts it")] = "mosquitto",
+    uid: Annotated[
+        int | None,
+        typer.Option(min=0, help="That user by number, for an image: root gives it what it writes; default: by name"),
+    ] = None,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", help="Where Mosquitto keeps sessions and its pid; default: data in the directory"),
+    ] = None,
     allow_anonymous_network: Annotated[
         bool,
         typer.Option(
@@ -88,11 +96,12 @@ def config(
     settings = MosquittoSettings(
         listen=listen,
         port=port or (TLS_PORT if encrypted else PORT),
-        data_dir=folder / "data",
+        data_dir=data_dir.resolve() if data_dir is not None else folder / "data",
         access=access,
         allow_anonymous_network=allow_anonymous_network,
         max_connections=max_connections,
         user=user,
+        uid=uid,
     )
     if encrypted:
         given = load_settings(federation=federation)

@@ -144,7 +144,10 @@ def _take_slot(settings: Settings, count: int) -> Slot | None:
     if count > 1 or not {"store", "client_id", "credentials"}.isdisjoint(settings.model_fields_set):
         raise SettingsError("slots: a replica is one device, with the name, store and credentials of its slot")
     folder = Path(settings.slots)
-    return take_enrolled_slot(folder) or take_new_slot(folder, "device")
+    slot = take_enrolled_slot(folder)
+    if slot is None and settings.broker_url.startswith("mqtts:"):
+        raise SettingsError(f"slots: no enrolled device of {folder} is free; the operator enrols more: foltr enrol")
+    return slot or take_new_slot(folder, "device")
 
 
 def _read_limits(**given: int | None) -> "UnlearningLimits":

@@ -345,3 +345,13 @@ def test_the_broker_says_nothing_against_the_configuration(server: MosquittoServ
     server.stop()
     complaints = [line for line in server.log.read_text().splitlines() if "Error" in line or "Warning" in line]
     assert [line for line in complaints if "should not be run as root" not in line] == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_files_for_an_image_are_its_users_by_number(tmp_path: Path) -> None:
+    """Also where this machine has no such user, and wherever sessions are kept."""
+    settings = MosquittoSettings(data_dir=tmp_path / "elsewhere" / "data", uid=1883)
+    write_config(tmp_path / "config", settings)
+    status = settings.data_dir.stat()
+    assert (status.st_uid, status.st_gid) == (1883, 1883)
+    assert f"persistence_location {settings.data_dir}/" in (tmp_path / "config" / "mosquitto.conf").read_text()

@@ -19,6 +19,8 @@ from foltr.cli.settings import ENV_PREFIX, Settings
 
 DOCKER = PROJECT / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
+PRODUCTION = yaml.safe_load((DOCKER / "compose.production.yaml").read_text())
+PRODUCTION_SERVICES = PRODUCTION["services"]
 COMPOSE = yaml.safe_load((DOCKER / "compose.yaml").read_text())
 
 
@@ -35,6 +37,42 @@ def test_the_compose_file_is_one_by_the_compose_specification():
     # Merged by YAML before: this reader of the specification knows no <<.
     parsed = PyCompose.from_yaml(yaml.safe_dump(COMPOSE))
     assert sorted(parsed.service_names()) == ["edge-client", "federator", "mosquitto", "postgres", "setup"]
+
+
+def test_the_production_file_is_one_too():
+    """Parsed likewise, and what it sets for foltr are settings."""
+    replaced = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", yaml.safe_dump(PRODUCTION))
+    parsed = PyCompose.from_yaml(replaced)
+    assert {"setup", "migrate", "announce", "helper-north", "helper-south", "operator"} <= set(parsed.service_names())
+    known = {ENV_PREFIX + name.upper() for name in Settings.model_fields} | {"FOLTR_CONFIG"}
+    for service in PRODUCTION["services"].values():
+        assert {name for name in service.get("environment", {}) if name.startswith(ENV_PREFIX)} <= known
+
+
+def test_only_the_broker_is_reached_from_outside_and_only_the_operator_has_the_enrolment_key():
+    """The database is on a network that leads nowhere; what makes keys has no network."""
+    services = PRODUCTION["services"]
+    assert [name for name, service in services.items() if "ports" in service] == ["mosquitto"]
+    assert PRODUCTION["networks"]["database"]["internal"] is True
+    on_database = {name for name, service in services.items() if "database" in service.get("networks", ())}
+    assert on_database == {"postgres", "migrate", "federator"}
+    having = {name for name, service in services.items() if "operator:/operator" in service.get("volumes", ())}
+    assert having == {"setup", "announce", "operator"}
+    assert services["setup"]["network_mode"] == "none"
+
+
+@pytest.mark.parametrize("name", sorted(PRODUCTION_SERVICES))
+def test_a_production_service_can_do_little_and_fill_no_disk(name):
+    """A read-only root, limits, rotated logs, no capabilities but for what gives files away, once."""
+    service = PRODUCTION_SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["logging"]["options"].keys() == {"max-size", "max-file"}
+    assert service.get("user", "10001") != "0:0" or name == "setup"
+    assert "cap_add" not in service or name == "setup"
+    once = {"setup", "migrate", "announce", "operator"}
+    assert service["restart"] == ("no" if name in once else "on-failure" if name == "edge-client" else "unless-stopped")
 
 
 def test_what_compose_sets_are_settings():

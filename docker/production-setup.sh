@@ -1,0 +1,43 @@
+#!/bin/sh
+# What the production stack needs before it starts, each made once and kept: the broker's configuration with its
+# certificates, the operator's folder with the enrolment key, passwords, credentials, and the policy of secure sums.
+# Run by the service `setup`, which has no network; each volume it writes is seen by the one service that needs it.
+set -eu
+umask 077
+operator=/operator/foltr
+foltr_user=10001 broker_user=1883
+
+/bin/sh /usr/local/bin/database-password.sh /database
+
+if [ ! -e "$operator/broker.json" ]; then
+    mkdir -p "$operator"
+    foltr broker config --tls --federation "$FOLTR_FEDERATION" --host "$HOST" --host mosquitto --host localhost \
+        --listen 0.0.0.0 --out /mosquitto/config --data-dir /mosquitto/data --uid $broker_user --operator "$operator"
+fi
+for helper in north south; do
+    [ -e /helpers/$helper/credentials.json ] ||
+        foltr enrol --helper $helper --operator "$operator" --replace --out /helpers/$helper/credentials.json
+done
+if [ "$FOLTR_PRIVACY" = secure ] && ! ls "$operator"/policies/* >/dev/null 2>&1; then
+    for helper in north south; do
+        foltr helper keys --credentials /helpers/$helper/credentials.json --store /helpers/$helper/store.sqlite \
+            --out /tmp/$helper.keys
+    done
+    # Several words, as the operator gave them.
+    foltr policy new --operator "$operator" --helper /tmp/north.keys --helper /tmp/south.keys $POLICY
+fi
+# Also after `foltr federator rotate-key`, or another policy: the federator's own copy.
+if [ -e "$operator/federator.json" ]; then
+    cp "$operator/federator.json" /federator/credentials.json
+fi
+if [ ! -e /devices/enrolled ]; then
+    foltr enrol device --count "$DEVICES" --operator "$operator" --out-dir /tmp/devices
+    for file in /tmp/devices/*.json; do
+        slot=/devices/$(basename "$file" .json)
+        mkdir -p "$slot"
+        mv "$file" "$slot/credentials.json"
+    done
+    touch /devices/enrolled
+fi
+chown -R $broker_user:$broker_user /operator /mosquitto/config /mosquitto/data
+chown -R $foltr_user:$foltr_user /federator /helpers/north /helpers/south /devices

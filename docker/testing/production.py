@@ -1,0 +1,168 @@
+"""The stack of docker/compose.production.yaml: kills in mid-round, an upgrade, a device that is forgotten, backups.
+
+Its sums are secure, opened by both helpers: with the noise of a promise that says something twenty devices cannot teach
+much, so how well models do is seen in the other stack.
+"""
+
+import json
+import shlex
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from stack import PROJECT, Stack, StackError, run, wait_until
+from trial import N_DEVICES, after, completed
+
+KILLED = ("federator", "mosquitto", "postgres", "helper-north")
+FORGOTTEN = f"device-{N_DEVICES:04d}"
+FEDERATION = "production"
+_OPERATOR = ("--operator", "/operator/foltr")
+_KEY = ("--key", "/run/federator/credentials.json")
+_RECEIPT = "/tmp/receipt.jws"  # noqa: S108 (the container's own)
+_ENVIRONMENT = {
+    "FOLTR_DEVICES": str(N_DEVICES),
+    # Two may be missing: so rounds go on without the device that is forgotten.
+    "FOLTR_POLICY": f"--clients {N_DEVICES} --rounds 1000 --participations 1000 --n-min {N_DEVICES - 2}",
+    "FOLTR_MIN_CLIENTS": str(N_DEVICES - 2),
+    "FOLTR_MAX_CLIENTS": "100",
+    "FOLTR_MIN_TIME_S": "6",
+    "FOLTR_MAX_TIME_S": "60",
+    "FOLTR_UNLEARN_EVERY_S": "1",
+}
+
+
+def run_in_production(compose: Path) -> Iterator[str]:
+    """Lines that say what was seen; StackError where it is not as it should be."""
+    stack = Stack(compose, PROJECT / "docker/compose.production.yaml", "foltr-production", _ENVIRONMENT)
+    stack.remove()
+    try:
+        yield bring_up(stack)
+        for service in KILLED:
+            yield kill_in_mid_round(stack, service)
+        yield upgrade(stack)
+        yield back_up(stack)
+        yield forget(stack)
+    finally:
+        stack.remove()
+
+
+def bring_up(stack: Stack) -> str:
+    """In the order that the file says."""
+    stack.once("setup")
+    stack.up("mosquitto", "postgres")
+    stack.wait_healthy("mosquitto", "postgres")
+    stack.once("migrate")
+    stack.once("announce")
+    stack.up("helper-north", "helper-south", "federator")
+    stack.up("edge-client", scale={"edge-client": N_DEVICES})
+    wait_until("a secure sum of nearly all devices", lambda: max(completed(stack).values(), default=0) > 0, 180.0)
+    stack.wait_healthy("federator", "helper-north", "helper-south", "edge-client")
+    return f"compose.production.yaml is up: TLS, two helpers, {N_DEVICES} enrolled devices, secure sums"
+
+
+def kill_in_mid_round(stack: Stack, service: str) -> str:
+    """Whatever is killed comes back by itself, and neither a completed round nor an update is lost."""
+    (name,) = stack.containers(service)
+    before, (open_round, n_updates) = completed(stack), mid_round(stack)
+    started_at = stack.started_at(name)
+    stack.kill(name)
+    wait_until(f"{service} is started again", lambda: stack.started_at(name) != started_at, 60.0)
+    seconds = wait_until(
+        f"a completed round after {open_round}, {service} being killed in it",
+        lambda: len(after(completed(stack), open_round)) > 0,
+        240.0,
+        every_s=1.0,
+    )
+    now = completed(stack)
+    if changed := {key: value for key, value in before.items() if now.get(key) != value}:
+        raise StackError(f"completed rounds are others after {service} was killed: {changed} in {now}")
+    if now.get(open_round, n_updates) < n_updates:
+        raise StackError(f"round {open_round} had {n_updates} updates; {service} was killed, now {now[open_round]}")
+    return f"killed {service} in round {open_round} with {n_updates} updates: rounds go on after {seconds:.0f} s"
+
+
+def upgrade(stack: Stack) -> str:
+    """Another image takes the federator's place while a round is open, which goes on."""
+    before = run("podman", "image", "inspect", "--format", "{{.Id}}", "localhost/foltr_federator").strip()
+    containerfile = "FROM localhost/foltr_federator\nLABEL org.foltr.upgrade=tried\n"
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "Containerfile").write_text(containerfile, encoding="utf-8")
+        run(
+            "podman",
+            "build",
+            "--network=none",
+            "--format=docker",
+            "--quiet",
+            "--tag",
+            "localhost/foltr_federator",
+            folder,
+        )
+    try:
+        open_round, n_updates = mid_round(stack)
+        stack.remove_containers(stack.containers("federator"))
+        kept = updates_of(stack, open_round)
+        stack.once("migrate", again=True)
+        stack.up("federator")
+        wait_until("a completed round", lambda: len(after(completed(stack), open_round - 1)) > 0, 180.0)
+    finally:
+        run("podman", "tag", before, "localhost/foltr_federator")
+    counted = completed(stack).get(open_round, 0)
+    if kept < n_updates or counted < kept:
+        raise StackError(f"round {open_round} had {n_updates} updates, {kept} in between, and then {counted}")
+    return f"upgraded the federator's image: round {open_round} went on with its {kept} updates, {counted} in the end"
+
+
+def back_up(stack: Stack) -> str:
+    """The commands of docker/README.md: the database, and apart from it the keys."""
+    dump = stack.execute(
+        "postgres", "sh", "-c", "pg_dump -U foltr -Fc foltr | pg_restore --list | grep -c 'TABLE DATA'"
+    )
+    keys = stack.execute("federator", "sh", "-c", "tar --create --directory /data keys | tar --list | grep -c .")
+    folder = stack.command("operator", "sh", "-c", "tar --create foltr | tar --list | grep enrolment.key")
+    if int(dump) < 5 or int(keys) < 2 or "enrolment.key" not in folder:
+        raise StackError(f"backups: {dump} tables, {keys} keys, {folder!r}")
+    return f"backed up {int(dump)} tables, the data keys and the operator's folder"
+
+
+def forget(stack: Stack) -> str:
+    """An order by MQTT; the receipt is the federator's; the device's container ends, and is not started again."""
+    order = stack.command("operator", "foltr", "forget", FORGOTTEN, *_OPERATOR, "--print-payload").split()[0]
+    access = json.loads(stack.command("operator", "cat", "foltr/operator.json"))["broker"]
+    topic = f"foltr/v1/{FEDERATION}/operator"
+    tell = ("mosquitto_pub", "-h", "localhost", "-p", "8883", "--cafile", "/mosquitto/config/ca.crt", "-q", "1", "-s")
+    login = ("-u", access["username"], "-P", access["password"], "-t", topic)
+    stack.execute("mosquitto", "sh", "-c", f"echo {order} | base64 -d | {shlex.join((*tell, *login))}")
+    receipt = ("foltr", "erasures", "show", FORGOTTEN, "--receipt", _RECEIPT)
+    seconds = wait_until("the receipt", lambda: bool(stack.execute("federator", *receipt)), 240.0, every_s=3.0)
+    verified = stack.execute("federator", "foltr", "receipt", "verify", _RECEIPT, *_KEY)
+    if [FORGOTTEN] in stack.query("SELECT client_id FROM clients"):
+        raise StackError(f"{FORGOTTEN} is still in the database")
+    wait_until("its container has ended", lambda: len(_ended(stack)) == 1, 60.0)
+    ended = _ended(stack)
+    wait_until("rounds without it", lambda: N_DEVICES - 1 in completed(stack).values(), 120.0)
+    if _ended(stack) != ended:
+        raise StackError("the container of the forgotten device was started again")
+    return f"forgot a device by MQTT; its receipt came after {seconds:.0f} s: {verified.splitlines()[0]:.60}"
+
+
+def _ended(stack: Stack) -> list[str]:
+    return [name for name in stack.containers("edge-client") if not stack.is_running(name)]
+
+
+def mid_round(stack: Stack) -> tuple[int, int]:
+    """Wait for a round that is open and has updates: its number, and how many."""
+    found: list[tuple[int, int]] = []
+
+    def is_open() -> bool:
+        rows = stack.query("SELECT round, n_updates FROM round_history WHERE state = 'collecting' AND n_updates > 0")
+        found.extend((int(number), int(n_updates)) for number, n_updates in rows)
+        return bool(found)
+
+    wait_until("a round is open, with updates", is_open, 120.0, every_s=0.2)
+    return found[-1]
+
+
+def updates_of(stack: Stack, number: int) -> int:
+    """How many updates of a round PostgreSQL has."""
+    rows = stack.query("SELECT round, n_updates FROM round_history")
+    return {int(found): int(n_updates) for found, n_updates in rows}[number]
