@@ -80,6 +80,14 @@ def test_everything_is_there(folders):
     assert read_record(folders.operator) == record
 
 
+def test_a_broker_that_keeps_its_sessions_elsewhere_is_found_there(folders, tmp_path):
+    """Its pid is beside them: a record that did not say where would have nobody told."""
+    record = folders.provision(data_dir=tmp_path / "elsewhere")
+    assert record.data_dir == str(tmp_path / "elsewhere")
+    assert read_record(folders.operator) == record
+    assert f"pid_file {tmp_path / 'elsewhere' / 'mosquitto.pid'}" in (folders.broker / "mosquitto.conf").read_text()
+
+
 def test_secrets_are_for_one_pair_of_eyes(folders):
     """Keys, hashes and credentials; and nobody enters the operator's folder."""
     folders.provision()
