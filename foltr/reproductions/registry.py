@@ -25,6 +25,7 @@ from foltr.reproductions.robustness import (
     participation,
     update_poisoning,
     votes,
+    votes_in_sums,
 )
 
 _MODULES = (
@@ -40,6 +41,7 @@ _MODULES = (
     aware_attackers,
     differing,
     votes,
+    votes_in_sums,
     acceptance,
     thesis_unlearning,
     unlearning,

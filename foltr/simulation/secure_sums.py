@@ -27,6 +27,7 @@ from foltr.secure.accounting import N_VOTES, check_masks, default_vote_weight, l
 from foltr.secure.coins import Entropy, seeded_entropy
 from foltr.secure.encoding import bound_for, decode_mean, encode_l1, encode_l2
 from foltr.secure.field import from_signed
+from foltr.secure.message_proof import MessageShape
 from foltr.secure.noise import draw_gaussian, draw_laplace
 from foltr.secure.norm_proof import is_disagreement, proof_shape
 from foltr.secure.plan import NormProof, period_for
@@ -83,9 +84,9 @@ class SecureSums:
 
     def bytes_of_vector(self, dim: int) -> int:
         """Return how long a masked update of so many numbers is, with its proof."""
-        n_values = dim if self.norm_proof == "none" else proof_shape(dim, self.bound).n_values
-        n_values += self.n_votes
-        return _BYTES_OF_WORD * n_values
+        if self.norm_proof == "none":
+            return _BYTES_OF_WORD * dim
+        return _BYTES_OF_WORD * MessageShape(proof_shape(dim, self.bound), self.vote_weight).n_values
 
     def first_turn(self, name: str) -> int:
         """Return the first round, 1 to b, that is a client's; each b-th from there on is, too."""
