@@ -9,6 +9,7 @@ from under_policy import DeviceUnderPolicy, identity, unmasked
 from foltr.cli.demo.hostile_devices import TIMES, lying
 from foltr.protocol.signed_tickets import ticket_name
 from foltr.secure.field import to_signed
+from foltr.secure.message_proof import answer_message, is_message_kept
 from foltr.secure.norm_proof import ROWS, answer_share, challenge_for, is_norm_kept, proof_shape
 
 SIGNED = policy(proofs=True)
@@ -37,3 +38,24 @@ async def test_it_turns_round_what_was_learned_and_only_projections_tell(tmp_pat
     assert not is_norm_kept(answer, shape)
     answer[-ROWS:] = 0
     assert is_norm_kept(answer, shape)
+
+
+async def test_where_there_are_votes_it_praises_what_it_ruins(tmp_path):
+    """With a vote that passes, so that the projections are all that tells of it."""
+    signed = policy(proofs=True, vote_weight=64)
+    credentials = identity(signed)
+    lies = lying(signed, credentials.key)
+    device = DeviceUnderPolicy(tmp_path / "device.sqlite", signed, credentials=credentials, alter_update=lies)
+    device.announce(1)
+    for number in (4, 9):
+        device.see(number)
+    while device.agent.contributor.is_altering:
+        await device.agent.contributor._altering  # noqa: SLF001
+    words, ticket = unmasked(await device.update(), signed, credentials.key.public)
+    device.store.close()
+    shape = signed.policy.message_shape
+    assert to_signed(words[N_FEATURES : N_FEATURES + 2]).tolist() == [0, 64]
+    answer = answer_message(words, VERIFY_KEY, ticket_name(ticket), shape)
+    assert not is_message_kept(answer, shape)
+    answer[-4 - ROWS : -4] = 0
+    assert is_message_kept(answer, shape)
