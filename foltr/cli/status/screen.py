@@ -1,6 +1,6 @@
 """The one screen of ``foltr status``: an overview as lines of text. No I/O."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from foltr.cli.output import wrapped
@@ -20,13 +20,18 @@ def screen_lines(overview: Overview, width: int, height: int) -> list[str]:
     What the open round waits for has the lines that the rest leaves; where these are too few, the last one says which
     command tells all of it. A word that is longer than a line, as a long name may be, is broken.
     """
-    head = _head(overview, width)
-    facts = [line for label, text in _facts(overview) for line in _field(label, text, width)]
-    room = max(3, height - len(head) - len(facts) - 1)
+    head, facts = _head(overview, width), _lines(_facts(overview), width)
     waits = _field("Waits for", "\n".join(overview.waits_for), width)
+    room = max(3, height - len(head) - len(facts) - 1)
     if len(waits) > room:
+        facts = [*facts, *_lines(_votes(overview), width)]
+        room = max(3, height - len(head) - len(facts) - 1)
         waits = [*waits[: room - 1], " " * _LABEL + "... all of it: foltr rounds why"]
     return [*head, *waits, *facts][:height]
+
+
+def _lines(facts: Iterable[tuple[str, str]], width: int) -> list[str]:
+    return [line for label, text in facts for line in _field(label, text, width)]
 
 
 def _head(overview: Overview, width: int) -> list[str]:
@@ -45,8 +50,6 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
     yield "Rounds", _rounds(overview.activity, overview.as_of)
     yield "Refused", _refused(overview)
     yield "Model", _model(overview)
-    if (votes := overview.situation.votes) is not None and votes.n_voters:
-        yield "Votes", votes.in_words
     if overview.erasures.n_done or overview.erasures.oldest_at is not None:
         yield "Forgotten", _forgotten(overview)
     if (job := overview.job) is not None and (job.closed_at is None or job.state is JobState.FAILED):
@@ -60,6 +63,12 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
     if overview.suspects:
         names = _names([each.client_id for each in overview.suspects])
         yield "Suspects", f"{names}; see: foltr clients quarantine"
+
+
+def _votes(overview: Overview) -> Iterator[tuple[str, str]]:
+    """What the sentences have at their end, where these are cut."""
+    if (votes := overview.situation.votes) is not None and votes.n_voters:
+        yield "Votes", votes.in_words
 
 
 def federator_in_words(situation: Situation) -> str:
@@ -89,8 +98,9 @@ def _by_the_database(situation: Situation) -> str:
         return f"no round is open{why}"
     if situation.federator == "stopped":
         return f"not running, as the database shows{why}"
-    known = "it is there" if situation.federator == "active" else "not known before the deadline"
-    return f"{known}, as far as the database shows{why}"
+    if situation.federator == "active":
+        return f"it was there when it last stored something{why}"
+    return f"not known before the deadline, as far as the database shows{why}"
 
 
 def _members(overview: Overview) -> str:

@@ -1,11 +1,17 @@
 """Whom the broker is asked as, where nobody has said it."""
 
+import asyncio
+
 import pytest
+from publishing import publish_once
 
 from foltr.cli.history.heartbeat import hear
 from foltr.cli.settings import Settings
 from foltr.operator.credentials import BrokerAccess
 from foltr.operator.folder import create_authority
+from foltr.protocol.codec import encode
+from foltr.protocol.heartbeat import FederatorStatus
+from foltr.protocol.topics import Topics
 from operations.situation import Heard
 
 
@@ -38,3 +44,15 @@ async def test_a_file_that_nobody_named_is_no_error(folder, unused_tcp_port):
     assert nowhere in (await hear(Settings(), "mail")).unreachable
     (folder / "operator.json").write_text("{")
     assert "operator.json" in (await hear(Settings(), "mail")).unreachable
+
+
+async def test_a_broker_that_nobody_named_counts_if_it_has_heard_the_federator(folder, mqtt_broker):
+    """Else it is another one's, and says nothing of this federation."""
+    settings = Settings.model_construct(_fields_set=set(), broker_url=mqtt_broker, credentials=None)
+    assert await hear(settings, "mail") is None
+    beat = FederatorStatus(federation="mail", online=True, at=1000.0, interval_s=10.0, software_version="0.1")
+    topic = Topics("mail").federator_status
+    access = BrokerAccess(broker_url=mqtt_broker)
+    await asyncio.to_thread(publish_once, access, "federator", topic, encode(beat, topic, 1), retain=True)
+    assert (await hear(settings, "mail")).status == beat
+    assert await hear(settings, "post") is None

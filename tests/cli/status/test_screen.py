@@ -127,12 +127,16 @@ def heard(seconds_ago: float, *, online: bool = True) -> Heard:
 @pytest.mark.parametrize(
     ("known", "said", "needs"),
     [
-        (None, "it is there, as far as the database shows; last stored 2 s ago", False),
+        (None, "it was there when it last stored something; last stored 2 s ago", False),
         (heard(3), "it is there, as the broker says", False),
         (heard(3, online=False), "not running, as the broker says; 2 devices wait for it", True),
         (heard(60), "hangs: no beat for 60 s", True),
         (Heard(), "not running: the broker has heard none", True),
-        (Heard(unreachable="refused"), "as far as the database shows (the broker cannot be reached)", False),
+        (
+            Heard(unreachable="refused"),
+            "it was there when it last stored something (the broker cannot be reached)",
+            False,
+        ),
     ],
 )
 def test_whether_the_federator_is_there_and_who_says_so(known, said, needs):
