@@ -46,7 +46,8 @@ async def test_a_file_that_nobody_named_is_no_error(folder, unused_tcp_port):
     assert "operator.json" in (await hear(Settings(), "mail")).unreachable
 
 
-async def test_a_broker_that_nobody_named_counts_if_it_has_heard_the_federator(folder, mqtt_broker):
+@pytest.mark.usefixtures("folder")
+async def test_a_broker_that_nobody_named_counts_if_it_has_heard_the_federator(mqtt_broker):
     """Else it is another one's, and says nothing of this federation."""
     settings = Settings.model_construct(_fields_set=set(), broker_url=mqtt_broker, credentials=None)
     assert await hear(settings, "mail") is None
