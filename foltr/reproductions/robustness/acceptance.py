@@ -35,25 +35,26 @@ _COST, _RUINED = 0.005, 0.9
 
 def _grid(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
     honest = federation(scale, HONEST, CLICKS)
-    found = _side_by_side(NOBODY, "0 %", honest, lenient=True)
+    found = _side_by_side(NOBODY, "0 %", honest)
     found.append(_variant(NOBODY, "0 %", ALONE, honest.changed(method="local")))
     for share in ("20 %", "40 %"):
         for attack in ATTACKS:
             attacked = federation(scale, HONEST, CLICKS, attack, SHARES[share])
-            found += _side_by_side(attack, share, attacked, lenient=share == "40 %")
+            found += _side_by_side(attack, share, attacked, fewer=share == "20 %")
     return found
 
 
-def _side_by_side(attack: str, share: str, config: SimulationConfig, *, lenient: bool) -> list[Variant]:
+def _side_by_side(attack: str, share: str, config: SimulationConfig, *, fewer: bool = False) -> list[Variant]:
     adaptive = config.changed(aggregation=ADAPTIVE)
     rules: Mapping[str, SimulationConfig] = {
         HONEST: config,
         TEST: config.changed(acceptance_level=LEVEL),
-        **({LENIENT: config.changed(acceptance_level=0.5)} if lenient else {}),
+        LENIENT: config.changed(acceptance_level=0.5),
         ADAPTIVE: adaptive,
         VOTING: adaptive.changed(take_back=True),
     }
-    return [_variant(attack, share, rule, of_rule) for rule, of_rule in rules.items()]
+    left_out = {LENIENT, VOTING} if fewer else set()
+    return [_variant(attack, share, rule, of_rule) for rule, of_rule in rules.items() if rule not in left_out]
 
 
 def _variant(attack: str, share: str, rule: str, config: SimulationConfig) -> Variant:
