@@ -103,11 +103,16 @@ def _held(found: dict[Place, Difference], tolerance: float = 0.0) -> Verdict:
     """Whether no mean difference is more than ``tolerance`` below 0."""
     if not found:
         return Verdict(Status.NOT_TESTABLE, "no runs to compare")
-    numbers = "; ".join(f"{place} {percent(one)}" for place, one in found.items())
+    numbers = "; ".join(f"{place} {_of_seeds(one)}" for place, one in found.items())
     good = [one.mean >= -tolerance for one in found.values()]
     return Verdict(
         Status.CONFIRMED if all(good) else Status.NOT_CONFIRMED, f"at {sum(good)} of {len(good)} places; {numbers}"
     )
+
+
+def _of_seeds(found: Difference) -> str:
+    """Return a mean in per cent, with its standard error where there is more than one seed."""
+    return percent(found) if found.n > 1 else f"{100 * found.mean:+.1f} %"
 
 
 def _by_part(one: Outcome) -> NDArray[np.float64]:
