@@ -71,6 +71,8 @@ def test_a_production_service_can_do_little_and_fill_no_disk(name):
     assert service["logging"]["options"].keys() == {"max-size", "max-file"}
     assert service.get("user", "10001") != "0:0" or name == "setup"
     assert "cap_add" not in service or name == "setup"
+    # Nothing of ours is looked for in a registry.
+    assert service["image"].startswith("localhost/") == ("build" in service)
     once = {"setup", "migrate", "announce", "operator"}
     assert service["restart"] == ("no" if name in once else "on-failure" if name == "edge-client" else "unless-stopped")
 
