@@ -115,5 +115,13 @@ if [ ${#wanting[@]} -gt 0 ]; then
     for image in "${wanting[@]}"; do stand_in "$image"; done
 fi
 
+# Whether a container can run here, on a bridge in a network of its own, is no fault of the project's.
+ip netns del foltr-probe 2>/dev/null || true
+ip netns add foltr-probe 2>/dev/null || unable "network namespaces cannot be made here"
+ip -n foltr-probe link set lo up
+nsenter --net=/run/netns/foltr-probe podman run --rm --pull=never "${bases[0]}" true >"$work/probe.log" 2>&1 ||
+    { ip netns del foltr-probe; unable "podman cannot run a container here: $(tail -1 "$work/probe.log")"; }
+ip netns del foltr-probe
+
 printf 'export CONTAINERS_CONF=%q\n' "$CONTAINERS_CONF"
 printf 'export FOLTR_BUILD_FLAGS=%q\n' "${flags[*]}"

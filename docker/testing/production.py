@@ -134,7 +134,7 @@ def forget(stack: Stack) -> str:
     stack.execute("mosquitto", "sh", "-c", f"echo {order} | base64 -d | {shlex.join((*tell, *login))}")
     receipt = ("foltr", "erasures", "show", FORGOTTEN, "--receipt", _RECEIPT)
     seconds = wait_until("the receipt", lambda: bool(stack.execute("federator", *receipt)), 240.0, every_s=3.0)
-    verified = stack.execute("federator", "foltr", "receipt", "verify", _RECEIPT, *_KEY)
+    stack.execute("federator", "foltr", "receipt", "verify", _RECEIPT, *_KEY)
     if [FORGOTTEN] in stack.query("SELECT client_id FROM clients"):
         raise StackError(f"{FORGOTTEN} is still in the database")
     wait_until("its container has ended", lambda: len(_ended(stack)) == 1, 60.0)
@@ -142,7 +142,7 @@ def forget(stack: Stack) -> str:
     wait_until("rounds without it", lambda: N_DEVICES - 1 in completed(stack).values(), 120.0)
     if _ended(stack) != ended:
         raise StackError("the container of the forgotten device was started again")
-    return f"forgot a device by MQTT; its receipt came after {seconds:.0f} s: {verified.splitlines()[0]:.60}"
+    return f"forgot a device by an order over MQTT; its receipt came after {seconds:.0f} s, and verifies"
 
 
 def _ended(stack: Stack) -> list[str]:
