@@ -15,11 +15,12 @@ import structlog
 
 from broker.buffer import Arrival, BoundedIntake, IntakeLimits
 from broker.link import InboundMessage
+from federator.backlogs import Backlogs
 from federator.clock import Clock, to_datetime
 from federator.deciding.decisions import Decisions
 from federator.deciding.orders import erasure_ordered
 from federator.deciding.state import FederationState
-from federator.engine import Backlog, Decidable, Timed, decide
+from federator.engine import Backlog, decide
 from federator.eraser import Eraser, signed_by
 from federator.held_refusals import HeldRefusals
 from federator.job_driver import Unlearner
@@ -28,8 +29,6 @@ from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
 from federator.publishing.retained import RetainedTopics
-from federator.reading import ChunkOffered, Limits, OperatorSpoke, UpdateOffered, read_message
-from federator.reassembly import Assembler
 from federator.resumption import claim, resume_rounds
 from federator.retention import Retention
 from federator.rounds import Rounds
@@ -39,16 +38,12 @@ from federator.summing.driver import Sender, Summing
 from federator.summing.store import SumStore
 from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.methods.bodies import BodySpec
-from foltr.methods.registry import body_spec
 from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.events import ORDERS, EventKind
-from foltr.protocol.roster_assembly import RosterAssembler
-from foltr.protocol.signed_orders import number_of
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import RoundState
 from foltr.protocol.topics import ClientTopic, Topics
-from storage.records import Batch, NewEvent, NewOrder, StoredUpdate
+from storage.records import Batch, NewEvent
 
 log = structlog.get_logger(__name__)
 
@@ -92,9 +87,7 @@ class FederationActor:
         self._retained = retained
         self._clock = clock
         self._topics = Topics(plan.federation)
-        self._limits = Limits(_spec_of(plan), plan.training.max_interactions)
-        self._assembler = Assembler(self._topics, self._limits)
-        self._roster = RosterAssembler(self._topics, plan.enrolment_key)
+        self._backlogs = Backlogs(plan, store)
         self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits(), self._erases)
         self._key = key
         self._sign = signed_by(key)
@@ -305,42 +298,9 @@ class FederationActor:
         await self._commit(Decisions(), self._clock.now())
 
     async def _backlog(self, arrivals: Sequence[Arrival], now: float) -> Backlog:
-        """Read what has arrived, and look up what storage knows of it."""
-        readings = ((self._read(arrival, now), arrival.at) for arrival in arrivals)
-        messages = [Timed(reading, at) for reading, at in readings if reading is not None]
         turned_away, n_turned_away = self.intake.refused()
-        return Backlog(
-            messages,
-            await self._stored_already(messages),
-            turned_away,
-            n_turned_away,
-            orders=await self._stored_orders(messages),
-        )
-
-    def _read(self, arrival: Arrival, now: float) -> Decidable | None:
-        reading = read_message(self._topics, self._limits, arrival.message)
-        if isinstance(reading, ChunkOffered):
-            # Before anything is decided: the update that is whole now may be stored already, which storage is asked.
-            return self._assembler.take(reading, self.state.members, now)
-        if isinstance(reading, OperatorSpoke) and reading.topic not in (self._topics.operator, self._topics.policy):
-            roster = self._roster.take(reading.topic, reading.payload)
-            return None if roster is None else OperatorSpoke(self._topics.roster, roster)
-        return reading
-
-    async def _stored_already(self, messages: Sequence[Timed]) -> dict[tuple[str, str], StoredUpdate]:
-        """Look up which of the updates are stored already, in whatever round they say they are for."""
-        offers = [timed.reading.offer for timed in messages if isinstance(timed.reading, UpdateOffered)]
-        identities = {(offer.client_id, offer.update_id) for offer in offers}
-        if not identities:
-            return {}
-        return await self._store.find_updates(identities)
-
-    async def _stored_orders(self, messages: Sequence[Timed]) -> dict[int, NewOrder]:
-        """Look up which orders have come before, by the numbers that they claim."""
-        spoken = [timed.reading for timed in messages if isinstance(timed.reading, OperatorSpoke)]
-        claimed = {number_of(said.payload) for said in spoken if said.topic == self._topics.operator}
-        numbers = [number for number in claimed if number is not None and 1 <= number <= self.state.last_order]
-        return await self._store.find_orders(numbers) if numbers else {}
+        backlog = await self._backlogs.read(arrivals, self.state, now)
+        return replace(backlog, turned_away=turned_away, n_turned_away=n_turned_away)
 
     # --- decisions ----------------------------------------------------------------------------------------
 
@@ -402,7 +362,7 @@ class FederationActor:
     async def _attend_erasures(self, decisions: Decisions) -> None:
         """Erase those who are to be forgotten, now that it is stored that they leave; and answer who asks again."""
         for wanted in decisions.erasures:
-            self._assembler.forget(wanted.client_id)
+            self._backlogs.forget(wanted.client_id)
             began = self._clock.now()
             row = await self.eraser.erase(wanted)
             self._erasure_s = self._clock.now() - began
@@ -468,13 +428,6 @@ class FederationActor:
     async def _note(self, event: NewEvent) -> None:
         event = replace(event, round=self.state.current_round.number)
         await self._store.commit_batch(Batch(events=[event]))
-
-
-def _spec_of(plan: FederationPlan) -> BodySpec:
-    """What updates of the federation look like."""
-    if plan.secure is not None:
-        return BodySpec("masked", plan.n_values, 0, plan.n_values)
-    return body_spec(plan.training, plan.ranker)
 
 
 def key_replaced(federation: str) -> SettingsError:

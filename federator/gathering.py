@@ -4,7 +4,9 @@ from collections.abc import Sequence
 from datetime import datetime
 
 from federator.job import FALLING_BACK, UnlearningPolicy
+from federator.plan import FederationPlan
 from federator.store import FederationStore
+from foltr.methods.registry import learns_from_kept_lists
 from foltr.protocol.states import FROM_BEFORE, JobState, Strategy
 from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
 
@@ -25,14 +27,17 @@ def next_number(jobs: Sequence[UnlearningJobRow]) -> int:
     return max((job.number for job in jobs), default=0) + 1
 
 
-def strategy_of_next(policy: UnlearningPolicy, jobs: Sequence[UnlearningJobRow]) -> Strategy:
+def strategy_of_next(plan: FederationPlan, jobs: Sequence[UnlearningJobRow]) -> Strategy:
     """The strategy of the job that follows these: whose model was not fit for service, is not made a second time.
 
     So too where the next job had to wait for an order, or for another federator: devices answer for an erasure in two
-    jobs only.
+    jobs only. Where no update is stored that a step could stand for, or devices could not learn in it, it has no steps.
     """
     was_given_up = bool(jobs) and jobs[-1].state is JobState.FAILED
-    return Strategy.RELEARN if was_given_up and policy.strategy in FALLING_BACK else policy.strategy
+    strategy = plan.unlearning.strategy
+    if was_given_up and strategy in FALLING_BACK:
+        strategy = Strategy.RELEARN
+    return Strategy.ROLLBACK if plan.secure is not None or not _has_steps(plan, strategy) else strategy
 
 
 async def starting_point(store: FederationStore, strategy: Strategy, waiting: Sequence[ErasureRow]) -> tuple[int, int]:
@@ -77,12 +82,18 @@ async def must_not_reset(store: FederationStore, policy: UnlearningPolicy, job: 
     return await store.hold_reset(job.number + 1, at) is not None
 
 
-async def list_stored(store: FederationStore, first: int) -> list[int]:
-    """List the rounds from one on whose updates are stored."""
+async def list_stored(store: FederationStore, plan: FederationPlan, strategy: Strategy, first: int) -> list[int]:
+    """List the rounds from one on whose updates are stored, if a job of this strategy could go through them."""
     found: list[int] = []
-    while True:
+    while _has_steps(plan, strategy):
         page = await store.list_stored_rounds(first, _ROUNDS_AT_ONCE)
         found += page
         if len(page) < _ROUNDS_AT_ONCE:
-            return found
+            break
         first = page[-1] + 1
+    return found
+
+
+def _has_steps(plan: FederationPlan, strategy: Strategy) -> bool:
+    """Whether a job goes through rounds: it asks nobody, or devices can learn again."""
+    return strategy is Strategy.FED_REMOVE or learns_from_kept_lists(plan.training, plan.ranker)

@@ -5,7 +5,6 @@ then. A step's model is committed before the next one is announced, so a federat
 step that was under way. The single writer drives it (`federator.actor`).
 """
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from datetime import datetime
 
@@ -13,7 +12,7 @@ import structlog
 
 from federator.clock import Clock, to_datetime
 from federator.closing.removal import change_by, recipes_of, remake
-from federator.closing.step_model import answers_of, contributions_of
+from federator.closing.step_model import contributions_of, model_of_step
 from federator.deciding.state import FederationState
 from federator.gathering import (
     beginning_of_next,
@@ -33,11 +32,8 @@ from federator.publishing.unlearning import job_progress, step_announcement, wei
 from federator.store import FederationStore, stream_updates
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.states import ErasureState
-from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.methods.base import Memory, NextModel
-from foltr.methods.registry import learns_from_kept_lists
-from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.fields import pack_vector
 from foltr.protocol.states import JobState, Strategy
 from foltr.protocol.topics import Topics
 from foltr.protocol.updates import UnlearningUpdate
@@ -213,11 +209,7 @@ class Unlearner:
             self._unlearning.call_off()
             return
         jobs = await self._store.list_jobs()
-        strategy = strategy_of_next(self._policy, jobs)
-        asks_nobody = strategy is Strategy.FED_REMOVE
-        if self._plan.secure is not None or not (self._learns_by_steps or asks_nobody):
-            # It has no steps: no update is stored that one could stand for, or devices could not learn in it.
-            strategy = Strategy.ROLLBACK
+        strategy = strategy_of_next(self._plan, jobs)
         version, first_round = await starting_point(self._store, strategy, waiting)
         schedule = self._policy.schedule(strategy)
         course, ahead = schedule.begin(await self._list_stored(strategy, first_round))
@@ -383,7 +375,7 @@ class Unlearner:
     async def _end_step(self) -> None:
         """Commit what the answers make, and how far the job is with that."""
         job, step = self._job, self._unlearning.open_step
-        made = await self._model_of(step)
+        made = await model_of_step(self._plan, self._seed, job, step)
         course, ahead = await self._look_ahead(self._unlearning.course.past(step.round))
         committed = JobStep(
             step.number,
@@ -401,20 +393,6 @@ class Unlearner:
         await self._store.commit_step(self._job.number, step)
         failpoint(Failpoint.STEP_COMMITTED)
         await self._reload()
-
-    async def _model_of(self, step: UnlearningStep) -> NextModel | None:
-        """What the federation's rule makes of the answers; None where it makes nothing of them."""
-        if not (step.answers and step.has_enough):
-            return None
-        job = self._job
-        answers = answers_of(self._plan, self._seed, job, step)
-        memory = Memory(job.optimizer_state, job.defence_state)
-        try:
-            return await asyncio.to_thread(answers.finish, unpack_vector(weights_of(job)), memory)
-        except DataError as error:
-            # As in a live round no model comes of it; the step is passed over.
-            log.warning("unlearning_step_without_model", job=job.number, step=step.number, cause=str(error))
-            return None
 
     async def _miss_step(self) -> None:
         """Ask again, a few times; or, while nobody at all is online, wait until somebody is back."""
@@ -465,14 +443,8 @@ class Unlearner:
         if self._row is None:
             raise RuntimeError(f"unlearning job {number} is gone")
 
-    @property
-    def _learns_by_steps(self) -> bool:
-        return learns_from_kept_lists(self._plan.training, self._plan.ranker)
-
     async def _list_stored(self, strategy: Strategy, first: int) -> list[int]:
-        """The rounds from one on that a job could go through."""
-        has_steps = strategy is Strategy.FED_REMOVE or self._learns_by_steps
-        return await list_stored(self._store, first) if has_steps else []
+        return await list_stored(self._store, self._plan, strategy, first)
 
     def _at(self) -> datetime:
         return to_datetime(self._clock.now())

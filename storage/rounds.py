@@ -6,35 +6,32 @@ Each function is one transaction. A function that finds its own work already don
 federator that lost the answer to a commit just calls it again.
 """
 
-import math
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import asdict
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import bindparam, case, func, insert, literal, select, update
+from sqlalchemy import case, func, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.aggregation.fates import Fate
 from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import RoundState
-from storage.aggregation_tables import round_aggregations, update_fates
+from storage.aggregations import store_aggregation
 from storage.cipher import decrypt_row
-from storage.clients import key_of, select_named
+from storage.clients import select_named
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.defence import ROUNDS, forget_defence, store_defence
 from storage.erasure.tables import stored_rounds
-from storage.events import clean, store_events
+from storage.events import store_events
 from storage.federations import fenced_transaction
 from storage.marks import take_back_round
 from storage.model_tables import models
 from storage.records import (
     CountingUpdate,
     DeadlineChange,
-    NewAggregation,
     NewEvent,
     NewModel,
     RoundOpening,
@@ -42,8 +39,7 @@ from storage.records import (
     UpdateRow,
 )
 from storage.schema import DETAIL_MAX, UtcDateTime
-from storage.sum_rows import delete_masked_bodies, delete_sums, store_sum_fates, store_tally
-from storage.sum_tables import round_sums
+from storage.sum_rows import delete_masked_bodies, delete_sums, store_tally
 from storage.tables import IS_OPEN, clients, rounds, updates
 
 
@@ -327,7 +323,7 @@ async def complete_round(
             )
         )
         if model.aggregation is not None:
-            await _store_aggregation(connection, name, number, model.aggregation)
+            await store_aggregation(connection, name, number, model.aggregation)
         if model.tally is not None:
             await store_tally(connection, name, number, model.tally)
         await store_events(connection, name, model.events)
@@ -377,48 +373,6 @@ async def close_without_model(
         await delete_sums(connection, name, number)
     await _close(connection, name, number, closed_at, state=RoundState.ABANDONED, reason=reason[:DETAIL_MAX])
     return True
-
-
-async def _store_aggregation(connection: AsyncConnection, name: str, number: int, made: NewAggregation) -> None:
-    of_round = {"federation": name, "round": number}
-    counted = round_sums if made.of_sums else updates
-    n_updates = select(func.count()).where(counted.c.federation == name, counted.c.round == number)
-    n_clipped, n_dropped = (sum(fate.fate == what for fate in made.fates) for what in (Fate.CLIPPED, Fate.DROPPED))
-    await connection.execute(
-        insert(round_aggregations).values(
-            **of_round,
-            rule=made.rule,
-            parameters=made.parameters,
-            fallback_reason=clean(made.fallback_reason, DETAIL_MAX),
-            n_kept=n_updates.scalar_subquery() - n_clipped - n_dropped,
-            n_clipped=n_clipped,
-            n_dropped=n_dropped,
-        )
-    )
-    if made.of_sums:
-        await store_sum_fates(connection, name, number, made.fates)
-    elif made.fates:
-        # One statement for any number of clients.
-        values = [
-            {
-                "of_federation": name,
-                "of_client": fate.client_id,
-                "round": number,
-                "fate": fate.fate,
-                "share": None if fate.share is None else min(1.0, max(0.0, fate.share)),  # a sum may round past 1
-                "score": _finite(fate.score),
-                "reason": clean(fate.reason, DETAIL_MAX),
-            }
-            for fate in made.fates
-        ]
-        client = key_of(bindparam("of_federation"), bindparam("of_client"))
-        fated = insert(update_fates).values(federation=bindparam("of_federation"), client=client)
-        await connection.execute(fated, values)
-
-
-def _finite(number: float | None) -> float | None:
-    """Give the number, if there is one that a table and JSON can hold."""
-    return None if number is None or not math.isfinite(number) else number
 
 
 async def open_next(connection: AsyncConnection, name: str, opening: RoundOpening) -> None:

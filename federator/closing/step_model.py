@@ -1,15 +1,18 @@
 """What the answers to a step of an unlearning job make: the job's next model."""
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 
 import numpy as np
+import structlog
 from numpy.typing import NDArray
 
 from federator.closing.stored_rules import round_rng
 from federator.job import Contribution, UnlearningStep
 from federator.plan import FederationPlan
+from federator.publishing.unlearning import weights_of
 from foltr.errors import DataError
-from foltr.methods.base import Aggregation
+from foltr.methods.base import Aggregation, Memory, NextModel
 from foltr.methods.bodies import unpack_body
 from foltr.methods.registry import make_aggregation
 from foltr.protocol.fields import pack_vector, unpack_vector
@@ -18,6 +21,8 @@ from foltr.protocol.updates import DenseDelta, PartDelta, UpdateBody
 from foltr.unlearning.calibration import calibrated
 from storage.erasure.records import UnlearningJobRow
 from storage.records import UpdateRow
+
+log = structlog.get_logger(__name__)
 
 
 async def contributions_of(
@@ -31,6 +36,21 @@ async def contributions_of(
         values = _values(unpack_body(row.encoding, row.body, n_values))
         found[row.client_id] = Contribution(float(np.linalg.norm(values.astype(np.float64))), row.n_interactions)
     return found
+
+
+async def model_of_step(
+    plan: FederationPlan, seed: bytes, job: UnlearningJobRow, step: UnlearningStep
+) -> NextModel | None:
+    """What the federation's rule makes of the answers to a step; None where it makes nothing of them."""
+    if not (step.answers and step.has_enough):
+        return None
+    answers, memory = answers_of(plan, seed, job, step), Memory(job.optimizer_state, job.defence_state)
+    try:
+        return await asyncio.to_thread(answers.finish, unpack_vector(weights_of(job)), memory)
+    except DataError as error:
+        # As in a live round no model comes of it; the step is passed over.
+        log.warning("unlearning_step_without_model", job=job.number, step=step.number, cause=str(error))
+        return None
 
 
 def answers_of(plan: FederationPlan, seed: bytes, job: UnlearningJobRow, step: UnlearningStep) -> Aggregation:

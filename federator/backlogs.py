@@ -1,0 +1,71 @@
+"""What has arrived becomes something to decide about: it is read, put together from parts, and looked up."""
+
+from collections.abc import Sequence
+
+from broker.buffer import Arrival
+from federator.deciding.state import FederationState
+from federator.engine import Backlog, Decidable, Timed
+from federator.plan import FederationPlan
+from federator.reading import ChunkOffered, Limits, OperatorSpoke, UpdateOffered, read_message
+from federator.reassembly import Assembler
+from federator.store import FederationStore
+from foltr.methods.bodies import BodySpec
+from foltr.methods.registry import body_spec
+from foltr.protocol.roster_assembly import RosterAssembler
+from foltr.protocol.signed_orders import number_of
+from foltr.protocol.topics import Topics
+from storage.records import NewOrder, StoredUpdate
+
+
+class Backlogs:
+    """Makes backlogs of arrivals. Only the federation's single writer calls it."""
+
+    def __init__(self, plan: FederationPlan, store: FederationStore) -> None:
+        self._store = store
+        self._topics = Topics(plan.federation)
+        self._limits = Limits(_spec_of(plan), plan.training.max_interactions)
+        self._assembler = Assembler(self._topics, self._limits)
+        self._roster = RosterAssembler(self._topics, plan.enrolment_key)
+
+    async def read(self, arrivals: Sequence[Arrival], state: FederationState, now: float) -> Backlog:
+        """Read what has arrived, and look up what storage knows of it."""
+        readings = ((self._read(arrival, state, now), arrival.at) for arrival in arrivals)
+        messages = [Timed(reading, at) for reading, at in readings if reading is not None]
+        stored, orders = await self._stored_already(messages), await self._stored_orders(messages, state)
+        return Backlog(messages, stored, orders=orders)
+
+    def forget(self, client_id: str) -> None:
+        """Drop what a client has sent a part of."""
+        self._assembler.forget(client_id)
+
+    def _read(self, arrival: Arrival, state: FederationState, now: float) -> Decidable | None:
+        reading = read_message(self._topics, self._limits, arrival.message)
+        if isinstance(reading, ChunkOffered):
+            # Before anything is decided: the update that is whole now may be stored already, which storage is asked.
+            return self._assembler.take(reading, state.members, now)
+        if isinstance(reading, OperatorSpoke) and reading.topic not in (self._topics.operator, self._topics.policy):
+            roster = self._roster.take(reading.topic, reading.payload)
+            return None if roster is None else OperatorSpoke(self._topics.roster, roster)
+        return reading
+
+    async def _stored_already(self, messages: Sequence[Timed]) -> dict[tuple[str, str], StoredUpdate]:
+        """Look up which of the updates are stored already, in whatever round they say they are for."""
+        offers = [timed.reading.offer for timed in messages if isinstance(timed.reading, UpdateOffered)]
+        identities = {(offer.client_id, offer.update_id) for offer in offers}
+        if not identities:
+            return {}
+        return await self._store.find_updates(identities)
+
+    async def _stored_orders(self, messages: Sequence[Timed], state: FederationState) -> dict[int, NewOrder]:
+        """Look up which orders have come before, by the numbers that they claim."""
+        spoken = [timed.reading for timed in messages if isinstance(timed.reading, OperatorSpoke)]
+        claimed = {number_of(said.payload) for said in spoken if said.topic == self._topics.operator}
+        numbers = [number for number in claimed if number is not None and 1 <= number <= state.last_order]
+        return await self._store.find_orders(numbers) if numbers else {}
+
+
+def _spec_of(plan: FederationPlan) -> BodySpec:
+    """What updates of the federation look like."""
+    if plan.secure is not None:
+        return BodySpec("masked", plan.n_values, 0, plan.n_values)
+    return body_spec(plan.training, plan.ranker)
