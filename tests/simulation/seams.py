@@ -19,8 +19,8 @@ import edge_client.contribution
 import edge_client.forgetting
 import edge_client.membership
 import federator.actor
+import federator.closing.step_model
 import federator.eraser
-import federator.job_driver
 import federator.persistence
 import federator.publishing.heartbeat
 import federator.resumption
@@ -147,7 +147,7 @@ def simulated(world: "World") -> Iterator[None]:
             {"asyncio": SimpleNamespace(create_task=create_task, timeout=nullcontext)},
         ),
         (federator.publishing.heartbeat, {"asyncio": SimpleNamespace(timeout=nullcontext, Event=asyncio.Event)}),
-        (federator.job_driver, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
+        (federator.closing.step_model, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
         (edge_client.forgetting, {"asyncio": asyncio_on_devices}),
         (edge_client.membership, {"asyncio": asyncio_on_devices}),
         (
