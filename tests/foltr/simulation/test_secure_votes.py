@@ -84,18 +84,18 @@ def test_a_ruined_model_is_taken_back_by_tallies():
     assert rows_of(voted.to_dict())[-1]["models_taken_back"] == len(taken)
 
 
-@pytest.mark.parametrize("lie", ["worse", "better", "honest"])
+@pytest.mark.parametrize("lie", ["worse", "better"])
 def test_liars_alone_take_nothing_back(lie):
     """They have one vote each."""
-    lied = simulated(voting(attackers=4, liars_vote=lie))
+    lied = simulated(voting(attackers=4, liars_vote=lie).changed(rounds=25))
     assert not decisions(lied, "take_back")
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path):
     """Tallies are part of a checkpoint."""
-    of, path = voting(**RUINED, mechanism="gaussian", epsilon=1e6), tmp_path / "run.checkpoint"
+    of, path = voting(**RUINED, mechanism="gaussian", epsilon=1e6).changed(rounds=18), tmp_path / "run.checkpoint"
     asked = []
     with pytest.raises(KeyboardInterrupt):
-        simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: asked.append(1) or len(asked) == 20)
+        simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: asked.append(1) or len(asked) == 13)
     resumed = simulated(of, checkpoint=CheckpointPlan(path, resume=True))
     assert resumed.outcome() == simulated(of).outcome()
