@@ -43,7 +43,8 @@ def test_a_federation_by_hand_as_in_the_readme(tmp_path, unused_tcp_port):
         devices = foltr_fresh(*commands[4], cwd=tmp_path, timeout_s=120, **variables)
         assert devices.returncode == 0, devices.stderr
         assert "accepted" in devices.stdout
-        listed = foltr_fresh(*commands[5], cwd=tmp_path, **variables)
+        # All of them: a list has the newest 20, one of which is open.
+        listed = foltr_fresh(*commands[5], "--limit", "1000", cwd=tmp_path, **variables)
         assert listed.stdout.count("completed") >= 20
         database = str(tmp_path / "foltr.sqlite")
         for block in blocks("README.md", "sh"):
@@ -75,7 +76,9 @@ def query(database: str, sql: str) -> list[tuple]:
 
 
 # The other commands have two words.
-SINGLE_WORDS = ("demo", "doctor", "enrol", "forget", "methods", "replay", "reproduce", "revoke", "simulate", "sweep")
+SINGLE_WORDS = (
+    *("demo", "doctor", "enrol", "forget", "methods", "replay", "reproduce", "revoke", "simulate", "status", "sweep"),
+)
 THREE_WORDS = [["api", "token"]]
 
 
