@@ -138,7 +138,7 @@ class Stack:
     def remove_containers(self, names: Sequence[str]) -> None:
         """Stop containers as Compose does, and remove them."""
         if names:
-            self._podman("rm", "--force", "--time", "20", *names, timeout_s=300.0)
+            self._podman("rm", "--force", "--volumes", "--time", "20", *names, timeout_s=300.0)
 
     def query(self, sql: str) -> list[list[str]]:
         """Ask PostgreSQL; rows of text."""
@@ -150,7 +150,7 @@ class Stack:
         mine = f"label=com.docker.compose.project={self.project}"
         names = self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split()
         if names:
-            self._podman("rm", "--force", "--time", "2", *names, timeout_s=300.0)
+            self._podman("rm", "--force", "--volumes", "--time", "2", *names, timeout_s=300.0)
         for kind in ("volume", "network"):
             left = self._podman(kind, "ls", "--filter", mine, "--format", "{{.Name}}").split()
             if left:
