@@ -1,4 +1,4 @@
-"""Attacks made against the adaptive rule by who has read it, beside some by who has not.
+"""Attacks made against the adaptive rule by who has read it, beside those by who has not.
 
 The setting is that of `attacks_by_rule`. What holds there holds against who does not know the rule; here is what is
 left of it against who does.
@@ -10,6 +10,7 @@ from foltr.reproductions.claims import Check, Claim, Status, Verdict
 from foltr.reproductions.experiment import Experiment, Scale, Section, Variant
 from foltr.reproductions.outcomes import DataProfile, Results
 from foltr.reproductions.robustness.attacks_by_rule import (
+    ATTACKS,
     RELATIVE,
     SHARES,
     costs_nothing,
@@ -22,8 +23,8 @@ from foltr.reproductions.robustness.measures import ADAPTIVE, HONEST, NOBODY, ke
 from foltr.reproductions.robustness.tables import detections
 
 CLICKS = ("navigational", "informational")
-# What those send who do not know the rule is in `robustness`; a few of them show the difference here.
-UNAWARE = ("clicks", "sign-flip", "lie (noisy)", "inner-product")
+# What other rules do against them is in `robustness`.
+UNAWARE = tuple(ATTACKS)
 # How much of it all a federation without a defence would lose is shown for the most attackers alone.
 UNDEFENDED = "40 %"
 # Shares of the honest nDCG@10 that are to be kept in the worst place, by share of attackers.
