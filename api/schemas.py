@@ -38,7 +38,11 @@ class Health(Shown):
 
 
 class Round(Shown):
-    """A round; times in UTC, durations in seconds."""
+    """A round; times in UTC, durations in seconds.
+
+    Votes are counted where the federator sees them, in ``n_worse``, ``n_none`` and ``n_better``. Where they are in secure
+    sums these are 0, and ``tally_*`` say what they come to, in votes, with noise of ``tally_deviation`` in each of both.
+    """
 
     round: int
     state: RoundState
@@ -70,6 +74,10 @@ class Round(Shown):
     n_worse: int
     n_none: int
     n_better: int
+    tally_n_updates: int | None
+    tally_worse: float | None
+    tally_better: float | None
+    tally_deviation: float | None
 
 
 class Aggregation(Shown):

@@ -12,6 +12,7 @@ import pytest
 from asked import FEDERATION, asked
 from databases import migrated_sqlite, open_migrated
 from made_history import made_history
+from made_tallies import made_tallies
 from playwright.async_api import async_playwright
 
 from api.access import COOKIE
@@ -130,6 +131,17 @@ class TestInChromium:
             first = await page.get_attribute("#asof", "datetime")
             await page.wait_for_function("first => document.getElementById('asof').dateTime !== first", arg=first)
             await seen(page, f"{'phone' if viewport is PHONE else 'desk'}-{'dark' if dark else 'light'}")
+
+    async def test_tallies_of_secure_votes_are_shown_with_their_noise(self, tmp_path):
+        """As `foltr rounds list` has them; a round without any has a dash, and not 0/0."""
+        url = migrated_sqlite(tmp_path / "foltr.sqlite")
+        await made_tallies(url)
+        async with asked(url, tmp_path) as server, looking(server, server.token(Role.VIEWER), PHONE) as page:
+            await page.goto(server.url)
+            await page.wait_for_selector("#chart-updates canvas")
+            votes = [await page.text_content(f"#rounds tbody tr:nth-child({i}) td:nth-child(9)") for i in (1, 2)]
+            assert votes == ["–", "33/-2 ± 3"]
+            await seen(page, "tallies")
 
     async def test_an_empty_federation_says_so(self, tmp_path):
         """No curve of nothing."""

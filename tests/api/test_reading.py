@@ -9,6 +9,7 @@ from cli.commands import environment, foltr
 from databases import PostgresDatabases, migrated_sqlite
 from integration.deployment import until
 from made_history import made_history
+from made_tallies import made_tallies
 from prepared import PreparedProcess
 from servers import MissingError, PostgresServer, free_port
 
@@ -55,6 +56,17 @@ async def test_a_viewer_sees_rounds_clients_and_models(server):
     assert (await server.get("/api/v1/models/1", viewer)).json()["round"] == 1
     for name in LISTS:
         assert (await server.get(f"/api/v1/{name}", viewer)).status_code == 200, name
+
+
+async def test_votes_in_secure_sums_are_told_with_their_noise(tmp_path):
+    """Nobody counts them one by one: what is told are tallies, and null where there is none."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_tallies(url)
+    async with asked(url, tmp_path) as server:
+        newest, before, *_ = (await server.get("/api/v1/rounds", server.token(Role.VIEWER))).json()
+    told = [{name: row[name] for name in row if name.startswith("tally")} for row in (newest, before)]
+    assert list(told[0].values()) == [None] * 4
+    assert told[1] == {"tally_n_updates": 40, "tally_worse": 33.4, "tally_better": -2.25, "tally_deviation": 3.0}
 
 
 async def test_no_answer_has_keys_seeds_or_weights(server):

@@ -6,6 +6,7 @@ const SILENT_MS = 15000;
 
 const at = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
+const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0, signDisplay: "negative" });
 const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
 const say = (id, text) => { const place = at(id); if (place.textContent !== text) place.textContent = text; };
 const told = (value) => (value === null || value === undefined ? "–" : typeof value === "number" ? number.format(value) : String(value));
@@ -88,9 +89,15 @@ async function loadRounds() {
   rows("rounds", rounds.slice(-SHOWN).reverse().map((row) => [
     row.round, row.reason ? `${row.state}: ${row.reason}` : row.state, when(row.opened_at),
     row.duration_s === null ? "–" : `${number.format(row.duration_s)} s`, row.n_updates, row.n_rejected, row.n_dropped, row.n_clipped,
-    row.anchor_version === null ? "–" : `${row.n_worse}/${row.n_better}`, told(row.model_version),
+    votes(row), told(row.model_version),
   ]));
   draw();
+}
+
+// As `foltr rounds list` has them: of secure sums a tally, with the standard deviation of its noise.
+function votes(row) {
+  if (row.tally_worse !== null) return `${whole.format(row.tally_worse)}/${whole.format(row.tally_better)} ± ${whole.format(row.tally_deviation)}`;
+  return row.n_worse + row.n_none + row.n_better === 0 ? "–" : `${row.n_worse}/${row.n_better}`;
 }
 
 async function loadErasures() {

@@ -8,18 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cli.commands import foltr
 from databases import open_migrated
-from made_policies import policy
+from made_tallies import made_tallies
 
-from foltr.aggregation.standing import RoundTally
 from storage.anchors import restore_anchor
 from storage.arrivals import commit_batch
 from storage.federations import claim_federation, create_federation
-from storage.policies import adopt_policy
 from storage.records import Batch, MembershipChange, NewEvent, NewModel, NewUpdate, RoundOpening
 from storage.restored_records import Restoration
 from storage.rounds import begin_aggregation, complete_round, open_round
-from storage.sum_records import NewAnswer, NewPolicy, NewSet
-from storage.sums import begin_opening, begin_summing, store_answers
 
 OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 VOTES = {"a": -1, "b": -1, "c": -1, "d": 0, "e": 1}
@@ -94,32 +90,10 @@ def test_models_list_says_which_one_was_restored(options):
 # --- secure sums ------------------------------------------------------------------------------------------------
 
 
-async def _tallied(url: str) -> None:
-    """Five rounds under a policy with votes; the anchor is model 0, and round 6 is open."""
-    at, signed, votes = OPENED + timedelta(seconds=30), policy(dim=1), RoundTally(40, 33.4, -2.25, 3.0)
-    opening = RoundOpening(1, 0, 2, 40, 0.0, 60.0, OPENED, OPENED + timedelta(seconds=60), anchor_version=0)
-    opening = replace(opening, policy_hash=signed.hash, clip_norm=1.0)
-    async with await open_migrated(url) as db:
-        await create_federation(db, "mail", 1, "linear", bytes(4), OPENED)
-        epoch = await claim_federation(db, "mail", 0.0)
-        await adopt_policy(db, "mail", epoch, NewPolicy(signed.hash, 1, signed.signed, OPENED))
-        await open_round(db, "mail", epoch, opening)
-        await commit_batch(db, "mail", epoch, Batch(membership=[MembershipChange("a", "joined", OPENED)]))
-        for number in range(1, 6):
-            sent = NewUpdate(number, "a", f"a{number}", 0, 5 * number - 5, 5 * number, 5, "masked_u64", bytes(8), at)
-            sent = replace(sent, ticket=b"ticket", cohort=0, position=0)
-            await commit_batch(db, "mail", epoch, Batch(updates=[sent], stop_collecting=number))
-            await begin_opening(db, "mail", epoch, number, [NewSet(0, 1, 1, b"\x80", bytes(32))], {})
-            await store_answers(db, "mail", epoch, number, [NewAnswer(0, "first", 0, bytes(32), b"answer")])
-            await begin_summing(db, "mail", epoch, number, {0: bytes(8)}, 1)
-            made, following = NewModel(number, bytes(4), tally=votes), replace(opening, number=number + 1)
-            await complete_round(db, "mail", epoch, number, made, at, replace(following, base_version=number))
-
-
 @pytest.fixture(scope="module")
 def tallied(tmp_path_factory) -> list[str]:
     url = f"sqlite:///{tmp_path_factory.mktemp('tallies') / 'foltr.sqlite'}"
-    asyncio.run(_tallied(url))
+    asyncio.run(made_tallies(url))
     return ["--db", url, "--federation", "mail"]
 
 
