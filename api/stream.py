@@ -45,9 +45,10 @@ class Live:
         self._reading: asyncio.Task[None] | None = None
 
     def enter(self) -> None:
-        """Count a listener, and begin to read for the first one."""
+        """Count a listener, and begin to read for the first one, which is not told what was read for others before."""
         self.n_listeners += 1
         if self._reading is None or self._reading.done():
+            self._event = b""
             self._reading = asyncio.create_task(self._read())
 
     def leave(self) -> None:
@@ -56,7 +57,7 @@ class Live:
 
     async def after(self, version: int) -> tuple[int, bytes]:
         """Wait for an event newer than a version; its version, and its bytes."""
-        while self._version <= version:
+        while self._version <= version or not self._event:
             await self._changed.wait()
         return self._version, self._event
 
@@ -111,13 +112,15 @@ class EventStream(Response):
     async def _tell(self, send: Send) -> None:
         await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
         version, began = 0, time.monotonic()
-        while self._may_go_on() and time.monotonic() - began < _LONGEST_S:
+        while time.monotonic() - began < _LONGEST_S:
             event = b": alive\n\n"
             try:
                 async with asyncio.timeout(_ALIVE_EVERY_S):
                     version, event = await self._live.after(version)
             except TimeoutError:
                 pass  # the database takes its time
+            if not self._may_go_on():
+                break  # its token may have been revoked while it waited
             async with asyncio.timeout(_TAKES_WITHIN_S):
                 await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})

@@ -6,6 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx2
+from fastapi import FastAPI
 from integration.deployment import until
 from servers import free_port
 
@@ -24,10 +25,12 @@ class Asked:
     Attributes:
         served: what it serves; its limits may be changed.
         url: where it listens.
+        app: what answers.
     """
 
-    def __init__(self, served: Served, url: str) -> None:
+    def __init__(self, served: Served, url: str, app: FastAPI) -> None:
         self.served = served
+        self.app = app
         self.url = url
 
     def token(self, role: Role, client_id: str | None = None, lasts_s: float = 60.0) -> str:
@@ -51,12 +54,12 @@ class Asked:
 async def asked(db_url: str, folder: Path, federation: str = FEDERATION, **more: object) -> AsyncIterator[Asked]:
     """Serve a database, and end the server whatever happens."""
     served = Served(Database(db_url), federation, TokenFile(folder / "tokens.json"), **more)
-    port = free_port()
-    server = make_server(make_app(served), "127.0.0.1", port)
+    port, app = free_port(), make_app(served)
+    server = make_server(app, "127.0.0.1", port)
     serving = asyncio.create_task(server.serve())
     try:
         await until(lambda: server.started or serving.done(), 20, "the server does not listen", pause_s=0.01)
-        yield Asked(served, f"http://127.0.0.1:{port}")
+        yield Asked(served, f"http://127.0.0.1:{port}", app)
     finally:
         server.should_exit = True
         await serving

@@ -178,6 +178,11 @@ class Policy(Message):
             )
         if self.votes.weight > self.bound:
             raise ValueError(f"votes: a vote of {self.votes.weight} is above the bound ({self.bound})")
+        if self.n_summed > MAX_SECURE_DIM:
+            raise ValueError(
+                f"votes: {self.dim:,} numbers of an update and {N_VOTES} of votes are more than a sum has at most "
+                f"({MAX_SECURE_DIM:,}); choose a smaller --dim, or --no-votes"
+            )
         return self
 
     @model_validator(mode="after")

@@ -90,6 +90,42 @@ async def test_a_stream_ends_with_its_token(server):
             pass
 
 
+async def test_what_happens_after_a_revocation_is_not_told(server, monkeypatch):
+    """Not even the next event, which the listener waits for already."""
+    token, live = server.token(Role.VIEWER), server.app.state.live
+    is_asked, goes_on = asyncio.Event(), asyncio.Event()
+
+    async def newest():
+        is_asked.set()
+        await goes_on.wait()
+        return b'event: status\ndata: "afterwards"\n\n'
+
+    async with Listener(server, token) as listener, asyncio.timeout(20):
+        await listener.next("status")
+        monkeypatch.setattr(live, "_newest", newest)
+        await is_asked.wait()
+        server.served.tokens.revoke(token.split(".")[0])
+        goes_on.set()
+        while (told := await listener.next()) is not None:
+            assert told != "afterwards"
+
+
+async def test_the_first_who_listens_again_hears_of_now(server, monkeypatch):
+    """Not what was read while somebody listened last: that may be hours ago, and the database may be slow to answer."""
+    token, live = server.token(Role.VIEWER), server.app.state.live
+    async with Listener(server, token) as listener:
+        assert await listener.next("status")
+    await until(lambda: live._reading.done(), 20, "it still reads", pause_s=0.01)
+
+    async def newest():
+        await asyncio.sleep(0.3)
+        return b'event: status\ndata: "now"\n\n'
+
+    monkeypatch.setattr(live, "_newest", newest)
+    async with Listener(server, token) as listener, asyncio.timeout(20):
+        assert await listener.next() == "now"
+
+
 async def test_listeners_hear_that_the_database_is_away(tmp_path, monkeypatch):
     """And hear the status again once it is there, over the same stream."""
     monkeypatch.setattr("api.stream._EVERY_S", 0.05)

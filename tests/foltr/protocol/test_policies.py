@@ -9,6 +9,7 @@ from pydantic import ValidationError
 
 from foltr.errors import MessageError
 from foltr.protocol.policies import (
+    MAX_SECURE_DIM,
     GammaNoise,
     GaussianNoise,
     HelperKeys,
@@ -24,6 +25,7 @@ from foltr.protocol.signed_policies import issue_policy, read_policy
 from foltr.protocol.signed_tickets import issue_ticket, misplaced, open_ticket, read_ticket, set_digest, ticket_hash
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.tickets import Ticket
+from foltr.protocol.updates import MaskedVector
 from foltr.secure.ledger import Charge, Spent, norm_proof_charge, participations_left
 
 HELPERS = [
@@ -146,6 +148,15 @@ def test_votes_that_cannot_be_protected_are_refused(changed, words):
     """The error says what to choose instead."""
     with pytest.raises(ValidationError, match=words):
         Policy(**{**FIELDS, **VOTING, **changed})
+
+
+def test_a_sum_that_no_message_holds_is_refused():
+    """Votes come on top of the update: a device could not send what a policy of the longest update with votes asks."""
+    longest = {"dim": MAX_SECURE_DIM - 1, "bound": 1300, "noise": GaussianNoise(variance=10**9)}
+    assert "choose a smaller --dim, or --no-votes" in refusal(**{**VOTING, **longest})
+    assert Policy(**{**FIELDS, **VOTING, **longest, "votes": None}).n_summed == MAX_SECURE_DIM - 1
+    fits = Policy(**{**FIELDS, **VOTING, **longest, "dim": MAX_SECURE_DIM - 2})
+    assert MaskedVector(dim=fits.n_summed, values=bytes(8 * fits.n_summed), ticket=b"x").dim == MAX_SECURE_DIM
 
 
 @pytest.mark.parametrize(
