@@ -115,7 +115,11 @@ async def test_the_first_who_listens_again_hears_of_now(server, monkeypatch):
     token, live = server.token(Role.VIEWER), server.app.state.live
     async with Listener(server, token) as listener:
         assert await listener.next("status")
-    await until(lambda: live._reading.done(), 20, "it still reads", pause_s=0.01)
+
+    def nobody_reads():
+        return not [task for task in asyncio.all_tasks() if task.get_coro().__qualname__ == "Live._read"]
+
+    await until(nobody_reads, 20, "it still reads", pause_s=0.01)
 
     async def newest():
         await asyncio.sleep(0.3)
