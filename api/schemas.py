@@ -40,8 +40,8 @@ class Health(Shown):
 class Round(Shown):
     """A round; times in UTC, durations in seconds.
 
-    Votes are counted where the federator sees them, in ``n_worse``, ``n_none`` and ``n_better``. Where they are in secure
-    sums these are 0, and ``tally_*`` say what they come to, in votes, with noise of ``tally_deviation`` in each of both.
+    Votes that the federator sees are counted in ``n_worse``, ``n_none`` and ``n_better``. Where they are in secure sums
+    these are 0, and ``tally_*`` say what they come to, in votes, with noise of ``tally_deviation`` in each of the two.
     """
 
     round: int

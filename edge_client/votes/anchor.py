@@ -73,8 +73,8 @@ class Anchor:
         if manifest.federation != self._session.federation:
             return
         self._epoch_of_parts = epoch
-        if self._in_parts.knows(manifest):
-            self._epoch = epoch
+        # Until another one is whole there is none: behind masks nobody sees that a vote is about the one before it.
+        self._epoch = epoch if self._in_parts.knows(manifest) else None
         self._in_parts.take_manifest(manifest, time.monotonic())
 
     def take_chunk(self, chunk: Chunk) -> None:

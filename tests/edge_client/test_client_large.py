@@ -270,6 +270,22 @@ async def contributed(federator):
     return open_envelope(assembly.payload(), MAX_CHUNKED_BYTES).read(ModelUpdate)
 
 
+async def test_while_another_anchor_is_on_its_way_there_is_none(mqtt_broker):
+    """The one before is not voted on any more: in a secure sum the vote would count as one on the other."""
+    async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
+        before, after, newest = (LargeModel(3, is_anchor=True), LargeModel(4, is_anchor=True), LargeModel(5))
+        for large in (before, newest):
+            await large.chunks(federator)
+            await large.announce(federator)
+        await announce_round(federator, base=5)
+        await until(lambda: anchor_of(client).current is not None and client.model_version == 5)
+        await after.announce(federator)
+        await until(lambda: anchor_of(client).current is None)
+        await after.chunks(federator)
+        await until(lambda: anchor_of(client).current is not None)
+        assert anchor_of(client).current.version == 4
+
+
 async def test_an_anchor_whose_parts_are_not_what_was_announced_is_not_taken(mqtt_broker):
     """Its bytes have another hash than the manifest's; the right ones are taken afterwards."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
