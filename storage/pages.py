@@ -131,11 +131,18 @@ async def page_jobs(db: Database, name: str, *, before: int | None, limit: int) 
 
 
 async def add_rounds(db: Database, name: str, known: RoundTotals) -> RoundTotals:
-    """Add the rounds that have ended since totals were counted: what it costs does not grow with history."""
-    ended = rounds.c.federation == name, rounds.c.number > known.through, rounds.c.closed_at.is_not(None)
+    """Add the rounds that have ended since totals were counted: what it costs does not grow with history.
+
+    Where the last of those has not ended any more an older copy of the database was put back: all are counted anew.
+    """
+    has_ended = rounds.c.federation == name, rounds.c.closed_at.is_not(None)
+    last = select(rounds.c.number).where(*has_ended, rounds.c.number == known.through)
     by_state = select(rounds.c.state, func.count(), func.max(rounds.c.number), func.sum(rounds.c.n_updates))
     async with db.reading() as connection:
-        answer = await connection.execute(by_state.where(*ended).group_by(rounds.c.state))
+        if known.through and await connection.scalar(last) is None:
+            known = RoundTotals()
+        since = *has_ended, rounds.c.number > known.through
+        answer = await connection.execute(by_state.where(*since).group_by(rounds.c.state))
         found = {state: (int(n), int(last), int(n_updates)) for state, n, last, n_updates in answer}
     none = (0, 0, 0)
     completed, abandoned = found.get(RoundState.COMPLETED, none), found.get(RoundState.ABANDONED, none)

@@ -3,16 +3,21 @@
 import asyncio
 import shutil
 import subprocess
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import httpx2
 import pytest
 from asked import FEDERATION, asked
+from backups import back_up, restore
 from databases import migrated_sqlite
 from made_history import made_history
 from prometheus_client.parser import text_string_to_metric_families
 
 from api.tokens import Role
+from storage.federations import claim_federation
+from storage.records import RoundOpening
+from storage.rounds import abandon_round, latest_round
 
 
 @pytest.fixture
@@ -51,6 +56,28 @@ async def test_totals_are_counted_once_however_often_they_are_scraped(server, mo
     viewer = server.token(Role.VIEWER)
     for _ in range(3):
         assert samples((await server.get("/metrics", viewer)).text)["foltr_rounds_total", "completed"] == 1
+
+
+async def test_totals_begin_anew_where_an_older_copy_of_the_database_was_put_back(server, monkeypatch):
+    """As counters do: those of rounds that are ended once more are not left out until their numbers are passed."""
+    monkeypatch.setattr("api.metrics._READ_EVERY_S", 0.0)
+    viewer, db = server.token(Role.VIEWER), server.served.db
+    copy = await back_up(db)
+    epoch = await claim_federation(db, FEDERATION, 0.0)
+    at, following = datetime.now(UTC), (await latest_round(db, FEDERATION)).number + 1
+    opening = RoundOpening(following, 1, 2, 10, 0.0, 60.0, at, at + timedelta(seconds=60))
+    await abandon_round(db, FEDERATION, epoch, 2, "too_few_clients", at, opening)
+
+    async def counted():
+        found = samples((await server.get("/metrics", viewer)).text)
+        return [found["foltr_rounds_total", state] for state in ("completed", "abandoned")]
+
+    assert await counted() == [1, 1]
+    await restore(db, copy)
+    assert await counted() == [1, 0]
+    epoch = await claim_federation(db, FEDERATION, 0.0)
+    await abandon_round(db, FEDERATION, epoch, 2, "too_few_clients", at, opening)
+    assert await counted() == [1, 1]
 
 
 async def test_requests_are_counted_by_route_and_not_by_path(server):
