@@ -70,7 +70,7 @@ chromium: ## install Chromium for browser-test, if it is missing and you may
 		fi; \
 	fi
 
-# Needs root, apt and a Debian mirror, or podman and a registry. The exit code is 75 where containers cannot be had.
+# Needs root, apt and a Debian mirror, or podman and a registry. Where containers cannot be had it says SKIPPED and why, and ends well.
 containers-test: $(INSTALLED) ## the images and both Compose files, really run by podman: some minutes, 2 GB of disk
 	@PYTHONPATH=. $(BIN)/python docker/testing/run.py
 

@@ -1,10 +1,13 @@
 """The process: uvicorn, without a log of its own, whose lines would hold the names in paths."""
 
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import uvicorn
 from fastapi import FastAPI
+
+from foltr.errors import SettingsError
 
 # Listeners of events are bounded apart; this bounds all connections together.
 _MOST_CONNECTIONS = 1000
@@ -21,13 +24,23 @@ class Server(uvicorn.Server):
         yield
 
 
-def make_server(app: FastAPI, host: str, port: int) -> Server:
-    """Make the server; its `serve` goes on until `should_exit` is set."""
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket that a server is to listen on; port 0 takes a free one.
+
+    Raises:
+        SettingsError: nothing can listen there. (uvicorn, asked to do this, would end the process itself.)
+    """
+    try:
+        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise SettingsError(f"port: nothing can listen on {host}:{port}; name another one") from error
+
+
+def make_server(app: FastAPI) -> Server:
+    """Make the server; its `serve`, given sockets from `listen`, goes on until `should_exit` is set."""
     return Server(
         uvicorn.Config(
             app,
-            host=host,
-            port=port,
             ws="none",
             log_config=None,
             log_level="warning",

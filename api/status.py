@@ -110,7 +110,7 @@ class Status(Shown):
     """How the federation is.
 
     ``waits_for`` says in sentences what the open round waits for, the most important first; ``as_of`` is when all of
-    this was read; ``held`` is what an unlearning job that waits for the operator's order would cost.
+    this was read; ``held`` says what an unlearning job that waits for the operator's order would cost, and the order.
     """
 
     as_of: datetime
@@ -174,7 +174,7 @@ def shown(overview: Overview) -> Status:
         refusals=Refusals.model_validate(overview.refusals),
         model=None if overview.model is None else ServedModel.model_validate(overview.model),
         job=None if overview.job is None else NewestJob.model_validate(overview.job),
-        held=None if overview.held_reset is None else overview.held_reset.cost,
+        held=None if overview.held_reset is None else overview.held_reset.in_words,
         erasures=Erasures.model_validate(overview.erasures),
         budget=None if overview.budget is None else Spent.model_validate(overview.budget),
         n_suspects=len(overview.suspects),

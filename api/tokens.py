@@ -28,10 +28,10 @@ _MOST_TOKENS = 10_000
 
 
 class Role(StrEnum):
-    """A role says what a token is for; each of the first two may do what the one before may."""
+    """A role says what a token is for."""
 
     VIEWER = "viewer"  # looks at everything
-    OPERATOR = "operator"  # and hands on orders that the enrolment key has signed
+    OPERATOR = "operator"  # looks at everything, and hands on orders that the enrolment key has signed
     PARTICIPANT = "participant"  # looks at one client's own contributions and receipt
 
 

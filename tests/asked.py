@@ -8,11 +8,10 @@ from pathlib import Path
 import httpx2
 from fastapi import FastAPI
 from integration.deployment import until
-from servers import free_port
 
 from api.app import make_app
 from api.served import Served
-from api.server import make_server
+from api.server import listen, make_server
 from api.tokens import Role, TokenFile
 from storage.database import Database
 
@@ -54,9 +53,11 @@ class Asked:
 async def asked(db_url: str, folder: Path, federation: str = FEDERATION, **more: object) -> AsyncIterator[Asked]:
     """Serve a database, and end the server whatever happens."""
     served = Served(Database(db_url), federation, TokenFile(folder / "tokens.json"), **more)
-    port, app = free_port(), make_app(served)
-    server = make_server(app, "127.0.0.1", port)
-    serving = asyncio.create_task(server.serve())
+    listener = listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    app = make_app(served)
+    server = make_server(app)
+    serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await until(lambda: server.started or serving.done(), 20, "the server does not listen", pause_s=0.01)
         yield Asked(served, f"http://127.0.0.1:{port}", app)

@@ -71,7 +71,8 @@ class Standing:
     def verdict(self) -> Verdict:
         """TAKE_BACK or MOVE_ANCHOR where more than half of the updates say so, of `LEAST_VOTERS` clients or more.
 
-        Of tallies there are `LEAST_TALLIES`, and it is more than half by four standard deviations of the noise.
+        Tallies must be of `LEAST_TALLIES` rounds or more, and it must be more than half by four standard deviations of
+        the noise.
         """
         enough = self.n_tallies is None or self.n_tallies >= LEAST_TALLIES
         if self.n_voters >= LEAST_VOTERS and enough:

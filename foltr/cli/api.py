@@ -47,7 +47,7 @@ def run(**flags: Any) -> None:
     """
     from api.app import make_app
     from api.served import Served
-    from api.server import make_server
+    from api.server import listen, make_server
     from api.tokens import TokenFile
     from storage.database import Database
 
@@ -58,20 +58,20 @@ def run(**flags: Any) -> None:
     tokens = TokenFile(Path(settings.api_tokens))
     n_tokens = len(tokens.records())
     application = make_app(Served(Database(settings.db_url), federation, tokens, credentials))
-    server = make_server(application, settings.api_host, settings.api_port)
+    listener = listen(settings.api_host, settings.api_port)
+    port = listener.getsockname()[1]
+    server = make_server(application)
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, setattr, server, "should_exit", True)
-        await server.serve()
+        await server.serve(sockets=[listener])
 
-    log.info("api_started", federation=federation, url=f"http://{settings.api_host}:{settings.api_port}")
+    log.info("api_started", federation=federation, url=f"http://{settings.api_host}:{port}")
     if not n_tokens:
         log.warning("no_tokens", tokens=str(tokens.path), next_step="foltr api token new viewer")
     asyncio.run(serve())
-    if not server.started:
-        raise SettingsError(f"port: nothing can listen on {settings.api_host}:{settings.api_port}; name another one")
     log.info("api_stopped", federation=federation)
 
 

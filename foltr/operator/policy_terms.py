@@ -239,14 +239,14 @@ def _about_hostile_devices(policy: Policy) -> str:
 
 
 def _about_votes(policy: Policy, n: int) -> str:
-    """Say whether there are votes, and how far noise takes the count of those of n clients from what it is."""
+    """Say whether there are votes, and the noise in the count of those of n clients."""
     if policy.votes is None or not isinstance(policy.noise, GaussianNoise):
         return "no votes on the newest model: nothing takes it back by what devices find (--no-votes)"
     off = math.sqrt(len(policy.helpers) * policy.cohorts * policy.noise.variance) / policy.votes.weight
     longer = math.hypot(policy.bound, policy.votes.weight) / policy.bound - 1.0
     return (
-        f"each device's vote on the newest model is in the sum, and the noise {longer:.0%} longer for it; noise takes "
-        f"the count of a round's votes, of about {n:,} devices, {off:,.0f} from what it is"
+        f"each device's vote on the newest model is in the sum, and the noise {longer:.0%} longer for it; in a "
+        f"round of about {n:,} devices noise moves each count of votes by about {off:,.0f}"
     )
 
 

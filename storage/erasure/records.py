@@ -103,6 +103,11 @@ class HeldReset:
             f"{clients} taught in rounds {self.first_round} to {self.last_round}, and since, is lost"
         )
 
+    @property
+    def in_words(self) -> str:
+        """What it waits for, and at what cost."""
+        return f"Waits for the operator: {self.cost}. Order it: foltr erasures allow-reset {self.job}"
+
 
 @dataclass(frozen=True, slots=True)
 class NewJob:

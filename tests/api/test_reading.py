@@ -1,6 +1,7 @@
 """The HTTP API over real sockets and databases: what it shows, whom it lets in, and what it says when it cannot."""
 
 import asyncio
+import re
 
 import httpx2
 import pytest
@@ -11,12 +12,15 @@ from integration.deployment import until
 from made_history import made_history
 from made_tallies import made_tallies
 from prepared import PreparedProcess
-from servers import MissingError, PostgresServer, free_port
+from servers import MissingError, PostgresServer
 
 from api.limits import RateLimiter
+from api.server import listen
 from api.shell import MOST_POSTED
 from api.tokens import Role
 
+# Port 0 takes a free one: the log says which.
+_ADDRESS = re.compile(r"api_started .*url=(http://127\.0\.0\.1:[1-9]\d*)")
 LISTS = ("rounds", "clients", "models", "erasures", "jobs", "audit", "orders")
 
 
@@ -218,16 +222,16 @@ async def test_the_command_serves_and_names_nobody_in_its_log(tmp_path):
     """A process as an operator starts it; no line has the name of a client that was asked for, in its path either."""
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
     await made_history(url, FEDERATION)
-    port = free_port()
     token = foltr("api", "token", "new", "viewer", "--federation", FEDERATION, cwd=tmp_path).stdout.strip()
     log = tmp_path / "log"
-    command = ("api", "run", "--db", url, "--federation", FEDERATION, "--port", str(port))
+    command = ("api", "run", "--db", url, "--federation", FEDERATION, "--port", "0")
     with log.open("wb") as stream:
         process = PreparedProcess(command, environment(), cwd=tmp_path, output=stream.fileno())
     ask = {"Authorization": f"Bearer {token}"}
     try:
-        async with httpx2.AsyncClient(base_url=f"http://127.0.0.1:{port}", headers=ask) as client:
-            answer = await _once_it_listens(client, "/api/v1/clients/b")
+        await until(lambda: _ADDRESS.search(log.read_text()) is not None, 60, "it names no address that it listens on")
+        async with httpx2.AsyncClient(base_url=_ADDRESS.search(log.read_text())[1], headers=ask) as client:
+            answer = await client.get("/api/v1/clients/b")
             assert answer.json()["client"]["client_id"] == "b"
             assert (await client.get("/api/v1/clients/somebody-else")).status_code == 404
         process.terminate()
@@ -240,10 +244,10 @@ async def test_the_command_serves_and_names_nobody_in_its_log(tmp_path):
     assert token.split(".")[1] not in said
 
 
-async def _once_it_listens(client, path):
-    async with asyncio.timeout(60):
-        while True:
-            try:
-                return await client.get(path)
-            except httpx2.ConnectError:
-                await asyncio.sleep(0.1)
+def test_a_port_that_is_taken_is_named(tmp_path):
+    """It is a wrong setting (2), and no broker or database that is away (3)."""
+    with listen("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        done = foltr("api", "run", "--db", migrated_sqlite(tmp_path / "foltr.sqlite"), "--port", port, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"nothing can listen on 127.0.0.1:{port}; name another one" in done.stderr

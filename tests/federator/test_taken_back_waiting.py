@@ -52,6 +52,15 @@ async def vote(served, devices, names, value: int) -> None:
         served.update(devices[name], opened.number, opened.base_version, body=ONES, vote=spoken)
 
 
+async def take_back_and_unlearn(served, devices) -> None:
+    """The round ends by its deadline, the first model's weights are served again, and a new job does its work."""
+    served.clock.at += 60.0
+    await served.turn()
+    assert (await origins(served))[3] == (3, 0, 0)
+    await unlearn(served, devices, "a")
+    await done(served)
+
+
 async def is_clean(served) -> None:
     """The newest model is of a job and holds nobody erased, and devices compare with it."""
     newest = await latest_model(served.db, "mail")
@@ -144,11 +153,7 @@ async def test_a_job_that_waits_for_its_swap_is_given_up(voting, policy) -> None
         await served.turn()
     (job,) = await list_jobs(served.db, "mail")
     assert (job.state, job.step) == ("running", 2), "it has caught up, and updates wait for the end of their round"
-    served.clock.at += 60.0
-    await served.turn()
-    assert (await origins(served))[3] == (3, 0, 0)
-    await unlearn(served, devices, "a")
-    await done(served)
+    await take_back_and_unlearn(served, devices)
     assert await states(served) == ["failed", "done"]
     await is_clean(served)
 
@@ -160,11 +165,7 @@ async def test_a_job_that_an_order_has_allowed_is_given_up_as_any_other(voting, 
     await vote(served, devices, OTHERS, -1)
     await order(served, operator, ALLOW, 1)
     assert await states(served) == ["failed", "running"]
-    served.clock.at += 60.0
-    await served.turn()
-    assert (await origins(served))[3] == (3, 0, 0)
-    await unlearn(served, devices, "a")
-    await done(served)
+    await take_back_and_unlearn(served, devices)
     assert await states(served) == ["failed", "failed", "done"]
     assert await find_reset(served.db, "mail", 3) is None
     await is_clean(served)
@@ -183,11 +184,7 @@ async def test_a_job_that_is_paused_is_given_up(voting) -> None:
         await served.turn()
     assert await states(served) == ["paused"]
     await vote(served, devices, OTHERS, -1)
-    served.clock.at += 60.0
-    await served.turn()
-    assert (await origins(served))[3] == (3, 0, 0)
-    await unlearn(served, devices, "a")
-    await done(served)
+    await take_back_and_unlearn(served, devices)
     assert await states(served) == ["failed", "done"]
     await is_clean(served)
 

@@ -67,7 +67,7 @@ function showErasures(status) {
   const counts = status.erasures;
   for (const state of ["waiting", "unlearning", "done", "overdue"]) say(`e-${state}`, told(counts[`n_${state}`]));
   at("held").hidden = !status.held;
-  say("held", status.held ? `Waits for the operator: ${status.held}. Order it: foltr erasures allow-reset` : "");
+  say("held", status.held ?? "");
   const job = status.job;
   at("job").hidden = !job || job.closed_at !== null;
   if (job && job.closed_at === null) {

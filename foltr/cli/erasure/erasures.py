@@ -71,7 +71,7 @@ def erasures_list(
         if n_overdue:
             say(f"{n_overdue} of them are not done, and their deadline has passed")
         if held is not None:
-            say(f"Waits for the operator: {held.cost}. Order it: foltr erasures allow-reset {held.job}")
+            say(held.in_words)
 
     run_query(db, federation, query)
     if n_overdue:

@@ -56,7 +56,7 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
         why = "" if job.reason is None else f": {job.reason}"
         yield "Unlearning", f"job {job.number} ({job.strategy}) {job.state}, step {job.step} of {job.n_steps}{why}"
     if (held := overview.held_reset) is not None:
-        yield "Order", f"{held.cost}. It waits for: foltr erasures allow-reset {held.job}"
+        yield "Order", held.in_words
     if (budget := overview.budget) is not None:
         spent = f"at most {budget.n_spent} of {budget.max_participations} participations spent under it"
         yield "Budget", f"policy {budget.policy_version}, epsilon {budget.epsilon:g}: {spent}"
@@ -115,7 +115,7 @@ def _rounds(activity: Activity, as_of: datetime) -> str:
     said = f"{ended} {_since(activity.since, as_of)}, with {activity.n_updates} updates"
     if activity.completed_per_hour is None or activity.updates_per_hour is None:
         return said
-    return f"{said}; an hour: {activity.completed_per_hour:.0f} rounds, {activity.updates_per_hour:.0f} updates"
+    return f"{said}; per hour: {activity.completed_per_hour:.0f} rounds, {activity.updates_per_hour:.0f} updates"
 
 
 def _refused(overview: Overview) -> str:

@@ -43,7 +43,7 @@ def status(
     """Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.
 
     The broker is asked as `foltr rounds why` does. Exit code 1 where something needs you: the federator is not
-    running, an erasure is overdue, or unlearning waits for your order or for a device.
+    running or hangs, an erasure is overdue, or unlearning waits for your order or for a device.
     """
     from foltr.cli.status.screen import needs_attention
 

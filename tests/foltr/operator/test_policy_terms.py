@@ -163,8 +163,8 @@ def test_the_cost_is_said_in_words():
         "noise 1.5 times a typical mean update: learns as without noise",
         "each device proves that its vector is not too long; one whose proof fails loses its own round only",
         (
-            "each device's vote on the newest model is in the sum, and the noise 3% longer for it; noise takes the "
-            "count of a round's votes, of about 200 devices, 18 from what it is"
+            "each device's vote on the newest model is in the sum, and the noise 3% longer for it; in a round "
+            "of about 200 devices noise moves each count of votes by about 18"
         ),
     ]
     assert costs_in_words(policy(votes=False), 2000)[-1] == (
