@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Literal
 
 from foltr.aggregation.fates import Fate
-from foltr.protocol.states import Pacing, RoundState
+from foltr.protocol.states import OrderOutcome, Pacing, RoundState
 
 BodyState = Literal["plain", "sealed", "deleted", "unreadable"]
 
@@ -112,3 +112,19 @@ class UpdateFateRow:
     share: float | None
     score: float | None
     reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class OrderRow:
+    """A stored order of the operator, and what became of it."""
+
+    federation: str
+    number: int
+    kind: str
+    payload: bytes | None
+    digest: bytes
+    outcome: OrderOutcome
+    code: str | None
+    detail: str
+    client_id: str | None
+    at: datetime

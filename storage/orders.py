@@ -12,8 +12,9 @@ from foltr.protocol.orders import RevokeClient, RotateKey
 from storage.clients import keys_for, select_named
 from storage.database import Database, fetch_all, insert_into
 from storage.events import clean
+from storage.history_records import OrderRow
 from storage.order_tables import orders
-from storage.records import NewOrder, OrderRow
+from storage.records import NewOrder
 from storage.schema import DETAIL_MAX
 from storage.tables import clients, federations
 

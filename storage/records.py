@@ -433,19 +433,3 @@ class EventRow:
     detail: str
     n: int
     minute: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class OrderRow:
-    """A stored order of the operator, and what became of it."""
-
-    federation: str
-    number: int
-    kind: str
-    payload: bytes | None
-    digest: bytes
-    outcome: OrderOutcome
-    code: str | None
-    detail: str
-    client_id: str | None
-    at: datetime

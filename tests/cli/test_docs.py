@@ -4,12 +4,10 @@ import ast
 import getpass
 import json
 import re
-import runpy
 import shlex
 import shutil
 import sqlite3
 import subprocess
-import sys
 import time
 import tracemalloc
 
@@ -211,14 +209,6 @@ def _is(assign: ast.Assign, name: str) -> bool:
         and assign.targets[0].id == name
         and isinstance(assign.value, ast.Constant | ast.IfExp)
     )
-
-
-def test_the_generated_parts_are_up_to_date(monkeypatch, capsys):
-    """What `make docs` would write is what the documents say."""
-    monkeypatch.setattr(sys, "argv", ["generate.py", "--check"])
-    with pytest.raises(SystemExit) as ended:
-        runpy.run_path(str(PROJECT / "docs" / "generate.py"), run_name="__main__")
-    assert ended.value.code == 0, capsys.readouterr().err
 
 
 def test_a_row_of_a_table_is_one_line():

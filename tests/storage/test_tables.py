@@ -350,7 +350,7 @@ def test_every_table_and_column_has_a_comment() -> None:
         (erasure_records.UnlearningJobRow, metadata.tables["unlearning_jobs"]),
         (history_records.RoundAggregationRow, metadata.tables["round_aggregations"]),
         (history_records.UpdateFateRow, metadata.tables["update_fates"]),
-        (records.OrderRow, metadata.tables["orders"]),
+        (history_records.OrderRow, metadata.tables["orders"]),
         (sum_records.PolicyRow, metadata.tables["policies"]),
         (sum_records.RoundSumRow, metadata.tables["round_sums"]),
         (sum_records.HelperAnswerRow, metadata.tables["helper_answers"]),
