@@ -26,10 +26,10 @@ def served_by(request: Request) -> Served:
     return served
 
 
-def served_now(request: Request) -> Served:
+async def served_now(request: Request) -> Served:
     """Return what this process serves. Raises UnavailableError where its database is a file that is not there."""
     served = served_by(request)
-    served.require_file()
+    await served.db.follow_file()
     return served
 
 

@@ -88,7 +88,7 @@ class Metrics:
     async def _ask(self) -> _Read:
         served = self._served
         try:
-            served.require_file()
+            await served.db.follow_file()
             async with asyncio.timeout(_READ_WITHIN_S):
                 overview = await read_overview(served.db, served.federation)
                 self._totals = await add_rounds(served.db, served.federation, self._totals)

@@ -3,12 +3,11 @@
 import asyncio
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from api.limits import RateLimiter
 from api.tokens import TokenFile
-from foltr.errors import SettingsError, UnavailableError
+from foltr.errors import SettingsError
 from storage.database import Database
 from storage.federations import get_federation
 from storage.migrate import require_head
@@ -63,7 +62,7 @@ class Served:
     async def _ask(self) -> Readiness:
         try:
             async with asyncio.timeout(_READY_WITHIN_S):
-                self.require_file()
+                await self.db.follow_file()
                 await require_head(self.db)
                 if await get_federation(self.db, self.federation) is None:
                     step = "Start the federator of this federation, or name another one with --federation."
@@ -76,12 +75,6 @@ class Served:
         except Exception as error:  # noqa: BLE001 (whatever a driver raises: the database is not there)
             return Readiness(ready=False, next_step=AWAY, cause=str(self.db.unavailable(error)))
         return Readiness(ready=True)
-
-    def require_file(self) -> None:
-        """Refuse a SQLite file that is not there: to ask must not create one. Raises UnavailableError."""
-        path = self.db.engine.url.database
-        if self.db.dialect == "sqlite" and not Path(path or "").exists():
-            raise UnavailableError(f"{self.db.location} is not there. Create it: foltr db upgrade")
 
 
 AWAY = "The database cannot be used now. Whoever runs it sees why with: foltr doctor --db URL"

@@ -77,7 +77,7 @@ class Live:
 
     async def _newest(self) -> bytes:
         try:
-            self._served.require_file()
+            await self._served.db.follow_file()
             overview = await read_overview(self._served.db, self._served.federation)
         except Exception as error:  # noqa: BLE001 (whatever a driver raises: listeners are told that it is away)
             if not self._event.startswith(_AWAY):  # once, not every two seconds

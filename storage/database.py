@@ -64,6 +64,7 @@ class Database:
         self.engine = _create_engine(parsed)
         self._writer = self.engine.execution_options(**{_WRITES: True})
         self._reader = self.engine
+        self._file: tuple[int, int] | None = None  # as `follow_file` saw it last
         if self.dialect == "postgresql":
             # One snapshot for all statements of a reading, as SQLite gives anyway.
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -179,6 +180,24 @@ class Database:
                     return False
                 raise self.unavailable(error) from error
             return not busy
+
+    async def follow_file(self) -> None:
+        """Open the SQLite file anew where another one was put in its place, by a restore: the open one reads as ever.
+
+        For whoever looks and goes on looking. To ask must not create a file.
+
+        Raises:
+            UnavailableError: there is none.
+        """
+        if self.dialect != "sqlite":
+            return
+        try:
+            found = Path(self.engine.url.database or "").stat()
+        except OSError as error:
+            raise UnavailableError(f"{self.location} is not there. Create it: foltr db upgrade") from error
+        before, self._file = self._file, (found.st_dev, found.st_ino)
+        if before not in (None, self._file):
+            await self.engine.dispose()
 
     async def close(self) -> None:
         """Close every connection."""

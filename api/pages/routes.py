@@ -55,7 +55,7 @@ async def page(request: Request) -> Response:
         return _page("login.html", error.status_code if shows_one else 200, why=error.detail if shows_one else None)
     served = served_by(request)
     try:
-        served.require_file()
+        await served.db.follow_file()
         if bearer.role is Role.PARTICIPANT:
             return await _of_participant(served, bearer)
         status = shown(await read_overview(served.db, served.federation))

@@ -73,6 +73,26 @@ async def test_votes_in_secure_sums_are_told_with_their_noise(tmp_path):
     assert told[1] == {"tally_n_updates": 40, "tally_worse": 33.4, "tally_better": -2.25, "tally_deviation": 3.0}
 
 
+async def test_a_database_that_was_put_in_the_place_of_another_is_read(tmp_path):
+    """As by a restore: a server that goes on would else show the one that is gone, with whom it held, for ever."""
+    before, after = tmp_path / "foltr.sqlite", tmp_path / "backup.sqlite"
+    url = migrated_sqlite(before)
+    await made_history(url, FEDERATION)
+    await made_tallies(migrated_sqlite(after))
+    async with asked(url, tmp_path) as server:
+        viewer = server.token(Role.VIEWER)
+
+        async def names():
+            return [row["client_id"] for row in (await server.get("/api/v1/clients", viewer)).json()]
+
+        assert await names() == ["a", "b", "c"]
+        for path in tmp_path.glob("foltr.sqlite*"):
+            path.unlink()
+        after.rename(before)
+        assert await names() == ["a"]
+        assert (await server.get("/ready")).json()["ready"]
+
+
 async def test_no_answer_has_keys_seeds_or_weights(server):
     """They are nobody's business who looks."""
     viewer = server.token(Role.VIEWER)

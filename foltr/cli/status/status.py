@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 _LOOK_S = 10.0
 # A new connection each time: what the broker retains does not change more often than the federator beats.
 _ASK_BROKER_EVERY_S = 5.0
+_NEVER = "never"
 
 
 def status(
@@ -68,8 +69,12 @@ async def _once(settings: Settings, *, named: bool) -> "Overview":
 
 
 async def _watch(settings: Settings, every_s: float, *, named: bool, jsonl: bool) -> None:
-    """Show what each look finds. One that fails says so, beside the time of the last that did not."""
-    as_of = "never"
+    """Show what each look finds. One that fails says so, beside the time of the last that did not.
+
+    Settings that were right at first stay so: where there is no file or no federation any more, or another schema, the
+    database is being restored or upgraded.
+    """
+    as_of = _NEVER
     live = Live(console=console, auto_refresh=False, screen=True) if console.is_terminal and not jsonl else None
     with live or nullcontext():
         while True:
@@ -82,7 +87,9 @@ async def _watch(settings: Settings, every_s: float, *, named: bool, jsonl: bool
                         as_of = f"{found.as_of:%Y-%m-%d %H:%M:%S} UTC"
                         _show(found, live, jsonl=jsonl)
                         await asyncio.sleep(max(0.0, every_s - (time.monotonic() - started)))
-            except UnavailableError as error:
+            except (SettingsError, UnavailableError) as error:
+                if isinstance(error, SettingsError) and as_of == _NEVER:
+                    raise
                 _show_away(str(error), as_of, live, jsonl=jsonl)
             await asyncio.sleep(max(0.0, every_s - (time.monotonic() - started)))
 
@@ -103,6 +110,7 @@ async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callabl
         async def look() -> "Overview":
             nonlocal heard, asked_at
             async with answering(database, _LOOK_S):
+                await database.follow_file()
                 if time.monotonic() - asked_at >= _ASK_BROKER_EVERY_S:
                     heard, asked_at = await hear(settings, name), time.monotonic()
                 return (await read_overview(database, name)).with_heard(heard)

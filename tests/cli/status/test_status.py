@@ -8,6 +8,7 @@ import pytest
 from cli.commands import foltr, foltr_process, start
 from databases import migrated_sqlite
 from made_history import made_history
+from made_tallies import made_tallies
 
 
 @pytest.fixture(scope="module")
@@ -66,6 +67,27 @@ def test_a_watch_goes_on_while_the_database_is_away(postgres_databases):
         assert found["as_of"] is None
         assert found["last_as_of"].endswith("UTC")
         _next(watching, lambda line: "createdb" in line.get("unavailable", ""))
+    finally:
+        watching.kill()
+        watching.stdout.close()
+
+
+def test_a_watch_goes_on_with_the_database_that_took_the_place_of_another(tmp_path):
+    """As by a restore, in whose midst there is none: it does not go on with the file that is gone."""
+    before, after = tmp_path / "foltr.sqlite", tmp_path / "backup.sqlite"
+    url = migrated_sqlite(before)
+    asyncio.run(made_history(url, "mail"))
+    asyncio.run(made_tallies(migrated_sqlite(after)))
+    watching = start("status", "--db", url, "--watch", "--jsonl", "--every", "0.2")
+    try:
+        assert json.loads(watching.stdout.readline())["situation"]["round"]["number"] == 2
+        for path in tmp_path.glob("foltr.sqlite*"):
+            path.unlink()
+        _next(watching, lambda line: "there is no file" in line.get("unavailable", ""))
+        time.sleep(0.5)
+        after.rename(before)
+        found = _next(watching, lambda line: line["as_of"] is not None)
+        assert found["situation"]["round"]["number"] == 6
     finally:
         watching.kill()
         watching.stdout.close()
