@@ -189,15 +189,17 @@ class Database:
         Raises:
             UnavailableError: there is none.
         """
-        if self.dialect != "sqlite":
-            return
+        if self.dialect == "sqlite":
+            before, self._file = self._file, self._file_now()
+            if before not in (None, self._file):
+                await self.engine.dispose()
+
+    def _file_now(self) -> tuple[int, int]:
         try:
             found = Path(self.engine.url.database or "").stat()
         except OSError as error:
             raise UnavailableError(f"{self.location} is not there. Create it: foltr db upgrade") from error
-        before, self._file = self._file, (found.st_dev, found.st_ino)
-        if before not in (None, self._file):
-            await self.engine.dispose()
+        return found.st_dev, found.st_ino
 
     async def close(self) -> None:
         """Close every connection."""
