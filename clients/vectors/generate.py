@@ -6,7 +6,6 @@
 Bytes are {"bytes": hexadecimal} and integers above 2^53 {"integer": decimal}: JSON has neither.
 """
 
-import hashlib
 import importlib.util
 import json
 import math
@@ -19,6 +18,7 @@ from typing import Any
 import msgpack
 import numpy as np
 from numpy.typing import NDArray
+from proof_vectors import norm_proofs, vote_proofs
 
 from foltr.errors import MessageError
 from foltr.learning.display import (
@@ -46,29 +46,12 @@ from foltr.protocol.explorations import (
 from foltr.protocol.fields import SCHEMA_VERSION, payload_digest, unpack_vector
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.schemas import Feature, FeatureSchema
-from foltr.protocol.signed_tickets import ticket_name
 from foltr.protocol.signing import SessionSequence, epoch_and_number, signed_bytes
-from foltr.protocol.tickets import UnsealedTicket
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr.secure.coins import Words
-from foltr.secure.field import add_up, from_signed, subtract, write_words
-from foltr.secure.four_squares import four_squares
-from foltr.secure.masks import expand_seed, mask_words
-from foltr.secure.message_proof import MessageShape, answer_message, is_message_kept, prove_message
-from foltr.secure.norm_proof import (
-    ROWS,
-    ProofShape,
-    challenge_for,
-    proof_shape,
-    prove_sum,
-)
-from foltr.secure.sealing import seal_info, verify_key_info
-from foltr.secure.vote_proof import vote_point
 
 FOLDER = Path(__file__).parent
 CAPTURE = FOLDER.parents[1] / "tests" / "foltr" / "captured" / "capture.py"
 _LARGEST_EXACT = 2**53
-_VERIFY_KEY = bytes(range(32))
 _TOLERANCE = 1e-6
 
 
@@ -265,67 +248,6 @@ def sequences() -> dict[str, Any]:
     }
 
 
-def norm_proofs() -> list[dict[str, Any]]:
-    """Return vectors with their proofs, the names of their tickets, and what verifiers draw, answer and find.
-
-    The vectors are of less than the bound, just of it, of more, and of the size of 136 features.
-    """
-    return [_norm_proof(*case) for case in ((6, 16, 2), (6, 8, 0), (6, 16, 16), (136, 256, -18))]
-
-
-def _norm_proof(dim: int, bound: int, last: int) -> dict[str, Any]:
-    rng, shape = np.random.default_rng(47), proof_shape(dim, bound)
-    encoded = np.array([*np.resize([1, -2, 7, 3], dim - 1), last])
-    inputs = from_signed(np.array([*encoded, *four_squares(max(0, bound**2 - int(encoded @ encoded)))]))
-    proven = np.concatenate([inputs[:dim], prove_sum(inputs, shape, rng.bytes)])
-    ticket, made = _verified(proven, MessageShape(shape), rng)
-    name = ticket_name(ticket)
-    challenge = challenge_for(_VERIFY_KEY, name, shape)
-    return {
-        "encoded": encoded.tolist(),
-        **made,
-        "ticket": as_json(ticket.model_dump()),
-        "info_of_seed": seal_info(name, "north").hex(),
-        "info_of_verify_key": verify_key_info(ticket.federation, 3, "@federator").hex(),
-        "point": str(challenge.point),
-        "rows": [_row_of(challenge.bits, row, shape) for row in (0, 1, ROWS - 1)],
-    }
-
-
-def vote_proofs() -> list[dict[str, Any]]:
-    """Return messages with votes, and what verifiers draw, answer and find: each opinion, both, and what is no vote."""
-    cases, shape = [], MessageShape(proof_shape(6, 16), vote_weight=4)
-    for votes in ((4, 0), (0, 4), (0, 0), (4, 4), (5, 0), (0, -4)):
-        rng, summed = np.random.default_rng(48), np.array([1, -2, 7, 3, 0, -5, *votes])
-        proven = np.concatenate([from_signed(summed), prove_message(summed, shape, rng.bytes)])
-        ticket, made = _verified(proven, shape, rng)
-        made["point"] = str(vote_point(_VERIFY_KEY, ticket_name(ticket)))
-        cases.append({"vote_weight": shape.vote_weight, "summed": summed.tolist(), **made})
-    return cases
-
-
-def _verified(proven: Words, shape: MessageShape, rng: np.random.Generator) -> tuple[UnsealedTicket, dict[str, Any]]:
-    """Return the ticket of a message, and what becomes of it behind masks and before verifiers."""
-    seeds = [bytes([helper] * 32) for helper in (1, 2)]
-    sent = mask_words(proven, seeds)
-    ticket = _ticket_of(sent, rng)
-    shares = [sent, *(subtract(np.zeros_like(sent), expand_seed(seed, sent.size)) for seed in seeds)]
-    answers = [answer_message(share, _VERIFY_KEY, ticket_name(ticket), shape) for share in shares]
-    total = add_up(answers, shape.n_answer)
-    return ticket, {
-        "dim": shape.norm.dim,
-        "bound": shape.norm.bound,
-        "proven": _hex_of(proven),
-        "seeds": [seed.hex() for seed in seeds],
-        "sent": _hex_of(sent),
-        "name": ticket_name(ticket).hex(),
-        "verify_key": _VERIFY_KEY.hex(),
-        "answers": [_hex_of(answer) for answer in answers],
-        "total": _hex_of(total),
-        "accepted": is_message_kept(total, shape),
-    }
-
-
 def receipt_codes() -> dict[str, Any]:
     """Return what a device does with each code of an answer."""
     return {
@@ -348,7 +270,7 @@ VECTORS: dict[str, Callable[[], Any]] = {
     "schemas.json": schemas,
     "selections.json": selections,
     "sequences.json": sequences,
-    "norm_proofs.json": norm_proofs,
+    "norm_proofs.json": lambda: as_json(norm_proofs()),
     "vote_proofs.json": vote_proofs,
     "receipt_codes.json": receipt_codes,
     "defaults.json": defaults,
@@ -380,30 +302,6 @@ def _text_of(vectors: Any) -> str:
 
 def _text_of_value(value: Any) -> str:
     return _text_of(value) if isinstance(value, list) else json.dumps(value)
-
-
-def _ticket_of(sent: Words, rng: np.random.Generator) -> UnsealedTicket:
-    return UnsealedTicket(
-        federation="mail",
-        client_id="device-7",
-        round=300,
-        cohort=1,
-        policy_hash=rng.bytes(32),
-        update_id=rng.bytes(16).hex(),
-        participation=2,
-        digest=hashlib.sha256(bytes.fromhex(_hex_of(sent))).digest(),
-    )
-
-
-def _row_of(bits: NDArray[np.uint8], row: int, shape: ProofShape) -> list[int]:
-    """Return (n_inputs,) a row of R as the numbers that it is of."""
-    coins = np.unpackbits(bits[:, :, row], axis=1, bitorder="little").reshape(-1, 2, 8)
-    entries: list[int] = (coins.sum(axis=1, dtype=np.int64).reshape(-1)[: shape.n_inputs] - 1).tolist()
-    return entries
-
-
-def _hex_of(words: Words) -> str:
-    return write_words(words).hex()
 
 
 def _told(gate: Gate) -> dict[str, Any]:
