@@ -31,7 +31,8 @@ if [ -e "$operator/federator.json" ]; then
     cp "$operator/federator.json" /federator/credentials.json
 fi
 if [ ! -e /devices/enrolled ]; then
-    foltr enrol device --count "$DEVICES" --operator "$operator" --out-dir /tmp/devices
+    # Begun before and not ended: the register has names whose keys went with that container.
+    foltr enrol device --count "$DEVICES" --operator "$operator" --replace --out-dir /tmp/devices
     for file in /tmp/devices/*.json; do
         slot=/devices/$(basename "$file" .json)
         mkdir -p "$slot"
