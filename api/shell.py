@@ -53,7 +53,7 @@ class Shell:
         async def sending(message: Message) -> None:
             nonlocal status, took_s
             if message["type"] == "http.response.start":
-                status, took_s = message["status"], time.monotonic() - began
+                status, took_s = int(message["status"]), time.monotonic() - began
                 named = {name for name, _ in message["headers"]}
                 headers = HEADERS if b"cache-control" in named else (*HEADERS, (b"cache-control", b"no-store"))
                 message = {**message, "headers": [*message["headers"], *headers]}

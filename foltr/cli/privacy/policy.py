@@ -63,6 +63,12 @@ class PolicyRecord:
     vote_weight: int
 
 
+_VOTES_ARE_NEW = (
+    "the policy before it has no votes: helpers, federator and devices of a foltr that knows none cannot read this one, "
+    "and take no part; before it is published upgrade them in this order, or make it with --no-votes"
+)
+
+
 @dataclass(frozen=True)
 class HelperRecord:
     """One helper of a policy, its public keys as hexadecimal digits."""
@@ -154,11 +160,14 @@ def new(
     )
     with open_authority(operator) as authority:
         authority.register.refuse_other_keys(terms.helpers)
+        before = authority.policies.newest()
         number = authority.policies.newest_version + 1 if version is None else version
         federator_key = authority.operator.federator_sealing_public_key
         policy = policy_of(terms, authority.federation, number, time.time(), federator_key)
         signed = authority.issue_policy(policy)
     costs = costs_in_words(signed.policy, clients)
+    if policy.votes is not None and before is not None and before.policy.votes is None:
+        costs.append(_VOTES_ARE_NEW)
     if json:
         print_json({**_as_json(signed, published=False), "costs": costs})
         return
