@@ -64,7 +64,7 @@ class PolicyRecord:
 
 
 _VOTES_ARE_NEW = (
-    "the policy before it has no votes: helpers, federator and devices of a foltr that knows none cannot read this one, "
+    "the policy before it has no votes: helpers, federator and devices of a foltr that knows none cannot read this one "
     "and take no part; before it is published upgrade them in this order, or make it with --no-votes"
 )
 
