@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import random
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,7 @@ router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 _CONNECT_S = 5.0
 _ANSWER_S = 10.0
 _SEND_AGAIN_S = 2.0
+_VISITS, _LONGEST_PAUSE_S = 3, 1.0
 # One user is one session at the broker: a second visit would end the first.
 _visiting = asyncio.Lock()
 
@@ -44,6 +46,10 @@ _BODY = {
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     },
 }
+
+
+class _LostError(UnavailableError):
+    """There was a connection to the broker, and it has ended."""
 
 
 @router.post("/orders", responses={**PROBLEMS, **_RESPONSES}, status_code=202, openapi_extra=_BODY)
@@ -66,10 +72,10 @@ async def hand_on(request: Request, served: ServedHere, _who: Operator) -> Order
     log.info("order_handed_on", number=order.number, kind=order.order.kind_name)
     try:
         async with _visiting:
-            answer = await _send(credentials, order)
+            answer = await _visit(credentials, order)
     except UnavailableError as error:
         log.warning("order_not_handed_on", number=order.number, cause=str(error).splitlines()[0])
-        words = "The broker cannot be reached, so the order was not handed on. Post it again, or run: foltr orders send"
+        words = "The broker cannot be reached, or not for long enough. Post the order again, or run: foltr orders send"
         raise HTTPException(503, words, headers={"Retry-After": "5"}) from error
     digest = order.digest.hex()
     if answer is None:
@@ -79,8 +85,22 @@ async def hand_on(request: Request, served: ServedHere, _who: Operator) -> Order
     return OrderReceived(number=order.number, digest=digest, reply=answer.reply, code=code, detail=answer.detail)
 
 
+async def _visit(credentials: Credentials, order: SignedOrder) -> OrderAnswer | None:
+    """Send an order, again where another command of the operator has ended the connection, which is the same user's."""
+    for _ in range(_VISITS - 1):
+        try:
+            return await _send(credentials, order)
+        except _LostError:
+            await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE_S))  # noqa: S311 (keeps the two apart)
+    return await _send(credentials, order)
+
+
 async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | None:
-    """Publish an order and listen for its answer; None where none came in time. UnavailableError: no broker."""
+    """Publish an order and listen for its answer; None where none came in time.
+
+    Raises:
+        UnavailableError: no broker; `_LostError` where there was one.
+    """
     topics = Topics(credentials.federation)
     known = [credentials.federator_public_key]
     answered: asyncio.Future[OrderAnswer] = asyncio.get_running_loop().create_future()
@@ -107,7 +127,10 @@ async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | N
         await link.wait_connected(_CONNECT_S)
         give_up_at = time.monotonic() + _ANSWER_S
         while not answered.done() and time.monotonic() < give_up_at:
-            await link.publish(topics.operator, order.payload)
+            try:
+                await link.publish(topics.operator, order.payload)
+            except UnavailableError as error:
+                raise _LostError(str(error)) from error
             # Again, as `foltr orders send` does: the broker keeps nothing for a federator that is new to it.
             await asyncio.wait([answered], timeout=min(_SEND_AGAIN_S, _ANSWER_S))
     return answered.result() if answered.done() else None

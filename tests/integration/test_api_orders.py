@@ -1,5 +1,6 @@
 """Orders that were signed elsewhere and posted to the HTTP API: a real broker, federator and server."""
 
+import asyncio
 import io
 import logging
 
@@ -12,12 +13,15 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, unt
 from integration.oracle import power_learner
 
 from api.tokens import Role
+from broker.address import BrokerAddress
+from broker.link import MqttLink
 from edge_client.client import EdgeClient
-from foltr.operator.credentials import read_credentials
+from foltr.operator.credentials import OPERATOR_USER, read_credentials
 from foltr.operator.folder import open_authority
 from foltr.protocol.orders import SetDeadline
 from foltr.protocol.signed_orders import issue_order
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import Topics
 from storage.orders import list_orders
 from storage.queries import get_client
 
@@ -77,6 +81,25 @@ async def test_an_order_that_nobody_answers_is_said_to_wait(server, tmp_path, mo
     answer = await server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
     assert (answer.status_code, answer.json()["reply"]) == (202, None)
     assert "not answered yet" in answer.json()["detail"]
+
+
+async def test_another_command_of_the_operator_ends_no_order(server, mosquitto_server, tmp_path, monkeypatch):
+    """One user is one session at a broker: `foltr status --watch` begins a new one every few seconds."""
+    monkeypatch.setattr("api.ordering._ANSWER_S", 2.0)
+    monkeypatch.setattr("api.ordering._SEND_AGAIN_S", 0.1)
+    with open_authority(tmp_path / "operator", FEDERATION) as authority:
+        order = authority.deadline(1, 500.0)
+    posted = server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
+    address, heard, topic = BrokerAddress.parse(mosquitto_server.url), [], Topics(FEDERATION).operator
+    async with MqttLink(address, client_id="ear", subscriptions=[topic], on_message=heard.append) as ear:
+        await ear.wait_connected(10)
+        posting = asyncio.create_task(posted)
+        await until(lambda: bool(heard), 10, "no order came", pause_s=0.01)
+        other = MqttLink(address, client_id=OPERATOR_USER, subscriptions=[], on_message=print, persistent=False)
+        async with other:
+            await other.wait_connected(10)
+        answer = await posting
+    assert (answer.status_code, answer.json()["reply"]) == (202, None)
 
 
 async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_path):
