@@ -104,7 +104,7 @@ class Metrics:
     openapi_extra={"x-who": "viewer, operator"},
 )
 async def metrics(request: Request, _who: Looker) -> OpenMetrics:
-    """Metrics for Prometheus, which shows its token with `authorization` in its configuration."""
+    """Metrics for Prometheus, whose configuration has the token under `authorization`."""
     return OpenMetrics(await request.app.state.metrics.text(request.app.state.live.n_listeners))
 
 
@@ -181,7 +181,7 @@ def _erasures(name: str, overview: Overview) -> Iterable[Metric]:
 
 
 class _Once:
-    """What is collected was read already."""
+    """A collector of what was read already."""
 
     def __init__(self, families: Iterable[Metric]) -> None:
         self._families = list(families)

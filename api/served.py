@@ -52,7 +52,7 @@ class Served:
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def readiness(self) -> Readiness:
-        """Whether the database is there, at this version, with this federation; asked at most once a second."""
+        """Say whether the database is there, at this version, with this federation; asked at most once a second."""
         async with self._asking:
             if self._readiness is None or time.monotonic() - self._readiness[0] > _READY_FOR_S:
                 found = await self._ask()

@@ -56,7 +56,7 @@ class Live:
         self.n_listeners -= 1
 
     async def after(self, version: int) -> tuple[int, bytes]:
-        """Wait for an event newer than a version; its version, and its bytes."""
+        """Wait for an event newer than a version; return its version, and its bytes."""
         while self._version <= version or not self._event:
             await self._changed.wait()
         return self._version, self._event

@@ -65,7 +65,7 @@ class Backlogs:
 
 
 def _spec_of(plan: FederationPlan) -> BodySpec:
-    """What updates of the federation look like."""
+    """Say what updates of the federation look like."""
     if plan.secure is not None:
         return BodySpec("masked", plan.n_values, 0, plan.n_values)
     return body_spec(plan.training, plan.ranker)

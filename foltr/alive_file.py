@@ -10,7 +10,7 @@ from foltr.errors import SettingsError
 
 
 class AliveFile:
-    """The file; without a path, none.
+    """The file that a process touches while its work goes on; without a path it touches none.
 
     Raises:
         SettingsError: it cannot be written.

@@ -21,7 +21,7 @@ def explain(situation: Situation) -> list[str]:
 
 
 def _broker_says(situation: Situation) -> list[str]:
-    """What the broker says of the federator; it knows at once what the database shows at the deadline."""
+    """Say what the broker says of the federator; it knows at once what the database shows at the deadline."""
     is_, s = ("is", "s") if len(situation.connected) == 1 else ("are", "")
     waiting = f" {_names(situation.connected)} {is_} connected and wait{s} for it." if situation.connected else ""
     match situation.broker:
@@ -74,7 +74,7 @@ def _stored(situation: Situation) -> list[str]:
 
 
 def _voted(situation: Situation, row: RoundRow) -> list[str]:
-    """What devices find of the newest model, and whether they had the one before taken back."""
+    """Say what devices find of the newest model, and whether they had the one before taken back."""
     said = [] if situation.taken_back is None else [f"The round before it was abandoned: {situation.taken_back}."]
     votes = situation.votes
     if votes is None or not votes.n_voters:
@@ -161,7 +161,7 @@ def _waits_for(situation: Situation) -> list[str]:
 
 
 def _nobody_online(situation: Situation) -> list[str]:
-    """Why no member is online: it is the federator that writes down who comes, if it runs."""
+    """Say why no member is online: it is the federator that writes down who comes, if it runs."""
     if situation.federator == "stopped" or situation.broker == "silent":
         return []
     if situation.quarantined_online:
@@ -178,7 +178,7 @@ def _nobody_online(situation: Situation) -> list[str]:
 
 
 def _kept_out(situation: Situation, row: RoundRow) -> list[str]:
-    """Who is in quarantine, and what to do where the quorum is missing for that."""
+    """Say who is in quarantine, and what to do where the quorum is missing for that."""
     if not situation.quarantined:
         return []
     said = f"In quarantine, so that nothing of theirs is taken: {_names(situation.quarantined)}."

@@ -14,7 +14,7 @@ SEED = 1
 
 
 def ndcg_of_model(stack: Stack, version: int | None = None) -> float:
-    """The mean nDCG@10 of a model on the synthetic test queries; of the newest one by default."""
+    """Return the mean nDCG@10 of a model on the synthetic test queries; of the newest one by default."""
     which = "" if version is None else f"--version {version}"
     export = f"foltr models export --out /tmp/model.npy {which} >/dev/null && base64 /tmp/model.npy"
     weights = np.load(io.BytesIO(base64.b64decode(stack.execute("federator", "sh", "-c", export))))

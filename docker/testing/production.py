@@ -32,7 +32,7 @@ _ENVIRONMENT = {
 
 
 def run_in_production(compose: Path) -> Iterator[str]:
-    """Lines that say what was seen; StackError where it is not as it should be."""
+    """Yield lines that say what was seen; StackError where it is not as it should be."""
     stack = Stack(compose, PROJECT / "docker/compose.production.yaml", "foltr-production", _ENVIRONMENT)
     stack.remove()
     try:
@@ -47,7 +47,7 @@ def run_in_production(compose: Path) -> Iterator[str]:
 
 
 def bring_up(stack: Stack) -> str:
-    """In the order that the file says."""
+    """Start the services in the order that the file says."""
     stack.once("setup")
     stack.up("mosquitto", "postgres")
     stack.wait_healthy("mosquitto", "postgres")
@@ -113,7 +113,7 @@ def upgrade(stack: Stack) -> str:
 
 
 def back_up(stack: Stack) -> str:
-    """The commands of docker/README.md: the database, and apart from it the keys."""
+    """Run the commands of docker/README.md: the database is backed up, and apart from it the keys."""
     dump = stack.execute(
         "postgres", "sh", "-c", "pg_dump -U foltr -Fc foltr | pg_restore --list | grep -c 'TABLE DATA'"
     )
@@ -125,7 +125,7 @@ def back_up(stack: Stack) -> str:
 
 
 def forget(stack: Stack) -> str:
-    """An order by MQTT; the receipt is the federator's; the device's container ends, and is not started again."""
+    """Forget a device by an order over MQTT: its receipt verifies, its container ends and is not started again."""
     order = stack.command("operator", "foltr", "forget", FORGOTTEN, *_OPERATOR, "--print-payload").split()[0]
     access = json.loads(stack.command("operator", "cat", "foltr/operator.json"))["broker"]
     topic = f"foltr/v1/{FEDERATION}/operator"
@@ -150,7 +150,7 @@ def _ended(stack: Stack) -> list[str]:
 
 
 def mid_round(stack: Stack) -> tuple[int, int]:
-    """Wait for a round that is open and has updates: its number, and how many."""
+    """Wait for a round that is open and has updates; return its number, and how many."""
     found: list[tuple[int, int]] = []
 
     def is_open() -> bool:
@@ -163,6 +163,6 @@ def mid_round(stack: Stack) -> tuple[int, int]:
 
 
 def updates_of(stack: Stack, number: int) -> int:
-    """How many updates of a round PostgreSQL has."""
+    """Return how many updates of a round PostgreSQL has."""
     rows = stack.query("SELECT round, n_updates FROM round_history")
     return {int(found): int(n_updates) for found, n_updates in rows}[number]

@@ -24,7 +24,7 @@ _UNABLE = 75
 
 
 def main() -> int:
-    """Run all of it; the exit code."""
+    """Run all of it; return the exit code."""
     began = time.monotonic()
     prepared = subprocess.run([HERE / "machine.sh"], stdout=subprocess.PIPE, text=True, check=False)
     if prepared.returncode == _UNABLE:
@@ -54,7 +54,7 @@ def main() -> int:
 
 
 def read_exports(text: str) -> dict[str, str]:
-    """What lines of ``export NAME=value`` say, which are quoted for a shell."""
+    """Read what lines of ``export NAME=value`` say, which are quoted for a shell."""
     return dict(shlex.split(line)[1].split("=", 1) for line in text.splitlines())
 
 
@@ -69,12 +69,12 @@ def build(target: str, flags: list[str]) -> None:
 
 
 def size_of(target: str) -> int:
-    """The size of an image in megabytes, its base included."""
+    """Return the size of an image in megabytes, its base included."""
     return round(int(run("podman", "image", "inspect", "--format", "{{.Size}}", f"localhost/foltr_{target}")) / 1e6)
 
 
 def podman_compose() -> Path:
-    """The command, in an environment of its own."""
+    """Install podman-compose in an environment of its own, if it is not there; return the command."""
     work = Path(os.environ["CONTAINERS_CONF"]).parent
     command = work / "compose" / "bin" / "podman-compose"
     if not command.exists():
@@ -86,7 +86,7 @@ def podman_compose() -> Path:
 
 @contextlib.contextmanager
 def network_of_its_own() -> Iterator[None]:
-    """A network namespace for the containers' bridge, while this lasts."""
+    """Make a network namespace for the containers' bridge, and remove it at the end."""
     with contextlib.suppress(StackError):
         run("ip", "netns", "del", NAMESPACE)  # of a run that was killed
     run("ip", "netns", "add", NAMESPACE)

@@ -23,7 +23,7 @@ class StackError(Exception):
 
 
 def run(*command: str | Path, environment: Mapping[str, str] | None = None, timeout_s: float = 120.0) -> str:
-    """The standard output of a command; StackError with what it said where it fails."""
+    """Run a command; return its standard output. StackError has what it said where it fails."""
     done = subprocess.run(
         [str(part) for part in command],
         env=dict(os.environ) | dict(environment or {}),
@@ -42,7 +42,7 @@ def run(*command: str | Path, environment: Mapping[str, str] | None = None, time
 
 
 def wait_until(what: str, happens: Callable[[], bool], timeout_s: float, every_s: float = 0.5) -> float:
-    """Wait; the seconds that it took. StackError where it does not happen in time."""
+    """Wait; return the seconds that it took. StackError where it does not happen in time."""
     began = time.monotonic()
     while True:
         try:
@@ -96,7 +96,7 @@ class Stack:
             raise StackError(f"{service} ended with {code}:\n{self.logs(name)}")
 
     def containers(self, service: str) -> list[str]:
-        """The names of a service's containers, running or not."""
+        """List the names of a service's containers, running or not."""
         filters = ("--filter", f"label=com.docker.compose.service={service}")
         mine = ("--filter", f"label=com.docker.compose.project={self.project}")
         return sorted(self._podman("ps", "--all", *filters, *mine, "--format", "{{.Names}}").split())
@@ -132,7 +132,7 @@ class Stack:
         os.kill(int(self._podman("inspect", "--format", "{{.State.Pid}}", name)), signal.SIGKILL)
 
     def started_at(self, name: str) -> str:
-        """When the container was started last."""
+        """Say when the container was started last."""
         return self._podman("inspect", "--format", "{{.State.StartedAt}}", name).strip()
 
     def remove_containers(self, names: Sequence[str]) -> None:
@@ -141,7 +141,7 @@ class Stack:
             self._podman("rm", "--force", "--volumes", "--time", "20", *names, timeout_s=300.0)
 
     def query(self, sql: str) -> list[list[str]]:
-        """Ask PostgreSQL; rows of text."""
+        """Ask PostgreSQL; return rows of text."""
         psql = ("psql", "-U", "foltr", "-d", "foltr", "-P", "pager=off", "--csv", "--tuples-only", "-c", sql)
         return [line.split(",") for line in self.execute("postgres", *psql).splitlines()]
 

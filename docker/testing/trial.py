@@ -15,7 +15,7 @@ GOOD_NDCG = 0.6
 
 
 def try_out(compose: Path) -> Iterator[str]:
-    """Lines that say what was seen; StackError where it is not as it should be."""
+    """Yield lines that say what was seen; StackError where it is not as it should be."""
     stack = Stack(compose, PROJECT / "docker/compose.yaml", "foltr-trial", {"FOLTR_MAX_CLIENTS": str(N_DEVICES)})
     stack.remove()
     try:
@@ -49,7 +49,7 @@ def _look(stack: Stack) -> Iterator[str]:
 
 
 def learned(stack: Stack) -> str:
-    """A line that says how soon all devices have taught a good model; StackError where that takes too long."""
+    """Say how soon all devices have taught a good model; StackError where that takes too long."""
     began = time.monotonic()
     wait_until("all devices are in a round", lambda: N_DEVICES in completed(stack).values(), LEARN_WITHIN_S)
     left_s = LEARN_WITHIN_S - (time.monotonic() - began)
@@ -62,11 +62,11 @@ def learned(stack: Stack) -> str:
 
 
 def completed(stack: Stack) -> dict[int, int]:
-    """How many updates each completed round has, asked of PostgreSQL."""
+    """Ask PostgreSQL how many updates each completed round has."""
     rows = stack.query("SELECT round, n_updates FROM round_history WHERE state = 'completed' ORDER BY round")
     return {int(number): int(n_updates) for number, n_updates in rows}
 
 
 def after(rounds: dict[int, int], number: int) -> dict[int, int]:
-    """Those of the rounds that came after one."""
+    """Return those of the rounds that came after one."""
     return {key: n_updates for key, n_updates in rounds.items() if key > number}

@@ -50,7 +50,7 @@ async def next_model(
 
 
 async def collected_sums(sums: SumStore, plan: FederationPlan, seed: bytes, current: Round) -> CollectedSums | None:
-    """What the stored sums of a round say: one update for each cohort, and a tally of votes; None of a trusted round.
+    """Collect the stored sums of a round: one update for each cohort, and a tally of votes; None of a trusted round.
 
     Raises:
         DataError: as `next_model`.

@@ -14,7 +14,7 @@ _OTHER_LINES = 6
 
 
 def rows_to_list(limit: int | None, *, json: bool) -> int:
-    """How many rows to ask for: as many as were wanted, else as fit the screen, or as a program is given."""
+    """Say how many rows to ask for: as many as were wanted, else as fit the screen, or as a program is given."""
     if limit is not None:
         return limit
     return JSON_ROWS if json else screen_rows(_OTHER_LINES)

@@ -17,7 +17,7 @@ _NO_PART = 1_000_000
 
 
 def anchor_topic(federation: str) -> str:
-    """Where a federator may speak if it may announce an anchor, and where an empty message means nothing to anybody."""
+    """Name a topic that a federator may write if it may announce an anchor; an empty message means nothing there."""
     return Topics(federation).anchor_chunk(_NO_PART)
 
 

@@ -66,13 +66,13 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
 
 
 def _votes(overview: Overview) -> Iterator[tuple[str, str]]:
-    """What the sentences have at their end, where these are cut."""
+    """Give what the sentences have at their end, where these are cut."""
     if (votes := overview.situation.votes) is not None and votes.n_voters:
         yield "Votes", votes.in_words
 
 
 def federator_in_words(situation: Situation) -> str:
-    """Whether the federator is there, and who says so."""
+    """Say whether the federator is there, and who says so."""
     stored = "nothing was ever stored"
     if situation.last_activity is not None:
         stored = f"last stored {span(situation.silence_s)} ago"
@@ -169,7 +169,7 @@ def _broken(line: str, room: int) -> list[str]:
 
 
 def needs_attention(overview: Overview) -> bool:
-    """Whether somebody has to do something: what waits for the operator, and what goes on without a federator."""
+    """Say whether somebody has to do something: as the operator is waited for, or there is no federator."""
     job, situation = overview.job, overview.situation
     is_gone = overview.federator == "stopped" or situation.broker == "silent"
     return (

@@ -145,7 +145,7 @@ def _screen(found: "Overview", height: int) -> Text:
 
 
 def _plain(found: "Overview") -> Any:
-    """The overview for programs: all of it, with whom the round awaits."""
+    """Return the overview for programs: all of it, with whom the round awaits."""
     situation = found.situation
     judged = {"awaited": situation.awaited, "n_not_asked": situation.n_not_asked, "overdue_s": situation.overdue_s}
     plain = to_plain(found)
