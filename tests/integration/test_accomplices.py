@@ -1,6 +1,5 @@
 """Attackers whom the defence has found gain nothing when an accomplice has itself forgotten."""
 
-import asyncio
 import contextlib
 from collections import Counter
 from dataclasses import dataclass, field
@@ -8,6 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
+from integration.users import in_use
 
 from edge_client.client import EdgeClient
 from federator.closing.replay import replay_round
@@ -65,22 +65,14 @@ async def click(client: EdgeClient, learner: Learner) -> None:
             await client.wait_settled(5.0)
 
 
-@contextlib.asynccontextmanager
-async def devices_of(deployment: Deployment, plot: Plot):
+def devices_of(deployment: Deployment, plot: Plot):
     """All of its devices, clicking."""
     learners = [Learner(i, plot) for i in range(N_CLIENTS)]
-    async with contextlib.AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(EdgeClient(credentials=one, store=":memory:", learner=learner))
-            for one, learner in zip(deployment.devices, learners, strict=True)
-        ]
-        clicking = [asyncio.create_task(click(*both)) for both in zip(clients, learners, strict=True)]
-        try:
-            yield clients
-        finally:
-            for task in clicking:
-                task.cancel()
-            await asyncio.gather(*clicking, return_exceptions=True)
+    devices = (
+        EdgeClient(credentials=one, store=":memory:", learner=learner)
+        for one, learner in zip(deployment.devices, learners, strict=True)
+    )
+    return in_use(devices, lambda client, i: click(client, learners[i]))
 
 
 @pytest.mark.slow

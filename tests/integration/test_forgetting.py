@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
+from integration.users import in_use
 
 from edge_client.client import EdgeClient
 from edge_client.training.unlearning_limits import UnlearningLimits
@@ -50,23 +51,13 @@ async def click(client: EdgeClient, seed: int) -> None:
             await client.wait_settled(5.0)
 
 
-@contextlib.asynccontextmanager
-async def devices_of(deployment: Deployment, tmp_path) -> AsyncIterator[list[EdgeClient]]:
+def devices_of(deployment: Deployment, tmp_path) -> AsyncIterator[list[EdgeClient]]:
     """All of its devices, clicking."""
-    async with contextlib.AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(
-                EdgeClient(credentials=one, store=tmp_path / f"{one.name}.sqlite", seed=i, unlearning_limits=WILLING)
-            )
-            for i, one in enumerate(deployment.devices)
-        ]
-        clicking = [asyncio.create_task(click(client, i)) for i, client in enumerate(clients)]
-        try:
-            yield clients
-        finally:
-            for task in clicking:
-                task.cancel()
-            await asyncio.gather(*clicking, return_exceptions=True)
+    devices = (
+        EdgeClient(credentials=one, store=tmp_path / f"{one.name}.sqlite", seed=i, unlearning_limits=WILLING)
+        for i, one in enumerate(deployment.devices)
+    )
+    return in_use(devices, click)
 
 
 def start(deployment: Deployment, failpoints: str = "") -> None:

@@ -1,12 +1,12 @@
 """A model that a minority ruined within its norm proofs is taken back by votes that nobody saw: over Mosquitto."""
 
-import asyncio
 import contextlib
 from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from integration.deployment import until
+from integration.users import in_use
 from integration.whole import DIM, N_DEVICES, SCHEMA, running
 from secure_cohorts import FEDERATION
 
@@ -63,29 +63,15 @@ async def use(client: EdgeClient, i: int) -> None:
             await client.wait_settled(5.0)
 
 
-@contextlib.asynccontextmanager
-async def used(whole, plot: Plot):
+def used(whole, plot: Plot):
     """All devices, with users."""
-    async with contextlib.AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(
-                EdgeClient(
-                    credentials=whole.credentials(i),
-                    store=":memory:",
-                    learner=learner_of(i, plot),
-                    seed=i,
-                    schema=SCHEMA,
-                )
-            )
-            for i in range(N_DEVICES)
-        ]
-        using = [asyncio.create_task(use(client, i)) for i, client in enumerate(clients)]
-        try:
-            yield clients
-        finally:
-            for task in using:
-                task.cancel()
-            await asyncio.gather(*using, return_exceptions=True)
+    devices = (
+        EdgeClient(
+            credentials=whole.credentials(i), store=":memory:", learner=learner_of(i, plot), seed=i, schema=SCHEMA
+        )
+        for i in range(N_DEVICES)
+    )
+    return in_use(devices, use)
 
 
 async def restored(database: Database) -> ModelRow | None:

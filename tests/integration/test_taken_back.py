@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, died_by_sigkill, until
 from integration.recorder import Recorder
+from integration.users import in_use
 from sqlalchemy import select
 
 from edge_client.client import EdgeClient
@@ -64,23 +65,13 @@ def learner_of(i: int, plot: Plot):
     return learn
 
 
-@contextlib.asynccontextmanager
-async def devices_of(deployment: Deployment, plot: Plot):
+def devices_of(deployment: Deployment, plot: Plot):
     """All devices, with users."""
-    async with contextlib.AsyncExitStack() as stack:
-        clients = [
-            await stack.enter_async_context(
-                EdgeClient(credentials=one, store=":memory:", learner=learner_of(i, plot), seed=i)
-            )
-            for i, one in enumerate(deployment.devices)
-        ]
-        using = [asyncio.create_task(use(client, i)) for i, client in enumerate(clients)]
-        try:
-            yield clients
-        finally:
-            for task in using:
-                task.cancel()
-            await asyncio.gather(*using, return_exceptions=True)
+    devices = (
+        EdgeClient(credentials=one, store=":memory:", learner=learner_of(i, plot), seed=i)
+        for i, one in enumerate(deployment.devices)
+    )
+    return in_use(devices, use)
 
 
 async def restored(database: Database) -> ModelRow | None:

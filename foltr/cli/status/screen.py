@@ -115,7 +115,7 @@ def _rounds(activity: Activity, as_of: datetime) -> str:
     said = f"{ended} {_since(activity.since, as_of)}, with {activity.n_updates} updates"
     if activity.completed_per_hour is None or activity.updates_per_hour is None:
         return said
-    return f"{said}; per hour: {activity.completed_per_hour:.0f} rounds, {activity.updates_per_hour:.0f} updates"
+    return f"{said}; per hour: {activity.completed_per_hour:.0f} completed, {activity.updates_per_hour:.0f} updates"
 
 
 def _refused(overview: Overview) -> str:

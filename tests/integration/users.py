@@ -1,0 +1,23 @@
+"""Devices with users, for tests that go through a whole federation."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager
+
+from edge_client.client import EdgeClient
+
+
+@asynccontextmanager
+async def in_use(
+    devices: Iterable[EdgeClient], use: Callable[[EdgeClient, int], Awaitable[None]]
+) -> AsyncIterator[list[EdgeClient]]:
+    """Enter the devices, and have each used by its user, in a task of its own, until the end."""
+    async with AsyncExitStack() as stack:
+        clients = [await stack.enter_async_context(device) for device in devices]
+        using = [asyncio.ensure_future(use(client, i)) for i, client in enumerate(clients)]
+        try:
+            yield clients
+        finally:
+            for task in using:
+                task.cancel()
+            await asyncio.gather(*using, return_exceptions=True)
