@@ -187,3 +187,19 @@ def _check_proof(words, rules, name):
         assert words.size == rules.n_summed
         return
     assert is_message_kept(answer_message(words, VERIFY_KEY, name, shape), shape)
+
+
+def learned_update(body):
+    """An update of a device as it was learned, before it is masked."""
+    return ModelUpdate(
+        federation="mail",
+        client_id="device-7",
+        update_id="a" * 32,
+        round=3,
+        base_version=2,
+        after=4,
+        through=5,
+        base_hash=bytes(16),
+        n_interactions=1,
+        body=body,
+    )

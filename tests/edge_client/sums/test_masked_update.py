@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 from made_policies import policy
-from under_policy import identity, opened, unmasked
+from under_policy import identity, learned_update, opened, unmasked
 
 from edge_client.sums.masked_update import encode_body, mask_update
 from foltr.numerics.compiled import plain_functions
@@ -17,7 +17,7 @@ from foltr.protocol.fields import MAX_CHUNKED_BYTES, pack_vector
 from foltr.protocol.policies import cohort_of
 from foltr.protocol.signed_tickets import open_ticket
 from foltr.protocol.tickets import MAX_TICKET_BYTES
-from foltr.protocol.updates import MAX_PROOF_BYTES, DenseDelta, ModelUpdate, PartDelta
+from foltr.protocol.updates import MAX_PROOF_BYTES, DenseDelta, PartDelta
 from foltr.secure.norm_proof import proof_shape
 
 DIM, CLIP_NORM = 40, 2.0
@@ -32,18 +32,7 @@ def draft(values, start=None):
         body = DenseDelta(dim=len(values), values=pack_vector(values))
     else:
         body = PartDelta(dim=DIM, start=start, values=pack_vector(values))
-    return ModelUpdate(
-        federation="mail",
-        client_id="device-7",
-        update_id="a" * 32,
-        round=3,
-        base_version=2,
-        after=4,
-        through=5,
-        base_hash=bytes(16),
-        n_interactions=1,
-        body=body,
-    )
+    return learned_update(body)
 
 
 def sent(values, signed, clip_norm=CLIP_NORM, start=None):

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 from made_policies import policy
-from under_policy import identity, opened, unmasked
+from under_policy import identity, learned_update, opened, unmasked
 
 from edge_client.sums.masked_update import mask_update
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import pack_vector
-from foltr.protocol.updates import DenseDelta, ModelUpdate, Vote
+from foltr.protocol.updates import DenseDelta, Vote
 from foltr.secure.norm_proof import proof_shape
 
 DIM, WEIGHT = 40, 64
@@ -19,18 +19,7 @@ VOTING = policy(DIM, proofs=True, vote_weight=WEIGHT)
 def sent(opinion, signed=VOTING, values=None):
     """A masked update with this opinion; None: without a vote."""
     values = np.zeros(DIM) if values is None else values
-    update = ModelUpdate(
-        federation="mail",
-        client_id="device-7",
-        update_id="a" * 32,
-        round=3,
-        base_version=2,
-        after=4,
-        through=5,
-        base_hash=bytes(16),
-        n_interactions=1,
-        body=DenseDelta(dim=DIM, values=pack_vector(values)),
-    )
+    update = learned_update(DenseDelta(dim=DIM, values=pack_vector(values)))
     vote = None if opinion is None else Vote(anchor_version=3, value=opinion)
     return mask_update(update, signed, 2.0, KEY, vote)
 
