@@ -17,7 +17,10 @@ _LOOK_S = 10.0
 
 
 def watch_rounds(db: str | None, federation: str | None, limit: int | None, *, jsonl: bool) -> None:
-    """Print the newest rounds that have ended, and then each one that ends. A database that is away is waited for."""
+    """Print the newest rounds that have ended, and then each one that ends. A database that is away is waited for.
+
+    Where one with fewer rounds takes its place, by a restore, those that end in it are told from there on.
+    """
 
     from storage.queries import erased_updates
 
@@ -26,6 +29,8 @@ def watch_rounds(db: str | None, federation: str | None, limit: int | None, *, j
         while True:
             try:
                 async with answering(database, _LOOK_S):
+                    await database.follow_file()
+                    last = await _as_told(database, name, last)
                     rows = await _ended_since(database, name, last, rows_to_list(limit, json=jsonl))
                     erased = await erased_updates(database, name, rows[0].round, rows[-1].round) if rows else {}
             except UnavailableError as error:
@@ -40,6 +45,17 @@ def watch_rounds(db: str | None, federation: str | None, limit: int | None, *, j
             await asyncio.sleep(_LOOK_EVERY_S)
 
     run_query(db, federation, query)
+
+
+async def _as_told(database: "Database", name: str, last: int) -> int:
+    """The last round that was told and has ended; a lower one where the database knows nothing of its end any more."""
+    from storage.rounds import latest_round
+
+    newest = await latest_round(database, name)
+    if newest is None:
+        return 0
+    n_ended = newest.number - (newest.closed_at is None)
+    return min(last, n_ended)
 
 
 async def _ended_since(database: "Database", name: str, last: int, n_first: int) -> "list[RoundHistoryRow]":

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 from cli.commands import foltr, start
@@ -9,8 +10,9 @@ from long_histories import long_history
 from made_history import OPENED
 
 from storage.arrivals import commit_batch
+from storage.database import Database
 from storage.federations import claim_federation
-from storage.records import Batch, MembershipChange
+from storage.records import Batch, MembershipChange, RoundOpening
 from storage.rounds import abandon_round, open_round
 
 NARROW = {"COLUMNS": "80", "LINES": "24"}
@@ -91,31 +93,48 @@ def test_programs_get_a_line_a_round(db):
     )
 
 
+async def _history_with_an_open_round(url: str, n_more: int) -> None:
+    """Rounds that have ended, and the one after them."""
+    async with await long_history(url, n_more) as database:
+        epoch, number = await claim_federation(database, "mail", 1.0), n_more + 3
+        await open_round(database, "mail", epoch, RoundOpening(number, 1, 2, 10, 0.0, 60.0, OPENED, OPENED))
+
+
+async def _end(url: str, number: int) -> None:
+    async with await Database.connect(url) as database:
+        epoch = await claim_federation(database, "mail", 2.0)
+        await abandon_round(database, "mail", epoch, number, "no_updates", OPENED, None)
+
+
 def test_a_stream_goes_on_with_each_round_that_ends(tmp_path):
     """Those that have ended, and then each that does, once."""
     url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
-
-    async def open_another() -> None:
-        async with await long_history(url, 3) as database:
-            epoch = await claim_federation(database, "mail", 1.0)
-            from storage.records import RoundOpening
-
-            await open_round(database, "mail", epoch, RoundOpening(6, 1, 2, 10, 0.0, 60.0, OPENED, OPENED))
-
-    async def end_it() -> None:
-        from storage.database import Database
-
-        async with await Database.connect(url) as database:
-            epoch = await claim_federation(database, "mail", 2.0)
-            await abandon_round(database, "mail", epoch, 6, "no_updates", OPENED, None)
-
-    asyncio.run(open_another())
+    asyncio.run(_history_with_an_open_round(url, 3))
     watching = start("rounds", "list", "--db", url, "--watch", "--jsonl")
     try:
         assert [json.loads(watching.stdout.readline())["round"] for _ in range(5)] == [1, 2, 3, 4, 5]
-        asyncio.run(end_it())
+        asyncio.run(_end(url, 6))
         row = json.loads(watching.stdout.readline())
         assert (row["round"], row["reason"]) == (6, "no_updates")
+    finally:
+        watching.kill()
+        watching.stdout.close()
+
+
+def test_a_stream_goes_on_with_a_database_that_was_restored(tmp_path):
+    """Rounds that end once more are told once more, and not left out until their numbers are passed."""
+    url, copy = f"sqlite:///{tmp_path / 'foltr.sqlite'}", tmp_path / "copy.sqlite"
+    asyncio.run(_history_with_an_open_round(url, 3))
+    asyncio.run(_history_with_an_open_round(f"sqlite:///{copy}", 1))
+    watching = start("rounds", "list", "--db", url, "--watch", "--jsonl")
+    try:
+        assert [json.loads(watching.stdout.readline())["round"] for _ in range(5)] == [1, 2, 3, 4, 5]
+        for path in tmp_path.glob("foltr.sqlite*"):
+            path.unlink()
+        copy.rename(tmp_path / "foltr.sqlite")
+        time.sleep(2.5)
+        asyncio.run(_end(url, 4))
+        assert json.loads(watching.stdout.readline())["round"] == 4
     finally:
         watching.kill()
         watching.stdout.close()
