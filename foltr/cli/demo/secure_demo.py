@@ -145,6 +145,7 @@ class SecureDemo(Demo):
             seed=self._settings.seed,
             stop_after_round=self._n_rounds,
             enrolment_key=parties.enrolment_key,
+            anchor=parties.policy.policy.votes is not None,  # the noise pays for them
             secure=SecureSettings(
                 parties.policy, helper_deadline_s=_HELPER_DEADLINE_S, sealing_keys=(parties.sealing_key,)
             ),

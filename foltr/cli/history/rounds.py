@@ -32,7 +32,7 @@ _EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
 _VOTES = "votes 3/1/2: of its updates 3 found the newest model worse than the anchor, 2 better, 1 neither"
 _VOTES_OF_SUMS = (
     "votes 30/2 ± 9: of its updates about 30 found the newest model worse than the anchor, about 2 better, with noise "
-    "of standard deviation 9 in each"
+    "of standard deviation 9 in each, which may take it below 0"
 )
 _HIGHEST_ROUND = 2**31 - 1
 

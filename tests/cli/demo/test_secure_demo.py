@@ -58,6 +58,8 @@ def test_rounds_go_on_although_a_helper_is_killed_and_devices_vanish(tmp_path):
     with closing(sqlite3.connect(tmp_path / "foltr-demo-secure.sqlite")) as connection:
         sums = connection.execute("SELECT round, n_clients FROM round_sums ORDER BY round").fetchall()
         answers = connection.execute("SELECT round, helper FROM helper_answers ORDER BY round, helper").fetchall()
+        tallies = connection.execute("SELECT round FROM round_tallies ORDER BY round").fetchall()
+    assert [number for (number,) in tallies] == [1, 2, 3, 4], "votes are paid for, and counted"
     assert [number for number, _ in sums] == [1, 2, 3, 4]
     assert sums[0][1] > sums[-1][1] >= 7
     assert answers == [(number, helper) for number in (1, 2, 3, 4) for helper in ("north", "south")]
