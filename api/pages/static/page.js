@@ -143,9 +143,12 @@ function draw() {
   plot("chart-seconds", [line("seconds", "--series-1")], [ended.map((row) => row.duration_s)]);
 }
 
+// Who leaves asks nothing more: without the cookie each question would be an error.
+const leaving = new AbortController();
+
 async function ask(path) {
   try {
-    const answer = await fetch(path);
+    const answer = await fetch(path, { signal: leaving.signal });
     if (answer.status === 401 || answer.status === 403) location.reload();
     return answer.ok ? await answer.json() : null;
   } catch {
@@ -179,7 +182,9 @@ function fill(id, elements) {
 }
 
 function listen() {
+  if (leaving.signal.aborted) return;
   const stream = new EventSource("/api/v1/stream");
+  leaving.signal.addEventListener("abort", () => stream.close());
   stream.addEventListener("status", (event) => showStatus(JSON.parse(event.data)));
   stream.addEventListener("away", (event) => {
     heardAt = Date.now();
@@ -194,6 +199,7 @@ function listen() {
   });
 }
 
+document.querySelector("form[action='/logout']")?.addEventListener("submit", () => leaving.abort());
 setInterval(() => {
   if (heardAt && Date.now() - heardAt > SILENT_MS) say("link", "– the server is not heard; what stands here may be old");
 }, 2000);
