@@ -84,8 +84,14 @@ async def list_tallies(db: Database, name: str, anchor_version: int, n_rounds: i
     """
     counted = (round_tallies.c[column] for column in ("n_updates", "worse", "better", "deviation"))
     of_round = and_(rounds.c.federation == round_tallies.c.federation, rounds.c.number == round_tallies.c.round)
-    # Of rounds before the anchor there are none on it: however many they are, they are not looked through.
-    made_by = select(models.c.round).where(models.c.federation == name, models.c.version == anchor_version)
+    # Of rounds before the anchor there are none on it: however many they are, they are not looked through. No round
+    # made a model that was restored, or is of unlearning: the last one before it did.
+    made_by = (
+        select(models.c.round)
+        .where(models.c.federation == name, models.c.version <= anchor_version, models.c.round.is_not(None))
+        .order_by(models.c.version.desc())
+        .limit(1)
+    )
     newest_first = (
         select(*counted)
         .join_from(round_tallies, rounds, of_round)

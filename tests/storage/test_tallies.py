@@ -3,14 +3,17 @@
 from dataclasses import replace
 
 import pytest
+from sqlalchemy import delete
 
 from foltr.aggregation.standing import RoundTally
 from foltr.protocol.helper_messages import TicketFault
-from storage.anchors import list_tallies
+from storage.anchors import list_tallies, restore_anchor
 from storage.migrate import downgrade, upgrade
+from storage.model_tables import models
 from storage.policies import adopt_policy
 from storage.queries import get_round
 from storage.records import Batch, NewModel
+from storage.restored_records import Restoration
 from storage.rounds import complete_round, open_round
 from storage.sum_records import NewAnswer, NewPolicy, NewSet
 from storage.sums import begin_opening, begin_summing, store_answers
@@ -71,6 +74,34 @@ async def test_tallies_of_an_anchor_are_listed_the_newest_first(summing) -> None
     shown = row.tally_n_updates, row.tally_worse, row.tally_better, row.tally_deviation
     assert (row.anchor_version, *shown) == (0, 4, 3.25, -3.5, 1.5)
     assert (await get_round(summing.db, "web", 2)).tally_worse is None
+
+
+async def test_rounds_before_a_restored_anchor_are_not_looked_through(summing) -> None:
+    """However many there were: a round's end and a look at the federation take no longer for them."""
+    if summing.db.dialect != "sqlite":
+        pytest.skip("steps are counted by SQLite")
+    counted, steps = 0, []
+
+    def count() -> int:
+        nonlocal counted
+        counted += 1
+        return 0
+
+    for number in range(1, 41):
+        await end(summing, number, "abcd", tally(number), 0)
+        if number not in (4, 39):
+            continue
+        at, version = summing.opening(1).closes_at, number + 1
+        await restore_anchor(summing.db, "web", summing.epoch, Restoration(version, 0, at, "taken back"))
+        async with summing.db.reading() as connection:
+            driver = (await connection.get_raw_connection()).driver_connection
+            await driver.set_progress_handler(count, 1)
+        counted = 0
+        assert await worse(summing, version) == []
+        steps.append(counted)
+        async with summing.db.transaction() as connection:
+            await connection.execute(delete(models).where(models.c.version == version))
+    assert steps[1] < 1.5 * steps[0]
 
 
 async def test_tallies_go_with_the_sums_that_a_client_is_in(summing) -> None:
