@@ -8,7 +8,7 @@ from under_policy import CLIP_NORM, FEDERATOR, identity, opened
 
 from edge_client.client import EdgeClient
 from foltr.learning.comparison import Comparison
-from foltr.protocol.policies import SecureRound
+from foltr.protocol.policies import SecureRound, allowance_of
 
 WEIGHT = 64
 VOTING = policy(proofs=True, vote_weight=WEIGHT, n_interactions=ENOUGH)
@@ -79,3 +79,23 @@ async def test_a_policy_without_votes_ends_them(mqtt_broker, path):
         await federator.link.publish(TOPICS.policy, policy(proofs=True, version=2).signed, retain=True)
         await until(lambda: client.comparison == Comparison())
     assert is_known(path) == [False, False]
+
+
+async def test_a_model_that_the_guard_refuses_is_voted_on(mqtt_broker, path):
+    """With zeros in place of an update: the vote is paid for, and what it is about is what the guard found."""
+    credentials = identity(VOTING)
+    async with (
+        Federator(mqtt_broker, key=FEDERATOR) as federator,
+        device(mqtt_broker, path, credentials, guard=0.5) as client,
+    ):
+        await begin(federator, client, announced(5, GOOD), announced(3, GOOD), secure=SECURE)
+        search(client, ENOUGH + 10)
+        await federator.announce(2, newest=announced(6, BAD), training=training(ENOUGH), secure=SECURE)
+        await until(lambda: [one.version for one in client.refused_models] == [6])
+        search(client, 2 * ENOUGH)
+        update = await federator.update()
+        sent = opened(update, VOTING, credentials.key.public)
+        assert (update.base_version, sent[:N_FEATURES].tolist()) == (6, [0] * N_FEATURES)
+        assert sent[N_FEATURES:].tolist() == [WEIGHT, 0]
+        spent = client._agent.store.spent()  # noqa: SLF001 (an application has no use for it)
+        assert spent.charge == allowance_of(VOTING.policy).charge
