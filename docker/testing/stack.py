@@ -137,8 +137,7 @@ class Stack:
 
     def remove_containers(self, names: Sequence[str]) -> None:
         """Stop containers as Compose does, and remove them."""
-        if names:
-            self._podman("rm", "--force", "--volumes", "--time", "20", *names, timeout_s=300.0)
+        self._remove_containers(names, stop_s=20)
 
     def query(self, sql: str) -> list[list[str]]:
         """Ask PostgreSQL; return rows of text."""
@@ -148,10 +147,24 @@ class Stack:
     def remove(self) -> None:
         """Remove what the project has left, whatever it is."""
         mine = f"label=com.docker.compose.project={self.project}"
-        names = self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split()
-        if names:
-            self._podman("rm", "--force", "--volumes", "--time", "2", *names, timeout_s=300.0)
+        self._remove_containers(
+            self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split(), stop_s=2
+        )
         for kind in ("volume", "network"):
             left = self._podman(kind, "ls", "--filter", mine, "--format", "{{.Name}}").split()
             if left:
                 self._podman(kind, "rm", "--force", *left)
+
+    def _remove_containers(self, names: Sequence[str], stop_s: int) -> None:
+        """Remove containers; one that ends by itself meanwhile makes podman fail, which removes it the next time."""
+        left = set(names)
+
+        def are_removed() -> bool:
+            try:
+                if left:
+                    self._podman("rm", "--force", "--volumes", "--time", str(stop_s), *sorted(left), timeout_s=300.0)
+            finally:
+                left.intersection_update(self._podman("ps", "--all", "--format", "{{.Names}}").split())
+            return not left
+
+        wait_until("the containers are removed", are_removed, 60.0, every_s=2.0)
