@@ -9,7 +9,8 @@ set -euo pipefail
 umask 022
 here=$(cd "$(dirname "$0")" && pwd)
 work=${FOLTR_TEST_CONTAINERS:-/var/cache/foltr-containers}
-bases=(docker.io/library/python:3.11-slim-bookworm docker.io/library/eclipse-mosquitto:2.0 docker.io/library/postgres:15-bookworm)
+# By short names: whatever podman is set up to find them under, and else what is made here.
+bases=(python:3.11-slim-bookworm eclipse-mosquitto:2.0 postgres:15-bookworm)
 
 say() { echo "containers: $*" >&2; }
 unable() { echo "$*"; exit 75; }
