@@ -43,10 +43,12 @@ test("what a browser has recorded outlives it, its key too, and two tabs are one
   await eventually(() => server.all("recorded").length === 3, "three lists", PATIENCE_S);
   await chromium.kill();
 
+  // What is unanswered is sent again when a round is heard of, so the first browser may have said each thing twice.
+  const [joins, updates] = [federation.all("join").length, federation.all("update").length];
   chromium.start(`${server.address}/two?searches=1`);
-  const join2 = await eventually(() => federation.all("join")[1], "another join", PATIENCE_S);
+  const join2 = await eventually(() => federation.all("join")[joins], "another join", PATIENCE_S);
   await federation.answerMembership(join2, "joined", 0);
-  const again = await eventually(() => federation.all("update")[1], "the update again", PATIENCE_S);
+  const again = await eventually(() => federation.all("update")[updates], "the update again", PATIENCE_S);
   assert.equal(toHex(again.payload), toHex(update.payload));
   assert.deepEqual([...new Set(server.all("key").map(({ publicKey }) => publicKey))].length, 1);
   assert.ok(server.all("key").every(({ isExtractable }) => isExtractable === false));
@@ -54,7 +56,8 @@ test("what a browser has recorded outlives it, its key too, and two tabs are one
   await eventually(() => server.all("recorded").length === 5, "a list of each tab", PATIENCE_S);
   await federation.answerUpdate(again, "accepted", again.fields.through);
   await federation.announceRound(2);
-  const rest = await eventually(() => federation.all("update")[2], "an update of the rest", PATIENCE_S);
+  const isNew = ({ payload }: { payload: Uint8Array }) => toHex(payload) !== toHex(update.payload);
+  const rest = await eventually(() => federation.all("update").find(isNew), "an update of the rest", PATIENCE_S);
   assert.deepEqual([rest.fields.after, rest.fields.through], [again.fields.through, 5]);
-  assert.equal(federation.all("join").length, 2);
+  assert.equal(new Set(federation.all("update").map(({ payload }) => toHex(payload))).size, 2);
 });
