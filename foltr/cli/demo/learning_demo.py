@@ -220,10 +220,9 @@ class Demo:
             "state",
             "n_updates",
             "n_rejected",
-            "n_interactions",
             "duration_s",
             "model_version",
-        )
+        )  # 80 characters have room
         print_rows(rounds[-10:], columns, title="The last rounds, from the database", as_json=False)
         first, last = by_version[0], per_round[-1]
         console.print(
