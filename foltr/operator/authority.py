@@ -197,11 +197,17 @@ class Authority:
         return self._order(AllowReset(federation=self.federation, job=job))
 
     def forget(self, client_id: str) -> SignedOrder:
-        """Order that a client is forgotten: whoever had the name until now, and nobody who is enrolled later."""
+        """Order that a client is forgotten: whoever had the name until now, and nobody who is enrolled later.
+
+        The same order again where it stands already and no answer to it is here yet: it may have been carried to the
+        federator by hand, and whoever asks twice wants one client forgotten and not two orders.
+        """
         check_name("client", client_id)
         device = self._register.enrolled.get(client_id)
         serial = self._register.next_serial - 1 if device is None else device.serial
-        return self._order(ForgetClient(federation=self.federation, client_id=client_id, serial=serial))
+        order = ForgetClient(federation=self.federation, client_id=client_id, serial=serial)
+        standing = (signed for signed in self.orders.unanswered() if signed.order == order)
+        return next(standing, None) or self._order(order)
 
     def rotate_federator_key(self, access: BrokerAccess) -> SignedOrder:
         """Give the federator another key: its new credentials are in ``federator.json`` when this returns.

@@ -199,6 +199,17 @@ def test_who_was_not_enrolled_is_warned_of_and_a_revoked_one_is_not(tmp_path):
     assert json.loads(other.stdout)["topic"] == "foltr/v1/mail/operator"
 
 
+def test_an_order_that_is_printed_twice_is_one_order(tmp_path):
+    """It may be carried by hand: whoever prints it again has lost the line, and gives no second order."""
+    assert foltr("enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path).returncode == 0
+    asked = [foltr("forget", name, "--print-payload", "--json", cwd=tmp_path).stdout for name in ("device-1",) * 2]
+    assert asked[0] == asked[1]
+    other = foltr("forget", "device-2", "--print-payload", "--json", cwd=tmp_path).stdout
+    assert json.loads(other)["payload"] != json.loads(asked[0])["payload"]
+    listed = json.loads(foltr("orders", "list", "--json", cwd=tmp_path).stdout)
+    assert len(listed["orders"]) == 2
+
+
 def test_without_a_folder_it_is_said_how_to_get_one(tmp_path):
     """Or how to do without; and none is made."""
     done = foltr("forget", "device-1", cwd=tmp_path)
