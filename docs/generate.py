@@ -329,7 +329,8 @@ SECTIONS = {
     "results/privacy.md": {name: partial(privacy_tables, *parts) for name, parts in PRIVACY_PARTS.items()},
     "results/unlearning.md": {"overview": unlearning_overview, "claims": unlearning_claims},
     "results/unlearning/canary.md": {"tables": canary_tables},
-    "operations.md": {"settings": settings_table, "reasons": reasons_table},
+    "settings.md": {"settings": settings_table},
+    "rounds.md": {"reasons": reasons_table},
     "protocol.md": {
         "trainings": trainings_table,
         "bodies": bodies_table,

@@ -1,4 +1,4 @@
-"""docs/operations.md does what it says: its commands, run in order with a real Mosquitto; and no list is incomplete."""
+"""The operator's guide does what it says: its commands, run in order with a real Mosquitto; and no list is incomplete."""
 
 import ast
 import getpass
@@ -24,12 +24,15 @@ from foltr.protocol.events import FINDINGS, EventKind
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.states import AbandonReason
 
-OPERATIONS = "docs/operations.md"
+# The pages that docs/operations.md lists and that go on with one federation, in the order of their commands.
+WALK_THROUGH = tuple(
+    f"docs/{page}.md" for page in ("setup", "keys", "backup", "monitoring", "defence", "rounds", "forgetting")
+)
 
 
 def commands() -> list[list[str]]:
-    """Every command of the document's shell blocks, in order."""
-    lines = "\n".join(blocks(OPERATIONS, "sh")).splitlines()
+    """Every command of the guide's shell blocks, in order."""
+    lines = "\n".join(block for page in WALK_THROUGH for block in blocks(page, "sh")).splitlines()
     return [shlex.split(line, comments=True) for line in lines if line.strip()]
 
 
@@ -110,7 +113,7 @@ class Terminal:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("access", ["tls", "mtls"])
-def test_the_commands_of_operations_run_in_order(tmp_path, access):
+def test_the_commands_of_the_guide_run_in_order(tmp_path, access):
     """From nothing to a running federation with TLS and identities, to a revocation, to a backup."""
     terminal = Terminal(tmp_path, access)
     try:
@@ -139,9 +142,10 @@ def test_the_commands_of_operations_run_in_order(tmp_path, access):
     assert (tmp_path / "operator-backup.tar").stat().st_size > 0
 
 
-def test_the_settings_files_of_the_document_are_read(tmp_path, monkeypatch):
+def test_the_settings_files_of_the_guide_are_read(tmp_path, monkeypatch):
     """Every key in them exists and has a value that is allowed, a rule's parameters too."""
-    first, second = blocks(OPERATIONS, "toml")
+    (first,) = blocks("docs/settings.md", "toml")
+    (second,) = blocks("docs/defence.md", "toml")
     path = tmp_path / "foltr.toml"
     path.write_text(first + second)
     monkeypatch.setenv("FOLTR_CONFIG", str(path))
