@@ -1,4 +1,4 @@
-"""The operator's guide does what it says: its commands, run in order with a real Mosquitto; and no list is incomplete."""
+"""The operator's guide does what it says: its commands, run in order with a real Mosquitto; no list is incomplete."""
 
 import ast
 import getpass
