@@ -103,6 +103,25 @@ def still_good(certificate_pem: str, authority_pem: str, hosts: Collection[str] 
     return set(names) == {_general_name(host) for host in hosts}
 
 
+def belong_together(pair: KeyPair) -> bool:
+    """Whether a certificate is of the key beside it: whoever writes both may be interrupted between them."""
+    try:
+        return _certificate(pair.certificate_pem).public_key() == _private_key(pair.key_pem).public_key()
+    except (ValueError, TypeError):
+        return False
+
+
+def hosts_of(certificate_pem: str) -> tuple[str, ...]:
+    """The DNS names and IP addresses that a server's certificate is for; ValueError where it is no certificate."""
+    names = _certificate(certificate_pem).extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return tuple(str(name.value) for name in names)
+
+
+def ends_at(certificate_pem: str) -> datetime:
+    """When a certificate ends, in UTC."""
+    return _certificate(certificate_pem).not_valid_after_utc
+
+
 def serial_of(certificate_pem: str) -> int:
     """The number that an authority knows its certificate by."""
     return _certificate(certificate_pem).serial_number

@@ -30,6 +30,7 @@ from broker.access import (
     uses_tls,
 )
 from broker.address import BrokerAddress
+from broker.authorities import CA_KEY_NAME, believed_certificates, believed_files, issuing_authority
 from broker.broker_records import (
     RECORD_NAME,
     BrokerCredentials,
@@ -39,7 +40,7 @@ from broker.broker_records import (
     read_record,
     to_json,
 )
-from broker.certificates import KeyPair, create_authority, issue_client, issue_server, load_authority, still_good
+from broker.certificates import KeyPair, belong_together, create_authority, issue_client, issue_server, still_good
 from broker.files import Owner, owner_of, replace_file
 from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
 from broker.revocations import ISSUED_NAME, note_issued, revoke_all_of, write_revocations
@@ -47,7 +48,6 @@ from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import FEDERATOR_USER, OPERATOR_USER
 from foltr.protocol.topics import check_name
 
-CA_KEY_NAME = "ca.key"
 START_TIMEOUT_S = 5.0
 SERVICES = {"federator": FEDERATOR_USER, "operator": OPERATOR_USER}
 
@@ -111,7 +111,7 @@ def provision_broker(
             authority = _authority(out_dir, operator_dir, federation)
             _write_server_certificate(out_dir, authority, hosts, owner)
             if mode is Mode.MTLS:
-                write_revocations(operator_dir, out_dir, authority)
+                write_revocations(operator_dir, out_dir)
         if acl is not None:
             replace_file(out_dir / ACL_NAME, acl, owner=owner)
         if mode is Mode.PASSWORDS:
@@ -203,8 +203,7 @@ def withdraw_user(operator_dir: Path, name: str) -> Withdrawal:
                 passwords.remove_user(file, name)
                 return Withdrawal.REFUSED
             case Mode.MTLS:
-                authority = load_authority(operator_dir / CA_NAME, operator_dir / CA_KEY_NAME)
-                is_out = revoke_all_of(operator_dir, broker_dir, authority, name)
+                is_out = revoke_all_of(operator_dir, broker_dir, name)
                 return Withdrawal.REFUSED if is_out else Withdrawal.STILL_ADMITTED
     except OSError as error:
         raise _cannot_write(file, error) from error
@@ -304,17 +303,18 @@ def _authority(out_dir: Path, operator_dir: Path, federation: str) -> KeyPair:
             f"operator: {missing} is missing and a new authority would lock every user out. Put it back, or begin "
             "anew with another --operator and --out."
         )
-    known = published.read_text(encoding="utf-8") if published.exists() else None
+    known = published.read_text(encoding="utf-8") if published.exists() else ""
     if not certificate.exists():
-        if known is not None:
+        if known:
             raise _other_authority(published, operator_dir)
         authority = create_authority(f"foltr {federation}")
         replace_file(key, authority.key_pem)
         replace_file(certificate, authority.certificate_pem, mode=0o644)
-    authority = load_authority(certificate, key)
-    if known is not None and known != authority.certificate_pem:
+    authority = issuing_authority(operator_dir)
+    ours = [files.certificate.read_text(encoding="utf-8") for files in believed_files(operator_dir)]
+    if known and not any(each in known for each in ours):
         raise _other_authority(published, operator_dir)
-    replace_file(published, authority.certificate_pem, mode=0o644)
+    replace_file(published, believed_certificates(operator_dir), mode=0o644)
     return authority
 
 
@@ -330,7 +330,11 @@ def _write_server_certificate(out_dir: Path, authority: KeyPair, hosts: Sequence
     pair = None
     if certificate.exists() and key.exists():
         pair = KeyPair(certificate.read_text(encoding="utf-8"), key.read_text(encoding="utf-8"))
-    if pair is None or not still_good(pair.certificate_pem, authority.certificate_pem, hosts):
+    if (
+        pair is None
+        or not belong_together(pair)
+        or not still_good(pair.certificate_pem, authority.certificate_pem, hosts)
+    ):
         pair = issue_server(authority, hosts)
     # Also when kept: the broker may run as another user now.
     replace_file(key, pair.key_pem, owner=owner)
@@ -343,12 +347,12 @@ def _write_service(operator_dir: Path, record: BrokerRecord, service: str, user:
     kept = read_credentials(path) if path.exists() else None
     if kept is None or not _still_admits(operator_dir, record, user, kept):
         replace_file(path, to_json(_admit(operator_dir, record, [user])[user]))
-    elif kept.broker_url != record.broker_url:
-        replace_file(path, to_json(replace(kept, broker_url=record.broker_url)))
+    elif kept != (brought := replace(kept, broker_url=record.broker_url, ca=_ca(operator_dir, record))):
+        replace_file(path, to_json(brought))
 
 
 def _still_admits(operator_dir: Path, record: BrokerRecord, user: str, kept: BrokerCredentials) -> bool:
-    if kept.ca != _ca(operator_dir, record) or kept.username != (None if record.mode is Mode.ANONYMOUS else user):
+    if kept.username != (None if record.mode is Mode.ANONYMOUS else user):
         return False
     match record.mode:
         case Mode.ANONYMOUS:
@@ -357,7 +361,8 @@ def _still_admits(operator_dir: Path, record: BrokerRecord, user: str, kept: Bro
             file = Path(record.broker_dir, PASSWORDS_NAME)
             return kept.password is not None and passwords.accepts(file, user, kept.password)
         case Mode.MTLS:
-            return kept.certificate is not None and kept.ca is not None and still_good(kept.certificate, kept.ca)
+            issuer = issuing_authority(operator_dir).certificate_pem
+            return kept.certificate is not None and still_good(kept.certificate, issuer)
 
 
 def _admit(operator_dir: Path, record: BrokerRecord, users: Collection[str]) -> dict[str, BrokerCredentials]:
@@ -374,11 +379,11 @@ def _admit(operator_dir: Path, record: BrokerRecord, users: Collection[str]) -> 
                 raise _cannot_write(file, error) from error
             return {user: BrokerCredentials(url, user, password, ca) for user, password in chosen.items()}
         case Mode.MTLS:
-            authority = load_authority(operator_dir / CA_NAME, operator_dir / CA_KEY_NAME)
+            authority = issuing_authority(operator_dir)
             pairs = {user: issue_client(authority, user) for user in users}
             devices = {user: pair for user, pair in pairs.items() if user not in SERVICES.values()}
             try:
-                note_issued(operator_dir, Path(record.broker_dir), authority, devices)
+                note_issued(operator_dir, Path(record.broker_dir), devices)
             except OSError as error:
                 raise _cannot_write(operator_dir / ISSUED_NAME, error) from error
             return {
@@ -392,7 +397,7 @@ def _ca(operator_dir: Path, record: BrokerRecord) -> str | None:
         return None
     path = operator_dir / CA_NAME
     try:
-        return path.read_text(encoding="utf-8")
+        return believed_certificates(operator_dir)
     except OSError as error:
         raise SettingsError(f"operator: {path}: {error.strerror}; `foltr broker config --tls` writes it") from error
 

@@ -1,9 +1,10 @@
-"""Client certificates that count no more: the list of them (a CRL) that the authority signs and the broker reads.
+"""Client certificates that count no more: the lists of them (CRLs) that authorities sign and the broker reads.
 
-A certificate is on the list by its serial number, so the numbers are kept in the operator's folder when certificates
-are made, under a hash of the name. The list is in that folder and in the broker's; Mosquitto reads it when it starts
-and on SIGHUP, and asks it at each handshake: a connection that stands is not ended by it. A list that is out of date
-would keep everybody out, so it lives as long as its authority.
+A certificate is on the lists by its serial number, so the numbers are kept in the operator's folder when certificates
+are made, under a hash of the name. Each authority that is believed has a list, in that folder; all of them together
+are in the broker's. Mosquitto reads them when it starts and on SIGHUP, and asks them at each handshake: a connection
+that stands is not ended by it. A list that is out of date would keep everybody out, so it lives as long as its
+authority. The numbers are random and of 160 bits, so that every list may have those of all authorities.
 """
 
 import hashlib
@@ -12,19 +13,24 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from broker.access import REVOKED_NAME
+from broker.authorities import believed_files
 from broker.certificates import KeyPair, issue_revocations, serial_of
 from broker.files import locked, owner_of, replace_file
 
 ISSUED_NAME = "certificates.json"
 
 
-def write_revocations(operator_dir: Path, broker_dir: Path, authority: KeyPair) -> None:
-    """Sign the list anew, empty where there was none, for the operator and for the broker. Raises OSError."""
+def write_revocations(operator_dir: Path, broker_dir: Path, numbers: Iterable[int] = ()) -> bool:
+    """Sign the lists anew, for the operator and for the broker, with these numbers on them, too. Raises OSError.
+
+    Returns:
+        whether they were written where the broker reads them.
+    """
     with locked(operator_dir):
-        _revoke(operator_dir, broker_dir, authority, ())
+        return _revoke(operator_dir, broker_dir, numbers)
 
 
-def note_issued(operator_dir: Path, broker_dir: Path, authority: KeyPair, pairs: Mapping[str, KeyPair]) -> None:
+def note_issued(operator_dir: Path, broker_dir: Path, pairs: Mapping[str, KeyPair]) -> None:
     """Keep the numbers of new certificates; what these clients had before counts no more. Raises OSError."""
     with locked(operator_dir):
         issued = _issued(operator_dir)
@@ -33,30 +39,31 @@ def note_issued(operator_dir: Path, broker_dir: Path, authority: KeyPair, pairs:
         known = {key: [*issued.get(key, ()), *numbers] for key, numbers in new.items()}
         replace_file(operator_dir / ISSUED_NAME, json.dumps(issued | known) + "\n")
         if before:
-            _revoke(operator_dir, broker_dir, authority, before)
+            _revoke(operator_dir, broker_dir, before)
 
 
-def revoke_all_of(operator_dir: Path, broker_dir: Path, authority: KeyPair, name: str) -> bool:
-    """Put every certificate of a client on the list; False where the broker's folder is not here, or none is known.
+def revoke_all_of(operator_dir: Path, broker_dir: Path, name: str) -> bool:
+    """Put every certificate of a client on the lists; False where the broker's folder is not here, or none is known.
 
     Raises:
         OSError: a list cannot be written.
     """
     with locked(operator_dir):
         numbers = _issued(operator_dir).get(_key(name), ())
-        return _revoke(operator_dir, broker_dir, authority, numbers) and bool(numbers)
+        return _revoke(operator_dir, broker_dir, numbers) and bool(numbers)
 
 
-def _revoke(operator_dir: Path, broker_dir: Path, authority: KeyPair, numbers: Iterable[int]) -> bool:
-    """Sign the list with these numbers on it, too; returns whether it was written where the broker reads it."""
-    kept = operator_dir / REVOKED_NAME
-    before = kept.read_text(encoding="utf-8") if kept.exists() else None
-    signed = issue_revocations(authority, numbers, before)
-    replace_file(kept, signed, mode=0o644)
+def _revoke(operator_dir: Path, broker_dir: Path, numbers: Iterable[int]) -> bool:
+    """Sign the lists with these numbers on them, too; returns whether they were written where the broker reads them."""
+    added, lists = list(numbers), []
+    for files in believed_files(operator_dir):
+        before = files.revoked.read_text(encoding="utf-8") if files.revoked.exists() else None
+        lists.append(issue_revocations(files.load(), added, before))
+        replace_file(files.revoked, lists[-1], mode=0o644)
     if not broker_dir.is_dir():
         return False
     read = broker_dir / REVOKED_NAME
-    replace_file(read, signed, mode=0o644, owner=owner_of(read))
+    replace_file(read, "".join(lists), mode=0o644, owner=owner_of(read))
     return True
 
 

@@ -85,7 +85,7 @@ _WRONG_TIME = (9, 10)
 _DO_WRONG_HOST = (
     "Connect to a name the certificate holds, or have this one added: foltr broker config --tls --host NAME."
 )
-_DO_WRONG_TIME = "Look at this machine's clock; the same foltr broker config again renews the broker's certificate."
+_DO_WRONG_TIME = "Look at this machine's clock; `foltr broker renew` renews the broker's certificate."
 _DO_NOT_TRUSTED = (
     "It was not issued by the authority that these credentials name: are they for this broker? `foltr enrol NAME "
     "--replace` writes new ones."

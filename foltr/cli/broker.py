@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foltr.cli import options
+from foltr.cli.broker_keys import renew
 from foltr.cli.output import console
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
@@ -19,6 +20,8 @@ app = typer.Typer(help="Run the embedded MQTT broker, or configure Mosquitto.", 
 PORT, TLS_PORT = 1883, 8883
 OPERATOR_DIR = Path("foltr-operator")
 HOSTS = ["localhost", "127.0.0.1"]
+
+app.command("renew")(renew)
 
 
 @app.command("run")

@@ -118,3 +118,22 @@ def test_a_contradiction_is_a_wrong_setting(tmp_path, arguments):
 def listening(host: str, port: int) -> bool:
     with socket.socket() as probe:
         return probe.connect_ex((host, port)) == 0
+
+
+def test_another_key_and_certificate_on_demand(tmp_path):
+    """`foltr broker renew` takes the hosts as they were, says until when the old one counts, and how to end that."""
+    folders = ("--out", tmp_path / "m", "--operator", tmp_path / "op")
+    assert foltr("broker", "config", "--tls", "--host", "broker.example", "--user", USER, *folders).returncode == 0
+    key = (tmp_path / "m" / "server.key").read_text()
+    done = foltr("broker", "renew", "--operator", tmp_path / "op")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "m" / "server.key").read_text() != key
+    assert [part in done.stdout for part in ("broker.example", "SIGHUP", "foltr broker authority begin")] == [True] * 3
+    found = json.loads(foltr("broker", "renew", "--operator", tmp_path / "op", "--days", "9", "--json").stdout)
+    assert (found["hosts"], found["broker_to_reload"]) == (["broker.example"], True)
+
+
+def test_a_broker_without_tls_has_no_certificate_to_renew(tmp_path):
+    """Nor has one that was never configured: it says what configures one."""
+    done = foltr("broker", "renew", "--operator", tmp_path)
+    assert (done.returncode, "foltr broker config" in done.stderr) == (2, True)

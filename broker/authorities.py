@@ -1,0 +1,164 @@
+"""The certificate authorities of an operator's folder: the one that issues, and while it is replaced a second one.
+
+    ca.crt, ca.key, ca.crl                          issues certificates, and lists those that count no more
+    ca-next.crt, ca-next.key, ca-next.crl           believed already, and issues nothing yet
+    ca-former.crt, ca-former.key, ca-former.crl     believed still, and issues nothing more
+
+An authority is replaced in three steps, each of which leaves time for devices to hear of it: `begin_authority` has a
+second one believed, `switch_authority` has it issue the broker's certificate, `end_former_authority` has the first one
+believed no more. The broker's ``ca.crt`` has the certificates of all that are believed, and so have credentials.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from broker.certificates import KeyPair, create_authority, load_authority
+from broker.files import locked, replace_file
+from foltr.errors import SettingsError
+
+CA_KEY_NAME = "ca.key"
+
+
+class AuthorityStep(StrEnum):
+    """How far the replacement of an authority is."""
+
+    ALONE = "alone"
+    """One authority is believed, and issues."""
+    BEGUN = "begun"
+    """The next one is believed, too; the old one issues."""
+    SWITCHED = "switched"
+    """The next one issues; the former one is believed still."""
+
+
+@dataclass(frozen=True)
+class AuthorityFiles:
+    """The files of one authority in an operator's folder."""
+
+    certificate: Path
+    key: Path
+    revoked: Path
+
+    @property
+    def exist(self) -> bool:
+        return self.certificate.exists() and self.key.exists()
+
+    def load(self) -> KeyPair:
+        return load_authority(self.certificate, self.key)
+
+
+def files_of(operator_dir: Path, stem: str) -> AuthorityFiles:
+    """The files of the authority with this stem: ``ca``, ``ca-next`` or ``ca-former``."""
+    return AuthorityFiles(*(operator_dir / f"{stem}.{ending}" for ending in ("crt", "key", "crl")))
+
+
+def issuing_authority(operator_dir: Path) -> KeyPair:
+    """The authority that issues certificates; SettingsError where there is none, or it is damaged."""
+    return files_of(operator_dir, "ca").load()
+
+
+def believed_files(operator_dir: Path) -> Iterator[AuthorityFiles]:
+    """The files of the authorities that are believed, the issuing one first."""
+    yield files_of(operator_dir, "ca")
+    for stem in ("ca-next", "ca-former"):
+        if (files := files_of(operator_dir, stem)).exist:
+            yield files
+
+
+def believed_certificates(operator_dir: Path) -> str:
+    """The certificates of all authorities that are believed, as PEM text, the issuing one's first. Raises OSError."""
+    return "".join(files.certificate.read_text(encoding="utf-8") for files in believed_files(operator_dir))
+
+
+def step_of(operator_dir: Path) -> AuthorityStep:
+    """How far the replacement of the authority is.
+
+    Raises:
+        SettingsError: a step was interrupted; the same command again completes it.
+    """
+    next_, former = (files_of(operator_dir, stem).exist for stem in ("ca-next", "ca-former"))
+    if next_ and former:
+        raise SettingsError("authority: its replacement was interrupted; run `foltr broker authority switch` again")
+    return AuthorityStep.BEGUN if next_ else AuthorityStep.SWITCHED if former else AuthorityStep.ALONE
+
+
+def begin_authority(operator_dir: Path, federation: str) -> None:
+    """Make the next authority, which is believed from now on and issues nothing yet.
+
+    Raises:
+        SettingsError: another replacement is not at its end.
+        OSError: a file cannot be written.
+    """
+    with locked(operator_dir):
+        if (step := step_of(operator_dir)) is not AuthorityStep.ALONE:
+            raise SettingsError(f"authority: a replacement is {step} already; see: foltr broker authority show")
+        issuing_authority(operator_dir)
+        number = 2 + _number_of(operator_dir)
+        files = files_of(operator_dir, "ca-next")
+        # Another name than the first one's: whoever checks a certificate finds its issuer by it.
+        authority = create_authority(f"foltr {federation} {number}")
+        replace_file(files.key, authority.key_pem)
+        # Last, as it tells that the authority is whole.
+        replace_file(files.certificate, authority.certificate_pem, mode=0o644)
+        replace_file(operator_dir / _NUMBER_NAME, f"{number - 1}\n", mode=0o644)
+
+
+def switch_authority(operator_dir: Path) -> None:
+    """Have the next authority issue from now on; interrupted, it is completed by doing it again.
+
+    Raises:
+        SettingsError: there is no next authority.
+        OSError: a file cannot be written.
+    """
+    issuing, next_, former = (files_of(operator_dir, stem) for stem in ("ca", "ca-next", "ca-former"))
+    with locked(operator_dir):
+        if not next_.exist:
+            raise SettingsError("authority: there is no next one; make it with: foltr broker authority begin")
+        next_.load()
+        if not former.exist:
+            issuing.load()
+            _copy(issuing, former)
+        _copy(next_, issuing)
+        _remove(next_)
+
+
+def end_former_authority(operator_dir: Path) -> None:
+    """Believe the former authority no more, and destroy its key.
+
+    Raises:
+        SettingsError: there is no former authority, or the next one does not issue yet.
+        OSError: a file cannot be removed.
+    """
+    with locked(operator_dir):
+        if step_of(operator_dir) is not AuthorityStep.SWITCHED:
+            raise SettingsError("authority: none is at its end; before that: foltr broker authority switch")
+        _remove(files_of(operator_dir, "ca-former"))
+
+
+_NUMBER_NAME = "ca-replaced"
+
+
+def _number_of(operator_dir: Path) -> int:
+    """How often the authority was replaced."""
+    path = operator_dir / _NUMBER_NAME
+    try:
+        return int(path.read_text(encoding="ascii")) if path.exists() else 0
+    except ValueError:
+        raise SettingsError(f"authority: {path} is damaged; restore it from a backup") from None
+
+
+def _copy(source: AuthorityFiles, target: AuthorityFiles) -> None:
+    # The certificate last: with the key it tells that an authority is there.
+    replace_file(target.key, source.key.read_text(encoding="utf-8"))
+    if source.revoked.exists():
+        replace_file(target.revoked, source.revoked.read_text(encoding="utf-8"), mode=0o644)
+    else:
+        target.revoked.unlink(missing_ok=True)
+    replace_file(target.certificate, source.certificate.read_text(encoding="utf-8"), mode=0o644)
+
+
+def _remove(files: AuthorityFiles) -> None:
+    # The key first: without it the authority is no more.
+    for path in (files.key, files.certificate, files.revoked):
+        path.unlink(missing_ok=True)

@@ -1,0 +1,79 @@
+"""Gives a broker another key and certificate whenever its operator wants one, as when the key may have been copied.
+
+Whoever has the old key can pass for the broker until the old certificate ends: devices ask nobody whether it was
+revoked. What ends that is another authority (`broker.authorities`), or a short life (``days``).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from broker.access import SERVER_CERTIFICATE_NAME, SERVER_KEY_NAME
+from broker.broker_records import BrokerRecord, read_record
+from broker.certificates import CERTIFICATE_DAYS, KeyPair, ends_at, hosts_of, issue_server
+from broker.files import locked, owner_of, replace_file
+from foltr.errors import SettingsError, UnavailableError
+
+
+@dataclass(frozen=True)
+class Renewal:
+    """A renewal is done: the hosts that the new certificate is for, when it ends, and when the old one would have."""
+
+    hosts: tuple[str, ...]
+    ends: datetime
+    old_ends: datetime | None
+
+
+def renew_server(
+    operator_dir: Path, authority: KeyPair, *, hosts: Sequence[str] = (), days: int = CERTIFICATE_DAYS
+) -> Renewal:
+    """Write a new key and certificate into the broker's folder; a running broker takes them when it is reloaded.
+
+    Interrupted between the two files it leaves a pair that does not belong together, which no broker takes: a running
+    one goes on with what it has, and doing it again mends it.
+
+    Args:
+        authority: issues the certificate.
+        hosts: what devices connect to; empty: those of the certificate that is there.
+        days: how long it lasts, but never longer than the authority.
+
+    Raises:
+        SettingsError: the broker has no TLS, a host is none, or there is no certificate to take the hosts from.
+        UnavailableError: the broker's folder is not on this machine, or cannot be written.
+    """
+    record = read_record(operator_dir)
+    folder = Path(record.broker_dir)
+    key, certificate = folder / SERVER_KEY_NAME, folder / SERVER_CERTIFICATE_NAME
+    _require_tls(record, folder)
+    try:
+        with locked(folder):
+            before = certificate.read_text(encoding="utf-8") if certificate.exists() else None
+            wanted = tuple(hosts) or _hosts_before(before, certificate)
+            pair = issue_server(authority, wanted, days)
+            replace_file(key, pair.key_pem, owner=owner_of(key))
+            replace_file(certificate, pair.certificate_pem, mode=0o644, owner=owner_of(certificate))
+    except OSError as error:
+        raise UnavailableError(
+            f"{error.filename or folder}: {error.strerror or error}. Run this on the broker's machine, as a user who "
+            "may write there."
+        ) from error
+    return Renewal(wanted, ends_at(pair.certificate_pem), None if before is None else ends_at(before))
+
+
+def _require_tls(record: BrokerRecord, folder: Path) -> None:
+    if not record.broker_url.startswith("mqtts://"):
+        raise SettingsError("broker: it has no certificate; `foltr broker config --tls` or --mtls gives it one")
+    if not folder.is_dir():
+        raise UnavailableError(
+            f"{folder} is not on this machine. Run this on the broker's, with the operator's folder."
+        )
+
+
+def _hosts_before(certificate_pem: str | None, path: Path) -> tuple[str, ...]:
+    if certificate_pem is None:
+        raise SettingsError(f"host: {path} is missing; say what devices connect to with --host")
+    try:
+        return hosts_of(certificate_pem)
+    except ValueError:
+        raise SettingsError(f"host: {path} cannot be read; say what devices connect to with --host") from None

@@ -1,0 +1,112 @@
+"""The broker gets another key and certificate at any time, without anybody being enrolled anew."""
+
+import asyncio
+import hashlib
+import socket
+import ssl
+from datetime import timedelta
+
+import pytest
+from cryptography.x509 import load_der_x509_certificate
+from servers import MissingError, ProvisionedMosquitto
+
+from broker.authorities import issuing_authority
+from broker.certificates import KeyPair, belong_together, ends_at, hosts_of
+from broker.link import MqttLink
+from broker.provision import reload_broker
+from broker.renewal import renew_server
+from foltr.errors import SettingsError, UnavailableError
+
+
+@pytest.fixture(params=["passwords", "mtls"])
+def server(request, tmp_path):
+    """A real Mosquitto on what `foltr broker config` wrote."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, request.param)
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    yield server
+    server.stop()
+
+
+def renew(server, **changes):
+    return renew_server(server.operator_dir, issuing_authority(server.operator_dir), **changes)
+
+
+def pair_of(server):
+    return KeyPair(*((server.broker_dir / name).read_text() for name in ("server.crt", "server.key")))
+
+
+async def shown_by(server, ca, until=None):
+    """SHA-256 of the certificate that a connection is shown; asked until it is ``until``."""
+
+    def shown():
+        context = ssl.create_default_context(cadata=ca)
+        with (
+            socket.create_connection(("127.0.0.1", server.port)) as plain,
+            context.wrap_socket(plain, server_hostname="localhost") as tls,
+        ):
+            return hashlib.sha256(tls.getpeercert(binary_form=True)).digest()
+
+    for _ in range(100):
+        found = await asyncio.to_thread(shown)
+        if until in (None, found):
+            break
+        await asyncio.sleep(0.02)
+    return found
+
+
+def fingerprint(pem):
+    return hashlib.sha256(ssl.PEM_cert_to_DER_cert(pem)).digest()
+
+
+async def test_a_running_broker_shows_another_key_at_once(server):
+    """Long before the last 30 days; those who are connected stay, and the same credentials connect."""
+    server.start()
+    (device,) = server.enrol("device-1")
+    before, mode = pair_of(server), (server.broker_dir / "server.key").stat().st_mode
+    async with MqttLink(device.address, client_id="a", subscriptions=[], on_message=print) as link:
+        await link.wait_connected(5)
+        done = renew(server)
+        assert reload_broker(server.operator_dir)
+        after = pair_of(server)
+        assert await shown_by(server, device.ca, fingerprint(after.certificate_pem)) == fingerprint(
+            after.certificate_pem
+        )
+        assert link.connected
+    assert before.key_pem != after.key_pem
+    assert (set(done.hosts), set(hosts_of(after.certificate_pem))) == ({"localhost", "127.0.0.1"},) * 2
+    assert (server.broker_dir / "server.key").stat().st_mode == mode
+    async with MqttLink(device.address, client_id="a", subscriptions=[], on_message=print) as link:
+        await link.wait_connected(5)
+
+
+def test_other_hosts_and_a_shorter_life_may_be_chosen(server):
+    """A stolen key is of use for as long as its certificate lasts."""
+    done = renew(server, hosts=["broker.example"], days=30)
+    assert done.hosts == hosts_of(pair_of(server).certificate_pem) == ("broker.example",)
+    assert done.ends == ends_at(pair_of(server).certificate_pem) < done.old_ends - timedelta(days=700)
+    with pytest.raises(SettingsError, match="host"):
+        renew(server, hosts=["mqtts://broker.example"])
+    assert load_der_x509_certificate(ssl.PEM_cert_to_DER_cert(pair_of(server).certificate_pem))
+
+
+def test_interrupted_between_key_and_certificate_it_is_mended(server):
+    """By doing it again, or by `foltr broker config`: a key that is not the certificate's would stop the broker."""
+    other = pair_of(server).key_pem
+    renew(server)
+    for mend in (lambda: renew(server), server.provision):
+        (server.broker_dir / "server.key").write_text(other)
+        assert not belong_together(pair_of(server))
+        mend()
+        assert belong_together(pair_of(server))
+
+
+def test_elsewhere_it_says_where_to_run_it(server):
+    """The broker's folder is on another machine, or has no certificate to take the hosts from."""
+    (server.broker_dir / "server.crt").unlink()
+    with pytest.raises(SettingsError, match="--host"):
+        renew(server)
+    server.broker_dir.rename(server.broker_dir.with_name("elsewhere"))
+    with pytest.raises(UnavailableError, match="machine"):
+        renew(server)
