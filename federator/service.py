@@ -12,6 +12,7 @@ from broker.buffer import IntakeLimits
 from broker.link import InboundMessage, LastWill, MqttLink
 from federator.actor import FederationActor, key_replaced
 from federator.clock import SteadyClock
+from federator.measures import FederatorMeasures
 from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.predecessor import Predecessor
@@ -19,11 +20,13 @@ from federator.publishing.announcements import Announcer, ReceiptSender
 from federator.publishing.heartbeat import INTERVAL_S, Heartbeat
 from federator.publishing.requests import RequestSender
 from federator.publishing.retained import RetainedTopics
+from federator.watching import Watch, watched
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.errors import UnavailableError, first_cause
 from foltr.protocol.codec import Signer
 from foltr.protocol.signing import EpochSequence, SigningKey
 from foltr.protocol.topics import Topics
+from foltr.tracing import NO_TRACER, Tracer
 from storage.database import Database
 from storage.federation_store import SqlFederationStore
 from storage.sum_store import SqlSumStore
@@ -43,6 +46,10 @@ class FederatorService:
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
         beat_every_s: how often it tells devices that it is there.
         alive_file: touched with each beat, unless messages and rounds have been waiting behind one turn for minutes.
+        tracer: is told of rounds and of what is stored in them.
+
+    Attributes:
+        measures: counted from the beginning; `read_measures` brings those up to date that say how things are now.
     """
 
     def __init__(
@@ -56,6 +63,7 @@ class FederatorService:
         intake_limits: IntakeLimits | None = None,
         beat_every_s: float = INTERVAL_S,
         alive_file: AliveFile = NO_ALIVE_FILE,
+        tracer: Tracer = NO_TRACER,
     ) -> None:
         topics = Topics(plan.federation)
         self._federation = plan.federation
@@ -76,11 +84,13 @@ class FederatorService:
         self._link = link(
             subscriptions=_subscriptions(plan, topics), on_connected=self._on_connected, last_will=self._last_will
         )
-        self._stopped = asyncio.Event()
+        self._stopped, self._has_started = asyncio.Event(), False
         self._receipts = ReceiptSender(self._link, topics, signer)
         self._retained = RetainedTopics(self._link, signer)
         self._requests = RequestSender(self._link, topics, signer)
-        store, clock = SqlFederationStore(db, plan.federation), SteadyClock()
+        self.measures = FederatorMeasures(plan.federation)
+        watch, self._clock = Watch(self.measures, tracer), SteadyClock()
+        store, clock = watched(SqlFederationStore(db, plan.federation), watch), self._clock
         self._actor = FederationActor(
             plan,
             store,
@@ -89,7 +99,7 @@ class FederatorService:
             intake_limits,
             retained=self._retained,
             key=key,
-            sums=SqlSumStore(db, plan.federation, lambda: store.epoch),
+            sums=watched(SqlSumStore(db, plan.federation, lambda: store.epoch), watch),
             requests=self._requests,
         )
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published)
@@ -108,6 +118,7 @@ class FederatorService:
                     return
                 await self._predecessor.listen(self._first_link)
                 await self._actor.start(self._predecessor.epoch, self._predecessor.audit_head)
+            self._has_started = True
             self._sequence.begin(self._actor.epoch)
             self._heartbeat.begin(self._actor.epoch)
             # Anew: the broker takes a last will with a connection, and this one is signed under the claim.
@@ -169,10 +180,18 @@ class FederatorService:
         self._stopped.set()
         self._actor.stop()
 
+    def read_measures(self) -> FederatorMeasures:
+        """Return the measures, up to date; in the event loop."""
+        self.measures.broker_up.set(float(self._link.connected or self._first_link.connected))
+        if self._has_started:
+            self.measures.read(self._actor, self._clock)
+        return self.measures
+
     def _receive(self, message: InboundMessage) -> None:
         if message.topic in self._predecessor.topics:
             self._predecessor.receive(message)
         else:
+            self.measures.note_message(message.topic)
             self._actor.receive(message)
 
     def _note_beat(self) -> None:

@@ -12,6 +12,8 @@ MODULES: Final = {
     "federator": ("sqlalchemy", "alembic", "aiosqlite", "jwt"),
     "postgres": ("asyncpg",),
     "simulation": ("iotcore", "joblib", "numba", "scipy", "threadpoolctl", "unearth"),
+    # Before the other extra that has it, too.
+    "metrics": ("prometheus_client",),
     "dashboard": ("fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"),
     "research": ("distributed", "matplotlib", "pyarrow"),
 }

@@ -6,7 +6,9 @@ from collections.abc import Callable
 from broker.buffer import IntakeLimits
 from broker.link import InboundMessage
 from federator.actor import FederationActor
+from federator.measures import FederatorMeasures
 from federator.plan import FederationPlan
+from federator.watching import Watch, watched
 from foltr.protocol.fields import Message
 from foltr.protocol.helper_messages import CheckRequest, OpenRequest
 from foltr.protocol.membership import Join
@@ -83,11 +85,19 @@ class Requests:
 class Served:
     """An actor, driven turn by turn."""
 
-    def __init__(self, db: Database, plan: FederationPlan, limits: IntakeLimits, key: SigningKey | None = None) -> None:
+    def __init__(
+        self,
+        db: Database,
+        plan: FederationPlan,
+        limits: IntakeLimits,
+        key: SigningKey | None = None,
+        watch: Watch | None = None,
+    ) -> None:
         self.db, self.plan, self.limits = db, plan, limits
         self.clock, self.receipts, self.retained = HandClock(), Receipts(), Retained()
         self.requests = Requests()
-        store = SqlFederationStore(db, plan.federation)
+        watch = watch or Watch(FederatorMeasures(plan.federation))
+        store = watched(SqlFederationStore(db, plan.federation), watch)
         self.actor = FederationActor(
             plan,
             store,

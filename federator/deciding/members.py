@@ -59,6 +59,15 @@ class Change:
 
 
 @dataclass(frozen=True)
+class MemberCounts:
+    """How many members there are, and how many of them are connected, or in quarantine."""
+
+    n_members: int
+    n_online: int
+    n_quarantined: int
+
+
+@dataclass(frozen=True)
 class Adoption:
     """A roster that was adopted: the members that it makes void, and those that it says are to be forgotten."""
 
@@ -202,6 +211,12 @@ class Members:
             for client_id, client in self._clients.items()
             if client.joined and client.online and not client.quarantined
         )
+
+    def count(self) -> MemberCounts:
+        """Count the members, those in quarantine among the connected ones, too."""
+        members = [client for client in self._clients.values() if client.joined]
+        n_online, n_quarantined = sum(one.online for one in members), sum(one.quarantined for one in members)
+        return MemberCounts(len(members), n_online, n_quarantined)
 
     def check_sender(self, client_id: str, signed: Signed) -> None:
         """Check that a member sent this whose updates are taken.

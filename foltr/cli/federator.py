@@ -13,6 +13,7 @@ from foltr.cli import options
 from foltr.cli.experiments.method import choose_method, choose_rule, read_logging_policy
 from foltr.cli.federation_files import read_initial_model, read_schema_setting
 from foltr.cli.fields import takes_fields
+from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.access import (
     DEFAULT_OPERATOR_FOLDER,
     OperatorFolder,
@@ -53,6 +54,7 @@ RUN_FIELDS = (
     *("unlearning_strategy", "unlearning_interval", "history_rounds"),
     *("unlearn_every_s", "unlearn_after", "unlearning_swap_every_s", "unlearning_may_reset", "unlearning_deadline_s"),
     *("logging_policy", "ranker", "hidden", "learning_rate", "give_up_after_s", "alive_file"),
+    *("metrics_port", "metrics_host"),
 )
 
 
@@ -186,7 +188,8 @@ async def _serve(settings: Settings) -> None:
             log.info("federator_started", federation=plan.federation, broker=str(address), db=database.location)
             _pass_over_in_collections()
 
-        await service.run(on_started=note_started)
+        with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
+            await service.run(on_started=note_started)
     log.info("federator_stopped", federation=plan.federation)
 
 

@@ -62,6 +62,11 @@ class Settings(BaseSettings):
     alive_file: Annotated[str | None, Option(metavar="FILE")] = None
     """A file touched every 30 seconds or sooner while the process does its work; the age tells a health check."""
 
+    metrics_port: int | None = Field(default=None, ge=0, le=65_535)
+    """The port that the process shows its metrics to Prometheus on; 0 takes a free one; unset shows none."""
+    metrics_host: str = "127.0.0.1"
+    """The address that port is on. Whoever reaches it may read: it asks for no token, and has nobody's name."""
+
     n_features: Annotated[int, Option("--features")] = Field(default=136, ge=1, le=4_000_000)
     """Features of a document; fixed once the federation exists."""
     feature_schema: Annotated[str | None, Option("--schema", "FILE")] = None

@@ -1,0 +1,119 @@
+"""What a federator measures. `federator.watching` counts what is stored; the rest is read when somebody asks."""
+
+import math
+
+from federator.actor import FederationActor
+from federator.clock import Clock
+from foltr.measures import MINUTES, Measures, label
+from foltr.protocol.events import EventKind
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.states import OPEN_ROUND, AbandonReason, RoundState
+from foltr.protocol.topics import ClientTopic, Topics
+
+TRANSACTIONS = ("commit_batch", "complete_round", "abandon_round", "erase_client", "commit_step", "complete_job")
+"""These are told apart; of all others there is one sum."""
+_OPERATOR, _HELPER = "operator", "helper"
+
+
+class FederatorMeasures(Measures):
+    """The measures of one federator process."""
+
+    def __init__(self, federation: str) -> None:
+        super().__init__(federation=federation)
+        self._topics = Topics(federation)
+        kinds = label("kind", [*(kind for kind in ClientTopic if kind is not ClientTopic.INBOX), _OPERATOR, _HELPER])
+        self.messages = self.counter(
+            "foltr_federator_messages_received_total", "Messages that the broker delivered, by topic.", kinds
+        )
+        self.refused = self.counter(
+            "foltr_federator_messages_refused_total",
+            "Messages that were refused, with a stored event, by its code; busy: there was no room for them.",
+            label("code", ReceiptCode),
+        )
+        self.updates = self.counter(
+            "foltr_federator_updates_accepted_total", "Updates that were stored; a client may withdraw one later."
+        )
+        self.events = self.counter(
+            "foltr_federator_events_total", "Events that were stored, by kind.", label("kind", EventKind)
+        )
+        self.rounds = self.counter(
+            "foltr_federator_rounds_total",
+            "Rounds that ended.",
+            label("state", (RoundState.COMPLETED, RoundState.ABANDONED)),
+        )
+        self.abandoned = self.counter(
+            "foltr_federator_rounds_abandoned_total",
+            "Rounds that ended without a model, by reason.",
+            label("reason", AbandonReason),
+        )
+        self.erasures = self.counter("foltr_federator_erasures_total", "Clients whose data was erased.")
+        self.round_took = self.histogram(
+            "foltr_federator_round_duration_seconds",
+            "From the opening of a completed round to its model.",
+            None,
+            MINUTES,
+        )
+        self.closing_took = self.histogram(
+            "foltr_federator_round_closing_duration_seconds",
+            "From a completed round's last update to its stored model; the helpers' work is in it.",
+        )
+        self.transaction_took = self.histogram(
+            "foltr_federator_transaction_duration_seconds",
+            "How long a transaction of the database took, each try for itself.",
+            label("transaction", (*TRANSACTIONS, "other")),
+        )
+        self.transactions_failed = self.counter(
+            "foltr_federator_transactions_failed_total", "Transactions that the database did not make."
+        )
+        self.broker_up = self.gauge("foltr_federator_broker_connected", "Whether it is connected to the broker.")
+        self.turning = self.gauge(
+            "foltr_federator_turn_age_seconds", "For how long it has been at what it does now; 0 while it waits."
+        )
+        self.waiting = self.gauge("foltr_federator_messages_waiting", "Messages that arrived and are not decided on.")
+        self.clients = self.gauge(
+            "foltr_federator_clients",
+            "Clients by where they stand; who is online or in quarantine is a member, too.",
+            label("standing", ("member", "online", "quarantined")),
+        )
+        self.round_number = self.gauge("foltr_federator_round_number", "The open round.")
+        self.round_state = self.gauge(
+            "foltr_federator_round_state", "1 for the state that the open round is in.", label("state", OPEN_ROUND)
+        )
+        self.round_opened = self.gauge(
+            "foltr_federator_round_opened_timestamp_seconds", "When it opened, seconds since the epoch."
+        )
+        self.round_updates = self.gauge("foltr_federator_round_updates", "Updates that the open round has.")
+        self.round_quorum = self.gauge("foltr_federator_round_quorum", "Updates that it needs.")
+        self.round_overdue = self.gauge(
+            "foltr_federator_round_overdue_seconds", "For how long the open round should have ended."
+        )
+        self.model_version = self.gauge("foltr_federator_model_version", "The newest model.")
+
+    def note_message(self, topic: str) -> None:
+        """Count a message, by its topic without the client's name."""
+        if self._topics.is_helpers(topic):
+            kind = _HELPER
+        elif self._topics.is_operators(topic):
+            kind = _OPERATOR
+        else:
+            kind = str((self._topics.parse(topic) or ("", None))[1])
+        self.messages.add(of=kind)
+
+    def read(self, actor: FederationActor, clock: Clock) -> None:
+        """Read what is so now, of an actor that has started. In the event loop: nothing changes meanwhile."""
+        self.turning.set(actor.turning_for_s)
+        self.waiting.set(len(actor.intake))
+        counts = actor.state.members.count()
+        self.clients.set(counts.n_members, "member")
+        self.clients.set(counts.n_online, "online")
+        self.clients.set(counts.n_quarantined, "quarantined")
+        self.model_version.set(actor.rounds.model.version)
+        current = actor.state.round
+        for state in OPEN_ROUND:
+            self.round_state.set(None if current is None else float(current.state is state), state)
+        self.round_number.set(None if current is None else current.number)
+        self.round_opened.set(None if current is None else current.opened_at)
+        self.round_updates.set(None if current is None else len(current.contributions))
+        self.round_quorum.set(None if current is None else current.policy.min_clients)
+        overdue = 0.0 if current is None or math.isinf(current.closes_at) else clock.now() - current.closes_at
+        self.round_overdue.set(None if current is None else max(0.0, overdue))

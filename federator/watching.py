@@ -1,0 +1,156 @@
+"""Measures and traces a federator by what it stores: a store that is watched, and what is seen of it.
+
+All that counts passes the store: what was stored was promised, and nothing else was. So neither the loop nor the rounds
+know that they are measured, and a simulation, whose store nobody watches, pays nothing.
+"""
+
+import inspect
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from datetime import UTC, datetime
+from typing import Any, TypeVar, cast
+
+from federator.measures import FederatorMeasures
+from foltr.protocol.states import AbandonReason, RoundState
+from foltr.tracing import NO_SPAN, NO_TRACER, Attributes, Span, Tracer
+from storage.records import Batch, NewEvent, NewModel, RoundOpening, RoundRow
+
+S = TypeVar("S")
+
+# Traced are transactions that write: a trace of a round is to be read, and what is read has no end.
+_TRACED = (
+    *("commit_batch", "begin_aggregation", "complete_round", "abandon_round", "restore_anchor", "open_round"),
+    *("begin_opening", "store_answers", "begin_summing", "erase_client", "commit_step", "complete_job"),
+)
+
+
+class Watch:
+    """What is seen of a federator's transactions, in the order in which they are made."""
+
+    def __init__(self, measures: FederatorMeasures, tracer: Tracer = NO_TRACER) -> None:
+        self._measures = measures
+        self._tracer = tracer
+        self._round: Span = NO_SPAN
+        self._opened_at: datetime | None = None
+        self._closing_since: datetime | None = None
+
+    def span(self, transaction: str, arguments: Iterable[Any]) -> AbstractContextManager[None]:
+        """Trace a transaction as a part of the open round, if it is one that writes."""
+        if transaction not in _TRACED:
+            return nullcontext()
+        sizes: dict[str, int] = {}
+        for batch in arguments:
+            if isinstance(batch, Batch):
+                sizes |= {"n_updates": len(batch.updates), "n_events": len(batch.events)}
+        return self._round.child(transaction, sizes)
+
+    def made(self, transaction: str, seconds: float, arguments: Sequence[Any], answer: Any) -> None:
+        """Note a transaction that the database has made."""
+        self._measures.transaction_took.observe(seconds, transaction)
+        for event in _events_of(arguments):
+            self._measures.events.add(of=event.kind)
+            if event.code is not None:
+                self._measures.refused.add(event.n, event.code)
+        match transaction, arguments:
+            case "commit_batch", (batch,):
+                self._measures.updates.add(len(batch.updates))
+                if batch.stop_collecting is not None:
+                    self._closing_since = datetime.now(UTC)
+            case "begin_aggregation", _:
+                self._closing_since = datetime.now(UTC)
+            case "erase_client", _:
+                self._measures.erasures.add()
+            case "complete_round", (_, model, closed_at, *_):
+                self._completed(model, closed_at)
+            case "abandon_round", (_, reason, closed_at, *_):
+                self._abandoned(reason, closed_at)
+            case "restore_anchor", (restoration, *_) if restoration.abandons is not None:
+                self._abandoned(AbandonReason.MODEL_TAKEN_BACK, restoration.restored_at)
+            case "complete_job", (_, completion, *_) if completion.abandons is not None:
+                self._abandoned(AbandonReason.UNLEARNED, completion.completed_at)
+            case "load_open_round", _ if answer is not None:
+                self._resumed(answer[0])
+            case _:
+                pass
+        opening = _opening_of(arguments)
+        if opening is not None:
+            self._begin(opening.number, opening.opened_at)
+
+    def failed(self) -> None:
+        """Note a transaction that the database has not made."""
+        self._measures.transactions_failed.add()
+
+    def _resumed(self, row: RoundRow) -> None:
+        self._begin(row.number, row.opened_at)
+        if row.state is not RoundState.COLLECTING:
+            self._closing_since = datetime.now(UTC)
+
+    def _begin(self, number: int, opened_at: datetime) -> None:
+        self._opened_at, self._closing_since = opened_at, None
+        self._round = self._tracer.begin("round", opened_at.timestamp(), {"round": number})
+
+    def _completed(self, model: NewModel, closed_at: datetime) -> None:
+        self._measures.rounds.add(of=RoundState.COMPLETED)
+        if self._opened_at is not None:
+            self._measures.round_took.observe(max(0.0, (closed_at - self._opened_at).total_seconds()))
+        if self._closing_since is not None:
+            began, ended = self._closing_since.timestamp(), datetime.now(UTC).timestamp()
+            self._measures.closing_took.observe(max(0.0, ended - began))
+            self._round.note("aggregation", began, ended)
+        self._end(closed_at, {"state": RoundState.COMPLETED, "model": model.version})
+
+    def _abandoned(self, reason: str, closed_at: datetime) -> None:
+        self._measures.rounds.add(of=RoundState.ABANDONED)
+        self._measures.abandoned.add(of=reason)
+        self._end(closed_at, {"state": RoundState.ABANDONED, "reason": reason})
+
+    def _end(self, closed_at: datetime, attributes: Attributes) -> None:
+        self._round.end(closed_at.timestamp(), attributes)
+        self._round, self._opened_at, self._closing_since = NO_SPAN, None, None
+
+
+def watched(store: S, watch: Watch) -> S:
+    """Give the store with each of its transactions noted, once the database has made it or has not."""
+    return cast("S", _Watched(store, watch))
+
+
+class _Watched:
+    def __init__(self, store: Any, watch: Watch) -> None:
+        self._store = store
+        self._watch = watch
+
+    def __getattr__(self, name: str) -> Any:
+        attribute = getattr(self._store, name)
+        if not inspect.iscoroutinefunction(attribute):
+            return attribute
+        watch = self._watch
+
+        async def transaction(*args: Any, **options: Any) -> Any:
+            given = (*args, *options.values())
+            began = time.monotonic()
+            try:
+                with watch.span(name, given):
+                    answer = await attribute(*args, **options)
+            except Exception:
+                watch.failed()
+                raise
+            watch.made(name, time.monotonic() - began, given, answer)
+            return answer
+
+        # The next one is found where this one was looked for.
+        setattr(self, name, transaction)
+        return transaction
+
+
+def _events_of(arguments: Iterable[Any]) -> Iterable[NewEvent]:
+    """Find the events that a transaction stores, wherever its arguments have them."""
+    for argument in arguments:
+        found = argument if isinstance(argument, list | tuple) else getattr(argument, "events", ())
+        yield from (event for event in found if isinstance(event, NewEvent))
+
+
+def _opening_of(arguments: Iterable[Any]) -> RoundOpening | None:
+    """Find the round that a transaction opens, by itself or with what it is about."""
+    given = (one if isinstance(one, RoundOpening) else getattr(one, "next_opening", None) for one in arguments)
+    return next((one for one in given if one is not None), None)

@@ -1,0 +1,115 @@
+"""Shows a process's measures to Prometheus on a port of its own, in its text format.
+
+prometheus-client answers in threads, so a slow reader holds nobody up; what is shown is read in the event loop. So a
+process whose loop is stuck answers nothing, which Prometheus tells as `up` being 0.
+"""
+
+import asyncio
+import concurrent.futures
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import structlog
+
+from foltr import __version__
+from foltr.errors import SettingsError
+from foltr.measures import Counter, Gauge, Measures
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+log = structlog.get_logger(__name__)
+
+_READ_WITHIN_S = 5.0
+
+
+@contextmanager
+def metrics_port(host: str, port: int | None, read: Callable[[], Measures]) -> Iterator[int | None]:
+    """Show what ``read`` returns until the block is left; it gives the port, None where none is asked for.
+
+    Args:
+        port: 0 takes a free one; None shows nothing.
+        read: called in the running event loop.
+
+    Raises:
+        SettingsError: the port cannot be had.
+    """
+    if port is None:
+        yield None
+        return
+    # Where nobody scrapes nobody needs the extra.
+    from prometheus_client import CollectorRegistry, ProcessCollector, start_http_server
+
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    registry.register(_InLoop(asyncio.get_running_loop(), read))
+    try:
+        server, thread = start_http_server(port, host, registry)
+    except OSError as error:
+        raise SettingsError(
+            f"metrics_port: {host}:{port} cannot be listened on ({error.strerror or error}); choose another one"
+        ) from error
+    url = f"http://{host}:{server.server_port}/metrics"
+    log.info("metrics_shown", url=url)
+    try:
+        yield server.server_port
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+class _InLoop:
+    """A collector whose measures are read in the event loop, where nothing changes meanwhile."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, read: Callable[[], Measures]) -> None:
+        self._loop = loop
+        self._read = read
+
+    def describe(self) -> "Iterable[Metric]":
+        """Nothing is known before it is read."""
+        return ()
+
+    def collect(self) -> "Iterable[Metric]":
+        done: concurrent.futures.Future[list[Metric]] = concurrent.futures.Future()
+
+        def read() -> None:
+            try:
+                done.set_result(list(families(self._read())))
+            except Exception as error:  # noqa: BLE001 (whoever asked is told; the loop goes on)
+                done.set_exception(error)
+
+        self._loop.call_soon_threadsafe(read)
+        return done.result(_READ_WITHIN_S)
+
+
+def families(measures: Measures) -> "Iterable[Metric]":
+    """Make Prometheus' families of measures, and one that says which foltr this is."""
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+
+    names, values = list(measures.about), tuple(measures.about.values())
+    build = GaugeMetricFamily("foltr_build_info", "The version of foltr that runs.", labels=[*names, "version"])
+    build.add_metric((*values, __version__), 1.0)
+    yield build
+    for measure in measures.all:
+        labels = names if measure.label is None else [*names, measure.label.name]
+        family: CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+        if isinstance(measure, Counter):
+            family = CounterMetricFamily(measure.name, measure.meaning, labels=labels)
+            for value, n in measure.counts.items():
+                family.add_metric(_of(values, value), n)
+        elif isinstance(measure, Gauge):
+            family = GaugeMetricFamily(measure.name, measure.meaning, labels=labels)
+            for value, now in measure.now.items():
+                if now is not None:
+                    family.add_metric(_of(values, value), now)
+        else:
+            family = HistogramMetricFamily(measure.name, measure.meaning, labels=labels)
+            for value in measure.values:
+                family.add_metric(_of(values, value), measure.buckets(value), measure.sum(value))
+        yield family
+
+
+def _of(values: tuple[str, ...], value: str) -> tuple[str, ...]:
+    return values if value == "" else (*values, value)

@@ -1,0 +1,147 @@
+"""What is measured and traced of a federator: what its real store has made, and nothing that was not stored."""
+
+from contextlib import contextmanager
+
+import pytest
+from databases import open_migrated
+from served import GENEROUS, Served
+
+from federator.measures import FederatorMeasures
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from federator.watching import Watch, watched
+from foltr.protocol.membership import Leave
+from foltr.protocol.topics import ClientTopic
+from storage.errors import WriterFencedError
+from storage.federations import claim_federation
+
+TWO = RoundPolicy(min_clients=2, max_clients=2, max_time_s=60)
+NAMES = ("anna", "bert", "carl")
+
+
+class Spans:
+    """Notes spans as they begin and end."""
+
+    def __init__(self):
+        self.seen = []
+
+    def begin(self, name, at, attributes):
+        assert at > 0
+        self.seen.append(("begin", name, dict(attributes)))
+        return self
+
+    @contextmanager
+    def child(self, name, attributes):
+        self.seen.append(("within", name, dict(attributes)))
+        yield
+
+    def note(self, name, began, ended):
+        assert began <= ended
+        self.seen.append(("within", name, {}))
+
+    def end(self, at, attributes):
+        assert at > 0
+        self.seen.append(("end", "round", {key: str(value) for key, value in attributes.items()}))
+
+
+@pytest.fixture
+async def begin(served_url):
+    """Starts a federator that is watched, with the number of the round that it ends with."""
+    started = []
+    async with await open_migrated(served_url) as db:
+
+        async def start(spans=None, policy=TWO):
+            measures = FederatorMeasures("mail")
+            watch = Watch(measures, *([] if spans is None else [spans]))
+            served = Served(db, FederationPlan("mail", 1, policy), GENEROUS, watch=watch)
+            started.append(served)
+            await served.actor.start()
+            return served, measures
+
+        yield start
+        for served in started:
+            await served.actor.close()
+
+
+async def test_what_was_stored_is_counted(begin, unsigned):
+    """Two rounds with a model and one without; who joined, left, and was refused."""
+    served, measures = await begin()
+    await served.join(map(unsigned, NAMES))
+    for number in (1, 2):
+        for name in NAMES[:2]:
+            served.update(unsigned(name), number, number - 1)
+        await served.turn()
+    served.update(unsigned("nobody"), 3, 2)
+    served.receive(unsigned("carl"), ClientTopic.LEAVE, Leave(federation="mail", client_id="carl"))
+    served.clock.at += 61
+    await served.turn()
+    assert measures.rounds.counts == {"completed": 2, "abandoned": 1, "other": 0}
+    assert measures.abandoned.counts["no_updates"] == 1
+    assert measures.updates.counts[""] == 4
+    assert measures.refused.counts["unknown_client"] == 1
+    assert (measures.events.counts["client_joined"], measures.events.counts["client_left"]) == (3, 1)
+    assert measures.round_took.buckets()[-1] == ("+Inf", 2)
+    assert measures.closing_took.buckets()[-1] == ("+Inf", 2)
+    assert measures.transaction_took.buckets("complete_round")[-1] == ("+Inf", 2)
+
+
+async def test_what_is_so_now_is_read_of_the_actor(begin, unsigned):
+    """The open round, and who is there."""
+    served, measures = await begin()
+    await served.join(map(unsigned, NAMES))
+    served.update(unsigned("anna"))
+    await served.turn()
+    served.clock.at += 61
+    measures.read(served.actor, served.clock)
+    assert measures.clients.now == {"member": 3, "online": 3, "quarantined": 0}
+    assert (measures.round_number.now[""], measures.round_updates.now[""], measures.round_quorum.now[""]) == (1, 1, 2)
+    assert measures.round_state.now["collecting"] == 1
+    assert measures.round_overdue.now[""] == pytest.approx(1.0)
+
+
+async def test_a_round_is_traced_with_what_is_stored_in_it(begin, unsigned):
+    """From its opening to its model; numbers and states, and no name."""
+    spans = Spans()
+    served, _ = await begin(spans)
+    await served.join([unsigned("anna"), unsigned("bert")])
+    for name in ("anna", "bert"):
+        served.update(unsigned(name))
+    await served.turn()
+    first = spans.seen[: spans.seen.index(("end", "round", {"state": "completed", "model": "1"})) + 1]
+    assert first[0] == ("begin", "round", {"round": 1})
+    assert ("within", "commit_batch", {"n_updates": 2, "n_events": 0}) in first
+    assert [name for _, name, _ in first[-3:]] == ["complete_round", "aggregation", "round"]
+    assert ("begin", "round", {"round": 2}) in spans.seen
+    assert not any(name in str(spans.seen) for name in NAMES)
+
+
+async def test_a_resumed_round_is_traced_from_its_opening(begin):
+    """Its span is begun by whoever goes on with it."""
+    await begin()
+    spans = Spans()
+    await begin(spans)
+    assert spans.seen[0] == ("begin", "round", {"round": 1})
+
+
+async def test_what_the_database_did_not_make_is_no_event(begin, unsigned):
+    """Another federator has claimed the federation: nothing is counted but that it failed."""
+    served, measures = await begin()
+    before = measures.events.counts["client_joined"]
+    await claim_federation(served.db, "mail", 2_000.0)
+    with pytest.raises(WriterFencedError):
+        await served.join([unsigned("anna")])
+    assert measures.events.counts["client_joined"] == before
+    assert measures.transactions_failed.counts[""] == 1
+
+
+async def test_a_watched_store_has_what_it_had():
+    """What is no transaction is passed on as it is now, not as it was."""
+
+    class Store:
+        epoch = 1
+
+    store = Store()
+    seen = watched(store, Watch(FederatorMeasures("mail")))
+    assert seen.epoch == 1
+    store.epoch = 2
+    assert seen.epoch == 2

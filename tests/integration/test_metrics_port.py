@@ -1,0 +1,51 @@
+"""A federator's metrics on a port of its own: true, by the conventions, and only where a port is asked for."""
+
+import shutil
+import socket
+
+import pytest
+from integration.deployment import FEDERATION, Deployment, client_name
+from integration.scraped import complaints, samples, scrape, shown_at
+from integration.test_forgetting import devices_of
+
+QUIET = {"FOLTR_LOG_LEVEL": "info", "NO_COLOR": "1"}
+
+
+@pytest.fixture
+async def deployment(mqtt_broker, tmp_path):
+    db_url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+    async with Deployment(tmp_path, mqtt_broker, db_url, 2) as opened:
+        yield opened
+
+
+async def test_a_federator_shows_what_it_does(deployment, tmp_path):
+    """Rounds of two devices, as the database has them; no name of either."""
+    deployment.start_federator(1000, "--metrics-port", "0", "--min-time", "0.1", **QUIET)
+    async with devices_of(deployment, tmp_path):
+        url = await shown_at(tmp_path / "federator.log")
+        assert url.startswith("http://127.0.0.1:")
+        await deployment.rounds_reach(3, 30.0)
+        text = await scrape(url)
+    found = samples(text)
+    assert found["foltr_federator_rounds_total", "completed"] >= 3
+    assert found["foltr_federator_updates_accepted_total",] >= 6
+    assert found["foltr_federator_messages_received_total", "join"] >= 2
+    assert found["foltr_federator_clients", "online"] == 2
+    assert found["foltr_federator_broker_connected",] == 1
+    assert found["foltr_federator_model_version",] >= 3
+    assert found["foltr_federator_round_duration_seconds_count",] == found["foltr_federator_rounds_total", "completed"]
+    assert found["process_resident_memory_bytes",] > 1e6
+    assert f'federation="{FEDERATION}"' in text
+    assert not any(client_name(i) in text for i in range(2))
+    if shutil.which("promtool") is None:
+        pytest.skip("no promtool: what was shown was not held against its conventions")
+    assert await complaints(text) == ""
+
+
+async def test_a_port_that_is_taken_is_said(deployment, tmp_path):
+    """Before the federation is claimed: another federator goes on."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        deployment.start_federator(1, "--metrics-port", port)
+        assert await deployment.exit_code(20.0) == 2
+    assert f"metrics_port: 127.0.0.1:{port}" in (tmp_path / "federator.log").read_text()
