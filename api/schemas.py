@@ -42,6 +42,9 @@ class Round(Shown):
 
     Votes that the federator sees are counted in ``n_worse``, ``n_none`` and ``n_better``. Where they are in secure sums
     these are 0, and ``tally_*`` say what they come to, in votes, with noise of ``tally_deviation`` in each of the two.
+
+    ``clicked``, ``reward`` and ``base_reward`` are means over its ``n_evaluations`` updates that say how well it does
+    (`foltr.protocol.evaluations`); in secure sums over all updates, with noise of ``evaluation_deviation`` in each.
     """
 
     round: int
@@ -78,6 +81,11 @@ class Round(Shown):
     tally_worse: float | None
     tally_better: float | None
     tally_deviation: float | None
+    n_evaluations: int
+    clicked: float | None
+    reward: float | None
+    base_reward: float | None
+    evaluation_deviation: float | None
 
 
 class Aggregation(Shown):

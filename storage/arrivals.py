@@ -12,6 +12,7 @@ from sqlalchemy.sql.elements import BindParameter
 
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.states import WITHDRAWABLE, Membership, RoundState
 from storage.cipher import StoredBody, encrypt_bodies
 from storage.clients import is_client, key_of, select_clients
@@ -182,12 +183,20 @@ async def _store_updates(
             "cipher": stored.cipher,
             "key_fingerprint": stored.key_fingerprint,
             "vote": item.vote,
+            **_told(item.evaluation),
         }
         for item, stored in zip(new, bodies, strict=True)
     ]
     if not values:
         return
     await connection.execute(_INSERT_UPDATES, values)
+
+
+def _told(evaluation: Evaluation | None) -> dict[str, float | None]:
+    """Return an evaluation by column, each null without one."""
+    if evaluation is None:
+        return dict.fromkeys(Evaluation.model_fields)
+    return dict(evaluation)
 
 
 async def _store_quarantines(connection: AsyncConnection, name: str, changes: Iterable[QuarantineChange]) -> None:

@@ -49,6 +49,11 @@ class RoundHistoryRow:
     tally_worse: float | None = None
     tally_better: float | None = None
     tally_deviation: float | None = None
+    n_evaluations: int = 0
+    clicked: float | None = None
+    reward: float | None = None
+    base_reward: float | None = None
+    evaluation_deviation: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

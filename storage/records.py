@@ -10,8 +10,10 @@ from datetime import datetime
 from typing import Literal
 from uuid import uuid4
 
+from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.aggregation.fates import Fate
 from foltr.aggregation.standing import RoundTally
+from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.helper_messages import TicketFault
 from foltr.protocol.states import Membership, OrderOutcome, Pacing, Privacy, RoundState
 from storage.sum_records import NewPolicy
@@ -24,6 +26,7 @@ class NewUpdate:
     Attributes:
         cohort, position, ticket: of a masked one; the position is its ticket's among those of its cohort.
         vote: of the newest model against its round's anchor: -1 worse, 0 none, 1 better; None: it came without one.
+        evaluation: what its lists earned; None likewise.
     """
 
     round: int
@@ -40,6 +43,7 @@ class NewUpdate:
     position: int | None = None
     ticket: bytes | None = None
     vote: int | None = None
+    evaluation: Evaluation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +277,7 @@ class NewModel:
         aggregation: None for the plain mean.
         events: what was found out while it was made.
         tally: of the votes in its round's secure sums; None where there are none, or no anchor.
+        evaluation: what the evaluations in its round's secure sums come to; None where there are none.
     """
 
     version: int
@@ -282,6 +287,7 @@ class NewModel:
     aggregation: NewAggregation | None = None
     events: Sequence[NewEvent] = ()
     tally: RoundTally | None = None
+    evaluation: RoundEvaluation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -417,6 +423,9 @@ class UpdateRow:
     body: bytes
     cipher: str = ""
     vote: int | None = None
+    clicked: float | None = None
+    reward: float | None = None
+    base_reward: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ from storage.records import (
     UpdateRow,
 )
 from storage.schema import DETAIL_MAX, UtcDateTime
-from storage.sum_rows import delete_masked_bodies, delete_sums, store_tally
+from storage.sum_rows import delete_masked_bodies, delete_sums, store_evaluation, store_tally
 from storage.tables import IS_OPEN, clients, rounds, updates
 
 
@@ -326,6 +326,8 @@ async def complete_round(
             await store_aggregation(connection, name, number, model.aggregation)
         if model.tally is not None:
             await store_tally(connection, name, number, model.tally)
+        if model.evaluation is not None:
+            await store_evaluation(connection, name, number, model.evaluation)
         await store_events(connection, name, model.events)
         if stored.policy_hash is not None:
             await delete_masked_bodies(connection, name, number)

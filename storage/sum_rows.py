@@ -9,9 +9,10 @@ from dataclasses import asdict
 from sqlalchemy import ColumnElement, Table, and_, delete, exists, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.aggregation.standing import RoundTally
 from storage.records import NewFate
-from storage.sum_tables import helper_answers, round_sums, round_tallies
+from storage.sum_tables import helper_answers, round_evaluations, round_sums, round_tallies
 from storage.tables import updates
 
 
@@ -42,18 +43,27 @@ async def store_tally(connection: AsyncConnection, name: str, number: int, tally
     await connection.execute(insert(round_tallies).values(federation=name, round=number, **asdict(tally)))
 
 
+async def store_evaluation(connection: AsyncConnection, name: str, number: int, evaluation: RoundEvaluation) -> None:
+    """Store what the evaluations in a round's sums come to."""
+    await connection.execute(insert(round_evaluations).values(federation=name, round=number, **asdict(evaluation)))
+
+
 async def delete_sums_with(connection: AsyncConnection, client: int) -> None:
-    """Delete the sums that a client is in, and what the votes in them come to; the sets stay, which name nobody."""
+    """Delete the sums that a client is in, and what votes and evaluations in them come to.
+
+    The sets stay, which name nobody.
+    """
     answers_with, sums_with = (_holds(client, table) for table in (helper_answers, round_sums))
-    is_in = exists(
-        select(updates.c.client).where(
-            updates.c.client == client,
-            updates.c.fault.is_(None),
-            updates.c.federation == round_tallies.c.federation,
-            updates.c.round == round_tallies.c.round,
+    for table in (round_tallies, round_evaluations):
+        is_in = exists(
+            select(updates.c.client).where(
+                updates.c.client == client,
+                updates.c.fault.is_(None),
+                updates.c.federation == table.c.federation,
+                updates.c.round == table.c.round,
+            )
         )
-    )
-    await connection.execute(delete(round_tallies).where(is_in))
+        await connection.execute(delete(table).where(is_in))
     await connection.execute(delete(helper_answers).where(answers_with))
     await connection.execute(update(round_sums).where(sums_with).values(masked_sum=None))
 

@@ -1,6 +1,6 @@
 """The tables of secure sums: the operator's policies, what was summed in each round, and what the helpers answered.
 
-What votes in the sums come to is in a table of its own, which the standing of the newest model is read from.
+What votes and evaluations in the sums come to is in a table each, which the standing of the newest model is read from.
 """
 
 from sqlalchemy import (
@@ -100,4 +100,21 @@ round_tallies = Table(
     CheckConstraint("n_updates >= 1", name="n_updates"),
     CheckConstraint("deviation > 0", name="deviation"),
     comment="What the votes in a round's secure sums come to; without those that an erased client was in",
+)
+
+round_evaluations = Table(
+    "round_evaluations",
+    metadata,
+    federation_column(),
+    Column("round", Integer, nullable=False, comment="The round: completed, under a policy with evaluation"),
+    Column("n_updates", Integer, nullable=False, comment="Updates in its sums"),
+    Column("clicked", Float, nullable=False, comment="Sum of their shares of lists with a click, with noise"),
+    Column("reward", Float, nullable=False, comment="Sum of their mean rewards of lists as shown, likewise"),
+    Column("base_reward", Float, nullable=False, comment="Sum of their mean rewards in the base order, likewise"),
+    Column("deviation", Float, nullable=False, comment="Standard deviation of the helpers' noise in each, in updates"),
+    PrimaryKeyConstraint("federation", "round"),
+    ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
+    CheckConstraint("n_updates >= 1", name="n_updates"),
+    CheckConstraint("deviation >= 0", name="deviation"),
+    comment="What the evaluations in a round's secure sums come to; without those that an erased client was in",
 )

@@ -332,6 +332,10 @@ updates = Table(
         SmallInteger,
         comment="Of the newest model against its round's anchor: -1 worse, 0 none, 1 better; null: no vote",
     ),
+    # Likewise.
+    Column("clicked", Float, comment="Share of its lists with a click, 0 to 1; null: it came without an evaluation"),
+    Column("reward", Float, comment="Mean reciprocal rank of the first click, in its lists as shown; null likewise"),
+    Column("base_reward", Float, comment="Mean reciprocal rank of these clicks in the base order; null likewise"),
     # A client contributes once to a round, and an update counts once however often it is delivered.
     PrimaryKeyConstraint("federation", "round", "client"),
     UniqueConstraint("client", "update_id"),
@@ -354,6 +358,11 @@ updates = Table(
     CheckConstraint("(ticket IS NOT NULL) = (cohort IS NOT NULL AND body IS NOT NULL)", name="ticket_goes_with_body"),
     CheckConstraint("fault IS NULL OR cohort IS NOT NULL", name="fault_of_a_masked_one"),
     CheckConstraint("vote IN (-1, 0, 1)", name="vote"),
+    CheckConstraint("clicked BETWEEN 0 AND 1", name="clicked"),
+    CheckConstraint("(reward IS NULL) = (clicked IS NULL) AND reward BETWEEN 0 AND clicked", name="reward"),
+    CheckConstraint(
+        "(base_reward IS NULL) = (clicked IS NULL) AND base_reward BETWEEN 0 AND clicked", name="base_reward"
+    ),
     comment="Every accepted update: the contribution of one client to one round",
 )
 
@@ -377,6 +386,18 @@ Index(
     updates.c.vote,
     sqlite_where=text(_VOTES),
     postgresql_where=text(_VOTES),
+)
+
+_EVALUATED = "clicked IS NOT NULL"
+Index(
+    "ix_updates_evaluations",
+    updates.c.federation,
+    updates.c.round,
+    updates.c.clicked,
+    updates.c.reward,
+    updates.c.base_reward,
+    sqlite_where=text(_EVALUATED),
+    postgresql_where=text(_EVALUATED),
 )
 
 events = Table(

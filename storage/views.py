@@ -47,6 +47,11 @@ round_history = Table(
     Column("tally_worse", Float, comment="Votes worse among them, with the helpers' noise"),
     Column("tally_better", Float, comment="Votes better among them, likewise"),
     Column("tally_deviation", Float, comment="Standard deviation of the noise in each, in votes"),
+    Column("n_evaluations", Integer, comment="Its updates that say how it does; of secure sums all updates in them"),
+    Column("clicked", Float, comment="Mean share of their lists with a click; null: nobody was asked"),
+    Column("reward", Float, comment="Mean reciprocal rank of the first click, in lists as shown; null likewise"),
+    Column("base_reward", Float, comment="Mean reciprocal rank of these clicks in the base order; null likewise"),
+    Column("evaluation_deviation", Float, comment="Standard deviation of the noise in each mean; null: none is added"),
     comment="Every round with what it collected, what it refused and how it ended",
 )
 

@@ -7,6 +7,7 @@ it is signed as it stands. Bytes are checked where they enter (`foltr.protocol.c
 
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningProgress, UnlearningRound
 from foltr.protocol.audit_heads import AuditHead
+from foltr.protocol.evaluations import EvaluationRequest
 from foltr.protocol.fields import Message
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.helper_messages import CheckAnswer, CheckRequest, HelperRefusal, OpenAnswer, OpenRequest
@@ -53,5 +54,6 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         HelperRefusal,
         FederatorStatus,
         AuditHead,
+        EvaluationRequest,
     )
 }

@@ -155,6 +155,11 @@ class Topics:
         """Whether the anchor, or a chunk of it, is said on this topic."""
         return topic == self.anchor or topic.startswith(f"{self.anchor}/chunks/")
 
+    @cached_property
+    def evaluation(self) -> str:
+        """Whether devices are asked to say how the ranker does by their users' clicks."""
+        return f"{self.root}/evaluation"
+
     def enrolment(self, client_id: str) -> str:
         """No topic: what the operator's signature of an enrolment names in place of one."""
         return f"{self.root}/enrolment/{client_id}"

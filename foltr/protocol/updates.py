@@ -4,6 +4,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 
 from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
+from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.fields import (
     CHUNK_BYTES,
     MAX_CHUNKED_BYTES,
@@ -117,7 +118,8 @@ class ModelUpdate(Message):
     This is all that leaves a device after a round: the body, how many interactions made it, and which they are: it
     covers those of the device's interactions that are above ``after``, up to ``through``. Some of them may not be in
     it (the device had dropped them, say), and none is in a later one. Beside it is a ``vote`` where the device compares
-    models; one without has the bytes that it had before there were votes, which every federator reads.
+    models, and an ``evaluation`` where the federator asks for one; without either it has the bytes that it had before
+    there were any, which every federator reads.
     """
 
     kind_name: ClassVar[str] = "update"
@@ -134,6 +136,8 @@ class ModelUpdate(Message):
     body: UpdateBody
     # None: the device compares no models. It is then not on the wire.
     vote: Vote | None = None
+    # None: nobody asked, or the device does not tell. Likewise.
+    evaluation: Evaluation | None = None
 
     @model_validator(mode="after")
     def _covers_its_interactions(self) -> "ModelUpdate":
@@ -143,15 +147,20 @@ class ModelUpdate(Message):
 
     @model_validator(mode="after")
     def _masked_says_nothing_in_the_open(self) -> "ModelUpdate":
-        if self.vote is not None and isinstance(self.body, MaskedVector):
+        if not isinstance(self.body, MaskedVector):
+            return self
+        if self.vote is not None:
             raise ValueError("a vote beside a masked body: the federator would see it")
+        if self.evaluation is not None:
+            raise ValueError("an evaluation beside a masked body: the federator would see it")
         return self
 
     @model_serializer(mode="wrap")
-    def _leave_out_no_vote(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _leave_out_what_is_not_there(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = fields_of(self)
-        if self.vote is None:
-            del fields["vote"]
+        for name in ("vote", "evaluation"):
+            if fields[name] is None:
+                del fields[name]
         return fields
 
 

@@ -22,6 +22,7 @@ from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.chunks import chunk_of, manifest_of
 from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_enrolment
+from foltr.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.helper_messages import (
@@ -193,6 +194,8 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
         body=DenseDelta(dim=N_FEATURES, values=values),
     )
     yield update.model_copy(update={"vote": Vote(anchor_version=1, value=-1)}), TOPICS.client(name, ClientTopic.UPDATES)
+    evaluated = {"evaluation": Evaluation(clicked=0.6, reward=0.4, base_reward=0.3)}
+    yield update.model_copy(update=evaluated), TOPICS.client(name, ClientTopic.UPDATES)
     # Messages of this protocol, but no updates of this federation.
     for wrong in (np.full(N_FEATURES, np.nan), np.full(N_FEATURES, 2e6), np.zeros(N_FEATURES + 1)):
         body = DenseDelta(dim=len(wrong), values=pack_vector(wrong))
@@ -314,6 +317,7 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
     status = FederatorStatus(federation=FEDERATION, online=True, at=1e9, interval_s=30.0, software_version="0.1.0")
     yield status, TOPICS.federator_status
     yield AuditHead(federation=FEDERATION, seq=3, hash=bytes(range(32)), at=1e9), TOPICS.audit_head
+    yield EvaluationRequest(federation=FEDERATION), TOPICS.evaluation
     answer = OrderAnswer(federation=FEDERATION, number=1, digest=bytes(32), reply=OrderReply.OBEYED, newest=1)
     yield answer, TOPICS.operator_answers
     tickets = [issue_ticket(DEVICES[name], _ticket(name)) for name in DEVICES]

@@ -17,7 +17,14 @@ const vectors = vectorsOf("messages");
 const publicKey = fromHex(vectors.public_key);
 const portable: signing.KeptKey = { kind: "portable", seed: fromHex(vectors.seed), publicKey };
 // What this client never sends; it has other kinds of the same message.
-const OTHER_BODIES = ["update-part", "update-evolution", "update-masked", "update-masked-proven", "update-vote"];
+const OTHER_BODIES = [
+  "update-part",
+  "update-evolution",
+  "update-masked",
+  "update-masked-proven",
+  "update-vote",
+  "update-evaluation",
+];
 const SENT = ["join", "leave", "status", "forget", "update", "unlearning_update"];
 
 test("the schema version is that of the vectors", () => {

@@ -26,6 +26,7 @@ from foltr.protocol.announcements import (
 )
 from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.codec import encode
+from foltr.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.protocol.explorations import InterleavingExploration, SamplingExploration, ShareExploration, SwapsExploration
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
 from foltr.protocol.heartbeat import FederatorStatus
@@ -132,7 +133,7 @@ def _round(training: Training) -> tuple[Message, str]:
     return announced, _TOPICS.round
 
 
-def _update(body: UpdateBody, vote: Vote | None = None) -> tuple[Message, str]:
+def _update(body: UpdateBody, vote: Vote | None = None, evaluation: Evaluation | None = None) -> tuple[Message, str]:
     update = ModelUpdate(
         **CLIENT,
         update_id=UPDATE_ID,
@@ -144,6 +145,7 @@ def _update(body: UpdateBody, vote: Vote | None = None) -> tuple[Message, str]:
         n_interactions=5,
         body=body,
         vote=vote,
+        evaluation=evaluation,
     )
     return update, _own(ClientTopic.UPDATES)
 
@@ -389,6 +391,7 @@ MESSAGES: list[tuple[Message, str]] = [
         _TOPICS.federator_status,
     ),
     (AuditHead(federation="mail", seq=7, hash=bytes(range(32)), at=1000.5), _TOPICS.audit_head),
+    (EvaluationRequest(federation="mail"), _TOPICS.evaluation),
 ]
 # The other methods', and the other ranker.
 VARIANTS: list[tuple[Message, str]] = [
@@ -446,6 +449,10 @@ VARIANTS: list[tuple[Message, str]] = [
     _update(MaskedVector(dim=2, values=bytes(range(16)), ticket=b"a ticket")),
     _update(MaskedVector(dim=2, values=bytes(range(16)), proof=bytes(range(16, 40)), ticket=b"a ticket")),
     _update(DenseDelta(dim=2, values=pack_vector([0.5, -0.25])), Vote(anchor_version=2, value=-1)),
+    _update(
+        DenseDelta(dim=3, values=pack_vector([0.5, -1.0, 2.25])),
+        evaluation=Evaluation(clicked=0.75, reward=0.5, base_reward=0.25),
+    ),
     _policy(GammaNoise(scale=640, n_shares=80)),
     _policy(GaussianNoise(variance=622_756), _VERIFY_KEYS),
     _policy(GaussianNoise(variance=661_679), _VERIFY_KEYS, SecureVotes(weight=64)),
@@ -500,6 +507,8 @@ def name_of(message: Message) -> str:
             return "update-masked-proven"
         case ModelUpdate(vote=Vote()):
             return "update-vote"
+        case ModelUpdate(evaluation=Evaluation()):
+            return "update-evaluation"
         case ModelUpdate(body=body) if not isinstance(body, DenseDelta):
             return f"update-{body.kind}"
         case Policy(noise=GammaNoise()):

@@ -21,6 +21,7 @@ def test_the_topics_are_spelled_as_documented():
     assert TOPICS.anchor == "foltr/v1/mail/anchor"
     assert TOPICS.anchor_chunk(12) == "foltr/v1/mail/anchor/chunks/12"
     assert TOPICS.anchor_chunks == "foltr/v1/mail/anchor/chunks/+"
+    assert TOPICS.evaluation == "foltr/v1/mail/evaluation"
     assert TOPICS.round == "foltr/v1/mail/round"
     assert TOPICS.roster == "foltr/v1/mail/roster"
     assert TOPICS.roster_chunk(12) == "foltr/v1/mail/roster/chunks/12"

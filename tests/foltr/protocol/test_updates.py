@@ -1,8 +1,9 @@
-"""Updates: what their fields may hold, and the vote that may go with one."""
+"""Updates: what their fields may hold, and the vote and the evaluation that may go with one."""
 
 import pytest
 from pydantic import ValidationError
 
+from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.fields import Message
 from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, Vote
 
@@ -100,3 +101,41 @@ def test_an_update_without_a_vote_is_what_it_was_before_there_were_votes():
     assert ModelUpdate.model_validate(voting.model_dump()) == voting
     with pytest.raises(ValidationError, match="vote"):
         UpdateBeforeVotes.model_validate(voting.model_dump())
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"clicked": 1.0000001},
+        {"clicked": -0.0000001, "reward": 0.0, "base_reward": 0.0},
+        {"clicked": float("nan")},
+        {"reward": float("inf")},
+        {"reward": -0.25},
+        {"reward": 0.76},
+        {"base_reward": 0.76},
+        {"base_reward": None},
+        {"n_lists": 3},
+    ],
+)
+def test_an_evaluation_is_three_means_of_which_clicks_earn_two(wrong):
+    """Each is in [0, 1], and no reward is without a click."""
+    right = {"clicked": 0.75, "reward": 0.75, "base_reward": 0.0}
+    assert Evaluation(**right).reward == 0.75
+    with pytest.raises(ValidationError):
+        Evaluation(**(right | wrong))
+
+
+def test_a_masked_update_has_no_evaluation():
+    """The federator would see it, of a client whose update it does not see."""
+    masked = {**UPDATE, "body": MaskedVector(dim=1, values=bytes(8), ticket=b"a ticket")}
+    with pytest.raises(ValidationError, match="an evaluation beside a masked body"):
+        ModelUpdate(**masked, evaluation=Evaluation(clicked=1.0, reward=0.5, base_reward=0.5))
+
+
+def test_an_update_without_an_evaluation_is_what_it_was_before_there_were_any():
+    """Any federator reads it; one that knows none asks for none, so that no device sends it one."""
+    told = ModelUpdate(**UPDATE, evaluation=Evaluation(clicked=1.0, reward=0.5, base_reward=0.25))
+    assert set(ModelUpdate(**UPDATE).model_dump()) == set(UPDATE)
+    assert ModelUpdate.model_validate(told.model_dump()) == told
+    with pytest.raises(ValidationError, match="evaluation"):
+        UpdateBeforeVotes.model_validate(told.model_dump())

@@ -1,0 +1,110 @@
+"""What updates say of how the ranker does is stored with them, and shown of their round; both go with their client."""
+
+from dataclasses import replace
+
+import pytest
+
+from foltr.aggregation.effectiveness import RoundEvaluation
+from foltr.protocol.evaluations import Evaluation
+from storage.erasure.erasures import erase_client
+from storage.migrate import downgrade, upgrade
+from storage.policies import adopt_policy
+from storage.queries import get_round, list_rounds
+from storage.records import Batch, NewModel
+from storage.rounds import complete_round, open_round
+from storage.sum_records import NewAnswer, NewPolicy, NewSet
+from storage.sums import begin_opening, begin_summing, store_answers
+
+WORDS, POLICY = b"\1" * 40, bytes(32)
+GOOD, FAIR = (
+    Evaluation(clicked=1.0, reward=0.75, base_reward=0.5),
+    Evaluation(clicked=0.5, reward=0.25, base_reward=0.5),
+)
+
+
+def opening(stored, number: int, base: int):
+    return replace(stored.opening(number, base), policy_hash=POLICY, clip_norm=1.0)
+
+
+def shown(row) -> tuple[float | None, ...]:
+    return row.n_evaluations, row.clicked, row.reward, row.base_reward, row.evaluation_deviation
+
+
+async def test_a_round_shows_the_means_over_the_updates_that_say_something(stored) -> None:
+    """Each counts once, whatever it has learned from; who says nothing is not in them."""
+    await stored.join(*"abcd")
+    await stored.open(1)
+    told = {"a": GOOD, "b": FAIR, "c": None}
+    new = [
+        stored.update(name, f"{name}1", evaluation=each, n_interactions=i)
+        for i, (name, each) in enumerate(told.items(), 1)
+    ]
+    await stored.commit(Batch(updates=new))
+    assert shown(await get_round(stored.db, "web", 1)) == (2, 0.75, 0.5, 0.5, None)
+    await erase_client(stored.db, "web", stored.epoch, stored.request("a"))
+    [row] = await list_rounds(stored.db, "web")
+    assert shown(row) == (1, 0.5, 0.25, 0.5, None)
+    await erase_client(stored.db, "web", stored.epoch, stored.request("b"))
+    assert shown(await get_round(stored.db, "web", 1)) == (0, None, None, None, None)
+
+
+@pytest.fixture
+async def summing(stored):
+    """Clients a to d under a policy, and round 1 that is open on model 0."""
+    await stored.join(*"abcd")
+    await adopt_policy(stored.db, "web", stored.epoch, NewPolicy(POLICY, 1, b"signed", stored.opening(1).opened_at))
+    await open_round(stored.db, "web", stored.epoch, opening(stored, 1, 0))
+    return stored
+
+
+async def end(stored, number: int, names: str, evaluation: RoundEvaluation | None) -> None:
+    """End a round with a sum of these clients."""
+    masked = {"encoding": "masked_u64", "body": WORDS, "n_interactions": 1, "cohort": 0}
+    sent = [
+        stored.update(name, f"{name}{number}", number, position=i, ticket=name.encode(), **masked)
+        for i, name in enumerate(names)
+    ]
+    await stored.commit(Batch(updates=sent, stop_collecting=number))
+    await begin_opening(
+        stored.db, "web", stored.epoch, number, [NewSet(0, len(names), len(names), b"\xf0", bytes(32))], {}
+    )
+    await store_answers(stored.db, "web", stored.epoch, number, [NewAnswer(0, "first", 0, bytes(32), b"answer")])
+    await begin_summing(stored.db, "web", stored.epoch, number, {0: WORDS}, 1)
+    model = NewModel(number, bytes([number]) * 12, evaluation=evaluation)
+    for _ in range(2):  # a federator that lost the answer does it again
+        at, following = stored.opening(1).closes_at, opening(stored, number + 1, number)
+        await complete_round(stored.db, "web", stored.epoch, number, model, at, following)
+
+
+async def test_what_sums_say_goes_with_whoever_was_in_them(summing) -> None:
+    """Means over all updates in the sums, with their noise; those of other rounds stay."""
+    evaluation = RoundEvaluation(4, clicked=3.0, reward=-0.5, base_reward=1.0, deviation=2.0)
+    await end(summing, 1, "abcd", evaluation)
+    await end(summing, 2, "bcd", RoundEvaluation(3, 3.0, 1.5, 0.0, 1.5))
+    await end(summing, 3, "abcd", None)
+    assert [shown(row) for row in await list_rounds(summing.db, "web")] == [
+        (4, 0.75, -0.125, 0.25, 0.5),
+        (3, 1.0, 0.5, 0.0, 0.5),
+        (0, None, None, None, None),
+        (0, None, None, None, None),
+    ]
+    await summing.erase("a")
+    first, second, *_ = await list_rounds(summing.db, "web")
+    assert shown(first) == (0, None, None, None, None)
+    assert shown(second) == (3, 1.0, 0.5, 0.0, 0.5)
+
+
+async def test_an_open_round_outlives_a_schema_that_is_taken_back(stored) -> None:
+    """Before 0011 there are no evaluations; all else stays, and the round takes some again afterwards."""
+    await stored.join("a", "b")
+    await stored.open(1)
+    await stored.commit(Batch(updates=[stored.update("a", "a1", evaluation=GOOD, vote=-1)]))
+    before = await stored.dump()
+    await downgrade(stored.db, "0010")
+    await upgrade(stored.db)
+    after = await stored.dump()
+    assert {name for name in before if before[name] != after[name]} == {"updates"}
+    assert [row[:-3] for row in after["updates"]] == [row[:-3] for row in before["updates"]]
+    assert [row[-3:] for row in after["updates"]] == [(None, None, None)]
+    await stored.commit(Batch(updates=[stored.update("b", "b1", evaluation=FAIR)]))
+    assert shown(await get_round(stored.db, "web", 1)) == (1, 0.5, 0.25, 0.5, None)
