@@ -25,6 +25,7 @@ from foltr.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.protocol.topics import Topics
 from foltr.secure.coins import Entropy
 from helper.checking import check_page, read_page, refuse_page
+from helper.measures import HelperMeasures
 from helper.opening import OpenedSum, OpenSet, answer_parts, decide_open, sum_for
 from helper.standing import Standing
 from helper.store import HelperStore
@@ -42,9 +43,16 @@ class Desk:
     Args:
         credentials: the helper's; whose key signs, and whom to believe.
         entropy: gives the noise.
+        measures: what it counts into; None: into its own.
     """
 
-    def __init__(self, credentials: Credentials, store: HelperStore, entropy: Entropy = os.urandom) -> None:
+    def __init__(
+        self,
+        credentials: Credentials,
+        store: HelperStore,
+        entropy: Entropy = os.urandom,
+        measures: HelperMeasures | None = None,
+    ) -> None:
         topics = Topics(credentials.federation)
         self._name = credentials.name
         self._federation = credentials.federation
@@ -52,6 +60,7 @@ class Desk:
         self._enrolment_key = credentials.enrolment_public_key
         self._store = store
         self._entropy = entropy
+        self._measures = measures or HelperMeasures(credentials.federation, credentials.name)
         self._standing = Standing(credentials, store)
         self._n_ignored: Counter[str] = Counter()
         self._asked_on = topics.helper_requests(self._name)
@@ -65,6 +74,7 @@ class Desk:
             self._standing.take(topic, payload)
         except MessageError as error:
             self._n_ignored[error.code] += 1
+            self._measures.ignored.add(of=error.code)
             n = self._n_ignored[error.code]
             # Ever more seldom: where everybody may write, somebody may fill the log.
             if n & (n - 1) == 0:
@@ -96,7 +106,11 @@ class Desk:
         known = self._store.known_clients(request, {one.ticket.client_id for one in claimed if one is not None})
         page = check_page(request, claimed, terms, self._enrolment_key, self._standing.void, known)
         n_destroyed = self._store.keep_page(request, page.good, terms.sealing_key.public)
+        self._measures.tickets_good.add(len(page.good))
+        for refused in page.refused:
+            self._measures.tickets_refused.add(of=refused.fault)
         if n_destroyed:
+            self._measures.keys_destroyed.add(n_destroyed)
             log.info("sealing_keys_destroyed", n_keys=n_destroyed, version=terms.policy.policy.version)
         log.info(
             "tickets_checked",
@@ -127,10 +141,12 @@ class Desk:
         values = sum_for(chosen.terms.policy.policy, seeds, self._entropy)
         opened = OpenedSum(request.policy_hash, request.digest, values)
         self._store.keep_sum(request, chosen.positions, opened)
+        self._measures.sums_opened.add()
         log.info("sum_opened", round=request.round, cohort=request.cohort, n_clients=len(chosen.positions))
         return opened
 
     def _refuse(self, request: HelperMessage, digest: bytes, refusal: Refusal) -> HelperRefusal:
+        self._measures.refused.add(of=refusal.code)
         log.warning(
             "request_refused",
             round=request.round,

@@ -15,6 +15,7 @@ from foltr.operator.credentials import Credentials
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.protocol.topics import Topics
 from helper.desk import Desk
+from helper.measures import HelperMeasures
 
 log = get_logger(__name__)
 
@@ -31,6 +32,9 @@ class Waiting:
     def __init__(self) -> None:
         self._messages: deque[tuple[str, bytes]] = deque()
         self._arrived = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._messages)
 
     def put(self, topic: str, payload: bytes) -> bool:
         """Whether there is room, or the same message waits."""
@@ -55,6 +59,7 @@ class HelperService:
     Args:
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
         alive_file: touched while the broker is there and the desk gets on.
+        measures: the desk's; `read_measures` brings those up to date that say how things are now.
     """
 
     def __init__(
@@ -65,10 +70,13 @@ class HelperService:
         *,
         give_up_after_s: float | None = None,
         alive_file: AliveFile = NO_ALIVE_FILE,
+        measures: HelperMeasures | None = None,
     ) -> None:
         topics = Topics(credentials.federation)
         self._desk = desk
         self._answers_on = topics.helper_answers(credentials.name)
+        self._asked_on = topics.helper_requests(credentials.name)
+        self._measures = measures or HelperMeasures(credentials.federation, credentials.name)
         self._waiting = Waiting()
         self._n_dropped = 0
         self._stopped = asyncio.Event()
@@ -79,7 +87,7 @@ class HelperService:
             client_id=f"foltr-helper:{credentials.federation}:{credentials.name}",
             subscriptions=(
                 *(topics.policy, topics.roster, topics.roster_chunks, topics.federator_key),
-                topics.helper_requests(credentials.name),
+                self._asked_on,
             ),
             on_message=self._receive,
             on_connected=self._on_connected,
@@ -116,6 +124,7 @@ class HelperService:
             # Thousands of signatures and seals take seconds; the connection is kept alive meanwhile.
             for answer in await asyncio.to_thread(self._desk.take, topic, payload):
                 await self._publish(answer)
+            self._measures.answer_took.observe(time.monotonic() - self._at_work_since)
             self._at_work_since = None
 
     async def _show_alive(self) -> None:
@@ -133,8 +142,18 @@ class HelperService:
         else:
             failpoint(Failpoint.HELPER_ANSWERED)
 
+    def read_measures(self) -> HelperMeasures:
+        """Return the measures, up to date; in the event loop."""
+        since = self._at_work_since
+        self._measures.broker_up.set(float(self._link.connected))
+        self._measures.waiting.set(len(self._waiting))
+        self._measures.working.set(0.0 if since is None else time.monotonic() - since)
+        return self._measures
+
     def _receive(self, message: InboundMessage) -> None:
+        self._measures.messages.add(of="request" if message.topic == self._asked_on else "announcement")
         if not self._waiting.put(message.topic, message.payload):
+            self._measures.dropped.add()
             self._n_dropped += 1
             if self._n_dropped & (self._n_dropped - 1) == 0:  # ever more seldom, as in the desk
                 log.warning("message_dropped", topic=message.topic, n_dropped=self._n_dropped)

@@ -8,6 +8,7 @@ from foltr.protocol.codec import decode, encode, open_envelope
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.topics import Topics
 from helper.desk import Desk
+from helper.measures import HelperMeasures
 from helper.store import HelperStore
 
 TOPICS = Topics(FEDERATION)
@@ -27,7 +28,8 @@ class Running:
 
     def start(self, federation):
         self.credentials = federation.credentials(self.pair)
-        self.desk = Desk(self.credentials, self.store)
+        self.measures = HelperMeasures(FEDERATION, self.pair.name)
+        self.desk = Desk(self.credentials, self.store, measures=self.measures)
         self.hear(TOPICS.policy, federation.policy.signed)
 
     def restart(self):

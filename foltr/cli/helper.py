@@ -10,6 +10,7 @@ import typer
 
 from foltr.alive_file import AliveFile
 from foltr.cli.fields import Option, takes_fields
+from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import broker_of, helper_credentials
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings
@@ -22,7 +23,10 @@ log = structlog.get_logger(__name__)
 
 app = typer.Typer(help="Run a helper of secure sums, and make its keys for the next policy.", no_args_is_help=True)
 
-RUN_FIELDS = ("credentials", "broker_url", "federation", "store", "give_up_after_s", "alive_file")
+RUN_FIELDS = (
+    *("credentials", "broker_url", "federation", "store", "give_up_after_s", "alive_file"),
+    *("metrics_port", "metrics_host"),
+)
 KEYS_FIELDS = ("credentials", "federation", "store")
 _STORE = {"store": Option(text="The helper's store; default: FEDERATION-NAME.helper.sqlite. Never restore an old copy")}
 
@@ -78,22 +82,26 @@ def _open(settings: Settings, credentials: "Credentials", *, exclusive: bool) ->
 
 async def _serve(settings: Settings, credentials: "Credentials", store: "HelperStore") -> None:
     from helper.desk import Desk
+    from helper.measures import HelperMeasures
     from helper.service import HelperService
 
     address = broker_of(settings, credentials)
+    measures = HelperMeasures(credentials.federation, credentials.name)
     service = HelperService(
         credentials,
-        Desk(credentials, store),
+        Desk(credentials, store, measures=measures),
         address,
         give_up_after_s=settings.give_up_after_s,
         alive_file=AliveFile(settings.alive_file),
+        measures=measures,
     )
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, service.stop)
-    await service.run(
-        on_started=lambda: log.info(
-            "helper_started", federation=credentials.federation, name=credentials.name, broker=str(address)
-        )
-    )
+
+    def note_started() -> None:
+        log.info("helper_started", federation=credentials.federation, name=credentials.name, broker=str(address))
+
+    with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
+        await service.run(on_started=note_started)
     log.info("helper_stopped", federation=credentials.federation, name=credentials.name)

@@ -7,6 +7,7 @@ import pytest
 from federator.measures import FederatorMeasures
 from foltr.measures import Label, Measures
 from foltr.protocol.receipts import ReceiptCode
+from helper.measures import HelperMeasures
 
 KIND = Label("kind", ("update", "join"))
 
@@ -30,7 +31,7 @@ def test_a_histogram_counts_what_was_at_most_as_long():
     assert histogram.sum() == pytest.approx(0.1 + 0.5 + 7.0 + 0.01)
 
 
-@pytest.mark.parametrize("measures", [FederatorMeasures("mail")], ids=["federator"])
+@pytest.mark.parametrize("measures", [FederatorMeasures("mail"), HelperMeasures("mail", "north")])
 def test_names_follow_the_conventions(measures):
     """Base units; only counters end in _total; one sentence of help; no name twice."""
     names = [measure.name for measure in measures.all]

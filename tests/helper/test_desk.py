@@ -61,6 +61,20 @@ def test_an_answer_names_what_it_answers(running):
     assert (refusal.code, refusal.digest) == (HelperRefusalCode.UNKNOWN_POLICY, digest)
 
 
+def test_what_it_did_is_counted(running):
+    """One sum, however often it is asked for; a refusal; and what nobody signed who may."""
+    federation, north = running()
+    sent = contributions(federation, 4)
+    opened(federation, north, sent)
+    north.ask(federation, federation.open(sent))
+    north.ask(federation, federation.open(sent, [0, 1, 2]))
+    north.ask_raw(federation.open(sent), SigningKey.generate())
+    measures = north.measures
+    assert (measures.sums_opened.counts[""], measures.tickets_good.counts[""]) == (1, 4)
+    assert measures.refused.counts["answered_otherwise"] == 1
+    assert measures.ignored.counts["bad_signature"] == 1
+
+
 def test_the_same_question_has_the_same_bytes_after_a_restart(running):
     """The noise was drawn once, and is never drawn again."""
     federation, north = running()

@@ -5,6 +5,7 @@ import contextlib
 import threading
 
 import pytest
+from integration.deployment import until
 from links import WITHIN_S, Inbox, connected
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
@@ -92,6 +93,29 @@ async def test_the_connection_does_not_wait_for_the_desk(mqtt_broker):
         while b"answer to second" not in answers:
             answers.add((await inbox.next()).payload)
     assert answers == {b"answer to first", b"answer to second"}
+
+
+async def test_its_measures_say_what_waits_and_for_how_long(mqtt_broker):
+    """While the desk is at work, and once it has answered."""
+    desk, inbox = BusyDesk(), Inbox()
+    async with (
+        serving(mqtt_broker, desk) as (service, _),
+        connected(mqtt_broker, "federator", inbox, [ANSWERS]) as link,
+    ):
+        async with asyncio.timeout(WITHIN_S):
+            while not desk.taken:
+                await link.publish(REQUESTS, b"first")
+                await asyncio.sleep(0.05)
+            await link.publish(REQUESTS, b"second")
+        await until(lambda: service.read_measures().waiting.now[""] == 1, WITHIN_S, "nothing waits")
+        measures = service.read_measures()
+        assert measures.working.now[""] > 0
+        assert measures.broker_up.now[""] == 1
+        desk.let_go.set()
+        answered = [(await inbox.next()).payload for _ in range(2)]
+        assert b"answer to first" in answered
+        assert measures.messages.counts["request"] >= 2
+        assert measures.answer_took.buckets()[-1][1] >= 1
 
 
 async def test_a_store_that_cannot_be_used_ends_the_process(mqtt_broker):
