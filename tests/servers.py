@@ -61,12 +61,13 @@ class PostgresServer:
 
     Attributes:
         description: which binaries run it.
+        programs: the folder of its programs, such as createdb and pg_dump.
         port: its loopback port.
         socket_dir: the folder of its Unix socket.
     """
 
     def __init__(self) -> None:
-        self._bin, self.description = _postgres_binaries()
+        self.programs, self.description = _postgres_binaries()
         # Not below pytest's folder: only its owner may enter that one, and a socket path must be short.
         self.home = Path(tempfile.mkdtemp(prefix="foltr-pg-", dir="/tmp"))
         self.home.chmod(0o755)
@@ -94,7 +95,7 @@ class PostgresServer:
             self._process = subprocess.Popen(
                 [
                     *self._as_user,
-                    str(self._bin / "postgres"),
+                    str(self.programs / "postgres"),
                     *("-D", str(self.data), "-p", str(self.port), "-k", str(self.socket_dir)),
                     *("-c", "listen_addresses=127.0.0.1"),
                     # A test machine that loses power loses the test with it.
@@ -136,7 +137,7 @@ class PostgresServer:
         """Run one statement with psql."""
         done = subprocess.run(
             [
-                str(self._bin / "psql"),
+                str(self.programs / "psql"),
                 *("-X", "-q", "-t", "-A", "-v", "ON_ERROR_STOP=1"),
                 *("-h", "127.0.0.1", "-p", str(self.port), "-U", "postgres", "-d", database),
                 *("-c", statement),
@@ -151,7 +152,7 @@ class PostgresServer:
         subprocess.run(
             [
                 *self._as_user,
-                str(self._bin / "initdb"),
+                str(self.programs / "initdb"),
                 *("-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"),
             ],
             check=True,
