@@ -20,10 +20,9 @@ from foltr.errors import SettingsError, UnavailableError
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
 
 CONFIG_NAME = "mosquitto.conf"
-# Twice what a sender may send: a message somewhat too large still reaches the federator, whose receipt says so.
-MESSAGE_SIZE_LIMIT = 2 * MAX_MESSAGE_BYTES
-# A packet is a payload, a topic of at most 64 KB, and a few properties.
-MAX_PACKET_SIZE = MESSAGE_SIZE_LIMIT + 128 * 1024
+# A payload of twice what a sender may send, a topic of at most 64 KB, and a few properties: a message somewhat too
+# large still reaches the federator, whose receipt says so.
+MAX_PACKET_SIZE = 2 * MAX_MESSAGE_BYTES + 128 * 1024
 MAX_QUEUED_MESSAGES = 100_000
 MAX_QUEUED_BYTES = 1024**3
 MAX_INFLIGHT_MESSAGES = 1000
@@ -115,10 +114,8 @@ memory_limit {MEMORY_LIMIT}
 # 20 by default: a federator that returns to a long queue would wait a round trip for every 20 messages.
 max_inflight_messages {MAX_INFLIGHT_MESSAGES}
 
-# No limit by default. A larger payload is acknowledged and then thrown away, so the limit is twice what foltr sends.
-message_size_limit {MESSAGE_SIZE_LIMIT}
-
-# The default depends on the version: none in 2.0, 2 MB from 2.1 on. A client that sends more is disconnected.
+# The default depends on the version: none in 2.0, 2 MB from 2.1 on. A client that sends more is disconnected. (With
+# message_size_limit it would be told that all is well, and its message thrown away.)
 max_packet_size {MAX_PACKET_SIZE}
 
 # Never by default: the queues of devices that were thrown away would grow for ever. Longer than any round.

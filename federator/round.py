@@ -17,6 +17,9 @@ round as it leaves a collecting one. Out of a set that helpers were asked about 
 abandoned. Who was left out of it, as its norm proof fails, say, costs the others nothing. What counts there is the
 participation that an update is, ``through``: it must be above its client's mark.
 
+A round without updates begins anew at its deadline while no member is online: a federation that nobody uses writes
+no rounds. The federation decides that (`FederationState.is_idle`), not the round.
+
 Enough updates make a model (``aggregating``, then ``completed``); otherwise the round is ``abandoned`` with a
 reason, and so it is when aggregation fails. The deadline needs no message to fire: `Round.wake_at` says when
 to look again. Nothing here reads a clock, awaits or stores; the caller commits what was decided before it
@@ -48,6 +51,7 @@ class RoundEvent(StrEnum):
     UPDATE_RECORDED = "update_recorded"
     UPDATE_WITHDRAWN = "update_withdrawn"
     DEADLINE_SET = "deadline_set"
+    BEGUN_ANEW = "begun_anew"
     QUORUM_REACHED = "quorum_reached"
     TICKETS_COLLECTED = "tickets_collected"
     SETS_FIXED = "sets_fixed"
@@ -63,6 +67,7 @@ TRANSITIONS: dict[tuple[RoundState, RoundEvent], RoundState] = {
     (RoundState.COLLECTING, RoundEvent.UPDATE_RECORDED): RoundState.COLLECTING,
     (RoundState.COLLECTING, RoundEvent.UPDATE_WITHDRAWN): RoundState.COLLECTING,
     (RoundState.COLLECTING, RoundEvent.DEADLINE_SET): RoundState.COLLECTING,
+    (RoundState.COLLECTING, RoundEvent.BEGUN_ANEW): RoundState.COLLECTING,
     (RoundState.COLLECTING, RoundEvent.QUORUM_REACHED): RoundState.AGGREGATING,
     (RoundState.COLLECTING, RoundEvent.TICKETS_COLLECTED): RoundState.CHECKING,
     (RoundState.COLLECTING, RoundEvent.DEADLINE_MISSED): RoundState.ABANDONED,
@@ -336,6 +341,11 @@ class Round:
         self.move(RoundEvent.DEADLINE_SET)
         self.closes_at = max(self.opened_at + max_time_s, not_before)
         self.policy = replace(self.policy, max_time_s=max_time_s, min_time_s=min(self.policy.min_time_s, max_time_s))
+
+    def begin_anew(self, now: float) -> None:
+        """Collect from now on, for as long as at first: what there is to do for a due round of an idle federation."""
+        self.move(RoundEvent.BEGUN_ANEW)
+        self.opened_at, self.closes_at = now, now + self.policy.max_time_s
 
     def next_step(self, now: float) -> Aggregate | Abandon | None:
         """What is due at ``now``; None while the round goes on collecting."""

@@ -29,7 +29,7 @@ from foltr.methods.base import NextModel
 from foltr.protocol.events import EventKind
 from foltr.protocol.states import AbandonReason, RoundState
 from storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
-from storage.records import ModelRow, NewEvent, NewModel
+from storage.records import Batch, DeadlineChange, ModelRow, NewEvent, NewModel
 from storage.restored_records import RestoredVersion
 
 log = structlog.get_logger(__name__)
@@ -120,8 +120,20 @@ class Rounds:
             return False
         if isinstance(step, Aggregate):
             return await self._aggregate(current)
-        await self._abandon(current, step.reason)
+        if step.reason is AbandonReason.NO_UPDATES and self._state.is_idle:
+            await self._begin_anew(current, now)
+        else:
+            await self._abandon(current, step.reason)
         return False
+
+    async def _begin_anew(self, current: Round, now: float) -> None:
+        """Give a round that nobody was there for another deadline, in the place of a row for each that passes."""
+        current.begin_anew(now)
+        max_time_s, closes_at = current.policy.max_time_s, to_datetime(current.closes_at)
+        change = DeadlineChange(current.number, to_datetime(now), max_time_s, closes_at)
+        await self._store.commit_batch(Batch(deadline=change))
+        self.announce()
+        log.debug("round_begun_anew", round=current.number)
 
     async def _aggregate(self, current: Round) -> bool:
         """Make a model of a round, or give it up; whether models were taken back instead."""

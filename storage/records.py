@@ -105,7 +105,7 @@ class MembershipChange:
 
 @dataclass(frozen=True, slots=True)
 class DeadlineChange:
-    """The operator gave a round another deadline.
+    """A round has another deadline: the operator ordered it, a policy came, or nobody was there.
 
     Attributes:
         opened_at: as the federator counts; earlier than what is stored where its clock was set back since.

@@ -149,6 +149,24 @@ class FederationState:
         """Whether the open round is to end."""
         return self.round is not None and self.round.next_step(now) is not None
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the round after the open one would be the same again, and nobody is there to take part in either.
+
+        Where members are online and none contributed, that is worth a row: somebody may have to look why. A plan with a
+        last round counts every round.
+        """
+        current, asked = self.round, self.asks_for_votes
+        return (
+            current is not None
+            and not current.contributions
+            and self.plan.stop_after_round is None
+            and next(self.members.online(), None) is None
+            and current.policy == self.plan.policy
+            and current.terms == self._terms()
+            and asked == (self.anchor is not None)
+        )
+
     def is_last(self, number: int) -> bool:
         return self.plan.stop_after_round is not None and number >= self.plan.stop_after_round
 

@@ -138,7 +138,8 @@ def _provision(
         lines.append("The running broker was told to read this; a changed listener or limit needs a restart.")
     else:
         lines.append(f"Start it with: mosquitto -c {out / CONFIG_NAME} (one that runs elsewhere: kill -HUP its pid)")
-    lines.append("Let a device in with: foltr enrol device-1")
+    of_operator = "" if operator == OPERATOR_DIR else f" --operator {operator}"
+    lines.append(f"Let a device in with: foltr enrol device-1{of_operator}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False)
 

@@ -155,15 +155,22 @@ def print_record(record: Any, *, title: str, as_json: bool) -> None:
 
 
 def configure_logging(level: str, log_format: str) -> None:
-    renderer: Any = (
-        structlog.processors.JSONRenderer()
-        if log_format == "json"
-        else structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty())
-    )
+    """Send log lines to standard error.
+
+    On a terminal somebody reads along: the time of day is enough, and little is padded. Elsewhere lines are kept, so
+    each has its date, in UTC and to the microsecond.
+    """
+    on_terminal = log_format != "json" and sys.stderr.isatty()
+    stamp = structlog.processors.TimeStamper(fmt="%H:%M:%S" if on_terminal else "iso", utc=not on_terminal)
+    renderer: Any = structlog.processors.JSONRenderer()
+    if log_format != "json":
+        renderer = structlog.dev.ConsoleRenderer(
+            colors=on_terminal, pad_level=not on_terminal, pad_event_to=0 if on_terminal else 30
+        )
     structlog.configure(
         processors=[
             structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            stamp,
             structlog.processors.format_exc_info,
             renderer,
         ],

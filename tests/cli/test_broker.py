@@ -86,6 +86,16 @@ def test_a_broker_that_lets_in_who_is_enrolled(tmp_path):
     assert (tmp_path / "foltr-operator" / "federator.broker.json").read_text() == before
 
 
+def test_the_next_step_names_the_operators_folder(tmp_path):
+    """Copied as it stands it enrols into the folder that was just made, and makes no second one."""
+    done = foltr("broker", "config", "--tls", "--operator", "op", "--federation", "m", "--user", USER, cwd=tmp_path)
+    (said,) = [line for line in done.stdout.splitlines() if "foltr enrol" in line]
+    _, _, command = said.partition("foltr ")
+    assert foltr(*command.split(), cwd=tmp_path).returncode == 0
+    assert (tmp_path / "op" / "operator.json").exists()
+    assert not (tmp_path / "foltr-operator").exists()
+
+
 def test_a_broker_that_asks_for_certificates(tmp_path):
     """--mtls alone is enough; the port and the folders can be named."""
     arguments = ("--out", "b", "--operator", "o", "--port", "9000", "--max-connections", "50", "--user", USER)

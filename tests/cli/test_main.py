@@ -5,7 +5,7 @@ import socket
 import sqlite3
 
 import pytest
-from cli.commands import foltr, start, stop
+from cli.commands import foltr, foltr_process, start, stop
 
 COMMANDS = {
     "demo": (),
@@ -42,6 +42,15 @@ def test_help_lists_every_command():
         if subcommands:
             listed_below = foltr(command, "--help").stdout
             assert all(subcommand in listed_below for subcommand in subcommands)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"), [("foltr fed", "federator"), ("foltr rounds w", "why"), ("foltr rounds list --wa", "--watch")]
+)
+def test_a_shell_completes_commands_and_options(words, offered):
+    """Also those of commands that are imported only once they are called."""
+    variables = {"_FOLTR_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
+    assert offered in foltr_process(**variables).stdout.split()
 
 
 def test_help_names_the_environment_variables():

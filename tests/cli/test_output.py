@@ -1,5 +1,9 @@
 """How results look: what a device says is shown as it is, and nothing of one record is left out."""
 
+import os
+import re
+import subprocess
+import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
 
@@ -46,6 +50,22 @@ def test_no_word_of_a_table_is_cut_or_broken(capsys, monkeypatch, width):
     assert {*WIDE, "device-001", "2026-01-02"} <= set(words)
     assert words.count("person") == 10
     assert max(map(len, printed.splitlines())) <= width
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_log_lines_are_short_on_a_terminal_and_dated_elsewhere(on_terminal):
+    """Who reads along needs the time of day; what is kept needs the date, in UTC."""
+    main_end, log_end = os.openpty() if on_terminal else os.pipe()
+    logs = "import structlog; from foltr.cli.output import configure_logging; configure_logging('info', 'text'); "
+    logs += "structlog.get_logger().info('round_completed', round=3, model=2, n_updates=20)"
+    with subprocess.Popen([sys.executable, "-c", logs], stderr=log_end, env=os.environ | {"NO_COLOR": "1"}) as process:
+        os.close(log_end)
+        line = re.sub(r"\x1b\[[0-9;]*m", "", os.read(main_end, 10_000).decode()).strip()
+    os.close(main_end)
+    assert process.returncode == 0
+    pattern = r"\d\d:\d\d:\d\d \[info\] round_completed model=2 n_updates=20 round=3"
+    dated = r"\d{4}-\d\d-\d\dT[0-9:.]+Z \[info +\] round_completed +model=2 n_updates=20 round=3"
+    assert re.fullmatch(pattern if on_terminal else dated, line), line
 
 
 def test_the_widest_column_makes_room():

@@ -2,9 +2,10 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from typing import Any
 
 import numpy as np
 import structlog
@@ -33,6 +34,8 @@ _ROUND_TIMEOUT_S = 86_400.0
 _SILENCE_S = 15.0
 _LOOK_S = 2.5
 _N_LOOKED_AT = 20
+# So long a broker may take to read its files again after a device was enrolled.
+_LOCKED_OUT_S = 60.0
 # As many documents as any federation may ask to show.
 _LONGEST_SERP = 1000
 
@@ -206,12 +209,14 @@ class Fleet:
                 if self.give_up_after_s is not None:
                     await client.wait_connected(self.give_up_after_s)
                 user = SimulatedUser(client, chosen.dataset, click_models, streams.user, chosen.queries)
-                n_rounds = await user.take_part(
+                taking_part = user.take_part(
                     chosen.n_interactions,
                     n_rounds=self.n_rounds,
                     round_timeout_s=_ROUND_TIMEOUT_S,
                     on_round=self._seen_round,
                 )
+                # Who is to take part for ever waits for ever to be let in.
+                n_rounds = await (taking_part if self.n_rounds is None else _unless_locked_out(client, taking_part))
                 log.debug("device_done", client_id=name, rounds=n_rounds, interactions=user.n_interactions)
                 self._note_refused(name, client, "the federator has not answered")
             except UnavailableError as error:
@@ -232,6 +237,27 @@ class Fleet:
             return
         self.refused[name] = why if hindrance is None else hindrance.in_words
         log.error("device_refused", client_id=name, cause=self.refused[name])
+
+
+async def _unless_locked_out(client: EdgeClient, taking_part: Coroutine[Any, Any, int]) -> int:
+    """Take part, unless the broker does not let the device in for as long as it may need to hear of a new one.
+
+    Raises:
+        UnavailableError: it does not.
+    """
+    task = asyncio.create_task(taking_part)
+    locked_out_s = 0.0
+    try:
+        while not (await asyncio.wait([task], timeout=_LOOK_S))[0]:
+            hindrance = client.hindrance
+            is_locked_out = hindrance is not None and hindrance.obstacle is Obstacle.LOGIN_REFUSED
+            locked_out_s = locked_out_s + _LOOK_S if is_locked_out else 0.0
+            if hindrance is not None and locked_out_s >= _LOCKED_OUT_S:
+                raise UnavailableError(hindrance.in_words)
+        return await task
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
 
 
 def _poisoned(user: FleetUser) -> FleetUser:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from drawn import shown_by
 from played import TOPICS, WITHIN_S, Federator
+from servers import MissingError, ProvisionedMosquitto
 
 from edge_client.client import EdgeClient
 from edge_client.options import checked_propensities
@@ -18,11 +19,13 @@ from foltr.evaluation.click_models import ClickModel, click_model, examination_b
 from foltr.learning.interaction import Interaction
 from foltr.methods.base import DeviceContext
 from foltr.numerics.streams import client_streams
+from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.codec import decode
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.membership import Join
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signing import SigningKey
 from foltr.protocol.trainings import FedIpsTraining, LinearRankerSpec, PdgdTraining
 from foltr.protocol.updates import Vote
 
@@ -179,3 +182,25 @@ async def test_a_device_that_nobody_answered_has_not_taken_part(mqtt_broker, dat
         async with asyncio.timeout(WITHIN_S):
             with pytest.raises(UnavailableError, match="the federator of 'mail' has said nothing at this broker"):
                 await fleet_of(mqtt_broker, data, ["one"]).run()
+
+
+async def test_a_device_that_is_not_let_in_ends_when_its_rounds_are_counted(tmp_path, data, monkeypatch):
+    """And says what the broker said; the wait is as long as a broker needs to hear of a new device."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, "passwords")
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    server.start()
+    monkeypatch.setattr("foltr.cli.fleet.fleet._LOCKED_OUT_S", 0.4)
+    monkeypatch.setattr("foltr.cli.fleet.fleet._LOOK_S", 0.2)
+    try:
+        known = server.service("operator")
+        access = BrokerAccess(broker_url=known.broker_url, username="device-7", password="wrong", ca=known.ca)  # noqa: S106
+        wrong = device_identity(SigningKey.generate(), SigningKey.generate().public, "mail", "device-7", 1, access)
+        fleet = fleet_of(None, data, ["device-7"], credentials={"device-7": wrong})
+        async with asyncio.timeout(WITHIN_S):
+            with pytest.raises(UnavailableError, match="does not let this user in"):
+                await fleet.run()
+    finally:
+        server.stop()
+    assert list(fleet.refused) == ["device-7"]

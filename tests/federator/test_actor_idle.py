@@ -1,0 +1,86 @@
+"""Rounds of a federation that nobody uses: none is abandoned for it, and nothing else about them changes."""
+
+from dataclasses import replace
+
+from broker.link import InboundMessage
+from federator.round import RoundPolicy
+from foltr.protocol.membership import Status
+from foltr.protocol.topics import ClientTopic, Topics
+from storage.queries import list_events, list_rounds
+
+POLICY = RoundPolicy(1, 9, 0.0, 60.0)
+
+
+def goes(served, device, *, online: bool) -> None:
+    served.receive(device, ClientTopic.STATUS, Status(federation="mail", client_id=device.client_id, online=online))
+
+
+async def passed(served, n_deadlines: int) -> None:
+    for _ in range(n_deadlines):
+        served.clock.at += 60.5
+        await served.turn()
+
+
+async def test_while_nobody_is_online_a_round_begins_anew_at_each_deadline(serve, unsigned):
+    """A night without devices leaves one open round, whose deadline is ahead, and no event."""
+    served = await serve(POLICY)
+    alice = unsigned("alice")
+    await served.join([alice])
+    goes(served, alice, online=False)
+    await served.turn()
+    n_events = len(await list_events(served.db, "mail"))
+    await passed(served, 20)
+    (row,) = await list_rounds(served.db, "mail")
+    assert (row.round, row.state) == (1, "collecting")
+    assert row.opened_at.timestamp() == served.clock.at
+    assert len(await list_events(served.db, "mail")) == n_events
+    goes(served, alice, online=True)
+    served.update(alice)
+    await served.turn()
+    assert served.receipts.codes() == {"accepted": 1}
+    assert [(row.round, row.state) for row in await list_rounds(served.db, "mail")] == [
+        (1, "completed"),
+        (2, "collecting"),
+    ]
+
+
+async def test_a_round_that_somebody_online_gave_nothing_to_is_abandoned(serve, unsigned):
+    """That is a fact about the federation, and a row."""
+    served = await serve(POLICY)
+    await served.join([unsigned("alice")])
+    await passed(served, 1)
+    assert [(row.state, row.reason) for row in await list_rounds(served.db, "mail")] == [
+        ("abandoned", "no_updates"),
+        ("collecting", None),
+    ]
+
+
+async def test_an_idle_round_outlives_a_restart_and_makes_way_for_other_settings(serve):
+    """The same federator goes on with it; one with other limits opens a round that has them."""
+    first = await serve(POLICY)
+    await passed(first, 2)
+    second = await serve(POLICY)
+    await passed(second, 2)
+    assert [row.round for row in await list_rounds(second.db, "mail")] == [1]
+    third = await serve(replace(POLICY, min_clients=2))
+    await passed(third, 3)
+    rows = await list_rounds(third.db, "mail")
+    assert [(row.round, row.state, row.min_clients) for row in rows] == [(1, "abandoned", 1), (2, "collecting", 2)]
+
+
+async def test_a_plan_with_a_last_round_counts_every_round(serve):
+    """What is to end after so many rounds does, with or without devices."""
+    served = await serve(POLICY, stop_after_round=2)
+    await passed(served, 2)
+    assert [row.reason for row in await list_rounds(served.db, "mail")] == ["no_updates", "no_updates"]
+
+
+async def test_a_round_with_another_deadline_by_order_ends_by_it(serve, operator):
+    """The order was for this round: the one after it has the limits of the settings again."""
+    served = await serve(POLICY, enrolment_key=operator.key.public)
+    order = operator.orders(1, 120.0, 1)
+    served.actor.receive(InboundMessage(Topics("mail").operator, order.payload, False))
+    await served.turn()
+    await passed(served, 2)
+    rows = await list_rounds(served.db, "mail")
+    assert [(row.state, row.max_time_s) for row in rows] == [("abandoned", 120.0), ("collecting", 60.0)]
