@@ -214,7 +214,7 @@ def server(tmp_path: Path) -> Iterator[MosquittoServer]:
 
 
 def test_mosquitto_has_nothing_to_remark_at_its_start(server: MosquittoServer) -> None:
-    """What is said at each start for nothing hides what matters. (On an access list it remarks line by line; on root, too.)"""
+    """What is said at each start for nothing hides what matters. (But an access list, and root, are remarked on.)"""
     remarks = [line for line in server.log.read_text().splitlines() if "Note:" in line or "Warning:" in line]
     assert not [line for line in remarks if "run as root" not in line]
 
