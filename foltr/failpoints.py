@@ -61,6 +61,11 @@ class Failpoint(StrEnum):
     ORDER_SENT = "order_sent"
     ORDER_ANSWERED = "order_answered"
     ORDER_NOTED = "order_noted"
+    TOKEN_CLAIMED = "token_claimed"  # noqa: S105 (a place)
+    TOKEN_ENROLLED = "token_enrolled"  # noqa: S105
+    TOKEN_USED = "token_used"  # noqa: S105
+    KEYS_MADE = "keys_made"
+    ENROLMENT_ANSWERED = "enrolment_answered"
 
 
 class _Action:

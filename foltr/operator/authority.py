@@ -6,6 +6,7 @@
     orders/              the log of orders, and the federator's answers (`foltr.operator.order_log`)
     policies/            the policies of secure sums, by version (`foltr.operator.document_log`)
     schemas/             the feature schemas, likewise
+    tokens/              one-time tokens, and what became of each (`foltr.operator.token_log`)
     roster.bin           the signed roster, as it is published
     federator-key.bin    the signed statement that the federator has another key, once it was rotated
     federator.json       the federator's credentials; may be moved to the machine it runs on
@@ -38,6 +39,7 @@ from foltr.operator.register import EnrolledDevice, Register, read_enrolment_key
 from foltr.operator.roster_messages import roster_messages
 from foltr.operator.schema_log import schema_log, write_schema
 from foltr.operator.service_files import carry_policy, prepare_federator, refresh_access, take_federator_key
+from foltr.operator.token_log import TokenLog
 from foltr.protocol.enrolment import issue_enrolment, issue_roster, read_federator_key
 from foltr.protocol.fields import possible_names
 from foltr.protocol.orders import (
@@ -58,7 +60,7 @@ from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.signed_orders import SignedOrder, issue_question
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signed_schemas import SignedSchema
-from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.protocol.topics import Topics, check_name
 
 
@@ -75,6 +77,7 @@ class Authority:
         self.orders = OrderLog(folder / "orders", register.federation, self._key)
         self.policies = policy_log(folder / "policies", register.federation, self._key)
         self.schemas = schema_log(folder / "schemas", register.federation, self._key)
+        self.tokens = TokenLog(folder / "tokens", register.federation, self._key)
         self._catch_up()
         self._operator = carry_policy(folder, self._operator, self.policies.newest())
 
@@ -127,6 +130,18 @@ class Authority:
         else:
             self._change(next_serial=next_serial, enrolled=enrolled, revoked=revoked)
         return credentials
+
+    def enrolled_again(self, client_id: str, broker: BrokerAccess) -> Credentials:
+        """The credentials of a client that is enrolled and keeps its key; the enrolment is the same to the byte."""
+        device = self._register.enrolled[client_id]
+        key = key_from_text("public_key", device.public_key)
+        enrolment = issue_enrolment(self._key, self.federation, client_id, key, device.serial, device.issued_at)
+        mine = self._credentials_of("device", client_id, broker, None)
+        return mine.model_copy(update={"enrolment": base64.b64encode(enrolment).decode()})
+
+    def raise_serial(self, next_serial: int) -> None:
+        """Give no serial below this one: this folder is a copy from before these were given."""
+        self._store(next_serial=max(next_serial, self._register.next_serial))
 
     def enrol_helper(self, name: str, broker: BrokerAccess, *, replace: bool = False) -> Credentials:
         """Make a helper known, with a fresh key to sign its answers with; policies name it from then on.
@@ -245,6 +260,8 @@ class Authority:
             the new number of each that has another one now.
         """
         register = self._register
+        if register.next_serial <= answer.newest_serial:
+            self.tokens.revoke(self.tokens.records())
         if register.roster_version <= answer.roster_version or register.next_serial <= answer.newest_serial:
             self._change(above=answer.roster_version, next_serial=max(register.next_serial, answer.newest_serial + 1))
         return self.orders.shift(first, answer.newest)
@@ -314,6 +331,7 @@ class Authority:
     def _forget(self, client_id: str) -> None:
         """Leave a tombstone of a name, in the register, in the roster and in the log."""
         register, tombstone = self._register, self._register.tombstone(client_id)
+        self.tokens.forget(client_id)
         if tombstone not in register.forgotten:
             self._change(
                 enrolled={name: device for name, device in register.enrolled.items() if name != client_id},

@@ -7,6 +7,7 @@ it is signed as it stands. Bytes are checked where they enter (`foltr.protocol.c
 
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningProgress, UnlearningRound
 from foltr.protocol.audit_heads import AuditHead
+from foltr.protocol.enrolment_requests import DeskHead, EnrolmentAnswer, EnrolmentRequest
 from foltr.protocol.evaluations import EvaluationRequest
 from foltr.protocol.fields import Message
 from foltr.protocol.heartbeat import FederatorStatus
@@ -55,5 +56,8 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         FederatorStatus,
         AuditHead,
         EvaluationRequest,
+        EnrolmentRequest,
+        EnrolmentAnswer,
+        DeskHead,
     )
 }

@@ -9,6 +9,7 @@ from foltr.errors import SettingsError
 from foltr.protocol.fields import NAME_PATTERN
 
 _NAME = re.compile(NAME_PATTERN)
+TOKEN_USERS = "@token."  # noqa: S105 (how names begin)
 
 
 class ClientTopic(StrEnum):
@@ -40,6 +41,11 @@ def check_name(key: str, value: str) -> str:
             "starting with a letter or digit"
         )
     return value
+
+
+def token_user(token: str) -> str:
+    """Return whom the holder of a one-time token is to the broker: no device has a name that begins so."""
+    return f"{TOKEN_USERS}{token}"
 
 
 @dataclass(frozen=True)
@@ -159,6 +165,28 @@ class Topics:
     def evaluation(self) -> str:
         """Whether devices are asked to say how the ranker does by their users' clicks."""
         return f"{self.root}/evaluation"
+
+    def enrolment_request(self, token: str) -> str:
+        """Return where whoever has a one-time token asks to be enrolled."""
+        return f"{self.root}/tokens/{token_user(token)}/request"
+
+    @property
+    def enrolment_requests(self) -> str:
+        """The filter of all these requests."""
+        return f"{self.root}/tokens/+/request"
+
+    def token_of(self, topic: str) -> str:
+        """Return the token that a topic of a request is for; it may be none."""
+        return topic.removeprefix(f"{self.root}/tokens/{TOKEN_USERS}").removesuffix("/request")
+
+    def enrolment_answer(self, token: str) -> str:
+        """Return where that request is answered."""
+        return f"{self.root}/tokens/{token_user(token)}/answer"
+
+    @cached_property
+    def desk_head(self) -> str:
+        """How far enrolment has come, as the operator's desk reminds itself."""
+        return f"{self.root}/tokens/head"
 
     def enrolment(self, client_id: str) -> str:
         """No topic: what the operator's signature of an enrolment names in place of one."""

@@ -1,4 +1,4 @@
-"""Seeds of masks are sealed, each to the one helper that may have it; and the verify key of a policy likewise.
+"""Seeds of masks are sealed, each to the one helper that may have it; a policy's verify key and credentials likewise.
 
 HPKE in its base mode (RFC 9180) with X25519, HKDF-SHA256 and AES-128-GCM, by the `cryptography` package. What a seal is
 for goes into its ``info``, so it opens for nothing else: not in another ticket, nor for another helper or policy.
@@ -34,11 +34,15 @@ class SealingKey:
 
     def open(self, sealed: bytes, info: bytes) -> bytes | None:
         """Return the seed; None where it was sealed to another key or for something else, or is none."""
+        seed = self.unseal(sealed, info)
+        return seed if seed is not None and len(seed) == SEED_BYTES else None
+
+    def unseal(self, sealed: bytes, info: bytes) -> bytes | None:
+        """Return what `seal` sealed; None where that was to another key or for something else."""
         try:
-            seed = _SUITE.decrypt(sealed, self._key, info)
-        except InvalidTag:
+            return _SUITE.decrypt(sealed, self._key, info)
+        except (InvalidTag, ValueError):
             return None
-        return seed if len(seed) == SEED_BYTES else None
 
     def __repr__(self) -> str:
         return f"SealingKey(public={self.public.hex()})"
@@ -46,7 +50,16 @@ class SealingKey:
 
 def seal_seed(seed: bytes, public_key: bytes, info: bytes) -> bytes:
     """Return `SEAL_BYTES` bytes that only the owner of an X25519 key can open, and only for ``info``."""
-    return _SUITE.encrypt(seed, X25519PublicKey.from_public_bytes(public_key), info)
+    return seal(seed, public_key, info)
+
+
+def seal(content: bytes, public_key: bytes, info: bytes) -> bytes:
+    """Return bytes that only the owner of an X25519 key can open, and only for ``info``, 48 more than the content.
+
+    Raises:
+        ValueError: the key is one of the few that make no secret.
+    """
+    return _SUITE.encrypt(content, X25519PublicKey.from_public_bytes(public_key), info)
 
 
 def can_be_sealed_to(public_key: bytes) -> bool:

@@ -26,6 +26,7 @@ from foltr.protocol.announcements import (
 )
 from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.codec import encode
+from foltr.protocol.enrolment_requests import DeskHead, EnrolmentAnswer, EnrolmentCode, EnrolmentRequest
 from foltr.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.protocol.explorations import InterleavingExploration, SamplingExploration, ShareExploration, SwapsExploration
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
@@ -185,6 +186,7 @@ _OF_HELPER = {
     "round": 4,
     "cohort": 0,
 }
+_TOKEN = "0123456789abcdef"  # noqa: S105 (its name)
 _KEYS = {"federation": "mail", "sequence": 2, "old_key": bytes(32), "new_key": KEY.public}
 _BOUNDS = {"serp_length": 10, "min_interactions": 5, "max_interactions": 8}
 # Written out: a default that changes is no other message.
@@ -392,6 +394,27 @@ MESSAGES: list[tuple[Message, str]] = [
     ),
     (AuditHead(federation="mail", seq=7, hash=bytes(range(32)), at=1000.5), _TOPICS.audit_head),
     (EvaluationRequest(federation="mail"), _TOPICS.evaluation),
+    (
+        EnrolmentRequest(
+            federation="mail",
+            token=_TOKEN,
+            public_key=KEY.public,
+            reply_key=bytes(range(32)),
+            proof=bytes(range(64)),
+        ),
+        _TOPICS.enrolment_request(_TOKEN),
+    ),
+    (
+        EnrolmentAnswer(
+            federation="mail",
+            digest=bytes(range(32)),
+            code=EnrolmentCode.ENROLLED,
+            detail=EnrolmentCode.ENROLLED.meaning,
+            sealed=bytes(range(49)),
+        ),
+        _TOPICS.enrolment_answer(_TOKEN),
+    ),
+    (DeskHead(federation="mail", next_serial=12, written_at=1000.5), _TOPICS.desk_head),
 ]
 # The other methods', and the other ranker.
 VARIANTS: list[tuple[Message, str]] = [

@@ -1,0 +1,75 @@
+"""The file of a one-time token: with it a device gets in touch with the operator's desk, which enrols it, once.
+
+Written by ``foltr enrol --token``, read by the device. Whoever has it first takes the name that it is for, so it is
+created with mode 0600 and refused when others could read it.
+"""
+
+import stat
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from foltr.errors import SettingsError
+from foltr.operator.credentials import BrokerAccess
+from foltr.protocol.enrolment_requests import TokenId
+from foltr.protocol.fields import Name
+from foltr.protocol.signing import SigningKey, key_from_text
+
+
+class OneTimeToken(BaseModel):
+    """A token, as its device has it. Keys are base64; ``token_key`` is private, ``enrolment_key`` public.
+
+    Attributes:
+        client_id: the name that the device is enrolled under.
+        token: names the token; not secret.
+        broker: how its holder reaches the broker, as a user that may ask to be enrolled and hear the answer.
+        expires_at: seconds since the epoch, by the operator's clock.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    version: Literal[1] = 1
+    federation: Name
+    client_id: Name
+    token: TokenId
+    token_key: Annotated[str, Field(repr=False)]
+    enrolment_key: str
+    broker: BrokerAccess
+    expires_at: float
+
+    @property
+    def key(self) -> SigningKey:
+        return SigningKey.from_text(self.token_key)
+
+    @property
+    def enrolment_public_key(self) -> bytes:
+        return key_from_text("enrolment_key", self.enrolment_key)
+
+    @property
+    def expires(self) -> str:
+        """Return when it expires, for people, in UTC to the minute."""
+        return datetime.fromtimestamp(self.expires_at, UTC).strftime("%Y-%m-%d %H:%M UTC")
+
+
+def read_token(path: Path) -> OneTimeToken:
+    """The token in ``path``.
+
+    Raises:
+        SettingsError: there is no such file, others may read it, or it is no token.
+    """
+    try:
+        mode = path.stat().st_mode
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        cause = getattr(error, "strerror", None) or "it is not text"
+        raise SettingsError(f"token: {path}: {cause}; `foltr enrol --token` writes such files") from error
+    if stat.S_IMODE(mode) & 0o077:
+        raise SettingsError(f"token: {path} can be read by others; run: chmod 600 {path}")
+    try:
+        token = OneTimeToken.model_validate_json(text)
+        _ = token.key, token.enrolment_public_key
+    except (ValidationError, SettingsError):
+        # The values stay out of the message: one is secret.
+        raise SettingsError(f"token: {path} is not what `foltr enrol --token` writes") from None
+    return token
