@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from foltr.operator.credentials import FEDERATOR_USER, OPERATOR_USER
+from foltr.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER
 from foltr.protocol.topics import Topics, check_name
 
 ACL_NAME = "acl"
@@ -146,6 +146,10 @@ def access_list(federation: str, helpers: Iterable[str] = ()) -> str:
 {own}
 pattern read {clients}/%u/inbox
 
+# Whoever has a one-time token is a user named after it, asks here to be enrolled, and hears the answer.
+pattern write {topics.root}/tokens/%u/request
+pattern read {topics.root}/tokens/%u/answer
+
 # What the federator and the operator tell everybody. Mosquitto warns that these lines hold no %u; it has no other
 # way to say "every user", because lines of `topic` above the first `user` are for clients without a name.
 pattern read {topics.model}
@@ -186,6 +190,11 @@ topic read {topics.operator}
 topic write {topics.helper_requests("+")}
 topic read {topics.helper_answers("+")}
 {of_helpers}
+user {DESK_USER}
+topic read {topics.enrolment_requests}
+topic write {topics.root}/tokens/+/answer
+topic readwrite {topics.desk_head}
+
 user {OPERATOR_USER}
 topic read {topics.root}/#
 topic write {topics.roster}

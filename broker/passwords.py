@@ -61,6 +61,15 @@ def remove_user(path: Path, user: str) -> bool:
         return True
 
 
+def keep_users(path: Path, prefix: str, kept: Collection[str]) -> bool:
+    """Take out the users whose names begin with ``prefix``, but for those in ``kept``; False if there is none."""
+    with locked(path.parent):
+        gone = {user for user in users(path) if user.startswith(prefix)} - set(kept)
+        if gone:
+            _write(path, _lines_without(path, gone))
+        return bool(gone)
+
+
 def users(path: Path) -> set[str]:
     """Return the users whose lines are in the file."""
     return {line.partition(":")[0] for line in _lines(path)}

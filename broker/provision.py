@@ -40,16 +40,24 @@ from broker.broker_records import (
     read_record,
     to_json,
 )
-from broker.certificates import KeyPair, belong_together, create_authority, issue_client, issue_server, still_good
+from broker.certificates import (
+    CERTIFICATE_DAYS,
+    KeyPair,
+    belong_together,
+    create_authority,
+    issue_client,
+    issue_server,
+    still_good,
+)
 from broker.files import Owner, owner_of, replace_file
 from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
 from broker.revocations import ISSUED_NAME, note_issued, revoke_all_of, write_revocations
 from foltr.errors import SettingsError, UnavailableError
-from foltr.operator.credentials import FEDERATOR_USER, OPERATOR_USER
+from foltr.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER
 from foltr.protocol.topics import check_name
 
 START_TIMEOUT_S = 5.0
-SERVICES = {"federator": FEDERATOR_USER, "operator": OPERATOR_USER}
+SERVICES = {"federator": FEDERATOR_USER, "operator": OPERATOR_USER, "desk": DESK_USER}
 
 
 class Withdrawal(StrEnum):
@@ -160,7 +168,7 @@ def provision_users(operator_dir: Path, names: Collection[str]) -> dict[str, Bro
     """
     for name in names:
         check_name("name", name)
-    return _admit(operator_dir.resolve(), read_record(operator_dir), names)
+    return admit(operator_dir.resolve(), read_record(operator_dir), names)
 
 
 def provision_helper(operator_dir: Path, name: str) -> BrokerCredentials:
@@ -181,7 +189,19 @@ def provision_helper(operator_dir: Path, name: str) -> BrokerCredentials:
             _list_helpers(Path(record.broker_dir, ACL_NAME), record, known)
         replace_file(operator_dir / RECORD_NAME, to_json(known))
     user = helper_user(name)
-    return _admit(operator_dir, record, [user])[user]
+    return admit(operator_dir, record, [user])[user]
+
+
+def provision_service(operator_dir: Path, service: str, user: str) -> BrokerCredentials:
+    """Let a service in: ``SERVICE.broker.json`` in the operator's folder, made anew where the broker does not take it.
+
+    Raises:
+        SettingsError: there is no broker record or authority in ``operator_dir``.
+        UnavailableError: the password file cannot be written.
+    """
+    operator_dir = operator_dir.resolve()
+    _write_service(operator_dir, read_record(operator_dir), service, user)
+    return read_credentials(operator_dir / f"{service}.broker.json")
 
 
 def withdraw_user(operator_dir: Path, name: str) -> Withdrawal:
@@ -346,7 +366,7 @@ def _write_service(operator_dir: Path, record: BrokerRecord, service: str, user:
     path = operator_dir / f"{service}.broker.json"
     kept = read_credentials(path) if path.exists() else None
     if kept is None or not _still_admits(operator_dir, record, user, kept):
-        replace_file(path, to_json(_admit(operator_dir, record, [user])[user]))
+        replace_file(path, to_json(admit(operator_dir, record, [user])[user]))
     elif kept != (brought := replace(kept, broker_url=record.broker_url, ca=_ca(operator_dir, record))):
         replace_file(path, to_json(brought))
 
@@ -365,7 +385,10 @@ def _still_admits(operator_dir: Path, record: BrokerRecord, user: str, kept: Bro
             return kept.certificate is not None and still_good(kept.certificate, issuer)
 
 
-def _admit(operator_dir: Path, record: BrokerRecord, users: Collection[str]) -> dict[str, BrokerCredentials]:
+def admit(
+    operator_dir: Path, record: BrokerRecord, users: Collection[str], days: int = CERTIFICATE_DAYS
+) -> dict[str, BrokerCredentials]:
+    """Let users in, of whatever kind; their certificates last ``days``. See `provision_users`."""
     url, ca = record.broker_url, _ca(operator_dir, record)
     match record.mode:
         case Mode.ANONYMOUS:
@@ -380,7 +403,7 @@ def _admit(operator_dir: Path, record: BrokerRecord, users: Collection[str]) -> 
             return {user: BrokerCredentials(url, user, password, ca) for user, password in chosen.items()}
         case Mode.MTLS:
             authority = issuing_authority(operator_dir)
-            pairs = {user: issue_client(authority, user) for user in users}
+            pairs = {user: issue_client(authority, user, days) for user in users}
             devices = {user: pair for user, pair in pairs.items() if user not in SERVICES.values()}
             try:
                 note_issued(operator_dir, Path(record.broker_dir), devices)

@@ -25,6 +25,7 @@ from foltr.secure.sealing import SealingKey
 
 FEDERATOR_USER = "@federator"
 OPERATOR_USER = "@operator"
+DESK_USER = "@desk"
 _Secret = Annotated[str, Field(repr=False)]
 _OptionalSecret = Annotated[str | None, Field(repr=False)]
 Role = Literal["device", "federator", "operator", "helper"]

@@ -73,7 +73,7 @@ def test_everything_is_there(folders):
     assert set(folders.contents()) == {
         *("mosquitto.conf", "acl", "passwords", "ca.crt", "server.crt", "server.key"),
         *("operator/ca.crt", "operator/ca.key", "operator/broker.json"),
-        *("operator/federator.broker.json", "operator/operator.broker.json"),
+        *("operator/federator.broker.json", "operator/operator.broker.json", "operator/desk.broker.json"),
     }
     assert (folders.broker / "data").is_dir()
     assert record == BrokerRecord("fed", "mqtts://localhost:8883", Mode.PASSWORDS, str(folders.broker))
@@ -169,6 +169,7 @@ def test_other_hosts_renew_the_brokers_certificate_only(folders):
     assert changed == {
         *("server.crt", "server.key"),
         *("operator/broker.json", "operator/federator.broker.json", "operator/operator.broker.json"),
+        "operator/desk.broker.json",
     }
     kept, now = (json.loads(texts["operator/federator.broker.json"]) for texts in (before, after))
     assert now == {**kept, "broker_url": "mqtts://broker.example:8883"}
@@ -308,7 +309,7 @@ def test_users_come_and_go(folders):
     first = provision_user(folders.operator, "device-1")
     again = provision_user(folders.operator, "device-1")
     many = provision_users(folders.operator, ["device-2", "device-3"])
-    assert users(file) == {"@federator", "@operator", "device-1", "device-2", "device-3"}
+    assert users(file) == {"@desk", "@federator", "@operator", "device-1", "device-2", "device-3"}
     assert not accepts(file, "device-1", first.password)
     assert accepts(file, "device-1", again.password)
     assert accepts(file, "device-3", many["device-3"].password)

@@ -1,0 +1,139 @@
+"""Who enrols itself, and the desk, at a real Mosquitto: what they may say and hear, and when they are let in."""
+
+import asyncio
+import contextlib
+from datetime import timedelta
+
+import pytest
+from links import WITHIN_S, Inbox, link_to
+from servers import MissingError, ProvisionedMosquitto
+
+from broker.access import ACL_NAME
+from broker.broker_records import read_credentials
+from broker.provision import reload_broker
+from broker.token_users import provision_desk, provision_tokens, withdraw_tokens
+from foltr.errors import SettingsError, UnavailableError
+from foltr.protocol.topics import Topics
+
+TOPICS = Topics("fed")
+ONE, TWO = "0123456789abcdef", "fedcba9876543210"
+DAY = timedelta(days=1)
+
+
+@pytest.fixture(scope="module", params=["passwords", "mtls"])
+def server(request, tmp_path_factory):
+    """One broker for the module, with two tokens, a device and the desk."""
+    try:
+        server = ProvisionedMosquitto(tmp_path_factory.mktemp("mosquitto"), request.param)
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    server.mode = request.param
+    server.start()
+    server.users = dict(provision_tokens(server.operator_dir, [ONE, TWO], DAY)) | {
+        "desk": provision_desk(server.operator_dir),
+        "device": server.enrol("till-1")[0],
+        "operator": server.service("operator"),
+    }
+    reload_broker(server.operator_dir)
+    yield server
+    server.stop()
+
+
+@contextlib.asynccontextmanager
+async def session(credentials, *topics):
+    """A user's link, and where its messages go."""
+    inbox = Inbox()
+    async with link_to(credentials.address, "some-client", inbox, topics) as link:
+        await link.wait_connected(WITHIN_S)
+        link.inbox = inbox
+        yield link
+
+
+async def topics_until(link, last):
+    """The topics of what is said while this user listens, up to the first message on ``last``, which is left out."""
+    arrived = []
+    async with asyncio.timeout(WITHIN_S):
+        while (message := await link.inbox.next()).topic != last:
+            arrived += [] if message.retained else [message.topic]
+    return arrived
+
+
+async def test_a_token_asks_the_desk_and_hears_the_answer(server):
+    """Nobody else hears either, whatever it subscribes to."""
+    wanted = (TOPICS.enrolment_requests, f"{TOPICS.root}/tokens/+/answer", f"{TOPICS.root}/tokens/#")
+    async with (
+        session(server.users["desk"], TOPICS.enrolment_requests, TOPICS.desk_head) as desk,
+        session(server.users[ONE], TOPICS.enrolment_answer(ONE)) as asking,
+        session(server.users[TWO], *wanted, f"{TOPICS.root}/model", TOPICS.enrolment_answer(TWO)) as other,
+        session(server.users["device"], *wanted, f"{TOPICS.root}/model") as device,
+    ):
+        await asking.publish(TOPICS.enrolment_request(ONE), b"question")
+        assert (await desk.inbox.next()).payload == b"question"
+        await desk.publish(TOPICS.enrolment_answer(ONE), b"answer")
+        assert (await asking.inbox.next()).payload == b"answer"
+        await desk.publish(TOPICS.desk_head, b"head", retain=True)
+        assert (await desk.inbox.next()).topic == TOPICS.desk_head
+        await desk.publish(TOPICS.enrolment_answer(TWO), b"last")
+        assert await topics_until(other, TOPICS.enrolment_answer(TWO)) == []
+        assert device.inbox.empty
+
+
+async def test_a_token_can_say_nothing_but_its_request(server):
+    """Neither for another token, nor an answer, nor what a service says; nor can a device ask for a token."""
+    forbidden = (
+        TOPICS.enrolment_request(TWO),
+        TOPICS.enrolment_answer(ONE),
+        TOPICS.desk_head,
+        TOPICS.operator,
+        f"{TOPICS.root}/model",
+        f"{TOPICS.root}/clients/till-1/join",
+    )
+    async with session(server.users["desk"], TOPICS.enrolment_requests, TOPICS.desk_head) as desk:
+        async with session(server.users["operator"], f"{TOPICS.root}/#") as operator:
+            async with session(server.users["device"]) as device:
+                await device.publish(TOPICS.enrolment_request(ONE), b"forged")
+            async with session(server.users[ONE]) as asking:
+                for topic in forbidden:
+                    await asking.publish(topic, b"forged", retain=True)
+                await asking.publish(TOPICS.enrolment_request(ONE), b"mine")
+            assert await topics_until(operator, TOPICS.enrolment_request(ONE)) == []
+        assert await topics_until(desk, TOPICS.enrolment_request(ONE)) == []
+
+
+async def test_a_token_that_is_of_no_use_is_not_let_in(server):
+    """A password is taken out where the token is not open; a certificate is listed when it is revoked."""
+    gone = provision_tokens(server.operator_dir, ["00000000000000aa"], DAY)["00000000000000aa"]
+    reload_broker(server.operator_dir)
+    async with session(gone):
+        pass
+    assert withdraw_tokens(server.operator_dir, ["00000000000000aa"], [ONE, TWO])
+    reload_broker(server.operator_dir)
+    expected = "refuses our client certificate" if server.mode == "mtls" else "does not let this user in"
+    async with link_to(gone.address, "some-client") as link:
+        with pytest.raises(UnavailableError, match=expected):
+            await link.wait_connected(0.3)
+    async with session(server.users[ONE]):
+        pass
+    assert not withdraw_tokens(server.operator_dir, [], [ONE, TWO])
+
+
+def test_the_desk_keeps_its_access(server):
+    """It is written with the broker's configuration, and once: another command does not lock it out."""
+    path = server.operator_dir / "desk.broker.json"
+    before = path.read_bytes()
+    assert provision_desk(server.operator_dir) == read_credentials(path) == server.users["desk"]
+    assert path.read_bytes() == before
+
+
+def test_a_broker_from_before_there_was_a_desk_is_named(tmp_path):
+    """Its access list would drop every request without a word."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, "passwords")
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    acl = server.broker_dir / ACL_NAME
+    acl.write_text(acl.read_text().replace("user @desk", "user @other"))
+    with pytest.raises(SettingsError, match="--force"):
+        provision_tokens(server.operator_dir, [ONE], DAY)
+    with pytest.raises(SettingsError, match="--force"):
+        provision_desk(server.operator_dir)
