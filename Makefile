@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs bench bench-peers soak load servers pins clean containers-test
+.PHONY: help demo test browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers soak load servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -129,6 +129,9 @@ format: $(INSTALLED) ## put the formatting right
 docs: $(INSTALLED) ## fill the generated parts of the documents
 	@$(BIN)/python docs/generate.py
 
+site: $(INSTALLED) ## the documentation site in build/site; links that lead nowhere fail it
+	@$(BIN)/python docs/build_site.py
+
 bench: $(INSTALLED) servers ## the benchmarks of learning, reading, rounds, rules and secure sums
 	@$(BIN)/python benchmarks/interactions.py
 	@$(BIN)/python benchmarks/reading.py
@@ -158,7 +161,7 @@ soak: $(INSTALLED) servers ## hundreds of devices that come and go for 20 minute
 UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
 pins: ## pin packages anew after a change of the dependencies
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
-	@$(UV_COMPILE) pyproject.toml --all-extras --group dev --output-file constraints.txt
+	@$(UV_COMPILE) pyproject.toml --all-extras --group dev --group docs --output-file constraints.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres -o docker/federator.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt -o docker/edge-client.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra simulation -o docker/edge-client-simulation.txt
@@ -166,4 +169,4 @@ pins: ## pin packages anew after a change of the dependencies
 	@echo hatchling | $(UV_COMPILE) - -c constraints.txt -o docker/build.txt
 
 clean: ## remove the environments and what tools have kept
-	@rm -rf $(VENV) $(PEERS) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	@rm -rf $(VENV) $(PEERS) build .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
