@@ -1,4 +1,4 @@
-"""Build the documentation site: gather the pages that are in a door, and what they link to, and have Zensical render them.
+"""Build the documentation site: gather the pages that are in a door and what they link to, and have Zensical render it.
 
 The pages are the Markdown files of this repository as they stand. Gathering moves ``docs/`` to the top, fills the
 reference pages, turns state diagrams into tables (a renderer for them would be fetched from elsewhere), and adapts
@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from generate import fill
+from filled import fill
 from reference_pages import commands_reference, messages_reference
 
 ROOT = Path(__file__).parent.parent

@@ -12,6 +12,7 @@ from tempfile import TemporaryDirectory
 from typing import Any, get_args
 
 import msgpack
+from filled import fill
 from pydantic_core import PydanticUndefined
 from results_tables import (
     PRIVACY_PARTS,
@@ -345,13 +346,6 @@ SECTIONS = {
     "sdk.md": {"arguments": arguments_table},
     "privacy.md": {"plans": plans_table},
 }
-
-
-def fill(text: str, name: str, content: str) -> str:
-    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
-    before, rest = text.split(begin)
-    after = rest.split(end)[1]
-    return f"{before}{begin}\n{content}\n{end}{after}"
 
 
 def main() -> int:

@@ -41,12 +41,16 @@ def _usage(command: Any, context: Any, words: str) -> str:
 def _options(command: Any, context: Any) -> str:
     records = [record for parameter in command.get_params(context) if (record := parameter.get_help_record(context))]
     rows = [_option(shown, words) for shown, words in records if shown != "--help"]
-    return "\n".join(["| argument or option | meaning | variable | default |", "|---|---|---|---|", *rows]) if rows else ""
+    return (
+        "\n".join(["| argument or option | meaning | variable | default |", "|---|---|---|---|", *rows]) if rows else ""
+    )
 
 
 def _option(shown: str, words: str) -> str:
     """Return the row of an option, whose help ends in ``[env var: NAME; default: VALUE]``, or in a part of that."""
-    found = re.fullmatch(r"(.*?)(?:  \[(?:env var: (\w+))?(?:; )?(?:default: (.*?))?(?:; )?(required)?\])?", words, re.DOTALL)
+    found = re.fullmatch(
+        r"(.*?)(?:  \[(?:env var: (\w+))?(?:; )?(?:default: (.*?))?(?:; )?(required)?\])?", words, re.DOTALL
+    )
     if found is None:
         raise ValueError(f"the help of {shown} cannot be read: {words}")
     meaning, variable, default, required = found.groups()
@@ -59,7 +63,10 @@ def _option(shown: str, words: str) -> str:
 def plain(text: str) -> str:
     """Escape what Markdown would read in plain text, but not in what is code already."""
     pieces = re.split(r"(``[^`]+``|`[^`]+`)", text)
-    return "".join(piece if number % 2 else re.sub(r"([*<\[]|(?<!\w)_|_(?!\w))", r"\\\1", piece) for number, piece in enumerate(pieces))
+    return "".join(
+        piece if number % 2 else re.sub(r"([*<\[]|(?<!\w)_|_(?!\w))", r"\\\1", piece)
+        for number, piece in enumerate(pieces)
+    )
 
 
 def cell(text: str) -> str:
@@ -171,7 +178,7 @@ def _bounds(field: dict[str, Any]) -> str:
 
 def number(value: float) -> str:
     """Write a bound as people do: powers of two as such."""
-    for offset, suffix in ((0, ""), (1, " − 1")):
+    for offset, suffix in ((0, ""), (1, " - 1")):
         whole = int(value) + offset
         if whole == value + offset and whole >= 2**16 and whole & (whole - 1) == 0:
             return f"2^{whole.bit_length() - 1}{suffix}"

@@ -1,0 +1,13 @@
+"""A document has places that are filled from the code, between two comments that name each."""
+
+
+def fill(text: str, name: str, content: str) -> str:
+    """Return a document with what stands between the comments ``name:begin`` and ``name:end`` replaced.
+
+    Raises:
+        ValueError: the document does not have each of these comments once.
+    """
+    begin, end = f"<!-- {name}:begin -->", f"<!-- {name}:end -->"
+    before, rest = text.split(begin)
+    _, after = rest.split(end)
+    return f"{before}{begin}\n{content}\n{end}{after}"

@@ -1,0 +1,65 @@
+"""The reference of commands and messages says what the code has: each command with every option, each message."""
+
+import re
+
+import pytest
+from reference_pages import cell, commands_reference, messages_reference, number, plain
+
+from foltr.cli.commands import COMMANDS, load_command
+from foltr.protocol.messages import MESSAGE_TYPES
+
+
+def commands_below(command, words):
+    """Every command that does something, with the words that call it."""
+    below = getattr(command, "commands", {})
+    if not below:
+        yield words, command
+    for name, one in below.items():
+        yield from commands_below(one, f"{words} {name}")
+
+
+def test_every_command_has_a_section_with_every_option():
+    """And with its help's first words; an option that is hidden from the help is not in it."""
+    sections = dict(re.findall(r"^#+ (foltr .*?)\n(.*?)(?=^#|\Z)", commands_reference(), re.MULTILINE | re.DOTALL))
+    found = [one for name in COMMANDS for one in commands_below(load_command(name), f"foltr {name}")]
+    assert len(found) > 50
+    for words, command in found:
+        section = sections[words]
+        assert plain(command.help.partition("\n")[0]) in section
+        shown = {option for cell in re.findall(r"^\| `(.*?)` \|", section, re.MULTILINE) for option in cell.split()}
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and not parameter.hidden and "--help" not in parameter.opts:
+                assert {word.rstrip(",") for word in shown} & set(parameter.opts), (words, parameter.opts)
+
+
+def test_an_option_has_its_variable_and_its_default():
+    """In columns of their own."""
+    assert re.search(r"\| `--min-clients <int>` \| .* \| `FOLTR_MIN_CLIENTS` \| `\d+` \|", commands_reference())
+
+
+def test_every_message_has_a_section_with_its_fields():
+    """Fields with their bounds; a field that is made of fields leads to those."""
+    text = messages_reference()
+    sections = dict(re.findall(r"^### (\S+)\n(.*?)(?=^##|\Z)", text, re.MULTILINE | re.DOTALL))
+    for kind, message_type in MESSAGE_TYPES.items():
+        fields = set(re.findall(r"^\| `(\w+)` \|", sections[kind], re.MULTILINE))
+        assert fields == set(message_type.model_fields), kind
+    assert "| `version` | integer, from 0 to 2^31 - 1 | required |" in sections["model"]
+    assert "| `enrolment` | bytes (0 to 1,024) or none | none |" in sections["join"]
+    for name in re.findall(r"\]\(#(\w+)\)", text):
+        assert name in {heading.lower() for heading in sections}
+
+
+@pytest.mark.parametrize(
+    ("bound", "written"),
+    [(0, "0"), (1000, "1,000"), (2**31 - 1, "2^31 - 1"), (2**16, "2^16"), (0.25, "0.25"), (1e11, "100,000,000,000")],
+)
+def test_bounds_are_written_as_people_do(bound, written):
+    """Powers of two as such."""
+    assert number(bound) == written
+
+
+def test_signs_of_markdown_are_words_in_plain_text():
+    """But not in what is code, nor within a word; a cell has no line break and no bar."""
+    assert plain("*a* <b> `*c*` d_e [f]") == r"\*a* \<b> `*c*` d_e \[f]".replace("*a*", r"*a\*")
+    assert cell("a\n  b | c") == r"a b \| c"
