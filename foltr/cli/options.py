@@ -24,4 +24,7 @@ Limit = Annotated[
 All = Annotated[bool, typer.Option("--all", help="Every line, also where they do not fit the screen")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")]
 Jsonl = Annotated[bool, typer.Option("--jsonl", help="Print a line of JSON, with --watch one for each look")]
+WatchLines = Annotated[
+    bool, typer.Option("--watch", help="With --jsonl: go on with each that is new or changes, until Ctrl-C")
+]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the results to this file as JSON")]

@@ -12,6 +12,7 @@ from foltr.cli.erasure.heads import SignedHead, audit_head, published_head
 from foltr.cli.erasure.noted import DEFAULT, Noted, note, read_noted
 from foltr.cli.erasure.receipts import KEY_HELP, public_key_of, verify_receipt_file
 from foltr.cli.history.query import reason_as_json, run_query
+from foltr.cli.history.streams import check_stream, stream_records
 from foltr.cli.output import print_json, say, to_plain
 from foltr.cli.settings import Settings, load_settings
 from foltr.erasure.states import ErasureState
@@ -76,11 +77,25 @@ class _Log:
 
 
 @app.command("list")
-def audit_list(db: options.Db = None, federation: options.Federation = None, json: options.Json = False) -> None:
+def audit_list(
+    db: options.Db = None,
+    federation: options.Federation = None,
+    watch: options.WatchLines = False,
+    json: options.Json = False,
+    jsonl: options.Jsonl = False,
+) -> None:
     """List the entries, oldest first: number, time in UTC, kind, whom or which job it is about, and what else it says.
 
     With --json their hashes, too.
     """
+    check_stream(watch=watch, json=json, jsonl=jsonl)
+    if jsonl:
+
+        async def read(database: "Database", name: str, _most: int) -> "list[AuditEntry]":
+            return [entry async for entry in _entries(database, name)]
+
+        stream_records(db, federation, read, "seq", None, watch=watch)
+        return
 
     async def query(database: "Database", name: str) -> None:
         entries = [entry async for entry in _entries(database, name)]

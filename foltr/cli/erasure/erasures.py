@@ -12,6 +12,7 @@ from rich.text import Text
 
 from foltr.cli import options
 from foltr.cli.history.query import run_query
+from foltr.cli.history.streams import check_stream, stream_records
 from foltr.cli.listed import rows_to_list, say_more
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
 from foltr.cli.operator.sending import send_order
@@ -39,35 +40,35 @@ def erasures_list(
     db: options.Db = None,
     federation: options.Federation = None,
     limit: options.Limit = None,
+    watch: options.WatchLines = False,
     json: options.Json = False,
+    jsonl: options.Jsonl = False,
 ) -> None:
     """List everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is.
 
     The exit code is 1 where the deadline of one of them has passed and it is not done.
     """
     from storage.activity import count_erasures
-    from storage.erasure.erasures import list_erasures
-    from storage.erasure.gathering import waiting_reset
-    from storage.erasure.unlearning_jobs import list_jobs
 
+    check_stream(watch=watch, json=json, jsonl=jsonl)
+    if jsonl:
+        stream_records(db, federation, _newest_in_short, "pseudonym", limit, watch=watch)
+        return
     n_overdue = 0
 
     async def query(database: "Database", name: str) -> None:
         nonlocal n_overdue
         n_rows = rows_to_list(limit, json=json)
         n_rows = n_rows if json or limit is not None else max(1, n_rows // _LINES_EACH)
-        rows = await list_erasures(database, name, limit=n_rows)
         counts = await count_erasures(database, name)
         n_overdue = counts.n_overdue
-        jobs = {job.number: job for job in await list_jobs(database, name, limit=_ALL)}
-        held = await waiting_reset(database, name)
-        told = [(row, None if row.job is None else jobs.get(row.job)) for row in rows]
         if json:
-            print_json([_in_short(row, job, held) for row, job in told])
+            print_json(await _newest_in_short(database, name, n_rows))
             return
+        told, held = await _newest(database, name, n_rows)
         console.print(_table(name, told) if told else f"Erasures of {name}: none")
         n_all = counts.n_waiting + counts.n_unlearning + counts.n_done
-        say_more(n_all - len(rows), "Earlier erasures", f"--limit {n_all}")
+        say_more(n_all - len(told), "Earlier erasures", f"--limit {n_all}")
         if n_overdue:
             say(f"{n_overdue} of them are not done, and their deadline has passed")
         if held is not None:
@@ -247,6 +248,25 @@ def _where(rows: dict[str, int]) -> str:
     if "federations" in rows:
         told += "; the one of federations is the operator's roster, which voids its enrolment by name"
     return told
+
+
+async def _newest(
+    database: "Database", name: str, n: int
+) -> "tuple[list[tuple[ErasureRow, UnlearningJobRow | None]], HeldReset | None]":
+    """The newest erasures, each with its job, and the job that waits for the operator's order."""
+    from storage.erasure.erasures import list_erasures
+    from storage.erasure.gathering import waiting_reset
+    from storage.erasure.unlearning_jobs import list_jobs
+
+    rows = await list_erasures(database, name, limit=n)
+    jobs = {job.number: job for job in await list_jobs(database, name, limit=_ALL)}
+    told = [(row, None if row.job is None else jobs.get(row.job)) for row in rows]
+    return told, await waiting_reset(database, name)
+
+
+async def _newest_in_short(database: "Database", name: str, n: int) -> list[dict[str, Any]]:
+    told, held = await _newest(database, name, n)
+    return [_in_short(row, job, held) for row, job in told]
 
 
 def _in_short(row: "ErasureRow", job: "UnlearningJobRow | None", held: "HeldReset | None") -> dict[str, Any]:

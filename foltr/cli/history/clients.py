@@ -9,6 +9,7 @@ from foltr.aggregation.fates import Fate
 from foltr.cli import options
 from foltr.cli.history.orders import quarantine
 from foltr.cli.history.query import no_such_client, run_query
+from foltr.cli.history.streams import check_stream, stream_records
 from foltr.cli.listed import fitting, print_some, rows_to_list, say_more
 from foltr.cli.output import console, print_json, print_record, print_rows
 from foltr.protocol.states import Membership, RoundState
@@ -34,11 +35,22 @@ def clients_list(
         int | None,
         typer.Option("--limit", min=1, help="At most so many, by name; default: what fits the screen, of JSON 1000"),
     ] = None,
+    watch: options.WatchLines = False,
     json: options.Json = False,
+    jsonl: options.Jsonl = False,
 ) -> None:
     """The clients that ever joined, by name, and who of them is in quarantine, has left or was revoked."""
     from storage.activity import count_members
     from storage.queries import list_clients
+
+    check_stream(watch=watch, json=json, jsonl=jsonl)
+    if jsonl:
+
+        async def read(database: "Database", name: str, most: int) -> "list[ClientRow]":
+            return await list_clients(database, name, limit=most)
+
+        stream_records(db, federation, read, "client_id", limit, watch=watch)
+        return
 
     async def query(database: "Database", name: str) -> None:
         rows = await list_clients(database, name, limit=rows_to_list(limit, json=json))

@@ -9,6 +9,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.history.query import run_query
+from foltr.cli.history.streams import check_stream, stream_records
 from foltr.cli.listed import fitting, rows_to_list, say_more
 from foltr.cli.output import console, print_json, print_rows
 from foltr.cli.writing import check_folder
@@ -30,10 +31,21 @@ def models_list(
     db: options.Db = None,
     federation: options.Federation = None,
     limit: options.Limit = None,
+    watch: options.WatchLines = False,
     json: options.Json = False,
+    jsonl: options.Jsonl = False,
 ) -> None:
     """The model versions, newest last."""
     from storage.models import list_models
+
+    check_stream(watch=watch, json=json, jsonl=jsonl)
+    if jsonl:
+
+        async def read(database: "Database", name: str, most: int) -> "list[ModelRow]":
+            return await list_models(database, name, limit=most)
+
+        stream_records(db, federation, read, "version", limit, watch=watch)
+        return
 
     async def query(database: "Database", name: str) -> None:
         rows = await list_models(database, name, limit=rows_to_list(limit, json=json))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import sqlite3
 import time
 
 import pytest
@@ -116,6 +117,38 @@ def test_a_stream_goes_on_with_each_round_that_ends(tmp_path):
         asyncio.run(_end(url, 6))
         row = json.loads(watching.stdout.readline())
         assert (row["round"], row["reason"]) == (6, "no_updates")
+    finally:
+        watching.kill()
+        watching.stdout.close()
+
+
+@pytest.mark.parametrize(
+    ("group", "key"), [("clients", "client_id"), ("models", "version"), ("audit", "seq"), ("erasures", "pseudonym")]
+)
+def test_each_list_is_a_stream_for_programs(tmp_path, group, key):
+    """The same records as --json, a line each; watched by people it says what is for them."""
+    url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+    asyncio.run(_history_with_an_open_round(url, 3))
+    listed = json.loads(foltr(group, "list", "--db", url, "--json").stdout)
+    streamed = [json.loads(line) for line in foltr(group, "list", "--db", url, "--jsonl").stdout.splitlines()]
+    assert streamed == listed
+    assert len({record[key] for record in streamed}) == len(streamed)
+    refused = foltr(group, "list", "--db", url, "--watch")
+    assert refused.returncode == 2
+    assert "foltr status --watch" in refused.stderr
+
+
+def test_a_watched_list_goes_on_with_what_is_new_or_changes(tmp_path):
+    """A client that is put into quarantine is told once more, and nobody else."""
+    url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+    asyncio.run(_history_with_an_open_round(url, 3))
+    names = [row["client_id"] for row in json.loads(foltr("clients", "list", "--db", url, "--json").stdout)]
+    watching = start("clients", "list", "--db", url, "--watch", "--jsonl")
+    try:
+        assert [json.loads(watching.stdout.readline())["client_id"] for _ in names] == names
+        with sqlite3.connect(tmp_path / "foltr.sqlite") as database:
+            database.execute("UPDATE clients SET online = NOT online WHERE client_id = ?", [names[0]])
+        assert json.loads(watching.stdout.readline())["client_id"] == names[0]
     finally:
         watching.kill()
         watching.stdout.close()
