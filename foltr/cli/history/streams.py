@@ -1,4 +1,4 @@
-"""Lists for programs: one line of JSON for each record, and with ``--watch`` another one for each that is new or changed."""
+"""Lists for programs: a line of JSON for each record, and with ``--watch`` another for each that is new or changes."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
