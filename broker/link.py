@@ -346,7 +346,9 @@ class MqttLink:
                     handler(InboundMessage(str(item.topic), item.payload, retained=item.retain))
                 except Exception:
                     # An exception here would end the connection, and the same message would end the next.
-                    log.exception("message_handler_failed", topic=str(item.topic), n_bytes=len(item.payload))
+                    # By the kind of topic alone: the rest may be somebody's name.
+                    kind = str(item.topic).rpartition("/")[2]
+                    log.exception("message_handler_failed", kind=kind, n_bytes=len(item.payload))
 
         will = None if self._last_will is None else self._last_will()
         # A logger of its own, not the library's: it warns above ten pending publishes, of which a federator has

@@ -135,6 +135,9 @@ log_type error
 log_type warning
 log_type notice
 
+# By default a line for each connection, with the client's name: it would be here when the client is forgotten.
+connection_messages false
+
 # By default seconds since 1970.
 log_timestamp_format %Y-%m-%dT%H:%M:%S%z
 """

@@ -11,8 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-import structlog
-
 from broker.buffer import Arrival, BoundedIntake, IntakeLimits
 from broker.link import InboundMessage
 from federator.backlogs import Backlogs
@@ -25,6 +23,7 @@ from federator.eraser import Eraser, signed_by
 from federator.held_refusals import HeldRefusals
 from federator.job_driver import Unlearner
 from federator.leftovers import TurnedAwayRetained
+from federator.log_lines import log_batch
 from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
@@ -39,13 +38,10 @@ from federator.summing.store import SumStore
 from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.events import ORDERS, EventKind
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import RoundState
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.records import Batch, NewEvent
-
-log = structlog.get_logger(__name__)
 
 BATCH_LIMIT = 500
 # Each is several transactions and a key's file, one after the other, and long where a client sent much: fifty at once
@@ -357,7 +353,7 @@ class FederationActor:
             if not batch.is_empty:
                 await self._store.commit_batch(batch)
         failpoint(Failpoint.BATCH_COMMITTED)
-        _log_orders(decisions)
+        log_batch(decisions.events)
 
     async def _attend_erasures(self, decisions: Decisions) -> None:
         """Erase those who are to be forgotten, now that it is stored that they leave; and answer who asks again."""
@@ -436,12 +432,3 @@ def key_replaced(federation: str) -> SettingsError:
         f"credentials: the operator has given the federator of {federation!r} another key, and devices believe no "
         "other. Start it with the newest federator.json of the operator's folder"
     )
-
-
-def _log_orders(decisions: Decisions) -> None:
-    """Log what became of the operator's orders; in the table of events they are easily overlooked."""
-    for event in decisions.events:
-        if event.kind == EventKind.ORDER_REFUSED:
-            log.warning(event.kind, code=str(event.code), detail=event.detail, n=event.n)
-        elif event.kind in ORDERS:
-            log.info(event.kind, round=event.round, client_id=event.client_id, detail=event.detail)

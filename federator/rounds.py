@@ -10,6 +10,7 @@ from federator.closing.collected_updates import CollectedSums
 from federator.closing.next_model import collected_sums, model_row, new_model, next_model, summed_model
 from federator.deciding.state import FederationState
 from federator.deciding.withdrawal import take_back_round
+from federator.log_lines import log_findings
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender, model_announcement, round_announcement
 from federator.resumption import Claim
@@ -26,10 +27,9 @@ from foltr.aggregation.standing import Standing, Verdict
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.base import NextModel
-from foltr.protocol.events import EventKind
 from foltr.protocol.states import AbandonReason, RoundState
 from storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
-from storage.records import Batch, DeadlineChange, ModelRow, NewEvent, NewModel
+from storage.records import Batch, DeadlineChange, ModelRow, NewEvent
 from storage.restored_records import RestoredVersion
 
 log = structlog.get_logger(__name__)
@@ -177,7 +177,7 @@ class Rounds:
         self._state.follow(following, version, anchor)
         self.announce()
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
-        _log_findings(number, model)
+        log_findings(number, model)
         return False
 
     async def _outcome(self, current: Round, sums: CollectedSums | None) -> NextModel:
@@ -278,13 +278,3 @@ def _reason_of(error: DataError) -> AbandonReason:
     if isinstance(error, TooFewUpdatesError):
         return AbandonReason.TOO_FEW_FOR_RULE
     return AbandonReason.SUM_IMPLAUSIBLE if isinstance(error, ImplausibleSumError) else AbandonReason.AGGREGATION_FAILED
-
-
-def _log_findings(number: int, model: NewModel) -> None:
-    """Log what an operator should see of how a round was aggregated; all of it is stored."""
-    aggregation = model.aggregation
-    if aggregation is not None and aggregation.fallback_reason is not None:
-        log.warning("fallback_used", round=number, rule=aggregation.rule, cause=aggregation.fallback_reason)
-    for event in model.events:
-        say = log.info if event.kind == EventKind.ANCHOR_MOVED else log.warning
-        say(event.kind, round=number, client_id=event.client_id, detail=event.detail)

@@ -70,10 +70,12 @@ class KeyStore:
             known = _read(path)
             if client_id in sealed_with and (known is None or fingerprint(known) != sealed_with[client_id]):
                 raise SettingsError(
-                    f"keys = {str(self.folder)!r}: stored updates of client {client_id!r} are sealed, and "
-                    f"{'there is no data key of it' if known is None else 'its data key here is another one'}. "
-                    "If the database was restored, and the client forgotten since its backup, run `foltr forget`. Else "
-                    "restore the backup of the keys that belongs to this database, or name their folder with --keys"
+                    # Without its name, which would be in a log: it may be one that was forgotten.
+                    f"keys = {str(self.folder)!r}: stored updates of a client are sealed, and "
+                    f"{'there is no data key of it' if known is None else 'its data key here is another one'} (which "
+                    "client: foltr doctor). If the database was restored, and the client forgotten since its backup, "
+                    "run `foltr forget`. Else restore the backup of the keys that belongs to this database, or name "
+                    "their folder with --keys"
                 )
             if known is None:
                 made.append((client_id, path, secrets.token_bytes(KEY_BYTES)))

@@ -80,6 +80,8 @@ def _is_kept(row: TicketRow, answers: Words, body: bytes, verify_key: bytes, sha
     try:
         share = read_words(body, shape.n_values)
     except MessageError as error:
-        raise DataError(f"the vector of {row.client_id} and its proofs cannot be read: {error.detail}") from error
+        raise DataError(
+            f"the vector at position {row.position} and its proofs cannot be read: {error.detail}"
+        ) from error
     own = answer_message(share, verify_key, ticket_name(open_ticket(row.ticket).ticket), shape)
     return is_message_kept(add(answers, own), shape)

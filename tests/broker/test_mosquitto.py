@@ -310,7 +310,7 @@ async def test_a_full_queue_leaves_room_and_who_fills_the_rest_is_thrown_out(tmp
 
 
 def scaled_down(folder: Path) -> MosquittoServer:
-    """A Mosquitto on the generated configuration with both limits a 256th of what they are."""
+    """A Mosquitto on the generated configuration with both limits a 256th of what they are, which logs connections."""
     try:
         server = MosquittoServer(folder)
     except MissingError as error:
@@ -321,7 +321,7 @@ def scaled_down(folder: Path) -> MosquittoServer:
         for line in server.config.read_text().splitlines()
         for value in line.split(" ")[-1:]
     ]
-    server.config.write_text("\n".join(lines))
+    server.config.write_text("\n".join(lines).replace("connection_messages false", "connection_messages true"))
     return server
 
 
@@ -343,6 +343,15 @@ async def retain_without_end(url: str) -> int:
                 await link.publish(f"rubbish/{number}", bytes(100_000), retain=True)
                 n_bytes += 100_000
     return n_bytes
+
+
+async def test_the_log_names_nobody_who_connects(server: MosquittoServer) -> None:
+    """It outlives a client that is forgotten."""
+    await publish(server.url, [b"first"])
+    await Subscriber(server.url).subscribe()
+    server.stop()
+    assert "connected" not in server.log.read_text()
+    assert "subscriber" not in server.log.read_text()
 
 
 def test_the_broker_says_nothing_against_the_configuration(server: MosquittoServer) -> None:

@@ -26,6 +26,9 @@ def server(request, tmp_path):
         server = MosquittoServer(tmp_path) if request.param == "open" else ProvisionedMosquitto(tmp_path, "passwords")
     except MissingError as error:
         pytest.skip(f"Mosquitto: {error}")
+    # Its log is where it says how often a session was taken over.
+    quiet = server.config.read_text()
+    server.config.write_text(quiet.replace("connection_messages false", "connection_messages true"))
     server.start()
     yield server
     server.stop()

@@ -285,5 +285,5 @@ async def test_a_vector_that_is_not_what_was_taken_is_no_failing_proof(secure) -
     await rounds.send_all()
     (row, *_) = await load_tickets(rounds.served.db, "mail", 1)
     check = CheckProofs(0, (row,), (np.zeros(SHAPE.n_answer, np.uint64),))
-    with pytest.raises(DataError, match="the vector of device-0 and its proofs cannot be read"):
+    with pytest.raises(DataError, match="the vector at position 0 and its proofs cannot be read"):
         proof_checks.failing_proofs(check, {0: bytes(8)}, bytes(32), MessageShape(SHAPE))
