@@ -223,11 +223,12 @@ def masked_table() -> str:
             seals=[bytes(SEAL_BYTES)] * n_helpers,
         )
         signed = issue_ticket(SigningKey(bytes(32)), ticket)
-        plain, voting = (MessageShape(proof_shape(dim, 1), weight) for weight in (0, 1))
+        plain, voting, both = (MessageShape(proof_shape(dim, 1), *weights) for weights in ((0, 0), (1, 0), (1, 1)))
         of_kinds = {
             "`none`": (dim, 0),
             "`l2`": (dim, plain.n_proof),
             "`l2`, with votes": (voting.n_summed, voting.n_proof),
+            "`l2`, with votes and evaluation": (both.n_summed, both.n_proof),
         }
         for kind, (n_summed, n_proof) in of_kinds.items():
             body = MaskedVector(dim=n_summed, values=bytes(8 * n_summed), ticket=signed, proof=bytes(8 * n_proof))

@@ -163,7 +163,10 @@ class Rounds:
         closed_at, version = to_datetime(now), self.model.version + 1
         anchor = self._state.anchor
         votes = None if anchor is None else tally  # they are about nothing where there is no anchor
-        model = new_model(outcome, version, number, closed_at, of_sums=sums is not None, tally=votes)
+        evaluation = None if sums is None else sums.evaluation
+        model = new_model(
+            outcome, version, number, closed_at, of_sums=sums is not None, tally=votes, evaluation=evaluation
+        )
         row = model_row(self._plan, current, model, closed_at, self.model)
         if verdict is Verdict.MOVE_ANCHOR and anchor is not None:
             moved = anchor_moved(self.model, anchor, standing, closed_at, number)

@@ -1,6 +1,6 @@
 """Policies for tests, of helpers whose private keys are at hand: they have least noise for their epsilon."""
 
-from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, SecureVotes
+from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, SecureEvaluation, SecureVotes
 from foltr.protocol.signed_policies import issue_policy
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.verify_keys import seal_verify_key
@@ -29,26 +29,30 @@ def policy(
     key=OPERATOR,
     proofs=False,
     vote_weight=0,
+    evaluation_weight=0,
     **changed,
 ):
     """A policy as its operator signs it; of two interactions an update, unless told otherwise.
 
     Args:
         proofs: whether it asks for norm proofs; its verify key is `VERIFY_KEY`.
-        vote_weight: of the votes that it asks for; 0: for none.
+        vote_weight, evaluation_weight: of the votes and evaluations that it asks for; 0: for none.
     """
     bound = bound_for(dim)
     promise = {"epsilon": epsilon, "delta": delta, "participations": k, "norm_proofs": proofs}
     if gamma:
         noise = GammaNoise(scale=least_scale(bound, **promise), n_shares=n_shares)
     else:
-        noise = GaussianNoise(variance=least_variance(bound, vote_weight=vote_weight, **promise))
+        weights = {"vote_weight": vote_weight, "evaluation_weight": evaluation_weight}
+        noise = GaussianNoise(variance=least_variance(bound, **weights, **promise))
     if proofs:
         version, helpers = changed.get("version", 1), changed.get("helpers", HELPERS)
         sealed = seal_verify_key(VERIFY_KEY, "mail", version, helpers, FEDERATOR_SEALING.public)
         changed = {"norm_proof": sealed, **changed}
     if vote_weight:
         changed = {"votes": SecureVotes(weight=vote_weight), **changed}
+    if evaluation_weight:
+        changed = {"evaluation": SecureEvaluation(weight=evaluation_weight), **changed}
     fields = {
         "federation": "mail",
         "version": 1,

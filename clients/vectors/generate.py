@@ -18,7 +18,7 @@ from typing import Any
 import msgpack
 import numpy as np
 from numpy.typing import NDArray
-from proof_vectors import norm_proofs, vote_proofs
+from proof_vectors import evaluation_proofs, norm_proofs, vote_proofs
 
 from foltr.errors import MessageError
 from foltr.learning.display import (
@@ -272,6 +272,7 @@ VECTORS: dict[str, Callable[[], Any]] = {
     "sequences.json": sequences,
     "norm_proofs.json": lambda: as_json(norm_proofs()),
     "vote_proofs.json": vote_proofs,
+    "evaluation_proofs.json": evaluation_proofs,
     "receipt_codes.json": receipt_codes,
     "defaults.json": defaults,
 }

@@ -1,4 +1,4 @@
-"""Vectors of what proves norms and votes behind masks, for `generate.py`."""
+"""Vectors of what proves norms, votes and evaluations behind masks, for `generate.py`."""
 
 import hashlib
 from typing import Any
@@ -56,6 +56,21 @@ def vote_proofs() -> list[dict[str, Any]]:
         ticket, made = _verified(proven, shape, rng)
         made["point"] = str(vote_point(_VERIFY_KEY, ticket_name(ticket)))
         cases.append({"vote_weight": shape.vote_weight, "summed": summed.tolist(), **made})
+    return cases
+
+
+def evaluation_proofs() -> list[dict[str, Any]]:
+    """Return likewise messages with an evaluation, behind votes and without them, and what is no evaluation."""
+    cases = []
+    for weight, votes in ((4, (4, 0)), (0, ())):
+        shape = MessageShape(proof_shape(6, 16), vote_weight=weight, evaluation_weight=2)
+        for earned in ((2, 2, 2), (2, 0, 2), (0, 0, 0), (2, 1, 0), (4, 0, 0), (0, 0, -2)):
+            rng, summed = np.random.default_rng(49), np.array([1, -2, 7, 3, 0, -5, *votes, *earned])
+            proven = np.concatenate([from_signed(summed), prove_message(summed, shape, rng.bytes)])
+            ticket, made = _verified(proven, shape, rng)
+            made["point"] = str(vote_point(_VERIFY_KEY, ticket_name(ticket)))
+            weights = {"vote_weight": shape.vote_weight, "evaluation_weight": shape.evaluation_weight}
+            cases.append({**weights, "summed": summed.tolist(), **made})
     return cases
 
 

@@ -1,9 +1,11 @@
 """What a device sends under a policy: its update as integers behind masks, whose seeds are sealed to the helpers; its
-vote behind the same masks, where the policy asks for votes; and behind them, too, the proof that the integers are no
-longer than the policy's bound, and the vote no more than one, where it asks for proofs.
+vote and what its user's lists have earned behind the same masks, where the policy asks for these; and behind them, too,
+the proof that the integers are no longer than the policy's bound, and what is beside them is 0 or its weight, where it
+asks for proofs.
 
 All that protects somebody is drawn by `os.urandom`, whatever seed the device was given: the seeds of masks, what hides
-the update in its proof, and the noise where clients add it. So is what rounding draws, which protects nobody.
+the update in its proof, and the noise where clients add it. So is what rounding draws, which protects nobody. The
+device stores what it made before it sends it, and sends the same bytes until they are answered.
 """
 
 import hashlib
@@ -12,6 +14,7 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.policies import GammaNoise, Policy, cohort_of
 from foltr.protocol.signed_policies import SignedPolicy
@@ -21,6 +24,7 @@ from foltr.protocol.tickets import Ticket, UnsealedTicket
 from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, PartDelta, UpdateBody, Vote
 from foltr.secure.coins import SEED_BYTES, Words, seeded_entropy
 from foltr.secure.encoding import encode_l1, encode_l2
+from foltr.secure.evaluation import encode_evaluation
 from foltr.secure.field import from_signed, write_words
 from foltr.secure.masks import mask_words
 from foltr.secure.message_proof import prove_message
@@ -30,7 +34,12 @@ from foltr.secure.vote_proof import encode_vote
 
 
 def mask_update(
-    update: ModelUpdate, policy: SignedPolicy, clip_norm: float, key: SigningKey, vote: Vote | None = None
+    update: ModelUpdate,
+    policy: SignedPolicy,
+    clip_norm: float,
+    key: SigningKey,
+    vote: Vote | None = None,
+    evaluation: Evaluation | None = None,
 ) -> ModelUpdate:
     """Return an update with its body masked; ``through`` is the number of the participation.
 
@@ -39,10 +48,13 @@ def mask_update(
         clip_norm: C of its round.
         key: the device's, which signs the ticket.
         vote: None, and no opinion, look like any other. Where the policy asks for no votes it is left out.
+        evaluation: likewise; None looks like lists that nobody clicked.
     """
     rules = policy.policy
     opinion = encode_vote(0 if vote is None else vote.value, rules.vote_weight)
-    words = _with_proof(np.concatenate([encode_body(update.body, rules, clip_norm), opinion]), rules)
+    means = None if evaluation is None else (evaluation.clicked, evaluation.reward, evaluation.base_reward)
+    earned = encode_evaluation(means, rules.evaluation_weight, os.urandom)
+    words = _with_proof(np.concatenate([encode_body(update.body, rules, clip_norm), opinion, earned]), rules)
     return update.model_copy(update={"body": mask_body(update, words, policy, key)})
 
 

@@ -3,6 +3,8 @@
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 
+from foltr.aggregation.effectiveness import RoundEvaluation
+
 from federator.closing.stored_rules import round_rng
 from federator.secure_terms import SecureTerms
 from federator.store import updates_at_once
@@ -72,10 +74,11 @@ class Collected:
 
 @dataclass(frozen=True, eq=False)
 class CollectedSums:
-    """An aggregation that has been given a round's means, and what the votes in its sums come to, if there are any."""
+    """An aggregation that has been given a round's means, and what votes and evaluations in its sums come to, if any."""
 
     aggregation: Aggregation
     tally: RoundTally | None
+    evaluation: RoundEvaluation | None
 
 
 async def collect(
@@ -125,4 +128,4 @@ def collect_sums(
     released = release(sums, answers, terms, body_spec(recipe.training, recipe.ranker))
     for name, mean in released.means:
         aggregation.add(mean, 1, 1.0, name)
-    return CollectedSums(aggregation, released.tally)
+    return CollectedSums(aggregation, released.tally, released.evaluation)

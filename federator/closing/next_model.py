@@ -3,6 +3,8 @@
 import asyncio
 from datetime import datetime
 
+from foltr.aggregation.effectiveness import RoundEvaluation
+
 from federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums
 from federator.closing.stored_rules import found_events, new_aggregation
 from federator.plan import FederationPlan
@@ -50,7 +52,7 @@ async def next_model(
 
 
 async def collected_sums(sums: SumStore, plan: FederationPlan, seed: bytes, current: Round) -> CollectedSums | None:
-    """Collect the stored sums of a round: one update for each cohort, and a tally of votes; None of a trusted round.
+    """Collect the stored sums of a round: one update for each cohort, and what is beside them; None of a trusted round.
 
     Raises:
         DataError: as `next_model`.
@@ -77,8 +79,9 @@ def new_model(
     *,
     of_sums: bool = False,
     tally: RoundTally | None = None,
+    evaluation: RoundEvaluation | None = None,
 ) -> NewModel:
-    """The row of a round's model, with what its rule noted and found out, and the votes in its sums."""
+    """The row of a round's model, with what its rule noted and found out, and votes and evaluations in its sums."""
     return NewModel(
         version,
         pack_vector(made.weights),
@@ -87,6 +90,7 @@ def new_model(
         new_aggregation(made, of_sums=of_sums),
         found_events(made, number, at),
         tally,
+        evaluation,
     )
 
 

@@ -1,4 +1,5 @@
-"""What a round's masked vectors and its helpers' answers add up to: an update of each cohort, and a tally of votes."""
+"""What a round's masked vectors and its helpers' answers add up to: an update of each cohort, and of all together a
+tally of votes, and what lists have earned."""
 
 import math
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
@@ -6,6 +7,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
+from foltr.aggregation.effectiveness import RoundEvaluation
 from numpy.typing import NDArray
 
 from federator.secure_terms import SecureTerms
@@ -17,6 +19,7 @@ from foltr.protocol.fields import pack_vector
 from foltr.protocol.helper_messages import OpenAnswer, is_kept
 from foltr.protocol.policies import GaussianNoise, Policy
 from foltr.protocol.updates import DenseDelta, PartDelta
+from foltr.secure.accounting import N_EVALUATION, N_VOTES
 from foltr.secure.coins import Words
 from foltr.secure.encoding import decode_mean
 from foltr.secure.field import add_up, read_words, to_signed, write_words
@@ -33,10 +36,12 @@ class Released:
     Attributes:
         means: a name and an update, the mean with the noise in it, for each cohort.
         tally: of the votes in all of them; None where the policy has none.
+        evaluation: what is said in all of them of lists; None likewise.
     """
 
     means: list[tuple[str, DenseDelta | PartDelta]]
     tally: RoundTally | None
+    evaluation: RoundEvaluation | None
 
 
 class ImplausibleSumError(DataError):
@@ -49,7 +54,7 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
     Args:
         updates: of the round.
         sets: as they are stored.
-        n_summed: how many numbers of each vector: those of the update, and of the votes behind it.
+        n_summed: how many numbers of each vector: those of the update, and of what is behind it.
 
     Raises:
         DataError: an update cannot be read, or one of a set is not there.
@@ -73,7 +78,7 @@ async def add_masked(updates: AsyncIterator[UpdateRow], sets: Iterable[RoundSumR
 def release(
     sums: Sequence[RoundSumRow], answers: Iterable[HelperAnswerRow], terms: SecureTerms, spec: BodySpec
 ) -> Released:
-    """Return the mean of each cohort, and what the votes of all come to.
+    """Return the mean of each cohort, and what votes and evaluations of all come to.
 
     Args:
         sums: of the round, by cohort.
@@ -86,7 +91,7 @@ def release(
         ImplausibleSumError: somebody has not kept the bound.
     """
     opened, policy = opened_masks(answers, terms), terms.policy.policy
-    means, votes = [], np.zeros(policy.n_summed - policy.dim, np.int64)
+    means, beside = [], np.zeros(policy.n_summed - policy.dim, np.int64)
     for row in sums:
         if row.masked_sum is None:
             raise DataError(f"the sum of cohort {row.cohort} is not there any more, as an erased client was in it")
@@ -95,18 +100,36 @@ def release(
         _check_plausible(row, to_signed(total), policy)
         mean = decode_mean(total[: policy.dim], row.n_clients, terms.clip_norm, policy.bound)
         means.append((f"cohort {row.cohort}", _as_update(mean, spec)))
-        votes += to_signed(total[policy.dim :])
-    return Released(means, _tally_of(votes, sums, policy))
+        beside += to_signed(total[policy.dim :])
+    return Released(means, _tally_of(beside, sums, policy), _evaluation_of(beside, sums, policy))
 
 
-def _tally_of(votes: NDArray[np.int64], sums: Sequence[RoundSumRow], policy: Policy) -> RoundTally | None:
-    """What the numbers of votes, (2,) or (0,) with the noise of every cohort, come to."""
-    if policy.votes is None or not isinstance(policy.noise, GaussianNoise):
+def _tally_of(beside: NDArray[np.int64], sums: Sequence[RoundSumRow], policy: Policy) -> RoundTally | None:
+    """What the numbers of votes, the first two of those beside the updates, come to."""
+    if policy.votes is None:
         return None
-    worse, better = (votes / policy.votes.weight).tolist()
-    noises = len(sums) * len(policy.helpers)
-    deviation = math.sqrt(noises * policy.noise.variance) / policy.votes.weight
-    return RoundTally(sum(row.n_clients for row in sums), worse, better, deviation)
+    worse, better = (beside[:N_VOTES] / policy.votes.weight).tolist()
+    return RoundTally(_n_clients(sums), worse, better, _deviation(sums, policy) / policy.votes.weight)
+
+
+def _evaluation_of(beside: NDArray[np.int64], sums: Sequence[RoundSumRow], policy: Policy) -> RoundEvaluation | None:
+    """What the numbers of evaluations, the last three, come to."""
+    if policy.evaluation is None:
+        return None
+    clicked, reward, base_reward = (beside[-N_EVALUATION:] / policy.evaluation.weight).tolist()
+    deviation = _deviation(sums, policy) / policy.evaluation.weight
+    return RoundEvaluation(_n_clients(sums), clicked, reward, base_reward, deviation)
+
+
+def _n_clients(sums: Sequence[RoundSumRow]) -> int:
+    return sum(row.n_clients for row in sums)
+
+
+def _deviation(sums: Sequence[RoundSumRow], policy: Policy) -> float:
+    """The standard deviation of the noise in each number beside the updates, of all helpers in all cohorts together."""
+    if not isinstance(policy.noise, GaussianNoise):
+        raise TypeError(f"a policy with {policy.noise.kind} noise has nothing beside updates")
+    return math.sqrt(len(sums) * len(policy.helpers) * policy.noise.variance)
 
 
 def opened_masks(answers: Iterable[HelperAnswerRow], terms: SecureTerms) -> dict[tuple[int, str, bytes], Words]:
@@ -160,7 +183,7 @@ def _check_plausible(row: RoundSumRow, total: NDArray[np.int64], policy: Policy)
         total,
         noise.kind,
         n_clients=row.n_clients,
-        bound=policy.bound if policy.votes is None else policy.longest_message,
+        bound=policy.longest_message,
         noise=noise.variance if isinstance(noise, GaussianNoise) else noise.scale,
         noises=len(policy.helpers) if is_gaussian or shares is None else row.n_clients / shares,
     ):

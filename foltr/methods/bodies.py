@@ -11,12 +11,13 @@ from foltr.errors import DataError, MessageError
 from foltr.protocol.fields import MAX_ABS_DELTA, unpack_vector
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.updates import DenseDelta, EvolutionPair, MaskedVector, PartDelta, UpdateBody
-from foltr.secure.accounting import N_VOTES
+from foltr.secure.accounting import N_EVALUATION, N_VOTES
 from foltr.secure.field import read_words
 from foltr.secure.message_proof import MessageShape
 from foltr.secure.norm_proof import proof_shape
 
 DENSE, PART, EVOLUTION, MASKED = "dense_f32", "part_f32", "evolution", "masked_u64"
+_N_BESIDE = (N_VOTES, N_EVALUATION, N_VOTES + N_EVALUATION)
 _START = struct.Struct("<Q")
 _PAIR = struct.Struct("<Qdd")
 
@@ -39,11 +40,11 @@ class BodySpec:
 
     @property
     def n_bytes(self) -> int:
-        """How many bytes the values of an update have at most: with the votes and proofs that a policy may ask for."""
+        """How many bytes the values of an update have at most: with all that a policy may ask for beside them."""
         if self.kind != "masked":
             return 4 * self.n_values
-        # How long proofs are does not hang on the bound, nor on what a vote weighs.
-        return 8 * MessageShape(proof_shape(self.n_values, 1), vote_weight=1).n_values
+        # How long proofs are does not hang on the bound, nor on what a vote or an evaluation weighs.
+        return 8 * MessageShape(proof_shape(self.n_values, 1), vote_weight=1, evaluation_weight=1).n_values
 
 
 def check_body(body: UpdateBody, spec: BodySpec) -> None:
@@ -58,8 +59,8 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
                 "one metric; antithetic pairs are asked for" if spec.antithetic else "an antithetic pair",
             )
         return
-    # Whether there are to be votes behind a masked vector, and a proof, the policy says that its round is under.
-    if body.dim != spec.dim and not (isinstance(body, MaskedVector) and body.dim == spec.dim + N_VOTES):
+    # What there is to be behind a masked vector, and whether a proof, the policy says that its round is under.
+    if body.dim != spec.dim and not (isinstance(body, MaskedVector) and body.dim - spec.dim in _N_BESIDE):
         raise MessageError(ReceiptCode.WRONG_SHAPE, f"{body.dim} values; the ranker has {spec.dim}")
     if isinstance(body, MaskedVector):
         read_words(body.values + body.proof, body.dim + len(body.proof) // 8)

@@ -17,6 +17,7 @@ from foltr.protocol.policies import (
     HelperKeys,
     L2NormProof,
     Policy,
+    SecureEvaluation,
     SecureVotes,
 )
 from foltr.protocol.verify_keys import seal_verify_key
@@ -24,10 +25,12 @@ from foltr.secure.accounting import (
     DEFAULT_DELTA,
     DEFAULT_EPSILON,
     DEFAULT_PARTICIPATIONS,
+    default_evaluation_weight,
     default_vote_weight,
     laplace_deviation,
     least_scale,
     least_variance,
+    squared_sensitivity,
 )
 from foltr.secure.encoding import bound_for
 from foltr.secure.mechanisms import MechanismName
@@ -69,6 +72,7 @@ class PolicyTerms:
         norm_proof: what each message proves of its vector.
         votes: whether devices vote with their updates; None: where the noise can protect a vote, and proofs hold it to
             one, which is with ``gaussian`` and ``l2``.
+        evaluation: whether devices say with their updates what their users' lists have earned; None likewise.
         cohorts: G; 20 where a round has 400 clients who prove nothing, else 1.
         n_min: clients of a cohort; 100, or 10 in one of several.
         n_max: likewise, at most.
@@ -87,6 +91,7 @@ class PolicyTerms:
     interactions: int = 5
     norm_proof: NormProof = "l2"
     votes: bool | None = None
+    evaluation: bool | None = None
     cohorts: int | None = None
     n_min: int | None = None
     n_max: int = DEFAULT_N_MAX
@@ -116,14 +121,17 @@ def policy_of(
     cohorts = terms.cohorts or (DEFAULT_COHORTS if is_divided else 1)
     n_min = terms.n_min or (LEAST_CLIENTS if cohorts == 1 else LEAST_OF_MANY)
     bound = bound_for(terms.dim)
-    votes = _votes_of(terms, bound)
+    votes = SecureVotes(weight=default_vote_weight(bound)) if _is_wanted(terms.votes, terms) else None
+    evaluation = None
+    if _is_wanted(terms.evaluation, terms):
+        evaluation = SecureEvaluation(weight=default_evaluation_weight(bound))
     try:
         return Policy(
             federation=federation,
             version=version,
             issued_at=now,
             helpers=list(terms.helpers),
-            noise=_noise_of(terms, bound, n_min, votes),
+            noise=_noise_of(terms, bound, n_min, votes, evaluation),
             dim=terms.dim,
             bound=bound,
             n_min=n_min,
@@ -136,6 +144,7 @@ def policy_of(
             delta=terms.delta,
             norm_proof=_norm_proof_of(terms, federation, version, federator_key),
             votes=votes,
+            evaluation=evaluation,
         )
     except ValidationError as error:
         raise SettingsError(f"policy: {_problem(error)}") from error
@@ -162,7 +171,8 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
         f"{policy.n_min:,} or more"
     )
     noise = f"noise {ratio_text(ratio)} times a typical mean update: {verdict_on(ratio)}"
-    lines = [promise, round_size, noise, _about_hostile_devices(policy), _about_votes(policy, n)]
+    hostile = _about_hostile_devices(policy)
+    lines = [promise, round_size, noise, hostile, _about_votes(policy, n), _about_evaluation(policy, n)]
     if (missed := _share_unopened(policy, clients)) > _RARE:
         lines.append(
             f"{missed:.0%} of cohorts have fewer than {policy.n_min:,} and are not opened: have more devices or "
@@ -181,14 +191,14 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
     return lines
 
 
-def _votes_of(terms: PolicyTerms, bound: int) -> SecureVotes | None:
-    wanted = terms.votes
-    if wanted is None:
-        wanted = terms.mechanism == "gaussian" and terms.norm_proof == "l2"
-    return SecureVotes(weight=default_vote_weight(bound)) if wanted else None
+def _is_wanted(asked: bool | None, terms: PolicyTerms) -> bool:
+    """Whether there is to be something beside each vector: where nothing was said, wherever it can be protected."""
+    return (terms.mechanism == "gaussian" and terms.norm_proof == "l2") if asked is None else asked
 
 
-def _noise_of(terms: PolicyTerms, bound: int, n_min: int, votes: SecureVotes | None) -> GaussianNoise | GammaNoise:
+def _noise_of(
+    terms: PolicyTerms, bound: int, n_min: int, votes: SecureVotes | None, evaluation: SecureEvaluation | None
+) -> GaussianNoise | GammaNoise:
     if terms.noise_by == "clients" and terms.mechanism != "gamma":
         raise SettingsError("noise_by: only the noise of gamma can be divided among clients")
     promise: dict[str, Any] = {
@@ -200,7 +210,8 @@ def _noise_of(terms: PolicyTerms, bound: int, n_min: int, votes: SecureVotes | N
     if terms.mechanism == "gaussian":
         if terms.shares is not None:
             raise SettingsError("shares: only clients share noise: --mechanism gamma --noise-by clients")
-        least = least_variance(bound, vote_weight=0 if votes is None else votes.weight, **promise)
+        v, u = (0 if asked is None else asked.weight for asked in (votes, evaluation))
+        least = least_variance(bound, vote_weight=v, evaluation_weight=u, **promise)
         # The search for rho is in floating-point numbers; another machine's last digit must not find this too little.
         return GaussianNoise(variance=least + least // 10**6 + 1)
     scale = least_scale(bound, **promise)
@@ -243,10 +254,23 @@ def _about_votes(policy: Policy, n: int) -> str:
     if policy.votes is None or not isinstance(policy.noise, GaussianNoise):
         return "no votes on the newest model: nothing takes it back by what devices find (--no-votes)"
     off = math.sqrt(len(policy.helpers) * policy.cohorts * policy.noise.variance) / policy.votes.weight
-    longer = math.hypot(policy.bound, policy.votes.weight) / policy.bound - 1.0
+    longer = math.sqrt(squared_sensitivity(policy.bound, policy.vote_weight)) / policy.bound - 1.0
     return (
         f"each device's vote on the newest model is in the sum, and the noise {longer:.0%} longer for it; in a "
         f"round of about {n:,} devices noise moves each count of votes by about {off:,.0f}"
+    )
+
+
+def _about_evaluation(policy: Policy, n: int) -> str:
+    """Say whether devices tell what their users' lists have earned, and the noise in the mean of n clients."""
+    if policy.evaluation is None or not isinstance(policy.noise, GaussianNoise):
+        return "no evaluation: nobody sees by users' clicks how well the model does (--no-evaluation)"
+    off = math.sqrt(len(policy.helpers) * policy.cohorts * policy.noise.variance) / policy.evaluation.weight
+    without = squared_sensitivity(policy.bound, policy.vote_weight)
+    longer = math.sqrt(squared_sensitivity(policy.bound, policy.vote_weight, policy.evaluation_weight) / without) - 1.0
+    said = f"what each device's lists have earned is in the sum, and the noise {longer:.0%} longer for it"
+    return (
+        f"{said}; in a round of about {n:,} devices noise moves the mean reward by about {off / n:.2g}" if n else said
     )
 
 

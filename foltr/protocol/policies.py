@@ -15,7 +15,7 @@ from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, mod
 
 from foltr.errors import SettingsError
 from foltr.protocol.fields import MAX_DIM, Message, Name, PublicKey, Seal, Sha256, Timestamp
-from foltr.secure.accounting import N_VOTES, check_masks, least_scale, least_variance
+from foltr.secure.accounting import N_EVALUATION, N_VOTES, check_masks, least_scale, least_variance
 from foltr.secure.ledger import Allowance, gaussian_charge, laplace_charge, norm_proof_charge
 from foltr.secure.message_proof import MessageShape
 from foltr.secure.noise import LARGEST_SCALE as LARGEST_HELPER_SCALE
@@ -91,6 +91,17 @@ class SecureVotes(Message):
     weight: Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
+class SecureEvaluation(Message):
+    """With its vector each client adds what its user's lists have earned to the sum: `N_EVALUATION` numbers.
+
+    Attributes:
+        weight: u, in steps of the grid: of each of the three means of its evaluation a client adds u with the mean's
+            probability, and else zero. Each message proves that each of its numbers is one of the two.
+    """
+
+    weight: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
 class Policy(Message):
     """Operator to all, retained: the rules that no federator can change. A higher version replaces a lower.
 
@@ -106,6 +117,7 @@ class Policy(Message):
             delta of 0.
         norm_proof: what each message proves of its vector; None: nothing.
         votes: how clients vote; None: they do not. The policy has then the bytes that it had before there were votes.
+        evaluation: how clients say what their users' lists have earned; None likewise.
     """
 
     kind_name: ClassVar[str] = "policy"
@@ -128,6 +140,7 @@ class Policy(Message):
     norm_proof: L2NormProof | None = None
     # None is not on the wire, so that who knows no votes reads every policy without.
     votes: SecureVotes | None = None
+    evaluation: SecureEvaluation | None = None
 
     @model_validator(mode="after")
     def _helpers_are_different(self) -> "Policy":
@@ -164,25 +177,27 @@ class Policy(Message):
         return self
 
     @model_validator(mode="after")
-    def _votes_are_protected(self) -> "Policy":
-        if self.votes is None:
-            return self
-        if self.noise.kind != "gaussian":
-            raise ValueError(
-                f"votes: they go with gaussian noise, and the policy has {self.noise.kind}; choose --mechanism "
-                "gaussian, or --no-votes"
-            )
-        if self.norm_proof is None:
-            raise ValueError(
-                "votes: without proofs one device has any number of them; choose --norm-proof l2, or --no-votes"
-            )
-        if self.votes.weight > self.bound:
-            raise ValueError(f"votes: a vote of {self.votes.weight} is above the bound ({self.bound})")
-        if self.n_summed > MAX_SECURE_DIM:
-            raise ValueError(
-                f"votes: {self.dim:,} numbers of an update and {N_VOTES} of votes are more than a sum has at most "
-                f"({MAX_SECURE_DIM:,}); choose a smaller --dim, or --no-votes"
-            )
+    def _what_is_beside_is_protected(self) -> "Policy":
+        for what, asked in (("votes", self.votes), ("evaluation", self.evaluation)):
+            if asked is None:
+                continue
+            if self.noise.kind != "gaussian":
+                raise ValueError(
+                    f"{what}: it takes gaussian noise, and the policy has {self.noise.kind}; choose --mechanism "
+                    f"gaussian, or --no-{what}"
+                )
+            if self.norm_proof is None:
+                raise ValueError(
+                    f"{what}: without proofs one device counts as any number of them; choose --norm-proof l2, or "
+                    f"--no-{what}"
+                )
+            if asked.weight > self.bound:
+                raise ValueError(f"{what}: a weight of {asked.weight} is above the bound ({self.bound})")
+            if self.n_summed > MAX_SECURE_DIM:
+                raise ValueError(
+                    f"{what}: {self.dim:,} numbers of an update and {self.n_summed - self.dim} beside it are more than "
+                    f"a sum has at most ({MAX_SECURE_DIM:,}); choose a smaller --dim, or --no-{what}"
+                )
         return self
 
     @model_validator(mode="after")
@@ -200,16 +215,18 @@ class Policy(Message):
         return self
 
     @model_serializer(mode="wrap")
-    def _leave_out_no_votes(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+    def _leave_out_what_is_not_asked(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = fields_of(self)
-        if self.votes is None:
-            del fields["votes"]
+        for name in ("votes", "evaluation"):
+            if fields[name] is None:
+                del fields[name]
         return fields
 
     @property
     def n_summed(self) -> int:
-        """How many numbers the sum of a cohort has: those of an update, and then those of votes, if there are any."""
-        return self.dim if self.votes is None else self.dim + N_VOTES
+        """How many numbers the sum of a cohort has: those of an update, then of votes, then of evaluations, if any."""
+        n_votes = 0 if self.votes is None else N_VOTES
+        return self.dim + n_votes + (0 if self.evaluation is None else N_EVALUATION)
 
     @property
     def vote_weight(self) -> int:
@@ -217,9 +234,15 @@ class Policy(Message):
         return 0 if self.votes is None else self.votes.weight
 
     @property
+    def evaluation_weight(self) -> int:
+        """u; 0 without evaluations."""
+        return 0 if self.evaluation is None else self.evaluation.weight
+
+    @property
     def longest_message(self) -> int:
         """A whole number that the norm of what one client adds to a sum does not exceed, if it votes twice, too."""
-        return math.isqrt(self.bound**2 + N_VOTES * self.vote_weight**2 - 1) + 1
+        beside = N_VOTES * self.vote_weight**2 + N_EVALUATION * self.evaluation_weight**2
+        return math.isqrt(self.bound**2 + beside - 1) + 1
 
     @property
     def reach(self) -> int:
@@ -236,7 +259,9 @@ class Policy(Message):
     @property
     def message_shape(self) -> MessageShape | None:
         """How long messages are, and what is said of their proofs; None where the policy asks for no proofs."""
-        return None if self.norm_proof is None else MessageShape(proof_shape(self.dim, self.bound), self.vote_weight)
+        if self.norm_proof is None:
+            return None
+        return MessageShape(proof_shape(self.dim, self.bound), self.vote_weight, self.evaluation_weight)
 
     @property
     def noise_by_clients(self) -> bool:
@@ -256,7 +281,8 @@ def least_noise(policy: Policy) -> int:
         "norm_proofs": policy.norm_proof is not None,
     }
     if isinstance(policy.noise, GaussianNoise):
-        return least_variance(policy.bound, vote_weight=policy.vote_weight, **promise)
+        v, u = policy.vote_weight, policy.evaluation_weight
+        return least_variance(policy.bound, vote_weight=v, evaluation_weight=u, **promise)
     return least_scale(policy.bound, **promise)
 
 
@@ -264,7 +290,7 @@ def allowance_of(policy: Policy) -> Allowance:
     """Return what the policy allows a client in its life, and what a participation under it costs."""
     noise = policy.noise
     if isinstance(noise, GaussianNoise):
-        charge = gaussian_charge(policy.bound, noise.variance, policy.vote_weight)
+        charge = gaussian_charge(policy.bound, noise.variance, policy.vote_weight, policy.evaluation_weight)
     else:
         charge = laplace_charge(policy.bound, noise.scale)
     if policy.norm_proof is not None:

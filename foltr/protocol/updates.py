@@ -26,8 +26,9 @@ from foltr.protocol.tickets import MAX_TICKET_BYTES
 from foltr.secure.message_proof import MessageShape
 from foltr.secure.norm_proof import proof_shape
 
-MAX_PROOF_BYTES: Final = 8 * MessageShape(proof_shape(MAX_SECURE_DIM, 1), vote_weight=1).n_proof
-"""The norm proof of the longest vector, whatever its bound is, and those of votes; none are longer."""
+_LONGEST: Final = MessageShape(proof_shape(MAX_SECURE_DIM, 1), vote_weight=1, evaluation_weight=1)
+MAX_PROOF_BYTES: Final = 8 * _LONGEST.n_proof
+"""The norm proof of the longest vector, whatever its bound is, and those of votes and evaluations; none are longer."""
 
 
 class DenseDelta(Message):
@@ -73,10 +74,11 @@ class MaskedVector(Message):
     """Update body of a secure sum: integers behind a mask for each helper, ``dim`` little-endian words of 64 bits.
 
     Attributes:
-        dim: how many numbers go into the sum: those of the update, and under a policy with votes those of the vote.
+        dim: how many numbers go into the sum: those of the update, and where the policy asks for them those of the
+            vote and of the evaluation.
         ticket: a `foltr.protocol.tickets.Ticket` as the device signed it.
-        proof: under a policy with norm proofs, that the integers are no longer than its bound, and votes no more than
-            votes, behind the same masks (`foltr.secure.message_proof`), in words as well; else empty.
+        proof: under a policy with norm proofs, that the integers are no longer than its bound, and what is beside
+            them 0 or its weight, behind the same masks (`foltr.secure.message_proof`), in words as well; else empty.
     """
 
     kind: Literal["masked"] = "masked"

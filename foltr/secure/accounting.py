@@ -11,8 +11,9 @@ coordinate of an integer vector with ||q||_2 <= C gives rho = C^2 / (2 sigma^2) 
 section 2), and k participations give k times as much. Laplace noise is accounted for in pure epsilon: with
 ||q||_1 <= C, discrete Laplace noise of scale s gives C / s, and k participations k times as much.
 
-Where clients vote (`N_VOTES`), a client's vector has at most one vote of weight v beside its integers, so that
-C^2 + v^2 takes the place of C^2 in rho.
+Where clients vote (`N_VOTES`), a client's vector has at most one vote of weight v beside its integers, and where they
+say what their lists have earned (`N_EVALUATION`) three numbers that are 0 or u each, so that C^2 + v^2 + 3 u^2 takes
+the place of C^2 in rho.
 
 Where each message proves the norm of its vector, whoever checks it learns 96 projections of the vector behind discrete
 Gaussian masks. They cost `norm_proof_rho` of zCDP with a probability of failing of `NORM_PROOF_DELTA`, in each
@@ -37,6 +38,9 @@ N_SQUARES: Final = 4
 N_VOTES: Final = 2
 """So many numbers of votes go with a vector into the sum: worse, and better. An honest client has at most one of them
 at the weight of a vote and the other at zero."""
+N_EVALUATION: Final = 3
+"""So many numbers of an evaluation go with a vector into the sum, behind those of votes: clicked, reward, and base
+reward. An honest client may have all of them at the weight of an evaluation."""
 LARGEST_PROJECTION: Final = math.isqrt(MODULUS // 800)
 """T: a projection with its mask that is farther from zero shows a vector that is too long."""
 MASK_DEVIATION: Final = LARGEST_PROJECTION // 8
@@ -99,6 +103,15 @@ def default_vote_weight(bound: int) -> int:
     return max(1, bound // 4)
 
 
+def default_evaluation_weight(bound: int) -> int:
+    """Return u where nobody chose one, an eighth of C: noise grows by 2 % with it.
+
+    Args:
+        bound: C.
+    """
+    return max(1, bound // 8)
+
+
 def least_variance(
     bound: int,
     *,
@@ -107,6 +120,7 @@ def least_variance(
     participations: int,
     norm_proofs: bool = False,
     vote_weight: int = 0,
+    evaluation_weight: int = 0,
 ) -> int:
     """Return sigma^2 of each helper's noise, so that so many participations, with their proofs, keep the promise.
 
@@ -115,16 +129,17 @@ def least_variance(
         epsilon, delta: for all participations together.
         participations: k.
         norm_proofs: whether each message proves its vector's norm.
-        vote_weight: v; 0 without votes.
+        vote_weight, evaluation_weight: v and u; 0 without votes, or evaluations.
 
     Raises:
         SettingsError: nothing, or too little, is left for the noise beside the proofs.
     """
+    weights = vote_weight, evaluation_weight
     if not norm_proofs:
-        return gaussian_variance(bound, rho_for(epsilon, delta), participations, vote_weight=vote_weight)
+        return gaussian_variance(bound, rho_for(epsilon, delta), participations, Fraction(0), *weights)
     rho = rho_for(epsilon, _delta_beside_proofs(delta, participations))
     _check_share_of_proofs(bound, Fraction(rho) / participations)
-    return gaussian_variance(bound, rho, participations, norm_proof_rho(bound), vote_weight)
+    return gaussian_variance(bound, rho, participations, norm_proof_rho(bound), *weights)
 
 
 def least_scale(bound: int, *, epsilon: float, delta: float, participations: int, norm_proofs: bool = False) -> int:
@@ -163,39 +178,50 @@ def check_masks(dim: int, bound: int) -> None:
 
 
 def gaussian_variance(
-    bound: int, rho: float, participations: int, proof_rho: Fraction = Fraction(0), vote_weight: int = 0
+    bound: int,
+    rho: float,
+    participations: int,
+    proof_rho: Fraction = Fraction(0),
+    vote_weight: int = 0,
+    evaluation_weight: int = 0,
 ) -> int:
     """Return sigma^2 of each helper's noise, so that so many participations cost at most rho.
 
-    The least whole number from (C^2 + v^2) / (2 (rho / k - rho_z)) on, by fractions: rounding never goes the wrong way.
+    The least whole number from (C^2 + v^2 + 3 u^2) / (2 (rho / k - rho_z)) on, by fractions: rounding never goes the
+    wrong way.
 
     Args:
         bound: C, of the L2 norm of a client's integers.
         rho: for all participations together.
         participations: k.
         proof_rho: rho_z, what each costs beside the noise.
-        vote_weight: v; 0 without votes.
+        vote_weight, evaluation_weight: v and u; 0 without votes, or evaluations.
     """
     _check_counts(bound, participations)
     left = Fraction(_positive("rho", rho)) / participations - proof_rho
-    return math.ceil(Fraction(squared_sensitivity(bound, vote_weight)) / (2 * left))
+    return math.ceil(Fraction(squared_sensitivity(bound, vote_weight, evaluation_weight)) / (2 * left))
 
 
-def gaussian_rho(bound: int, variance: int, vote_weight: int = 0) -> Fraction:
+def gaussian_rho(bound: int, variance: int, vote_weight: int = 0, evaluation_weight: int = 0) -> Fraction:
     """Return the rho of one participation under noise of this variance."""
-    return Fraction(squared_sensitivity(bound, vote_weight), 2 * variance)
+    return Fraction(squared_sensitivity(bound, vote_weight, evaluation_weight), 2 * variance)
 
 
-def squared_sensitivity(bound: int, vote_weight: int) -> int:
-    """Return C^2 + v^2, the most that the square of an honest client's L2 norm is: it votes for one thing at most.
+def squared_sensitivity(bound: int, vote_weight: int, evaluation_weight: int = 0) -> int:
+    """Return C^2 + v^2 + 3 u^2, the most that the square of an honest client's L2 norm is.
+
+    It votes for one thing at most. Of its evaluation all numbers may be there: its user clicked, on what was first in
+    both orders.
 
     Args:
         bound: C.
         vote_weight: v; 0 without votes.
+        evaluation_weight: u; 0 without evaluations.
     """
-    if vote_weight < 0:
-        raise SettingsError(f"vote_weight must be at least 0, not {vote_weight}")
-    return bound * bound + vote_weight * vote_weight
+    for name, weight in (("vote_weight", vote_weight), ("evaluation_weight", evaluation_weight)):
+        if weight < 0:
+            raise SettingsError(f"{name} must be at least 0, not {weight}")
+    return bound**2 + vote_weight**2 + N_EVALUATION * evaluation_weight**2
 
 
 def laplace_scale(bound: int, epsilon: float, participations: int) -> int:

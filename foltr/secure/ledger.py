@@ -106,15 +106,16 @@ class Allowance:
         return charge.epsilon_at(self.delta)
 
 
-def gaussian_charge(bound: int, variance: int, vote_weight: int = 0) -> Charge:
+def gaussian_charge(bound: int, variance: int, vote_weight: int = 0, evaluation_weight: int = 0) -> Charge:
     """Return what a participation costs under Gaussian noise of this variance.
 
     Args:
         bound: C_int, of the L2 norm of a client's integers.
         variance: sigma^2.
         vote_weight: v, of the one vote that goes with them at most; 0 without votes.
+        evaluation_weight: u, of the three numbers of an evaluation that go with them at most; 0 without evaluations.
     """
-    return Charge(float(gaussian_rho(bound, variance, vote_weight)), None)
+    return Charge(float(gaussian_rho(bound, variance, vote_weight, evaluation_weight)), None)
 
 
 def laplace_charge(bound: int, scale: int) -> Charge:

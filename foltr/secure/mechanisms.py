@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from foltr.secure.accounting import epsilon_of, gaussian_rho, laplace_epsilon, squared_sensitivity
 from foltr.secure.coins import Entropy
 from foltr.secure.encoding import encode_l1, encode_l2
+from foltr.secure.evaluation import longest_evaluation
 from foltr.secure.noise import draw_gaussian, draw_laplace
 from foltr.secure.polya import draw_polya_share
 from foltr.secure.vote_proof import encode_vote
@@ -28,9 +29,9 @@ class Mechanism:
         bound: C_int.
         epsilon: epsilon_0, of one participation.
         encode: an update with a clip norm and the source of random bytes, as integers within the bound; behind them, of
-            a mechanism with votes, the longest vote.
-        longest: of so many numbers the integers that an audit looks for, with a vote where there is one. Their
-            direction alone matters to `gaussian`; to `gamma` it is the longest vector in L1.
+            a mechanism with votes or evaluations, the longest of these.
+        longest: of so many numbers the integers that an audit looks for, with a vote and an evaluation where there
+            are such. Their direction alone matters to `gaussian`; to `gamma` it is the longest vector in L1.
         draw_noise: so many integers of the noise that is sure to be in the sum.
         claimed_delta: the most by which the probability of an event with the vector may exceed e^epsilon times that
             without it, and the other way round.
@@ -48,7 +49,9 @@ class Mechanism:
     loss: Callable[[Integers, Integers], NDArray[np.float64]]
 
 
-def gaussian_mechanism(bound: int, variance: int, delta: float, vote_weight: int = 0) -> Mechanism:
+def gaussian_mechanism(
+    bound: int, variance: int, delta: float, vote_weight: int = 0, evaluation_weight: int = 0
+) -> Mechanism:
     """Return the default one: the noise of one helper, after an L2 clip.
 
     What is claimed is the discrete Gaussian's own divergence at the bound, which is stricter than what follows of its
@@ -59,16 +62,20 @@ def gaussian_mechanism(bound: int, variance: int, delta: float, vote_weight: int
         variance: sigma^2.
         delta: of one participation's epsilon.
         vote_weight: v, of the vote beside the integers; 0 without votes.
+        evaluation_weight: u, of the evaluation beside them; 0 without evaluations.
     """
     # A whole number from the norm on: by less than one step more than is promised.
-    reach = math.isqrt(squared_sensitivity(bound, vote_weight) - 1) + 1
-    vote = encode_vote(-1, vote_weight)
+    reach = math.isqrt(squared_sensitivity(bound, vote_weight, evaluation_weight) - 1) + 1
+    beside = np.concatenate([encode_vote(-1, vote_weight), longest_evaluation(evaluation_weight)])
+    with_them = [name for name, weight in (("votes", vote_weight), ("evaluations", evaluation_weight)) if weight]
     return Mechanism(
-        name="gaussian with votes" if vote_weight else "gaussian",
+        name=f"gaussian with {' and '.join(with_them)}" if with_them else "gaussian",
         bound=bound,
-        epsilon=epsilon_of(float(gaussian_rho(bound, variance, vote_weight)), delta),
-        encode=lambda update, clip_norm, entropy: np.concatenate([encode_l2(update, clip_norm, bound, entropy), vote]),
-        longest=lambda dim: np.concatenate([np.full(dim, round(bound / math.sqrt(dim)), np.int64), vote]),
+        epsilon=epsilon_of(float(gaussian_rho(bound, variance, vote_weight, evaluation_weight)), delta),
+        encode=lambda update, clip_norm, entropy: np.concatenate(
+            [encode_l2(update, clip_norm, bound, entropy), beside]
+        ),
+        longest=lambda dim: np.concatenate([np.full(dim, round(bound / math.sqrt(dim)), np.int64), beside]),
         draw_noise=lambda size, entropy: draw_gaussian(size, variance, entropy),
         claimed_delta=lambda epsilon: gaussian_delta(reach, variance, epsilon),
         loss=lambda sums, vector: (sums @ vector).astype(np.float64),

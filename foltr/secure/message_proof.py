@@ -1,7 +1,9 @@
-"""What a message of a secure sum has in it, and what it proves: its integers' norm, and each of its votes.
+"""What a message of a secure sum has in it, and what it proves: its integers' norm, and each number beside them.
 
-A message is [q (dim) | worse, better | norm proof of q | vote proofs], or without votes [q | norm proof]. In front is
-what goes into the sum, behind it what proves it. A verifier's answer is [that on the norm | that on the votes].
+A message is [q (dim) | worse, better | clicked, reward, base reward | norm proof of q | vote proofs | evaluation's
+proofs], where what the policy does not ask for is not there, nor its proofs. In front is what goes into the sum, behind
+it what proves it. A verifier's answer is [that on the norm | that on the votes | that on the evaluation]. Votes and
+evaluation are proven alike, as numbers that are each 0 or their weight (`foltr.secure.vote_proof`).
 """
 
 from dataclasses import dataclass
@@ -9,18 +11,11 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.secure.accounting import N_VOTES
+from foltr.secure.accounting import N_EVALUATION, N_VOTES
 from foltr.secure.coins import Entropy, Words
 from foltr.secure.field import from_signed
 from foltr.secure.norm_proof import ProofShape, answer_share, challenge_for, is_norm_kept, prove_norm
-from foltr.secure.vote_proof import (
-    N_VOTE_ANSWER,
-    N_VOTE_PROOF,
-    answer_votes,
-    are_votes_kept,
-    prove_votes,
-    vote_point,
-)
+from foltr.secure.vote_proof import ANSWERS_A_VOTE, PROOFS_A_VOTE, answer_votes, are_votes_kept, prove_votes, vote_point
 
 
 @dataclass(frozen=True)
@@ -30,20 +25,28 @@ class MessageShape:
     Attributes:
         norm: of the norm proof.
         vote_weight: v; 0 of messages without votes.
+        evaluation_weight: u; 0 of messages without evaluations.
     """
 
     norm: ProofShape
     vote_weight: int = 0
+    evaluation_weight: int = 0
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Of each number that goes into the sum behind the encoding, the weight that it has if it is not 0."""
+        votes, evaluation = N_VOTES * (self.vote_weight,), N_EVALUATION * (self.evaluation_weight,)
+        return tuple(weight for weight in votes + evaluation if weight)
 
     @property
     def n_summed(self) -> int:
-        """How many numbers go into the sum: the encoding, and the votes."""
-        return self.norm.dim + (N_VOTES if self.vote_weight else 0)
+        """How many numbers go into the sum: the encoding, the votes, and the evaluation."""
+        return self.norm.dim + len(self.weights)
 
     @property
     def n_proof(self) -> int:
         """How many numbers there are behind them."""
-        return self.norm.n_proof + (N_VOTE_PROOF if self.vote_weight else 0)
+        return self.norm.n_proof + PROOFS_A_VOTE * len(self.weights)
 
     @property
     def n_values(self) -> int:
@@ -53,32 +56,33 @@ class MessageShape:
     @property
     def n_answer(self) -> int:
         """How many numbers a verifier says of a share."""
-        return self.norm.n_answer + (N_VOTE_ANSWER if self.vote_weight else 0)
+        return self.norm.n_answer + ANSWERS_A_VOTE * len(self.weights)
 
     def split(self, words: Words) -> tuple[Words, Words, Words]:
-        """Return what the norm proof is about with that behind it, (norm.n_values,), the votes, and their proofs.
+        """Return what the norm proof is about with that behind it, (norm.n_values,), what else is summed, and its
+        proofs.
 
         Args:
             words: (n_values,), a message or a share of one.
         """
-        encoded, votes, norm_proof, vote_proofs = np.split(
-            words, np.cumsum([self.norm.dim, self.n_summed - self.norm.dim, self.norm.n_proof])
+        encoded, beside, norm_proof, proofs = np.split(
+            words, np.cumsum([self.norm.dim, len(self.weights), self.norm.n_proof])
         )
-        return np.concatenate([encoded, norm_proof]), votes, vote_proofs
+        return np.concatenate([encoded, norm_proof]), beside, proofs
 
 
 def prove_message(summed: NDArray[np.int64], shape: MessageShape, entropy: Entropy) -> Words:
     """Return (n_proof,) what a device sends behind what is summed, before it is masked.
 
     Args:
-        summed: (n_summed,) integers with a norm within the bound; behind them votes that are 0 or v each.
+        summed: (n_summed,) integers with a norm within the bound; behind them numbers that are 0 or their weight each.
         entropy: gives random bytes; that nobody can guess them protects the device.
     """
-    encoded, votes = summed[: shape.norm.dim], summed[shape.norm.dim :]
+    encoded, beside = summed[: shape.norm.dim], summed[shape.norm.dim :]
     norm_proof = prove_norm(encoded, shape.norm, entropy)
-    if not shape.vote_weight:
+    if not shape.weights:
         return norm_proof
-    return np.concatenate([norm_proof, prove_votes(from_signed(votes), shape.vote_weight, entropy)])
+    return np.concatenate([norm_proof, prove_votes(from_signed(beside), shape.weights, entropy)])
 
 
 def answer_message(share: Words, verify_key: bytes, ticket: bytes, shape: MessageShape) -> Words:
@@ -89,18 +93,19 @@ def answer_message(share: Words, verify_key: bytes, ticket: bytes, shape: Messag
         verify_key: of the policy, 32 bytes.
         ticket: 32 bytes that name the ticket that came with the message.
     """
-    proven, votes, vote_proofs = shape.split(share)
+    proven, beside, proofs = shape.split(share)
     of_norm = answer_share(proven, challenge_for(verify_key, ticket, shape.norm), shape.norm)
-    if not shape.vote_weight:
+    if not shape.weights:
         return of_norm
-    return np.concatenate([of_norm, answer_votes(votes, vote_proofs, vote_point(verify_key, ticket))])
+    return np.concatenate([of_norm, answer_votes(beside, proofs, vote_point(verify_key, ticket))])
 
 
 def is_message_kept(total: Words, shape: MessageShape) -> bool:
-    """Whether what all verifiers have said adds up to that of a norm within the bound, and of votes that are 0 or v.
+    """Whether what all verifiers have said adds up to that of a norm within the bound, and of votes and an evaluation
+    of which each number is 0 or its weight.
 
     Args:
         total: (n_answer,), the sum of all answers.
     """
-    of_norm, of_votes = total[: shape.norm.n_answer], total[shape.norm.n_answer :]
-    return is_norm_kept(of_norm, shape.norm) and (not shape.vote_weight or are_votes_kept(of_votes, shape.vote_weight))
+    of_norm, of_beside = total[: shape.norm.n_answer], total[shape.norm.n_answer :]
+    return is_norm_kept(of_norm, shape.norm) and are_votes_kept(of_beside, shape.weights)

@@ -9,7 +9,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, get_args
 
 from foltr.errors import SettingsError
-from foltr.secure.accounting import check_masks, default_vote_weight, laplace_deviation, least_scale, least_variance
+from foltr.secure.accounting import (
+    check_masks,
+    default_evaluation_weight,
+    default_vote_weight,
+    laplace_deviation,
+    least_scale,
+    least_variance,
+)
 from foltr.secure.encoding import bound_for
 from foltr.secure.mechanisms import MechanismName
 
@@ -72,6 +79,7 @@ def plan_noise(
     helpers: int,
     norm_proof: NormProof = "l2",
     votes: bool = True,
+    evaluation: bool = True,
 ) -> list[PlannedNoise]:
     """Return the noise under each mechanism: with so many participations, and with one in every round.
 
@@ -85,6 +93,7 @@ def plan_noise(
         helpers: each of whom adds noise.
         norm_proof: what each message proves; the noise has what that leaves.
         votes: whether the Gaussian mechanism is to protect a vote beside each vector, too, where messages are proven.
+        evaluation: likewise, what its user's lists have earned.
     """
     for name, value in {"clients": clients, "rounds": rounds, "dim": dim, "participations": participations}.items():
         if value < 1:
@@ -98,7 +107,7 @@ def plan_noise(
     for k in sorted({min(participations, rounds), rounds}):
         for mechanism in get_args(MechanismName):
             promise = {"epsilon": epsilon, "delta": delta, "participations": k}
-            sigma, caveat = _least_sigma(mechanism, bound, norm_proof, promise, votes)
+            sigma, caveat = _least_sigma(mechanism, bound, norm_proof, promise, votes, evaluation)
             one = _planned(mechanism, k, clients, rounds, dim, bound, sigma, helpers)
             planned.append(replace(one, verdict=one.verdict + caveat))
     return planned
@@ -139,22 +148,26 @@ def ratio_text(ratio: float) -> str:
 
 
 def _least_sigma(
-    mechanism: MechanismName, bound: int, norm_proof: NormProof, promise: dict[str, Any], votes: bool
+    mechanism: MechanismName, bound: int, norm_proof: NormProof, promise: dict[str, Any], votes: bool, evaluation: bool
 ) -> tuple[float, str]:
     """The deviation of one helper's noise, and what is to be said of it: it is without proofs that cost too much."""
     proven = norm_proof == "l2"
     try:
-        weight = default_vote_weight(bound) if votes and proven else 0
-        return _sigma(mechanism, bound, promise | {"norm_proofs": proven}, weight), ""
+        weights = {
+            "vote_weight": default_vote_weight(bound) if votes and proven else 0,
+            "evaluation_weight": default_evaluation_weight(bound) if evaluation and proven else 0,
+        }
+        return _sigma(mechanism, bound, promise | {"norm_proofs": proven}, weights), ""
     except SettingsError:
         if not proven:
             raise
-        return _sigma(mechanism, bound, promise), "; without norm proofs, which would cost too much (--norm-proof none)"
+        caveat = "; without norm proofs, which would cost too much (--norm-proof none)"
+        return _sigma(mechanism, bound, promise, {}), caveat
 
 
-def _sigma(mechanism: MechanismName, bound: int, promise: dict[str, Any], vote_weight: int = 0) -> float:
+def _sigma(mechanism: MechanismName, bound: int, promise: dict[str, Any], weights: dict[str, Any]) -> float:
     if mechanism == "gaussian":
-        return math.sqrt(least_variance(bound, vote_weight=vote_weight, **promise))
+        return math.sqrt(least_variance(bound, **weights, **promise))
     return laplace_deviation(least_scale(bound, **promise))
 
 

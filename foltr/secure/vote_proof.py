@@ -11,25 +11,26 @@ f(t) (f(t) - v) with h_0 t + h_1 t^2. It is a fully linear proof (Boneh et al., 
   two points of p - 1 let it through, with a probability of 2 / (p - 1), below 2^-62.
 - The verifiers learn f(t), which is uniform whatever w is, and what follows from it: nothing of the vote.
 
-Both numbers of a message are proven each for itself, and asked at the same point. docs/privacy.md has the arguments;
-like that of norm proofs the composition is ours and **unaudited**.
+All numbers of a message are proven each for itself, and asked at the same point; what a device says of its lists, three
+numbers that are 0 or u, is proven as votes are. docs/privacy.md has the arguments; like that of norm proofs the
+composition is ours and **unaudited**.
 """
 
 import hmac
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.secure.accounting import N_VOTES
 from foltr.secure.coins import Entropy, Words, seeded_entropy
 from foltr.secure.field import MODULUS
 from foltr.secure.masks import words_below
 
-N_VOTE_PROOF: Final = 3 * N_VOTES
-"""How many numbers the proofs of all votes of a message have."""
-N_VOTE_ANSWER: Final = 2 * N_VOTES
-"""How many numbers a verifier says of its share of them."""
+PROOFS_A_VOTE: Final = 3
+"""How many numbers the proof of one number has."""
+ANSWERS_A_VOTE: Final = 2
+"""How many numbers a verifier says of its share of one."""
 _POINT: Final = b"foltr vote proof point 1\n"
 
 
@@ -45,17 +46,18 @@ def encode_vote(opinion: int, weight: int) -> NDArray[np.int64]:
     return weight * np.array([opinion == -1, opinion == 1], np.int64)
 
 
-def prove_votes(votes: Words, weight: int, entropy: Entropy) -> Words:
-    """Return (N_VOTE_PROOF,) what a device sends to show that each of its votes is 0 or v, before it is masked.
+def prove_votes(votes: Words, weights: Sequence[int], entropy: Entropy) -> Words:
+    """Return (3 n,) what a device sends to show that each number is 0 or its weight, before it is masked.
 
     Args:
-        votes: (N_VOTES,) below p; a proof of any others is one that fails.
-        weight: v.
+        votes: (n,) below p; a proof of any others is one that fails.
+        weights: v of each.
         entropy: gives random bytes; that nobody can guess them protects the device.
     """
     drawn = words_below(entropy, votes.size).tolist()
     found = [
-        (r, r * (2 * vote - weight) % MODULUS, r * r % MODULUS) for vote, r in zip(votes.tolist(), drawn, strict=True)
+        (r, r * (2 * vote - weight) % MODULUS, r * r % MODULUS)
+        for vote, weight, r in zip(votes.tolist(), weights, drawn, strict=True)
     ]
     return np.array(found, np.uint64).reshape(-1)
 
@@ -74,11 +76,11 @@ def vote_point(verify_key: bytes, ticket: bytes) -> int:
 
 
 def answer_votes(votes: Words, proof: Words, point: int) -> Words:
-    """Return (N_VOTE_ANSWER,) what a verifier says of its share: of each vote f(t), and h_0 t + h_1 t^2. It is linear.
+    """Return (2 n,) what a verifier says of its share: of each number f(t), and h_0 t + h_1 t^2. It is linear.
 
     Args:
-        votes: (N_VOTES,) its share of them.
-        proof: (N_VOTE_PROOF,) likewise.
+        votes: (n,) its share of them.
+        proof: (3 n,) likewise.
         point: t.
     """
     said = []
@@ -87,12 +89,15 @@ def answer_votes(votes: Words, proof: Words, point: int) -> Words:
     return np.array(said, np.uint64)
 
 
-def are_votes_kept(total: Words, weight: int) -> bool:
-    """Whether what all verifiers have said adds up to that of votes that are 0 or the weight each.
+def are_votes_kept(total: Words, weights: Sequence[int]) -> bool:
+    """Whether what all verifiers have said adds up to that of numbers that are 0 or their weight each.
 
     Args:
-        total: (N_VOTE_ANSWER,), the sum of all answers.
-        weight: v.
+        total: (2 n,), the sum of all answers.
+        weights: v of each.
     """
     pairs = total.reshape(-1, 2).tolist()
-    return all(value * (value - weight) % MODULUS == expected for value, expected in pairs)
+    kept = (
+        value * (value - weight) % MODULUS == expected for (value, expected), weight in zip(pairs, weights, strict=True)
+    )
+    return all(kept)

@@ -15,7 +15,9 @@ import pytest
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 
 FOLDER = Path(__file__).parents[2] / "clients" / "vectors"
-VECTORS, VOTES = (json.loads((FOLDER / f"{name}_proofs.json").read_text()) for name in ("norm", "vote"))
+VECTORS, VOTES, EVALUATIONS = (
+    json.loads((FOLDER / f"{name}_proofs.json").read_text()) for name in ("norm", "vote", "evaluation")
+)
 p = 2**64 - 2**32 + 1
 T = 151_850_024
 
@@ -163,31 +165,38 @@ def vote_point_of(verify_key: bytes, name: bytes) -> int:
 
 def vote_answer_about(votes: list[int], proofs: list[int], t: int) -> list[int]:
     answer = []
-    for w, (r, first, second) in zip(votes, (proofs[:3], proofs[3:]), strict=True):
+    of_each = (proofs[at : at + 3] for at in range(0, len(proofs), 3))
+    for w, (r, first, second) in zip(votes, of_each, strict=True):
         answer += [(w + r * t) % p, (first * t + second * t * t) % p]
     return answer
 
 
-@pytest.mark.parametrize("vector", VOTES, ids=lambda vector: str(vector["summed"][-2:]))
-def test_votes_are_behind_the_update_and_their_proofs_behind_all(vector):
-    """Each verifier answers about both proofs, and the answers add up; what is neither 0 nor v is not accepted."""
+@pytest.mark.parametrize("vector", VOTES + EVALUATIONS, ids=lambda vector: str(vector["summed"][6:]))
+def test_what_is_beside_the_update_is_behind_it_and_its_proofs_behind_all(vector):
+    """Each verifier answers about all proofs, and the answers add up; what is neither 0 nor its weight is refused."""
     dim, sent = vector["dim"], numbers_of(vector["sent"])
+    # Votes come first, and whoever has only one of the two has the weights of that.
+    v, u = vector["vote_weight"], vector.get("evaluation_weight", 0)
+    weights = ([v] * 2 if v else []) + ([u] * 3 if u else [])
+    n = len(weights)
     proven = numbers_of(vector["proven"])
     masks = [list(islice(prg(bytes.fromhex(seed)), len(proven))) for seed in vector["seeds"]]
     assert sent == [(number + sum(others)) % p for number, *others in zip(proven, *masks, strict=True)]
-    assert proven[: dim + 2] == [number % p for number in vector["summed"]]
+    assert proven[: dim + n] == [number % p for number in vector["summed"]]
     verify_key, name = bytes.fromhex(vector["verify_key"]), bytes.fromhex(vector["name"])
     t, s = point_of(verify_key, name, shape_of(dim)[0]), vote_point_of(verify_key, name)
     assert s == int(vector["point"])
     rows = rows_of(verify_key, name, dim + 4)
     answers = []
     for share in (sent, *([-number % p for number in mask] for mask in masks)):
-        of_norm = answer_about(share[:dim] + share[dim + 2 : -6], dim, t, rows)
-        answers.append(of_norm + vote_answer_about(share[dim : dim + 2], share[-6:], s))
+        of_norm = answer_about(share[:dim] + share[dim + n : -3 * n], dim, t, rows)
+        answers.append(of_norm + vote_answer_about(share[dim : dim + n], share[-3 * n :], s))
     assert [words_of(answer) for answer in answers] == vector["answers"]
     total = [sum(numbers) % p for numbers in zip(*answers, strict=True)]
     assert words_of(total) == vector["total"]
-    v, pairs = vector["vote_weight"], (total[-4:-2], total[-2:])
-    kept = all(f * (f - v) % p == expected for f, expected in pairs)
-    assert (is_accepted(total[:-4], dim, vector["bound"]) and kept) == vector["accepted"]
-    assert vector["accepted"] == (set(vector["summed"][-2:]) <= {0, v})
+    of_beside = total[-2 * n :]
+    pairs = zip(of_beside[::2], of_beside[1::2], weights, strict=True)
+    kept = all(f * (f - weight) % p == expected for f, expected, weight in pairs)
+    assert (is_accepted(total[: -2 * n], dim, vector["bound"]) and kept) == vector["accepted"]
+    is_honest = all(number in (0, weight) for number, weight in zip(vector["summed"][dim:], weights, strict=True))
+    assert vector["accepted"] == is_honest

@@ -83,10 +83,10 @@ from foltr.protocol.updates import (
     UnlearningUpdate,
     Vote,
 )
-from foltr.secure.accounting import N_VOTES
+from foltr.secure.accounting import N_EVALUATION, N_VOTES
 from foltr.secure.norm_proof import proof_shape
 from foltr.secure.sealing import SEAL_BYTES
-from foltr.secure.vote_proof import N_VOTE_PROOF
+from foltr.secure.vote_proof import PROOFS_A_VOTE
 
 FEDERATION, MEMBER, STRANGER = "mail", "device-7", "device-8"
 N_FEATURES, MAX_INTERACTIONS = 16, 100
@@ -105,6 +105,16 @@ _VERIFY_KEYS = L2NormProof(
 )
 POLICY = policy(N_FEATURES, key=OPERATOR, helpers=_HELPERS, proofs=True, norm_proof=_VERIFY_KEYS)
 VOTING = policy(N_FEATURES, key=OPERATOR, helpers=_HELPERS, proofs=True, norm_proof=_VERIFY_KEYS, vote_weight=64)
+EVALUATING = policy(
+    N_FEATURES,
+    key=OPERATOR,
+    helpers=_HELPERS,
+    proofs=True,
+    norm_proof=_VERIFY_KEYS,
+    vote_weight=64,
+    evaluation_weight=32,
+)
+_N_BESIDE = (N_VOTES, N_EVALUATION, N_VOTES + N_EVALUATION)
 PROOF = proof_shape(N_FEATURES, POLICY.policy.bound)
 SCHEMA = FeatureSchema(name="shop", version=3, features=[Feature(name="bm25", scaling="log", high=99.0)])
 CREDENTIALS = Credentials(
@@ -214,7 +224,7 @@ def _from_device(name: str) -> Iterator[tuple[Message, str]]:
         _masked(name, 0),
         _masked(name, PROOF.n_proof),
         _masked(name, PROOF.n_proof).model_copy(update={"proof": b"\xff" * 8 * PROOF.n_proof}),
-        _masked(name, PROOF.n_proof + N_VOTE_PROOF, n_votes=N_VOTES),
+        *(_masked(name, PROOF.n_proof + PROOFS_A_VOTE * n, n_votes=n) for n in _N_BESIDE),
         _masked(name, PROOF.n_proof, n_votes=1),
     ):
         yield update.model_copy(update={"body": other}), TOPICS.client(name, ClientTopic.UPDATES)
@@ -339,7 +349,7 @@ _SUM: dict[str, Any] = {
 
 
 def _masked(name: str, n_words: int, n_votes: int = 0) -> MaskedVector:
-    """A vector, votes, and so many numbers that prove them, under a ticket that is for all of it."""
+    """A vector, what is beside it, and so many numbers that prove them, under a ticket that is for all of it."""
     values, proof = bytes(range(8 * (N_FEATURES + n_votes))), bytes(range(7)) * 8 * n_words
     proof = proof[: 8 * n_words]
     ticket = _ticket(name).model_copy(update={"digest": hashlib.sha256(values + proof).digest()})
@@ -376,6 +386,7 @@ def _from_operator() -> Iterator[tuple[Message, str]]:
     yield FederatorKey(**keys), TOPICS.federator_key
     yield POLICY.policy, TOPICS.policy
     yield VOTING.policy, TOPICS.policy
+    yield EVALUATING.policy, TOPICS.policy
     yield SCHEMA, TOPICS.schema
     yield RotateKey(**keys), TOPICS.operator
     yield RevokeClient(federation=FEDERATION, client_id=MEMBER, void_below=2), TOPICS.operator

@@ -15,8 +15,8 @@ from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.updates import ModelUpdate, UpdateBody
 from foltr.secure.coins import SEED_BYTES, seeded_entropy
+from foltr.secure.evaluation import longest_evaluation
 from foltr.secure.field import from_signed
-from foltr.secure.norm_proof import proof_shape
 from foltr.secure.vote_proof import encode_vote, prove_votes
 from storage.database import Database
 from storage.sums import load_sums
@@ -28,25 +28,26 @@ TIMES: Final = 50
 def lying(policy: SignedPolicy, key: SigningKey) -> Alteration:
     """Return how a device lies: the opposite of what it has learned, 50 times as long as the bound, with a proof.
 
-    Where there are votes, it finds the newest model better, whatever it is.
+    Where there are votes, it finds the newest model better, whatever it is, and its user always content.
 
     Args:
         policy: that asks for norm proofs.
         key: the device's.
     """
-    rules = policy.policy
-    shape = proof_shape(rules.dim, rules.bound)
+    rules, message = policy.policy, policy.policy.message_shape
+    if message is None:
+        raise RuntimeError("under a policy without norm proofs none are forged")
+    shape = message.norm
 
     async def lie(update: ModelUpdate, round_: RoundAnnouncement) -> UpdateBody:
         if round_.secure is None:
             raise RuntimeError("a round without secure sums has no norm proofs")
         encoded = _turned(encode_body(update.body, rules, round_.secure.clip_norm), TIMES * rules.bound)
         entropy = seeded_entropy(os.urandom(SEED_BYTES))
-        opinion = from_signed(encode_vote(1, rules.vote_weight))
-        proofs = [forge_norm_proof(encoded, shape, entropy)]
-        if rules.votes is not None:
-            proofs.append(prove_votes(opinion, rules.vote_weight, entropy))
-        return mask_body(update, np.concatenate([from_signed(encoded), opinion, *proofs]), policy, key)
+        opinion = encode_vote(1, rules.vote_weight), longest_evaluation(rules.evaluation_weight)
+        beside = from_signed(np.concatenate(opinion))
+        proofs = forge_norm_proof(encoded, shape, entropy), prove_votes(beside, message.weights, entropy)
+        return mask_body(update, np.concatenate([from_signed(encoded), beside, *proofs]), policy, key)
 
     return lie
 

@@ -12,12 +12,12 @@ from foltr.cli import options
 from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
 from foltr.cli.operator.sending import publish_policy
 from foltr.cli.output import print_json, print_record, say
-from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, NormProofOption, VotesOption, one_of
+from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, EvaluationOption, NormProofOption, VotesOption, one_of
 from foltr.errors import SettingsError
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
 
 if TYPE_CHECKING:
-    from foltr.protocol.policies import HelperKeys
+    from foltr.protocol.policies import HelperKeys, Policy
     from foltr.protocol.signed_policies import SignedPolicy
 
 app = typer.Typer(help="Sign the policy of secure sums, look at it, and publish it.", no_args_is_help=True)
@@ -37,7 +37,7 @@ ShownVersion = Annotated[int | None, typer.Option("--version", help="Default: th
 class PolicyRecord:
     """A policy as ``foltr policy show`` prints it; the noise is a variance of ``gaussian``, a scale of ``gamma``.
 
-    A vote weighs 0 where there are none.
+    A vote, or a number of an evaluation, weighs 0 where there are none.
     """
 
     federation: str
@@ -61,11 +61,12 @@ class PolicyRecord:
     delta: float
     norm_proof: str
     vote_weight: int
+    evaluation_weight: int
 
 
-_VOTES_ARE_NEW = (
-    "the policy before it has no votes: helpers, federator and devices of a foltr that knows none cannot read this one "
-    "and take no part; before it is published upgrade them in this order, or make it with --no-votes"
+_IS_NEW = (
+    "the policy before it has no {what}: helpers, federator and devices of a foltr that knows none cannot read this "
+    "one and take no part; before it is published upgrade them in this order, or make it with --no-{what}"
 )
 
 
@@ -109,6 +110,7 @@ def new(
     interactions: Annotated[int, typer.Option(min=1, max=100_000, help="Of every update")] = 5,
     norm_proof: NormProofOption = "l2",
     votes: VotesOption = None,
+    evaluation: EvaluationOption = None,
     cohorts: Annotated[
         int | None,
         typer.Option(
@@ -153,6 +155,7 @@ def new(
         interactions=interactions,
         norm_proof=one_of("norm-proof", norm_proof, get_args(NormProof)),
         votes=votes,
+        evaluation=evaluation,
         cohorts=cohorts,
         n_min=n_min,
         n_max=n_max,
@@ -166,8 +169,9 @@ def new(
         policy = policy_of(terms, authority.federation, number, time.time(), federator_key)
         signed = authority.issue_policy(policy)
     costs = costs_in_words(signed.policy, clients)
-    if policy.votes is not None and before is not None and before.policy.votes is None:
-        costs.append(_VOTES_ARE_NEW)
+    if before is not None:
+        fields = ("votes", "evaluation")
+        costs += [_IS_NEW.format(what=name) for name in fields if _begins_with(name, policy, before.policy)]
     if json:
         print_json({**_as_json(signed, published=False), "costs": costs})
         return
@@ -239,7 +243,13 @@ def _record(signed: "SignedPolicy", published: bool) -> PolicyRecord:
         delta=policy.claimed_delta,
         norm_proof="none" if policy.norm_proof is None else policy.norm_proof.kind,
         vote_weight=policy.vote_weight,
+        evaluation_weight=policy.evaluation_weight,
     )
+
+
+def _begins_with(name: str, policy: "Policy", before: "Policy") -> bool:
+    """Whether a policy has a field that the one before it has not."""
+    return getattr(policy, name) is not None and getattr(before, name) is None
 
 
 def _helper_record(keys: "HelperKeys") -> HelperRecord:

@@ -42,6 +42,13 @@ VotesOption = Annotated[
         help="Devices vote on the newest model in the same sum; default: with gaussian noise and norm proofs of l2",
     ),
 ]
+EvaluationOption = Annotated[
+    bool | None,
+    typer.Option(
+        "--evaluation/--no-evaluation",
+        help="Devices say in the same sum what their users' lists have earned; default: likewise",
+    ),
+]
 Participations = Annotated[
     int, typer.Option("--participations", min=1, help="k: how often a client takes part in its life, at most")
 ]
@@ -69,6 +76,7 @@ def plan(
     helpers: Annotated[int, typer.Option(help="2 to 8, each of whom adds all of the noise")] = 2,
     norm_proof: NormProofOption = "l2",
     votes: VotesOption = None,
+    evaluation: EvaluationOption = None,
     json: options.Json = False,
 ) -> None:
     """Say how much noise an epsilon takes, beside a typical mean update, and what a model learns through it.
@@ -87,7 +95,8 @@ def plan(
         participations=participations,
         helpers=helpers,
         norm_proof=proof,
-        votes=_has_votes(votes, proof),
+        votes=_has("votes", votes, proof),
+        evaluation=_has("evaluation", evaluation, proof),
     )
     if json:
         # JSON has no infinity.
@@ -97,7 +106,8 @@ def plan(
     _tell(
         f"{clients} clients, {rounds} rounds, {dim} numbers an update, {helpers} helpers: epsilon {epsilon:g} "
         f"{with_delta} for all participations of a client together, norm proofs: {proof}, votes: "
-        f"{'with gaussian' if _has_votes(votes, proof) else 'none'}"
+        f"{'with gaussian' if _has('votes', votes, proof) else 'none'}, evaluation: "
+        f"{'with gaussian' if _has('evaluation', evaluation, proof) else 'none'}"
     )
     for one in planned:
         _tell_planned(one)
@@ -121,6 +131,7 @@ def audit(
         ),
     ] = None,
     votes: VotesOption = None,
+    evaluation: EvaluationOption = None,
     sums: Annotated[
         int, typer.Option(min=1000, max=10**9, help="Of each pair of neighbouring inputs, of which there are two")
     ] = _DEFAULT_SUMS,
@@ -148,7 +159,8 @@ def audit(
         delta=delta,
         participations=participations,
         norm_proofs=one_of("norm-proof", proof, get_args(NormProof)) == "l2",
-        votes=_has_votes(votes, proof),
+        votes=_has("votes", votes, proof),
+        evaluation=_has("evaluation", evaluation, proof),
     )
     entropy = os.urandom if seed is None else np.random.default_rng(seed).bytes
     findings = []
@@ -163,15 +175,22 @@ def audit(
         raise typer.Exit(_EXIT_FAILED)
 
 
-def _has_votes(votes: bool | None, norm_proof: str) -> bool:
-    """Whether gaussian noise is to protect votes as well; SettingsError where nothing would hold them to one."""
-    if votes and norm_proof != "l2":
-        raise SettingsError("--votes need --norm-proof l2: without proofs one device has any number of them")
-    return norm_proof == "l2" if votes is None else votes
+def _has(what: str, asked: bool | None, norm_proof: str) -> bool:
+    """Whether gaussian noise is to protect this beside vectors; SettingsError where nothing would bound it."""
+    if asked and norm_proof != "l2":
+        raise SettingsError(f"--{what} takes --norm-proof l2: without proofs one device counts as any number of them")
+    return norm_proof == "l2" if asked is None else asked
 
 
-def _mechanisms(name: str, noise_by: str, dim: int, *, votes: bool, **promise: Any) -> "list[Mechanism]":
-    from foltr.secure.accounting import default_vote_weight, least_scale, least_variance
+def _mechanisms(
+    name: str, noise_by: str, dim: int, *, votes: bool, evaluation: bool, **promise: Any
+) -> "list[Mechanism]":
+    from foltr.secure.accounting import (
+        default_evaluation_weight,
+        default_vote_weight,
+        least_scale,
+        least_variance,
+    )
     from foltr.secure.encoding import bound_for
     from foltr.secure.mechanisms import gamma_mechanism, gaussian_mechanism
 
@@ -183,9 +202,10 @@ def _mechanisms(name: str, noise_by: str, dim: int, *, votes: bool, **promise: A
         raise SettingsError("--norm-proof must be none where clients draw the noise, not l2")
     bound, found = bound_for(dim), []
     if name != "gamma":
-        weight = default_vote_weight(bound) if votes else 0
-        variance = least_variance(bound, vote_weight=weight, **promise)
-        found.append(gaussian_mechanism(bound, variance, promise["delta"], weight))
+        v = default_vote_weight(bound) if votes else 0
+        u = default_evaluation_weight(bound) if evaluation else 0
+        variance = least_variance(bound, vote_weight=v, evaluation_weight=u, **promise)
+        found.append(gaussian_mechanism(bound, variance, promise["delta"], v, u))
     if name != "gaussian":
         n_shares = _N_SHARES if noise_by == "clients" else None
         found.append(gamma_mechanism(bound, least_scale(bound, **promise), n_shares))

@@ -113,6 +113,7 @@ def test_every_option_is_in_the_policy(folder):
         "delta": 0.0,
         "norm_proof": "none",
         "vote_weight": 0,
+        "evaluation_weight": 0,
     }
     assert (policy.delta, policy.noise.scale) == (1e-7, 256 * 4 / 2)
     assert [helper["name"] for helper in shown["helpers"]] == ["north", "south"]
@@ -145,6 +146,22 @@ def test_votes_are_in_a_policy_unless_told_otherwise(folder):
     assert any("no votes on the newest model" in line for line in plain["costs"])
     refused = new(folder, "--votes", "--mechanism", "gamma", number=2)
     assert (refused.returncode, "--mechanism gaussian, or --no-votes" in refused.stderr) == (2, True)
+
+
+def test_an_evaluation_is_in_a_policy_unless_told_otherwise(folder):
+    """An eighth of the bound, with votes or without them; who could not read it is named where it is new."""
+    plain = json.loads(new(folder, "--no-evaluation", "--json").stdout)
+    assert (plain["policy"]["evaluation_weight"], newest(folder).policy.evaluation) == (0, None)
+    assert any("no evaluation: nobody sees" in line for line in plain["costs"])
+    made = json.loads(new(folder, "--no-votes", "--json", number=1).stdout)
+    assert (made["policy"]["evaluation_weight"], made["policy"]["vote_weight"]) == (32, 0)
+    assert newest(folder).policy.evaluation.weight == 32
+    assert any("what each device's lists have earned is in the sum" in line for line in made["costs"])
+    (is_new,) = [line for line in made["costs"] if line.startswith("the policy before it has no")]
+    assert "has no evaluation: helpers, federator and devices" in is_new
+    assert "evaluation_weight" in foltr("policy", "show", cwd=folder).stdout
+    refused = new(folder, "--evaluation", "--norm-proof", "none", number=2)
+    assert (refused.returncode, "--norm-proof l2, or --no-evaluation" in refused.stderr) == (2, True)
 
 
 def test_a_folder_that_knows_no_key_of_the_federator_says_what_makes_one(folder):

@@ -63,6 +63,7 @@ from foltr.protocol.policies import (
     HelperKeys,
     L2NormProof,
     Policy,
+    SecureEvaluation,
     SecureRound,
     SecureVotes,
 )
@@ -152,7 +153,10 @@ def _update(body: UpdateBody, vote: Vote | None = None, evaluation: Evaluation |
 
 
 def _policy(
-    noise: GaussianNoise | GammaNoise, norm_proof: L2NormProof | None = None, votes: SecureVotes | None = None
+    noise: GaussianNoise | GammaNoise,
+    norm_proof: L2NormProof | None = None,
+    votes: SecureVotes | None = None,
+    evaluation: SecureEvaluation | None = None,
 ) -> tuple[Message, str]:
     policy = Policy(
         federation="mail",
@@ -175,6 +179,7 @@ def _policy(
         delta=1e-6,
         norm_proof=norm_proof,
         votes=votes,
+        evaluation=evaluation,
     )
     return policy, _TOPICS.policy
 
@@ -479,6 +484,7 @@ VARIANTS: list[tuple[Message, str]] = [
     _policy(GammaNoise(scale=640, n_shares=80)),
     _policy(GaussianNoise(variance=622_756), _VERIFY_KEYS),
     _policy(GaussianNoise(variance=661_679), _VERIFY_KEYS, SecureVotes(weight=64)),
+    _policy(GaussianNoise(variance=690_871), _VERIFY_KEYS, SecureVotes(weight=64), SecureEvaluation(weight=32)),
 ]
 
 # Run with nothing but version 1's own kernel on the path.
@@ -536,6 +542,8 @@ def name_of(message: Message) -> str:
             return f"update-{body.kind}"
         case Policy(noise=GammaNoise()):
             return "policy-gamma"
+        case Policy(evaluation=SecureEvaluation()):
+            return "policy-evaluation"
         case Policy(votes=SecureVotes()):
             return "policy-votes"
         case Policy(norm_proof=L2NormProof()):

@@ -7,7 +7,7 @@ import pytest
 
 from foltr.errors import SettingsError
 from foltr.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
-from foltr.protocol.policies import GammaNoise, HelperKeys, SecureVotes, least_noise
+from foltr.protocol.policies import GammaNoise, HelperKeys, SecureEvaluation, SecureVotes, least_noise
 from foltr.protocol.verify_keys import open_verify_key
 from foltr.secure.sealing import SealingKey
 
@@ -29,17 +29,19 @@ def words(clients=1000, **changed):
 
 
 def test_the_defaults_are_those_of_the_plan():
-    """Epsilon 8, delta 1e-6, 20 participations in 200 rounds; one cohort of 100, gaussian noise of 3.178 C_int, which
-    is 3.083 and what votes need."""
+    """Epsilon 8, delta 1e-6, 20 participations in 200 rounds; one cohort of 100, gaussian noise of 3.247 C_int, which
+    is 3.083 and what votes and evaluations need."""
     made = policy()
     assert (made.federation, made.version, made.issued_at, list(HELPERS)) == ("mail", 1, 1000.0, made.helpers)
     assert (made.epsilon, made.delta, made.max_participations, made.period) == (8.0, 1e-6, 20, 10)
     assert (made.dim, made.bound, made.n_interactions) == (136, 256, 5)
     assert (made.cohorts, made.n_min, made.n_max) == (1, 100, 100_000)
-    assert math.sqrt(made.noise.variance) / 256 == pytest.approx(3.178, abs=0.001)
-    assert math.sqrt(policy(votes=False).noise.variance) / 256 == pytest.approx(3.083, abs=0.001)
+    assert math.sqrt(made.noise.variance) / 256 == pytest.approx(3.247, abs=0.001)
+    voting, plain = policy(evaluation=False), policy(votes=False, evaluation=False)
+    assert math.sqrt(voting.noise.variance) / 256 == pytest.approx(3.178, abs=0.001)
+    assert math.sqrt(plain.noise.variance) / 256 == pytest.approx(3.083, abs=0.001)
     assert made.norm_proof is not None
-    assert made.votes == SecureVotes(weight=64)
+    assert (made.votes, made.evaluation) == (SecureVotes(weight=64), SecureEvaluation(weight=32))
 
 
 @pytest.mark.parametrize(
@@ -56,6 +58,22 @@ def test_the_defaults_are_those_of_the_plan():
 def test_there_are_votes_where_noise_and_proofs_allow_them(changed, weight):
     """A quarter of the bound, unless somebody wants none; with other noise, or without proofs, there are none."""
     assert policy(**changed).vote_weight == weight
+
+
+@pytest.mark.parametrize(
+    ("changed", "weight"),
+    [
+        ({}, 32),
+        ({"evaluation": True, "votes": False}, 32),
+        ({"dim": 20_000}, 70),
+        ({"evaluation": False}, 0),
+        ({"mechanism": "gamma"}, 0),
+        ({"norm_proof": "none"}, 0),
+    ],
+)
+def test_there_is_an_evaluation_where_noise_and_proofs_allow_it(changed, weight):
+    """An eighth of the bound, with votes or without them."""
+    assert policy(**changed).evaluation_weight == weight
 
 
 def test_each_policy_has_a_verify_key_of_its_own():
@@ -125,6 +143,8 @@ def test_clients_share_the_noise_of_nine_in_ten():
         ({"noise_by": "clients"}, "gamma"),
         ({"votes": True, "mechanism": "gamma"}, "--mechanism gaussian, or --no-votes"),
         ({"votes": True, **BARE}, "--norm-proof l2, or --no-votes"),
+        ({"evaluation": True, "mechanism": "gamma"}, "--mechanism gaussian, or --no-evaluation"),
+        ({"evaluation": True, **BARE}, "--norm-proof l2, or --no-evaluation"),
         ({"shares": 5}, "shares"),
         ({"mechanism": "gamma", "shares": 5}, "shares"),
         ({"mechanism": "gamma", "noise_by": "clients", "shares": 101, **BARE}, "n_shares"),
@@ -166,10 +186,15 @@ def test_the_cost_is_said_in_words():
             "each device's vote on the newest model is in the sum, and the noise 3% longer for it; in a round "
             "of about 200 devices noise moves each count of votes by about 18"
         ),
+        (
+            "what each device's lists have earned is in the sum, and the noise 2% longer for it; in a round of about "
+            "200 devices noise moves the mean reward by about 0.18"
+        ),
     ]
-    assert costs_in_words(policy(votes=False), 2000)[-1] == (
-        "no votes on the newest model: nothing takes it back by what devices find (--no-votes)"
-    )
+    assert costs_in_words(policy(votes=False, evaluation=False), 2000)[-2:] == [
+        "no votes on the newest model: nothing takes it back by what devices find (--no-votes)",
+        "no evaluation: nobody sees by users' clicks how well the model does (--no-evaluation)",
+    ]
 
 
 def test_a_later_policy_is_pure_for_those_who_have_spent_nothing_else():

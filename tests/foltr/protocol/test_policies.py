@@ -15,6 +15,7 @@ from foltr.protocol.policies import (
     HelperKeys,
     L2NormProof,
     Policy,
+    SecureEvaluation,
     SecureVotes,
     allowance_of,
     cohort_of,
@@ -50,6 +51,7 @@ FIELDS = {
 PROOF = L2NormProof(federator_key=bytes(32), federator_seal=bytes(80), helper_seals=[bytes(80)] * 2)
 PROVEN = {"norm_proof": PROOF, "noise": GaussianNoise(variance=622_756)}
 VOTING = {**PROVEN, "votes": SecureVotes(weight=64), "noise": GaussianNoise(variance=661_679)}
+EVALUATING = {**VOTING, "evaluation": SecureEvaluation(weight=32), "noise": GaussianNoise(variance=690_871)}
 KEY, DEVICE = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
 
 
@@ -126,6 +128,36 @@ def test_a_sum_has_two_numbers_more_where_clients_vote():
     assert voting.longest_message**2 >= 256**2 + 2 * 64**2 > (voting.longest_message - 1) ** 2
 
 
+def test_an_evaluation_needs_more_noise_and_is_charged():
+    """(C^2 + v^2 + 3 u^2) / (2 sigma^2) beside the proofs, and k participations are still what it was made for."""
+    assert least_noise(Policy(**{**FIELDS, **EVALUATING})) == 690_871
+    assert pytest.approx((64 + 4 + 3) / 64, rel=1e-5) == 690_871 / 622_756
+    assert "needs 690871" in refusal(**{**EVALUATING, "noise": GaussianNoise(variance=690_870)})
+    allowed = allowance_of(Policy(**{**FIELDS, **EVALUATING}))
+    charge = Charge((256**2 + 64**2 + 3 * 32**2) / (2 * 690_871), None)
+    assert allowed.charge == charge + norm_proof_charge(256)
+    assert participations_left(Spent(), allowed) == 20
+
+
+def test_a_sum_has_three_numbers_more_where_clients_say_what_lists_have_earned():
+    """Behind those of votes, or without them; whoever keeps the proofs adds no more than all of these."""
+    both, alone = Policy(**{**FIELDS, **EVALUATING}), Policy(**{**FIELDS, **EVALUATING, "votes": None})
+    assert (both.n_summed, both.evaluation_weight) == (141, 32)
+    assert (alone.n_summed, alone.vote_weight) == (139, 0)
+    for made, squared in ((both, 256**2 + 2 * 64**2 + 3 * 32**2), (alone, 256**2 + 3 * 32**2)):
+        assert made.longest_message**2 >= squared > (made.longest_message - 1) ** 2
+    assert both.message_shape.weights == (64, 64, 32, 32, 32)
+
+
+def test_a_policy_without_an_evaluation_has_the_bytes_that_it_had():
+    """Who knows none reads it; one with an evaluation says so, and comes back as it was, with votes and without."""
+    assert "evaluation" not in Policy(**{**FIELDS, **VOTING}).model_dump()
+    for changed in ({}, {"votes": None}):
+        made = Policy(**{**FIELDS, **EVALUATING, **changed})
+        assert made.model_dump()["evaluation"] == {"weight": 32}
+        assert read_policy(issue_policy(KEY, made).signed, KEY.public, "mail").policy == made
+
+
 def test_a_policy_without_votes_has_the_bytes_that_it_had():
     """Who knows no votes reads it; one with votes says so, and comes back as it was."""
     plain, voting = Policy(**{**FIELDS, **PROVEN}), Policy(**{**FIELDS, **VOTING})
@@ -148,6 +180,22 @@ def test_votes_that_cannot_be_protected_are_refused(changed, words):
     """The error says what to choose instead."""
     with pytest.raises(ValidationError, match=words):
         Policy(**{**FIELDS, **VOTING, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-evaluation"),
+        ({"norm_proof": None}, "choose --norm-proof l2, or --no-evaluation"),
+        ({"evaluation": SecureEvaluation(weight=257), "noise": GaussianNoise(variance=10**7)}, "257 is above the"),
+        ({"dim": MAX_SECURE_DIM - 2, "bound": 1300, "noise": GaussianNoise(variance=10**9)}, "or --no-evaluation"),
+    ],
+    ids=["gamma", "no proofs", "too heavy", "too long"],
+)
+def test_an_evaluation_that_cannot_be_protected_is_refused(changed, words):
+    """Likewise, also where there are no votes."""
+    with pytest.raises(ValidationError, match=words):
+        Policy(**{**FIELDS, **EVALUATING, "votes": None, **changed})
 
 
 def test_a_sum_that_no_message_holds_is_refused():

@@ -15,6 +15,7 @@ from foltr.secure.accounting import (
     MASK_DEVIATION,
     NORM_PROOF_DELTA,
     check_masks,
+    default_evaluation_weight,
     default_vote_weight,
     epsilon_of,
     gaussian_rho,
@@ -26,6 +27,7 @@ from foltr.secure.accounting import (
     least_variance,
     norm_proof_rho,
     rho_for,
+    squared_sensitivity,
 )
 from foltr.secure.ledger import laplace_charge, norm_proof_charge
 from foltr.secure.noise import draw_laplace
@@ -106,6 +108,27 @@ def test_a_vote_weighs_a_quarter_of_the_bound_unless_told_otherwise():
     promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": True}
     ratio = least_variance(256, vote_weight=64, **promise) / least_variance(256, **promise)
     assert math.sqrt(ratio) == pytest.approx(1.031, abs=1e-3)
+
+
+@pytest.mark.parametrize("weight", [1, 32, 256])
+@pytest.mark.parametrize("vote_weight", [0, 64])
+def test_noise_covers_an_evaluation(weight, vote_weight):
+    """Of an honest client all three numbers may be u: C^2 + v^2 + 3 u^2, and one less is too little."""
+    proofs = 20 * norm_proof_rho(256)
+    rho, squared = Fraction(rho_for(8.0, 1e-6 - 20 * NORM_PROOF_DELTA)), 256**2 + vote_weight**2 + 3 * weight**2
+    promise = {"epsilon": 8.0, "delta": 1e-6, "participations": 20, "norm_proofs": True}
+    variance = least_variance(256, vote_weight=vote_weight, evaluation_weight=weight, **promise)
+    assert Fraction(20 * squared, 2 * variance) + proofs <= rho
+    assert Fraction(20 * squared, 2 * (variance - 1)) + proofs > rho
+    assert gaussian_rho(256, variance, vote_weight, weight) == Fraction(squared, 2 * variance)
+
+
+def test_an_evaluation_weighs_an_eighth_of_the_bound_unless_told_otherwise():
+    """A weight below nothing is none."""
+    assert [default_evaluation_weight(bound) for bound in (1, 256, 566)] == [1, 32, 70]
+    for weights in ((-1, 0), (0, -1)):
+        with pytest.raises(SettingsError, match="_weight must be at least 0, not -1"):
+            squared_sensitivity(256, *weights)
 
 
 def test_without_proofs_the_noise_has_all_of_the_budget():

@@ -47,10 +47,17 @@ def clipped_by_the_largest(update, clip_norm, _entropy):
     return np.rint(np.clip(update, -clip_norm, clip_norm) * BOUND / clip_norm).astype(np.int64)
 
 
+EVALUATING = gaussian_mechanism(
+    BOUND,
+    gaussian_variance(BOUND, rho_for(EPSILON, DELTA), K, vote_weight=64, evaluation_weight=32),
+    DELTA,
+    64,
+    32,
+)
 VOTING = gaussian_mechanism(BOUND, gaussian_variance(BOUND, rho_for(EPSILON, DELTA), K, vote_weight=64), DELTA, 64)
 
 
-@pytest.mark.parametrize("mechanism", [GAUSSIAN, GAMMA, gamma_mechanism(BOUND, SCALE, 5), VOTING])
+@pytest.mark.parametrize("mechanism", [GAUSSIAN, GAMMA, gamma_mechanism(BOUND, SCALE, 5), VOTING, EVALUATING])
 def test_a_mechanism_that_keeps_its_claim_passes(mechanism, rng):
     """At each epsilon, in both directions, for both inputs; and what was measured is near the claim in one number."""
     findings = audit(mechanism, 60_000, rng.bytes)
@@ -82,6 +89,11 @@ MISTAKES = {
     "noise redrawn for a repeated question": (replace(GAUSSIAN, draw_noise=mean_of_two_answers), 100_000, 1),
     "a vote as long as the vector, for which nobody was charged": (
         replace(gaussian_mechanism(BOUND, VARIANCE, DELTA, BOUND), claimed_delta=GAUSSIAN.claimed_delta),
+        100_000,
+        1,
+    ),
+    "an evaluation as long as the vector, for which nobody was charged": (
+        replace(gaussian_mechanism(BOUND, VARIANCE, DELTA, 0, BOUND), claimed_delta=GAUSSIAN.claimed_delta),
         100_000,
         1,
     ),

@@ -48,6 +48,20 @@ def test_without_votes_it_is_the_norm_proof():
     assert is_kept(words, plain)
 
 
+@pytest.mark.parametrize("weights", [(4, 2), (0, 2)])
+@pytest.mark.parametrize("lie", [None, 1, 4, -2])
+@pytest.mark.parametrize("place", range(3))
+def test_each_number_of_an_evaluation_is_its_weight_or_nothing(weights, lie, place):
+    """Behind votes and without them; whoever makes more of one, or a part of one, does not pass."""
+    shape = MessageShape(NORM, *weights)
+    assert (shape.n_summed, shape.n_proof) == (6 + len(shape.weights), NORM.n_proof + 3 * len(shape.weights))
+    earned = [2, 0, 2]
+    if lie is not None:
+        earned[place] = lie
+    votes = (4, 0) if weights[0] else ()
+    assert is_kept(message(votes=(*votes, *earned), shape=shape), shape) == (lie is None)
+
+
 @pytest.mark.parametrize("votes", [(0, 0), (4, 0), (0, 4), (4, 4)])
 def test_an_honest_message_passes_behind_masks(votes):
     """Each verifier answers about its share alone, and the answers add up."""

@@ -16,6 +16,7 @@ USUAL = {
     "participations": 20,
     "helpers": 2,
 }
+NOTHING_BESIDE = {"votes": False, "evaluation": False}
 
 
 def test_the_usual_plan_by_hand():
@@ -35,7 +36,7 @@ def test_the_usual_plan_by_hand():
 
 def test_norm_proofs_make_a_plan_dearer_by_what_they_cost():
     """A millionth of the noise of gaussian; of gamma, which turns their rho into an epsilon, less than a hundredth."""
-    proven, bare = plan_noise(**USUAL, votes=False), plan_noise(**USUAL, norm_proof="none")
+    proven, bare = plan_noise(**USUAL, **NOTHING_BESIDE), plan_noise(**USUAL, norm_proof="none")
     ratios = [one.sigma / other.sigma - 1.0 for one, other in zip(proven, bare, strict=True)]
     assert [0.0 < ratio < most for ratio, most in zip(ratios, (2e-6, 0.002, 2e-5, 0.01), strict=True)] == [True] * 4
     with pytest.raises(SettingsError, match="--norm-proof none, or a smaller --dim"):
@@ -44,15 +45,25 @@ def test_norm_proofs_make_a_plan_dearer_by_what_they_cost():
 
 def test_votes_make_a_plan_of_gaussian_noise_dearer_by_three_per_cent():
     """That of gamma has none, nor has any without proofs."""
-    voting, plain = plan_noise(**USUAL), plan_noise(**USUAL, votes=False)
+    voting, plain = plan_noise(**USUAL, evaluation=False), plan_noise(**USUAL, **NOTHING_BESIDE)
     ratios = [one.sigma / other.sigma for one, other in zip(voting, plain, strict=True)]
     assert ratios == pytest.approx([math.sqrt(17 / 16), 1.0, math.sqrt(17 / 16), 1.0], rel=1e-4)
     assert plan_noise(**USUAL, norm_proof="none") == plan_noise(**USUAL, norm_proof="none", votes=False)
 
 
+def test_an_evaluation_makes_a_plan_of_gaussian_noise_dearer_by_two_per_cent():
+    """Three numbers of an eighth of the bound; as with votes not that of gamma, nor without proofs."""
+    both, voting = plan_noise(**USUAL), plan_noise(**USUAL, evaluation=False)
+    ratios = [one.sigma / other.sigma for one, other in zip(both, voting, strict=True)]
+    dearer = math.sqrt((1 + 1 / 16 + 3 / 64) / (1 + 1 / 16))
+    assert 1.02 < dearer < 1.03
+    assert ratios == pytest.approx([dearer, 1.0, dearer, 1.0], rel=1e-4)
+    assert plan_noise(**USUAL, norm_proof="none") == plan_noise(**USUAL, norm_proof="none", evaluation=False)
+
+
 def test_proofs_that_cost_too_much_are_not_planned_with():
     """A small epsilon for many participations leaves too little for them: that noise is planned without, in words."""
-    planned = plan_noise(**{**USUAL, "epsilon": 0.1}, votes=False)
+    planned = plan_noise(**{**USUAL, "epsilon": 0.1}, **NOTHING_BESIDE)
     bare = plan_noise(**{**USUAL, "epsilon": 0.1}, norm_proof="none")
     assert [one.sigma > other.sigma for one, other in zip(planned, bare, strict=True)] == [True, True, False, False]
     words = "; without norm proofs, which would cost too much (--norm-proof none)"

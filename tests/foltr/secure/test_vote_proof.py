@@ -10,8 +10,8 @@ from foltr.secure.accounting import N_VOTES
 from foltr.secure.field import MODULUS, add, subtract
 from foltr.secure.masks import expand_seed, mask_words
 from foltr.secure.vote_proof import (
-    N_VOTE_ANSWER,
-    N_VOTE_PROOF,
+    ANSWERS_A_VOTE,
+    PROOFS_A_VOTE,
     answer_votes,
     are_votes_kept,
     prove_votes,
@@ -20,6 +20,7 @@ from foltr.secure.vote_proof import (
 
 VERIFY_KEY = bytes(range(32))
 WEIGHT = 64
+WEIGHTS = (WEIGHT, WEIGHT)
 POINTS = [vote_point(VERIFY_KEY, i.to_bytes(32, "big")) for i in range(300)]
 HALF = (MODULUS + 1) // 2
 LIES = {
@@ -43,7 +44,7 @@ def words(*numbers):
 
 
 def passes(votes, proof, point):
-    return are_votes_kept(answer_votes(votes, proof, point), WEIGHT)
+    return are_votes_kept(answer_votes(votes, proof, point), WEIGHTS)
 
 
 def entropy_of(*numbers):
@@ -55,9 +56,9 @@ def entropy_of(*numbers):
 def test_votes_of_nothing_or_the_weight_always_pass(votes):
     """Whatever was drawn and asked: also at the least point and at the greatest, and of who votes both ways."""
     for point in (1, 2, MODULUS - 1, *POINTS):
-        proof = prove_votes(words(*votes), WEIGHT, os.urandom)
-        assert proof.size == N_VOTE_PROOF == 3 * N_VOTES
-        assert answer_votes(words(*votes), proof, point).size == N_VOTE_ANSWER
+        proof = prove_votes(words(*votes), WEIGHTS, os.urandom)
+        assert proof.size == PROOFS_A_VOTE * N_VOTES
+        assert answer_votes(words(*votes), proof, point).size == ANSWERS_A_VOTE * N_VOTES
         assert passes(words(*votes), proof, point)
 
 
@@ -67,7 +68,7 @@ def test_every_other_number_is_refused(lie, place):
     """More votes, fewer, negative ones and fractions: with the proof that a device would make, at every point."""
     votes = words(0, 0)
     votes[place] = lie % MODULUS
-    proof = prove_votes(votes, WEIGHT, os.urandom)
+    proof = prove_votes(votes, WEIGHTS, os.urandom)
     assert not any(passes(votes, proof, point) for point in (1, 2, MODULUS - 1, *POINTS))
 
 
@@ -84,7 +85,7 @@ def test_a_forger_passes_at_two_points_that_it_has_guessed_and_at_no_other(lie):
         drawn * (2 * lie - WEIGHT) + constant * (first + second),
         drawn * drawn - constant * first * second,
     )
-    proof = np.concatenate([forged, prove_votes(words(0), WEIGHT, os.urandom)])
+    proof = np.concatenate([forged, prove_votes(words(0), (WEIGHT,), os.urandom)])
     accepted = [point for point in POINTS if passes(words(lie, 0), proof, point)]
     assert accepted == list(guessed)
 
@@ -92,7 +93,7 @@ def test_a_forger_passes_at_two_points_that_it_has_guessed_and_at_no_other(lie):
 def test_a_vote_and_its_proof_belong_together():
     """One number changed of a message that passes, and it does not, at nearly every point: at all of these."""
     votes = words(WEIGHT, 0)
-    proof = prove_votes(votes, WEIGHT, os.urandom)
+    proof = prove_votes(votes, WEIGHTS, os.urandom)
     message = np.concatenate([votes, proof])
     for place in range(message.size):
         changed = message.copy()
@@ -108,7 +109,7 @@ def test_what_verifiers_learn_is_as_likely_of_either_vote(seen):
         for vote in (0, WEIGHT):
             drawn = (seen - vote) * pow(point, -1, MODULUS) % MODULUS
             votes = words(vote, 0)
-            proof = prove_votes(votes, WEIGHT, entropy_of(drawn, 17))
+            proof = prove_votes(votes, WEIGHTS, entropy_of(drawn, 17))
             answers.append(answer_votes(votes, proof, point).tolist())
             assert answers[-1][:2] == [seen, seen * (seen - WEIGHT) % MODULUS]
         assert answers[0] == answers[1]
@@ -118,7 +119,7 @@ def test_what_verifiers_learn_is_as_likely_of_either_vote(seen):
 def test_answers_of_drawn_proofs_are_uniform(votes):
     """Each f(t) by itself, both together, and beside what follows from them there is nothing."""
     rng, n = np.random.default_rng(19), 3000
-    proofs = (prove_votes(words(*votes), WEIGHT, rng.bytes) for _ in range(n))
+    proofs = (prove_votes(words(*votes), WEIGHTS, rng.bytes) for _ in range(n))
     answers = np.array([answer_votes(words(*votes), proof, POINTS[0]) for proof in proofs])
     for i in range(N_VOTES):
         pairs = zip(answers[:, 2 * i].tolist(), answers[:, 2 * i + 1].tolist(), strict=True)
@@ -135,15 +136,15 @@ def test_answers_of_drawn_proofs_are_uniform(votes):
 def test_answers_about_shares_add_up_to_that_about_the_whole():
     """A verifier has a share that is uniform by itself."""
     votes = words(0, WEIGHT)
-    message = np.concatenate([votes, prove_votes(votes, WEIGHT, os.urandom)])
+    message = np.concatenate([votes, prove_votes(votes, WEIGHTS, os.urandom)])
     seeds = [os.urandom(32) for _ in range(3)]
     shares = [mask_words(message, seeds)]
     shares += [subtract(np.zeros_like(message), expand_seed(seed, message.size)) for seed in seeds]
-    total = np.zeros(N_VOTE_ANSWER, np.uint64)
+    total = np.zeros(ANSWERS_A_VOTE * N_VOTES, np.uint64)
     for share in shares:
         total = add(total, answer_votes(share[:N_VOTES], share[N_VOTES:], POINTS[0]))
     np.testing.assert_array_equal(total, answer_votes(votes, message[N_VOTES:], POINTS[0]))
-    assert are_votes_kept(total, WEIGHT)
+    assert are_votes_kept(total, WEIGHTS)
 
 
 def test_a_point_follows_from_key_and_ticket_and_is_never_zero(monkeypatch):
