@@ -74,7 +74,7 @@ class Collected:
 
 @dataclass(frozen=True, eq=False)
 class CollectedSums:
-    """An aggregation that has been given a round's means, and what votes and evaluations in its sums come to, if any."""
+    """An aggregation that has been given a round's means, and what votes and evaluations in its sums come to."""
 
     aggregation: Aggregation
     tally: RoundTally | None

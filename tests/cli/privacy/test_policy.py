@@ -56,7 +56,7 @@ def test_a_policy_is_made_from_options_and_says_what_it_costs(folder):
     lines = done.stdout.splitlines()
     assert lines[0] == f"signed policy 1 of mail, {newest(folder).hash.hex()}"
     assert "epsilon 8 with delta 1e-06 for 20 participations" in lines[1]
-    assert lines[3] == "  noise 1.5 times a typical mean update: learns as without noise"
+    assert lines[3] == "  noise 1.6 times a typical mean update: learns as without noise"
     assert (
         lines[4]
         == "  each device proves that its vector is not too long; one whose proof fails loses its own round only"

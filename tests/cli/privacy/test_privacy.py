@@ -25,7 +25,7 @@ def test_a_plan_says_in_words_what_noise_costs():
     assert "epsilon 8 (gaussian: with delta 1e-06)" in bare.stdout.splitlines()[0]
     assert lines[1:4] == [
         "gaussian, k = 20: a client in each 10th round (b = 10), 100 clients a round",
-        "  sigma 813 at C_int 256; noise 3.1 times the update",
+        "  sigma 831 at C_int 256; noise 3.1 times the update",
         "  learns as without noise",
     ]
     assert "gamma, k = 20: a client in each 10th round" in done.stdout
@@ -48,8 +48,10 @@ def test_a_plan_as_json():
     assert [(one["mechanism"], one["participations"]) for one in planned] == [
         *(("gaussian", 20), ("gamma", 20), ("gaussian", 200), ("gamma", 200))
     ]
-    assert planned[0]["sigma"] == pytest.approx(813.4, abs=0.1)
-    plain = json.loads(foltr(*PLAN, "--json", "--no-votes").stdout)
+    assert planned[0]["sigma"] == pytest.approx(831.2, abs=0.1)
+    voting = json.loads(foltr(*PLAN, "--json", "--no-evaluation").stdout)
+    assert voting[0]["sigma"] == pytest.approx(813.4, abs=0.1)
+    plain = json.loads(foltr(*PLAN, "--json", "--no-votes", "--no-evaluation").stdout)
     assert plain[0]["sigma"] == pytest.approx(789.1, abs=0.1)
     assert [one["sigma"] for one in planned[1::2]] == [one["sigma"] for one in plain[1::2]]
     bare = json.loads(foltr(*PLAN, "--json", "--norm-proof", "none").stdout)
@@ -72,7 +74,11 @@ def test_a_hopeless_plan_is_called_so():
         *(("audit", "--mechanism", "laplace"), ("audit", "--noise-by", "nobody"), ("audit", "--sums", 1)),
         *(("plan", "--norm-proof", "l1"), ("audit", "--norm-proof", "l1")),
         ("audit", "--norm-proof", "l2", "--mechanism", "gamma", "--noise-by", "clients"),
-        *((command, "--votes", "--norm-proof", "none") for command in ("plan", "audit")),
+        *(
+            (command, asked, "--norm-proof", "none")
+            for command in ("plan", "audit")
+            for asked in ("--votes", "--evaluation")
+        ),
     ],
 )
 def test_a_wrong_value_is_named(wrong):

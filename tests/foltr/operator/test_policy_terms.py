@@ -180,7 +180,7 @@ def test_the_cost_is_said_in_words():
             "them it sends nothing more, unless a later policy has a larger epsilon or delta"
         ),
         "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
-        "noise 1.5 times a typical mean update: learns as without noise",
+        "noise 1.6 times a typical mean update: learns as without noise",
         "each device proves that its vector is not too long; one whose proof fails loses its own round only",
         (
             "each device's vote on the newest model is in the sum, and the noise 3% longer for it; in a round "

@@ -115,7 +115,7 @@ def test_a_vector_has_four_bytes_for_each_value(n_bytes):
 def test_a_norm_proof_is_of_whole_words_and_no_longer_than_the_longest(n_bytes, words):
     """One that is longer than that of the largest vector is of nothing."""
     # Of two million numbers: four squares, 96 masks, L first values and 2P - 1 of G, with P = 1,024; and of two votes.
-    assert MAX_PROOF_BYTES == 8 * (4 + 96 + 1956 + 2 * 1024 - 1 + 6)
+    assert MAX_PROOF_BYTES == 8 * (4 + 96 + 1956 + 2 * 1024 - 1 + 15)
     masked = {"dim": 2, "values": bytes(16), "ticket": b"ticket"}
     assert MaskedVector(**masked, proof=bytes(MAX_PROOF_BYTES)).proof
     with pytest.raises(ValidationError, match=words):

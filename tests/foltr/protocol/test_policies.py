@@ -51,7 +51,7 @@ FIELDS = {
 PROOF = L2NormProof(federator_key=bytes(32), federator_seal=bytes(80), helper_seals=[bytes(80)] * 2)
 PROVEN = {"norm_proof": PROOF, "noise": GaussianNoise(variance=622_756)}
 VOTING = {**PROVEN, "votes": SecureVotes(weight=64), "noise": GaussianNoise(variance=661_679)}
-EVALUATING = {**VOTING, "evaluation": SecureEvaluation(weight=32), "noise": GaussianNoise(variance=690_871)}
+EVALUATING = {**VOTING, "evaluation": SecureEvaluation(weight=32), "noise": GaussianNoise(variance=690_870)}
 KEY, DEVICE = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
 
 
@@ -130,11 +130,11 @@ def test_a_sum_has_two_numbers_more_where_clients_vote():
 
 def test_an_evaluation_needs_more_noise_and_is_charged():
     """(C^2 + v^2 + 3 u^2) / (2 sigma^2) beside the proofs, and k participations are still what it was made for."""
-    assert least_noise(Policy(**{**FIELDS, **EVALUATING})) == 690_871
-    assert pytest.approx((64 + 4 + 3) / 64, rel=1e-5) == 690_871 / 622_756
-    assert "needs 690871" in refusal(**{**EVALUATING, "noise": GaussianNoise(variance=690_870)})
+    assert least_noise(Policy(**{**FIELDS, **EVALUATING})) == 690_870
+    assert pytest.approx((64 + 4 + 3) / 64, rel=1e-5) == 690_870 / 622_756
+    assert "needs 690870" in refusal(**{**EVALUATING, "noise": GaussianNoise(variance=690_869)})
     allowed = allowance_of(Policy(**{**FIELDS, **EVALUATING}))
-    charge = Charge((256**2 + 64**2 + 3 * 32**2) / (2 * 690_871), None)
+    charge = Charge((256**2 + 64**2 + 3 * 32**2) / (2 * 690_870), None)
     assert allowed.charge == charge + norm_proof_charge(256)
     assert participations_left(Spent(), allowed) == 20
 
