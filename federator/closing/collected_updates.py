@@ -3,12 +3,11 @@
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 
-from foltr.aggregation.effectiveness import RoundEvaluation
-
 from federator.closing.stored_rules import round_rng
 from federator.secure_terms import SecureTerms
 from federator.store import updates_at_once
 from federator.summing.masked_sums import release
+from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.aggregation.mean import staleness_weight
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.aggregation.standing import RoundTally

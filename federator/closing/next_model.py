@@ -3,8 +3,6 @@
 import asyncio
 from datetime import datetime
 
-from foltr.aggregation.effectiveness import RoundEvaluation
-
 from federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums
 from federator.closing.stored_rules import found_events, new_aggregation
 from federator.plan import FederationPlan
@@ -12,6 +10,7 @@ from federator.round import Round
 from federator.store import FederationStore, stream_updates
 from federator.summing.store import SumStore
 from foltr.aggregation.crowd import after_suspects_alone
+from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.aggregation.standing import RoundTally
 from foltr.methods.aggregations import is_plain_mean
 from foltr.methods.base import Memory, NextModel

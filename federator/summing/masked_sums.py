@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from itertools import groupby
 
 import numpy as np
-from foltr.aggregation.effectiveness import RoundEvaluation
 from numpy.typing import NDArray
 
 from federator.secure_terms import SecureTerms
 from federator.summing.answers import read_answer
+from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.aggregation.standing import RoundTally
 from foltr.errors import DataError, MessageError
 from foltr.methods.bodies import BodySpec
