@@ -165,6 +165,7 @@ pattern read {topics.federator_status}
 pattern read {topics.audit_head}
 pattern read {topics.policy}
 pattern read {topics.schema}
+pattern read {topics.authorities}
 pattern read {topics.root}/unlearning/+
 
 user {FEDERATOR_USER}
@@ -202,6 +203,7 @@ topic write {topics.roster_chunks}
 topic write {topics.federator_key}
 topic write {topics.policy}
 topic write {topics.schema}
+topic write {topics.authorities}
 topic write {topics.operator}
 # Where `foltr doctor` sends itself a message. One topic, and only the operator's: the broker keeps a retained message
 # for each, and queues what a user sends to itself and does not take, so that a device could fill its memory.

@@ -117,6 +117,11 @@ def hosts_of(certificate_pem: str) -> tuple[str, ...]:
     return tuple(str(name.value) for name in names)
 
 
+def name_of(certificate_pem: str) -> str:
+    """The common name of a certificate's subject."""
+    return str(_certificate(certificate_pem).subject.get_attributes_for_oid(NameOID.COMMON_NAME)[0].value)
+
+
 def ends_at(certificate_pem: str) -> datetime:
     """When a certificate ends, in UTC."""
     return _certificate(certificate_pem).not_valid_after_utc

@@ -12,7 +12,7 @@ import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Self
 
 import aiomqtt
@@ -31,7 +31,7 @@ from broker.failures import (
     watch_end,
     write_while_open,
 )
-from broker.tls import client_context
+from broker.tls import TlsMaterial, client_context
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
 
@@ -116,6 +116,18 @@ class MqttLink:
     @property
     def connected(self) -> bool:
         return self._up.is_set()
+
+    def believe(self, ca: str) -> None:
+        """Know the broker by these certificate authorities, PEM text, at every connection from the next one on.
+
+        Raises:
+            SettingsError: it holds no certificate; what was believed still is.
+        """
+        if not self.address.tls:
+            return
+        material = replace(self.address.tls_material or TlsMaterial(), ca=ca)
+        self._tls_context = client_context(material)
+        self.address = replace(self.address, tls_material=material)
 
     async def __aenter__(self) -> Self:
         """Start connecting in the background; `wait_connected` waits for it."""

@@ -128,7 +128,7 @@ def provision_broker(
         write_config(out_dir, settings, force=True)
         replace_file(operator_dir / RECORD_NAME, to_json(record))
         for service, user in SERVICES.items():
-            _write_service(operator_dir, record, service, user)
+            write_service(operator_dir, record, service, user)
     except OSError as error:
         raise UnavailableError(
             f"{error.filename or out_dir}: {error.strerror or error}. Choose directories you can write to with "
@@ -200,7 +200,7 @@ def provision_service(operator_dir: Path, service: str, user: str) -> BrokerCred
         UnavailableError: the password file cannot be written.
     """
     operator_dir = operator_dir.resolve()
-    _write_service(operator_dir, read_record(operator_dir), service, user)
+    write_service(operator_dir, read_record(operator_dir), service, user)
     return read_credentials(operator_dir / f"{service}.broker.json")
 
 
@@ -361,7 +361,7 @@ def _write_server_certificate(out_dir: Path, authority: KeyPair, hosts: Sequence
     replace_file(certificate, pair.certificate_pem, mode=0o644, owner=owner)
 
 
-def _write_service(operator_dir: Path, record: BrokerRecord, service: str, user: str) -> None:
+def write_service(operator_dir: Path, record: BrokerRecord, service: str, user: str) -> None:
     """Credentials of the federator or the operator: kept while the broker takes them, made anew otherwise."""
     path = operator_dir / f"{service}.broker.json"
     kept = read_credentials(path) if path.exists() else None

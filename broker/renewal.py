@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from broker.access import SERVER_CERTIFICATE_NAME, SERVER_KEY_NAME
-from broker.broker_records import BrokerRecord, read_record
+from broker.access import CA_NAME, SERVER_CERTIFICATE_NAME, SERVER_KEY_NAME
+from broker.authorities import believed_certificates
+from broker.broker_records import BrokerRecord, Mode, read_record
 from broker.certificates import CERTIFICATE_DAYS, KeyPair, ends_at, hosts_of, issue_server
 from broker.files import locked, owner_of, replace_file
+from broker.provision import SERVICES, write_service
+from broker.revocations import write_revocations
 from foltr.errors import SettingsError, UnavailableError
 
 
@@ -43,9 +46,8 @@ def renew_server(
         UnavailableError: the broker's folder is not on this machine, or cannot be written.
     """
     record = read_record(operator_dir)
-    folder = Path(record.broker_dir)
+    folder = folder_with_tls(record)
     key, certificate = folder / SERVER_KEY_NAME, folder / SERVER_CERTIFICATE_NAME
-    _require_tls(record, folder)
     try:
         with locked(folder):
             before = certificate.read_text(encoding="utf-8") if certificate.exists() else None
@@ -54,20 +56,54 @@ def renew_server(
             replace_file(key, pair.key_pem, owner=owner_of(key))
             replace_file(certificate, pair.certificate_pem, mode=0o644, owner=owner_of(certificate))
     except OSError as error:
-        raise UnavailableError(
-            f"{error.filename or folder}: {error.strerror or error}. Run this on the broker's machine, as a user who "
-            "may write there."
-        ) from error
+        raise cannot_write(folder, error) from error
     return Renewal(wanted, ends_at(pair.certificate_pem), None if before is None else ends_at(before))
 
 
-def _require_tls(record: BrokerRecord, folder: Path) -> None:
+def spread_authorities(operator_dir: Path) -> None:
+    """Have the broker and the two services' credentials go by the authorities that are believed now.
+
+    With client certificates the broker has to be restarted: Mosquitto reads whose certificates count when it starts.
+
+    Raises:
+        SettingsError: the broker has no TLS, or an authority is damaged.
+        UnavailableError: the broker's folder is not on this machine, or cannot be written.
+    """
+    record = read_record(operator_dir)
+    folder = folder_with_tls(record)
+    try:
+        replace_file(folder / CA_NAME, believed_certificates(operator_dir), mode=0o644)
+        if record.mode is Mode.MTLS:
+            write_revocations(operator_dir, folder)
+        for service, user in SERVICES.items():
+            write_service(operator_dir, record, service, user)
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+
+
+def folder_with_tls(record: BrokerRecord) -> Path:
+    """The broker's folder.
+
+    Raises:
+        SettingsError: the broker has no TLS.
+        UnavailableError: its folder is not on this machine.
+    """
+    folder = Path(record.broker_dir)
     if not record.broker_url.startswith("mqtts://"):
         raise SettingsError("broker: it has no certificate; `foltr broker config --tls` or --mtls gives it one")
     if not folder.is_dir():
         raise UnavailableError(
             f"{folder} is not on this machine. Run this on the broker's, with the operator's folder."
         )
+    return folder
+
+
+def cannot_write(folder: Path, error: OSError) -> UnavailableError:
+    """What to do where a file of the broker cannot be written."""
+    return UnavailableError(
+        f"{error.filename or folder}: {error.strerror or error}. Run this on the broker's machine, as a user who may "
+        "write there."
+    )
 
 
 def _hosts_before(certificate_pem: str | None, path: Path) -> tuple[str, ...]:

@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from broker.believed import BelievedAuthorities
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.agent import Agent
 from edge_client.events import Connected, Observer, quiet
@@ -13,7 +14,7 @@ from edge_client.hindrances import Hindrance, hindrance_of, is_lasting
 from edge_client.options import DeviceOptions
 from edge_client.recording import Later
 from edge_client.store.store import DeviceStore
-from foltr.errors import UnavailableError, UsageError
+from foltr.errors import DataError, MessageError, UnavailableError, UsageError
 from foltr.logs import get_logger
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.topics import ClientTopic, Topics
@@ -42,6 +43,7 @@ class Runtime:
         self._tell = quiet(on_event)
         self._link = self._make_link(options)
         self._agent: Agent | None = None
+        self._authorities: BelievedAuthorities | None = None
         self._turns: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -55,7 +57,7 @@ class Runtime:
             client_id=f"foltr:{options.federation}:{options.client_id}",
             subscriptions=(
                 # The first two first: whose key the others are signed with, and what may be sent, depends on them.
-                *(topics.federator_key, topics.policy, topics.schema),
+                *(topics.federator_key, topics.policy, topics.schema, topics.authorities),
                 # And the anchor before the round, by which it counts.
                 *((topics.anchor,) if options.votes else ()),
                 *(topics.model, topics.round, topics.unlearning_round),
@@ -81,6 +83,9 @@ class Runtime:
             later: see `Recorder`.
         """
         options = self.options
+        operator = None if options.credentials is None else options.credentials.enrolment_public_key
+        kept = None if store.forgotten else store.authorities()
+        self._authorities = BelievedAuthorities(self._link, operator, options.federation, kept)
         self._agent = Agent(
             self._link,
             store,
@@ -243,7 +248,21 @@ class Runtime:
         return self.agent.begin_session()
 
     def _receive(self, message: InboundMessage) -> None:
-        self.agent.receive(message)
+        if message.topic == self.agent.session.topics.authorities:
+            self._take_authorities(message.payload)
+        else:
+            self.agent.receive(message)
+
+    def _take_authorities(self, payload: bytes) -> None:
+        """Know the broker as the operator says from the next connection on, and remember it."""
+        agent = self.agent
+        try:
+            kept = None if self._authorities is None or agent.forgotten else self._authorities.take(payload)
+            if kept is not None:
+                agent.store.put_authorities(kept)
+        except (MessageError, DataError) as error:
+            # The broker has it for the next start, too.
+            log.warning("authorities_not_taken", client_id=self.options.client_id, cause=str(error))
 
     def _wake(self) -> None:
         self.agent.wake.set()

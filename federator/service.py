@@ -8,6 +8,7 @@ from functools import partial
 import structlog
 
 from broker.address import BrokerAddress
+from broker.believed import BelievedAuthorities
 from broker.buffer import IntakeLimits
 from broker.link import InboundMessage, LastWill, MqttLink
 from federator.actor import FederationActor, key_replaced
@@ -22,7 +23,7 @@ from federator.publishing.requests import RequestSender
 from federator.publishing.retained import RetainedTopics
 from federator.watching import Watch, watched
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
-from foltr.errors import UnavailableError, first_cause
+from foltr.errors import MessageError, UnavailableError, first_cause
 from foltr.protocol.codec import Signer
 from foltr.protocol.signing import EpochSequence, SigningKey
 from foltr.protocol.topics import Topics
@@ -84,6 +85,8 @@ class FederatorService:
         self._link = link(
             subscriptions=_subscriptions(plan, topics), on_connected=self._on_connected, last_will=self._last_will
         )
+        self._topics = topics
+        self._authorities = BelievedAuthorities(self._link, plan.enrolment_key, plan.federation)
         self._stopped, self._has_started = asyncio.Event(), False
         self._receipts = ReceiptSender(self._link, topics, signer)
         self._retained = RetainedTopics(self._link, signer)
@@ -188,11 +191,20 @@ class FederatorService:
         return self.measures
 
     def _receive(self, message: InboundMessage) -> None:
-        if message.topic in self._predecessor.topics:
+        if message.topic == self._topics.authorities:
+            self._take_authorities(message.payload)
+        elif message.topic in self._predecessor.topics:
             self._predecessor.receive(message)
         else:
             self.measures.note_message(message.topic)
             self._actor.receive(message)
+
+    def _take_authorities(self, payload: bytes) -> None:
+        """Know the broker as the operator says until this process ends; the next one goes by its credentials."""
+        try:
+            self._authorities.take(payload)
+        except MessageError as error:
+            log.warning("authorities_not_taken", cause=str(error))
 
     def _note_beat(self) -> None:
         if self._actor.turning_for_s < _LONGEST_TURN_S:
@@ -209,5 +221,5 @@ class FederatorService:
 
 
 def _subscriptions(plan: FederationPlan, topics: Topics) -> tuple[str, ...]:
-    usual = (*topics.from_all_clients(), topics.roster, topics.roster_chunks, topics.operator)
+    usual = (*topics.from_all_clients(), topics.roster, topics.roster_chunks, topics.operator, topics.authorities)
     return usual if plan.secure is None else (*usual, topics.policy, topics.helper_answers("+"))

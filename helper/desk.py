@@ -66,6 +66,15 @@ class Desk:
         self._asked_on = topics.helper_requests(self._name)
         self._answers_on = topics.helper_answers(self._name)
 
+    @property
+    def authorities(self) -> bytes | None:
+        """What is kept of the operator's list of authorities (`broker.believed`); None before the first."""
+        return self._store.meta("authorities")
+
+    def keep_authorities(self, kept: bytes) -> None:
+        """Keep the operator's list of authorities."""
+        self._store.set_meta("authorities", kept)
+
     def take(self, topic: str, payload: bytes) -> list[bytes]:
         """Take a message; returns what is to be published, in this order, on the topic of this helper's answers."""
         try:

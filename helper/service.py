@@ -6,9 +6,10 @@ from collections import deque
 from collections.abc import Callable
 
 from broker.address import BrokerAddress
+from broker.believed import BelievedAuthorities
 from broker.link import InboundMessage, MqttLink
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
-from foltr.errors import UnavailableError, first_cause
+from foltr.errors import DataError, MessageError, UnavailableError, first_cause
 from foltr.failpoints import Failpoint, failpoint
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
@@ -82,11 +83,12 @@ class HelperService:
         self._stopped = asyncio.Event()
         self._alive_file = alive_file
         self._at_work_since: float | None = None
+        self._topics = topics
         self._link = MqttLink(
             address,
             client_id=f"foltr-helper:{credentials.federation}:{credentials.name}",
             subscriptions=(
-                *(topics.policy, topics.roster, topics.roster_chunks, topics.federator_key),
+                *(topics.policy, topics.roster, topics.roster_chunks, topics.federator_key, topics.authorities),
                 self._asked_on,
             ),
             on_message=self._receive,
@@ -94,6 +96,9 @@ class HelperService:
             # The federator asks again until it is answered; what was asked while nobody was here is of no use later.
             persistent=False,
             give_up_after_s=give_up_after_s,
+        )
+        self._authorities = BelievedAuthorities(
+            self._link, credentials.enrolment_public_key, credentials.federation, desk.authorities
         )
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
@@ -121,10 +126,13 @@ class HelperService:
         while True:
             topic, payload = await self._waiting.get()
             self._at_work_since = time.monotonic()
-            # Thousands of signatures and seals take seconds; the connection is kept alive meanwhile.
-            for answer in await asyncio.to_thread(self._desk.take, topic, payload):
-                await self._publish(answer)
-            self._measures.answer_took.observe(time.monotonic() - self._at_work_since)
+            if topic == self._topics.authorities:
+                await self._take_authorities(payload)
+            else:
+                # Thousands of signatures and seals take seconds; the connection is kept alive meanwhile.
+                for answer in await asyncio.to_thread(self._desk.take, topic, payload):
+                    await self._publish(answer)
+                self._measures.answer_took.observe(time.monotonic() - self._at_work_since)
             self._at_work_since = None
 
     async def _show_alive(self) -> None:
@@ -157,6 +165,15 @@ class HelperService:
             self._n_dropped += 1
             if self._n_dropped & (self._n_dropped - 1) == 0:  # ever more seldom, as in the desk
                 log.warning("message_dropped", topic=message.topic, n_dropped=self._n_dropped)
+
+    async def _take_authorities(self, payload: bytes) -> None:
+        try:
+            kept = self._authorities.take(payload)
+            if kept is not None:
+                await asyncio.to_thread(self._desk.keep_authorities, kept)
+        except (MessageError, DataError) as error:
+            # The broker has it for the next start, too.
+            log.warning("authorities_not_taken", cause=str(error))
 
     async def _on_connected(self) -> None:
         log.info("broker_connected", broker=str(self._link.address))

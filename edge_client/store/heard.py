@@ -61,6 +61,15 @@ class HeardStore(StoreFile):
         with self.transaction() as cursor:
             cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('federator_key', ?)", (statement,))
 
+    def authorities(self) -> bytes | None:
+        """Return what is kept of the operator's newest list of authorities (`broker.believed`); None before it."""
+        return self._meta("authorities")
+
+    def put_authorities(self, kept: bytes) -> None:
+        """Keep the operator's newest list of authorities."""
+        with self.transaction() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('authorities', ?)", (kept,))
+
     # --- the newest model -----------------------------------------------------------------------------------
 
     def put_model(self, announcement: bytes) -> None:

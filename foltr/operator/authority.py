@@ -7,6 +7,7 @@
     policies/            the policies of secure sums, by version (`foltr.operator.document_log`)
     schemas/             the feature schemas, likewise
     tokens/              one-time tokens, and what became of each (`foltr.operator.token_log`)
+    authorities/         the lists of certificate authorities, likewise
     roster.bin           the signed roster, as it is published
     federator-key.bin    the signed statement that the federator has another key, once it was rotated
     federator.json       the federator's credentials; may be moved to the machine it runs on
@@ -25,6 +26,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from foltr.errors import MessageError, SettingsError
+from foltr.operator.authorities_log import authorities_log, write_authorities
 from foltr.operator.credentials import (
     BrokerAccess,
     Credentials,
@@ -78,6 +80,7 @@ class Authority:
         self.policies = policy_log(folder / "policies", register.federation, self._key)
         self.schemas = schema_log(folder / "schemas", register.federation, self._key)
         self.tokens = TokenLog(folder / "tokens", register.federation, self._key)
+        self.authorities = authorities_log(folder / "authorities", register.federation, self._key)
         self._catch_up()
         self._operator = carry_policy(folder, self._operator, self.policies.newest())
 
@@ -366,6 +369,10 @@ class Authority:
         self._store(schema_to_publish=signed.version, published_schema=0)
         return signed
 
+    def issue_authorities(self, certificates: list[str]) -> None:
+        """Sign which authorities the broker is known by, PEM text; retained with what else is `unpublished`."""
+        write_authorities(self.authorities, self._key, self.federation, certificates)
+
     # --- what is published ----------------------------------------------------------------------------------
 
     def roster(self) -> bytes:
@@ -388,6 +395,9 @@ class Authority:
             messages.append((Topics(self.federation).policy, self.policies.get(register.policy_to_publish).signed))
         if register.published_schema != register.schema_to_publish:
             messages.append((Topics(self.federation).schema, self.schemas.get(register.schema_to_publish).signed))
+        if register.published_authorities != self.authorities.newest_version:
+            newest = self.authorities.get(self.authorities.newest_version)
+            messages.append((Topics(self.federation).authorities, newest.signed))
         return messages
 
     def note_published(self) -> None:
@@ -398,13 +408,16 @@ class Authority:
             "published_key": self._operator.federator_key_sequence,
             "published_policy": register.policy_to_publish,
             "published_schema": register.schema_to_publish,
+            "published_authorities": self.authorities.newest_version,
         }
         if published != {name: getattr(register, name) for name in published}:
             self._store(**published)
 
     def publish_again(self) -> None:
         """Publish all of it with the next occasion: the broker may have lost it."""
-        self._store(published_roster=0, published_key=0, published_policy=0, published_schema=0)
+        self._store(
+            published_roster=0, published_key=0, published_policy=0, published_schema=0, published_authorities=0
+        )
 
     def roster_messages(self) -> list[tuple[str, bytes]]:
         """What is retained of the roster, see `foltr.operator.roster_messages`."""

@@ -40,6 +40,7 @@ class Register(BaseModel):
         policy_to_publish: the version of the policy that the operator wants retained, 0 before there is one, and
             ``published_policy`` the one that the broker was given.
         schema_to_publish, published_schema: likewise of the feature schema.
+        published_authorities: the version of the list of authorities that the broker was given.
         n_roster_chunks: the most chunks that a published roster had.
         through: the newest order whose consequences are in here.
         enrolled: by client, without those that were revoked.
@@ -60,6 +61,7 @@ class Register(BaseModel):
     published_policy: int = 0
     schema_to_publish: int = 0
     published_schema: int = 0
+    published_authorities: int = 0
     n_roster_chunks: int = 0
     through: int = 0
     enrolled: dict[Name, EnrolledDevice] = {}

@@ -1,11 +1,17 @@
-"""What the operator tells everybody, retained at the broker: whose enrolments are void, and the federator's key."""
+"""What the operator tells everybody, retained at the broker.
+
+Whose enrolments are void, the federator's key, and the authorities that the broker is known by.
+"""
 
 from typing import Annotated, ClassVar
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from foltr.protocol.fields import Count, Message, Name, PublicKey
 from foltr.protocol.orders import KeySequence, Salt, Tombstone
+
+N_MAX_AUTHORITIES = 4
+Pem = Annotated[str, StringConstraints(min_length=1, max_length=8192, pattern=r"^[\x20-\x7e\n]*$")]
 
 
 class Revocation(Message):
@@ -44,3 +50,13 @@ class FederatorKey(Message):
     sequence: KeySequence
     old_key: PublicKey
     new_key: PublicKey
+
+
+class Authorities(Message):
+    """Operator to all, retained: the authorities that are believed, as PEM text. A higher version replaces a lower."""
+
+    kind_name: ClassVar[str] = "authorities"
+    longest_list: ClassVar[int] = N_MAX_AUTHORITIES
+    federation: Name
+    version: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    certificates: Annotated[list[Pem], Field(min_length=1, max_length=N_MAX_AUTHORITIES)]

@@ -94,6 +94,11 @@ class Topics:
         return f"{self.root}/audit-head"
 
     @cached_property
+    def authorities(self) -> str:
+        """The certificate authorities that the broker is known by."""
+        return f"{self.root}/authorities"
+
+    @cached_property
     def policy(self) -> str:
         """The operator's policy of a federation with secure sums."""
         return f"{self.root}/policy"

@@ -218,6 +218,7 @@ async def test_a_device_speaks_nowhere_else(server):
         f"{ROOT}/roster",
         f"{ROOT}/policy",
         f"{ROOT}/schema",
+        f"{ROOT}/authorities",
         f"{ROOT}/operator",
         "foltr/v1/other/clients/device-1/join",
         "foltr/v1/other/model",
@@ -292,7 +293,7 @@ async def test_a_device_hears_what_is_for_it(server):
     async with session(server, "federator") as federator, session(server, "operator") as operator:
         for topic in PUBLIC:
             await federator.publish(topic, b"x", retain=True)
-        said = [f"{ROOT}/roster", f"{ROOT}/policy", f"{ROOT}/schema"]
+        said = [f"{ROOT}/roster", f"{ROOT}/policy", f"{ROOT}/schema", f"{ROOT}/authorities"]
         for topic in said:
             await operator.publish(topic, b"x", retain=True)
         inbox = f"{ROOT}/clients/device-1/inbox"
@@ -307,6 +308,7 @@ async def test_a_device_hears_what_is_for_it(server):
             topics.roster,
             topics.policy,
             topics.schema,
+            topics.authorities,
             topics.federator_status,
             topics.audit_head,
         )
@@ -379,8 +381,8 @@ async def test_the_services_keep_to_their_own(server):
         session(server, "operator", "foltr/#") as operator,
         session(server, "federator", f"{ROOT}/clients/+/updates") as federator,
     ):
-        for topic in (f"{ROOT}/roster", f"{ROOT}/policy", f"{ROOT}/schema", f"{ROOT}/operator"):
-            await federator.publish(topic, b"forged")
+        for topic in ("roster", "policy", "schema", "authorities", "operator"):
+            await federator.publish(f"{ROOT}/{topic}", b"forged")
         for topic in (*PUBLIC, f"{ROOT}/clients/device-1/inbox", f"{ROOT}/clients/device-1/updates"):
             await operator.publish(topic, b"forged")
         await operator.publish(last, b"x")
@@ -390,7 +392,7 @@ async def test_the_services_keep_to_their_own(server):
 
 async def test_a_helper_does_its_work(server):
     """It hears the operator and what the federator asks it; and is heard by the federator alone."""
-    said = [f"{ROOT}/policy", f"{ROOT}/roster", f"{ROOT}/roster/chunks/0", f"{ROOT}/federator-key"]
+    said = [f"{ROOT}/{each}" for each in ("policy", "roster", "roster/chunks/0", "federator-key", "authorities")]
     asked, answered = f"{ROOT}/helpers/north/requests", f"{ROOT}/helpers/north/answers"
     async with (
         session(server, "north", *said, asked) as helper,

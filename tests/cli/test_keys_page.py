@@ -21,7 +21,7 @@ def test_each_row_names_a_test_that_is_there():
 
 def test_each_command_of_the_page_exists():
     """With the options that the page gives it."""
-    commands = set(re.findall(r"(foltr(?: [a-z][a-z-]*)+)((?: [A-Z-][^\s`,;|]*)*)", PAGE))
+    commands = set(re.findall(r"(?:^|`)(foltr(?: [a-z][a-z-]*)+)((?: [A-Z-][^\s`,;|]*)*)", PAGE, re.MULTILINE))
     assert len(commands) >= 3
     for words, rest in commands:
         helped = foltr(*words.split()[1:], "--help")

@@ -85,6 +85,13 @@ def publish_schema(authority: "Authority", broker: str | None) -> str:
     return _see_published(authority, broker, topic, dict(authority.unpublished())[topic])
 
 
+def publish_authorities(authority: "Authority", broker: str | None) -> str:
+    """Retain the newest list of authorities at the broker; returns the broker's address."""
+    authority.publish_again()
+    topic = Topics(authority.federation).authorities
+    return _see_published(authority, broker, topic, dict(authority.unpublished())[topic])
+
+
 def _see_published(authority: "Authority", broker: str | None, topic: str, wanted: bytes) -> str:
     access = redirect(authority.operator.broker, broker)
     with errors.status("waiting for the broker"):

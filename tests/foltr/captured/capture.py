@@ -68,7 +68,7 @@ from foltr.protocol.policies import (
     SecureVotes,
 )
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.roster import FederatorKey, Revocation, Roster
+from foltr.protocol.roster import Authorities, FederatorKey, Revocation, Roster
 from foltr.protocol.schemas import Feature, FeatureSchema
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.tickets import Ticket
@@ -258,6 +258,10 @@ MESSAGES: list[tuple[Message, str]] = [
         _TOPICS.roster,
     ),
     (FederatorKey(**_KEYS), _TOPICS.federator_key),
+    (
+        Authorities(federation="mail", version=2, certificates=["--one--\n", "--two--\n"]),
+        _TOPICS.authorities,
+    ),
     (SetDeadline(federation="mail", round=4, max_time_s=90.5), _TOPICS.operator),
     (RevokeClient(**CLIENT, void_below=12), _TOPICS.operator),
     (QuarantineClient(**CLIENT, reason="it flips signs"), _TOPICS.operator),

@@ -1,0 +1,64 @@
+"""A process believes the certificate authorities that its operator says, from its next connection on.
+
+The newest list that was heard counts, and nothing older. What is kept of it says which credentials it was heard with:
+credentials that were written since know better.
+"""
+
+import hashlib
+from typing import Final
+
+from broker.link import MqttLink
+from foltr.errors import MessageError, SettingsError
+from foltr.logs import get_logger
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signed_authorities import read_authorities
+
+log = get_logger(__name__)
+
+_N_DIGEST: Final = 32
+
+
+class BelievedAuthorities:
+    """Decides by which authorities one link knows the broker.
+
+    Args:
+        enrolment_key: the operator's, public; None believes no list.
+        kept: what `take` returned before a restart; None where it returned nothing yet.
+    """
+
+    def __init__(self, link: MqttLink, enrolment_key: bytes | None, federation: str, kept: bytes | None = None) -> None:
+        self._link = link
+        self.enrolment_key = enrolment_key
+        self._federation = federation
+        material = link.address.tls_material
+        # Whoever was given no authority goes by those of its system, which are nobody's to replace.
+        self._given = None if material is None or material.ca is None else material.ca.encode()
+        self._version = 0
+        if kept is not None and self._given is not None and kept[:_N_DIGEST] == self._digest(self._given):
+            try:
+                self.take(kept[_N_DIGEST:])
+            except MessageError as error:
+                log.warning("authorities_not_remembered", cause=str(error))
+
+    def take(self, payload: bytes) -> bytes | None:
+        """Take a list; return what is to be kept of it, or None where it is no news.
+
+        Raises:
+            MessageError: it is not this operator's, cannot be read, or holds what is no certificate.
+        """
+        if self.enrolment_key is None or self._given is None or not payload:
+            return None
+        read = read_authorities(payload, self.enrolment_key, self._federation)
+        if read.version <= self._version:
+            return None
+        try:
+            self._link.believe(read.pem)
+        except SettingsError as error:
+            raise MessageError(ReceiptCode.MALFORMED, f"the list of authorities: {error}") from error
+        self._version = read.version
+        log.info("authorities_believed", version=read.version, n_authorities=len(read.authorities.certificates))
+        return self._digest(self._given) + payload
+
+    @staticmethod
+    def _digest(given: bytes) -> bytes:
+        return hashlib.sha256(given).digest()

@@ -1,0 +1,148 @@
+"""``foltr broker authority``: another certificate authority, while devices believe the old one and the new one."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foltr.cli import options
+from foltr.cli.broker_keys import RELOAD
+from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, broker_record, open_authority
+from foltr.cli.operator.sending import publish_authorities
+from foltr.cli.output import print_json, say
+from foltr.errors import SettingsError, UnavailableError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from broker.broker_records import BrokerRecord
+
+app = typer.Typer(help="Replace the certificate authority, in steps that devices follow.", no_args_is_help=True)
+
+_NOT_TOLD = "Devices were not told: {} Tell them with: foltr roster publish"
+
+
+@app.command("begin")
+def begin(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
+    """Make the next authority, and tell everybody to believe it beside the old one, which still issues."""
+    from broker.authorities import begin_authority
+
+    record = _record(operator)
+    _step(operator, lambda: begin_authority(operator, record.federation))
+    _tell_everybody(operator, broker)
+    say("Devices that connect from now on believe both authorities. Wait until all you want to keep have been online")
+    say("(foltr clients list says when), copy federator.json to its machine, then: foltr broker authority switch")
+
+
+@app.command("switch")
+def switch(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
+    """Have the next authority issue from now on, the broker's certificate first; the former is believed still."""
+    from broker.authorities import issuing_authority, switch_authority
+    from broker.renewal import renew_server
+
+    _step(operator, lambda: switch_authority(operator))
+    # After the services' credentials: the commands of this folder have to know the broker by its new certificate.
+    renew_server(operator, issuing_authority(operator))
+    _reload(operator)
+    _tell_everybody(operator, broker)
+    say("The broker's certificate is of the new authority. A device that has not heard of it does not connect: put it")
+    say("into a copy of its file with `foltr broker authority put`, or enrol it anew. Then: foltr broker authority end")
+
+
+@app.command("end")
+def end(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
+    """Believe the former authority no more, and destroy its key: what was stolen of it is of no use after this."""
+    from broker.authorities import end_former_authority
+
+    _step(operator, lambda: end_former_authority(operator))
+    _tell_everybody(operator, broker)
+    say("The former authority is believed no more by devices that hear of it, nor by the credentials made from now on.")
+
+
+@app.command("show")
+def show(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False) -> None:
+    """How far the replacement is, and the authorities that are believed."""
+    from broker.authorities import believed_files, step_of
+    from broker.certificates import ends_at, name_of
+
+    step, found = step_of(operator), []
+    for files in believed_files(operator):
+        pem = files.load().certificate_pem
+        found.append({"file": str(files.certificate), "name": name_of(pem), "ends": ends_at(pem)})
+    if json:
+        print_json({"step": step, "authorities": found})
+        return
+    say(f"replacement of the authority: {step}")
+    for each in found:
+        say(f"believed: {each['name']} until {each['ends']:%Y-%m-%d} ({each['file']})")
+
+
+@app.command("put")
+def put(
+    files: Annotated[list[Path], typer.Argument(metavar="FILE.json...", help="Copies of credentials files")],
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+) -> None:
+    """Put the authorities that are believed now into credentials files, whose keys stay: of who was off meanwhile."""
+    from broker.authorities import believed_certificates
+    from foltr.operator.credentials import Credentials, write_credentials
+    from foltr.operator.register import read_private
+
+    record, pem = _record(operator), believed_certificates(operator)
+    found = []
+    for path in files:
+        try:
+            credentials = Credentials.model_validate_json(read_private(path))
+        except ValueError:
+            raise SettingsError(f"credentials: {path} is not what `foltr enrol` writes") from None
+        if credentials.federation != record.federation or credentials.broker.ca is None:
+            raise SettingsError(f"credentials: {path} names no authority, or is of {credentials.federation!r}")
+        found.append((path, credentials))
+    for path, credentials in found:
+        access = credentials.broker.model_copy(update={"ca": pem})
+        write_credentials(path, credentials.model_copy(update={"broker": access}))
+        say(f"{path} believes the authorities of {operator}; its keys are as they were")
+
+
+def _record(operator: Path) -> "BrokerRecord":
+    record = broker_record(operator)
+    if record is None:
+        raise SettingsError(f"operator: {operator} has no broker.json; `foltr broker config --tls` writes it")
+    return record
+
+
+def _step(operator: Path, change: "Callable[[], None]") -> None:
+    """Change the authorities of the folder, once the broker's is seen to be here; then all that goes by them."""
+    from broker.renewal import cannot_write, folder_with_tls, spread_authorities
+
+    folder = folder_with_tls(_record(operator))
+    try:
+        change()
+    except OSError as error:
+        raise cannot_write(folder, error) from error
+    spread_authorities(operator)
+    _reload(operator)
+
+
+def _reload(operator: Path) -> None:
+    from broker.broker_records import Mode
+    from broker.provision import reload_broker
+
+    if not reload_broker(operator):
+        say(RELOAD)
+    elif _record(operator).mode is Mode.MTLS:
+        say("Restart the broker: Mosquitto reads whose client certificates count when it starts.")
+
+
+def _tell_everybody(operator: Path, broker: str | None) -> None:
+    """Sign the list of authorities, and retain it; a broker that is away hears of it with the next command."""
+    from broker.authorities import believed_files
+    from foltr.operator.folder import is_authority
+
+    if not is_authority(operator):
+        return  # nobody was enrolled yet
+    with open_authority(operator) as authority:
+        authority.issue_authorities([files.load().certificate_pem for files in believed_files(operator)])
+        try:
+            publish_authorities(authority, broker)
+        except UnavailableError as error:
+            say(_NOT_TOLD.format(error))

@@ -1,0 +1,220 @@
+"""The certificate authority is replaced in steps; devices follow the operator's list, and believe nothing older."""
+
+import pytest
+from servers import MissingError, ProvisionedMosquitto
+
+from broker.authorities import (
+    AuthorityStep,
+    begin_authority,
+    believed_files,
+    end_former_authority,
+    files_of,
+    issuing_authority,
+    step_of,
+    switch_authority,
+)
+from broker.believed import BelievedAuthorities
+from broker.link import MqttLink
+from broker.provision import Withdrawal, withdraw_user
+from broker.renewal import renew_server, spread_authorities
+from foltr.errors import MessageError, SettingsError, UnavailableError
+from foltr.protocol.roster import Authorities
+from foltr.protocol.signed_authorities import issue_authorities
+from foltr.protocol.signing import SigningKey
+
+KEY = SigningKey(bytes([7]) * 32)
+
+
+@pytest.fixture(params=["passwords", "mtls"])
+def server(request, tmp_path):
+    """A real Mosquitto on what `foltr broker config` wrote."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, request.param)
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    yield server
+    server.stop()
+
+
+def listed(server, version, key=KEY):
+    """The operator's list of the authorities that are believed now."""
+    certificates = [files.load().certificate_pem for files in believed_files(server.operator_dir)]
+    return issue_authorities(key, Authorities(federation="fed", version=version, certificates=certificates)).signed
+
+
+def step(server, change):
+    """One step at the broker, which is started anew: with client certificates it reads its authorities then."""
+    change(server.operator_dir)
+    spread_authorities(server.operator_dir)
+    if step_of(server.operator_dir) is AuthorityStep.SWITCHED:
+        renew_server(server.operator_dir, issuing_authority(server.operator_dir))
+    server.stop()
+    server.start()
+
+
+def begin(operator_dir):
+    begin_authority(operator_dir, "fed")
+
+
+def link_of(credentials, give_up_after_s=None):
+    return MqttLink(
+        credentials.address,
+        client_id="a",
+        subscriptions=[],
+        on_message=print,
+        timeout_s=2,
+        give_up_after_s=give_up_after_s,
+    )
+
+
+async def connects(link):
+    """Whether a link that believes what this one does gets in."""
+    try:
+        async with link_of(link, give_up_after_s=0.0) as other:
+            await other.wait_connected(5)
+    except UnavailableError:
+        return False
+    return True
+
+
+async def test_devices_follow_from_one_authority_to_the_next(server):
+    """One that was there hears of each step; one that was off since before connects again with what is put into it."""
+    here, away, stays = server.enrol("here", "away", "stays")
+    link, standing = link_of(here), link_of(stays)
+    believed = BelievedAuthorities(link, KEY.public, "fed")
+    step(server, begin)
+    kept = believed.take(listed(server, 1))
+    assert await connects(link)
+    assert await connects(link_of(away))  # nothing has changed for it yet
+    BelievedAuthorities(standing, KEY.public, "fed").take(listed(server, 1))
+    async with standing:
+        await standing.wait_connected(5)
+        server.stop()
+        step(server, switch_authority)
+        await standing.wait_connected(10)  # the same process, over an outage
+    assert await connects(link_of(server.service("federator")))
+    again = link_of(here)  # started anew, with what was kept
+    BelievedAuthorities(again, KEY.public, "fed", kept)
+    assert await connects(link)
+    assert await connects(again)
+    assert not await connects(link_of(away))
+    (new,) = server.enrol("new")
+    assert await connects(link_of(new))
+    old_pair = [(server.broker_dir / name).read_text() for name in ("server.crt", "server.key")]
+    assert believed.take(listed(server, 2)) is not None
+    before_end = link.address.tls_material.ca
+    step(server, end_former_authority)
+    assert believed.take(listed(server, 3)) is not None
+    assert link.address.tls_material.ca == issuing_authority(server.operator_dir).certificate_pem != before_end
+    assert [(server.broker_dir / name).read_text() for name in ("server.crt", "server.key")] == old_pair
+
+
+async def test_who_has_the_former_authority_is_no_broker_any_more(server):
+    """A thief of its key, in the broker's place: who has heard of the end does not connect."""
+    (device,) = server.enrol("device-1")
+    link = link_of(device)
+    believed = BelievedAuthorities(link, KEY.public, "fed")
+    stolen = files_of(server.operator_dir, "ca").load()
+    for version, change in enumerate((begin, switch_authority, end_former_authority), start=1):
+        step(server, change)
+        believed.take(listed(server, version))
+    assert list(files_of(server.operator_dir, "ca-former").key.parent.glob("ca-*.key")) == []
+    renew_server(server.operator_dir, stolen)
+    server.stop()
+    server.start()
+    assert not await connects(link)
+
+
+async def test_a_certificate_of_the_former_authority_connects_until_it_ends(tmp_path):
+    """With client certificates: revoking one works in between, and after the end none of them counts."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, "mtls")
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    try:
+        kept, revoked = server.enrol("kept", "revoked")
+        links = {name: link_of(each) for name, each in (("kept", kept), ("revoked", revoked))}
+        believed = [BelievedAuthorities(link, KEY.public, "fed") for link in links.values()]
+        for version, change in enumerate((begin, switch_authority), start=1):
+            step(server, change)
+            for each in believed:
+                each.take(listed(server, version))
+        assert withdraw_user(server.operator_dir, "revoked") is Withdrawal.REFUSED
+        server.stop()
+        server.start()
+        assert await connects(links["kept"])
+        assert not await connects(links["revoked"])
+        step(server, end_former_authority)
+        for each in believed:
+            each.take(listed(server, 3))
+        assert not await connects(links["kept"])
+        (again,) = server.enrol("kept")
+        assert await connects(link_of(again))
+    finally:
+        server.stop()
+
+
+def test_nobody_else_says_which_authorities_count(server):
+    """Neither another key, nor an older list; credentials that were written since know better than what was kept."""
+    (device,) = server.enrol("device-1")
+    link = link_of(device)
+    believed = BelievedAuthorities(link, KEY.public, "fed")
+    given = link.address.tls_material.ca
+    begin(server.operator_dir)
+    with pytest.raises(MessageError, match="not signed"):
+        believed.take(listed(server, 5, SigningKey(bytes([8]) * 32)))
+    assert link.address.tls_material.ca == given
+    kept = believed.take(listed(server, 5))
+    assert link.address.tls_material.ca != given
+    assert believed.take(listed(server, 4)) is None
+    nonsense = Authorities(federation="fed", version=9, certificates=["x"])
+    with pytest.raises(MessageError, match="certificate"):
+        believed.take(issue_authorities(KEY, nonsense).signed)
+    (anew,) = server.enrol("device-1")
+    newer = link_of(anew)
+    BelievedAuthorities(newer, KEY.public, "fed", kept)
+    assert newer.address.tls_material.ca == anew.ca
+
+
+@pytest.mark.parametrize("n_writes", range(1, 6))
+def test_a_switch_that_was_interrupted_is_completed(server, monkeypatch, n_writes):
+    """Whichever file was the last to be written: doing it again leaves the same, and no key is lost before."""
+    begin(server.operator_dir)
+    old, new = (files_of(server.operator_dir, stem).load() for stem in ("ca", "ca-next"))
+    from broker import authorities
+
+    write, left = authorities.replace_file, [n_writes]
+
+    def interrupted(*arguments, **options):
+        left[0] -= 1
+        if left[0] < 0:
+            raise OSError("killed")
+        write(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(authorities, "replace_file", interrupted)
+        try:
+            switch_authority(server.operator_dir)
+        except OSError:
+            switch = False
+        else:
+            switch = True
+    if not switch:
+        switch_authority(server.operator_dir)
+    assert files_of(server.operator_dir, "ca").load() == new
+    assert files_of(server.operator_dir, "ca-former").load() == old
+    assert step_of(server.operator_dir) is AuthorityStep.SWITCHED
+
+
+def test_steps_are_taken_in_order(server):
+    """Each says what comes before it, and changes nothing."""
+    for change in (switch_authority, end_former_authority):
+        with pytest.raises(SettingsError, match="authority"):
+            change(server.operator_dir)
+    begin(server.operator_dir)
+    for change in (begin, end_former_authority):
+        with pytest.raises(SettingsError, match="authority"):
+            change(server.operator_dir)
+    assert step_of(server.operator_dir) is AuthorityStep.BEGUN
+    server.provision()  # `foltr broker config` again keeps both
+    assert step_of(server.operator_dir) is AuthorityStep.BEGUN
