@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers soak load servers pins clean containers-test
+.PHONY: help demo test browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers soak load api-load servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -152,6 +152,9 @@ bench-peers: constraints-bench.txt ## rules and secure sums beside byzfl and Flo
 
 load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers
 	@$(BIN)/python benchmarks/load.py
+
+api-load: $(INSTALLED) servers ## how fast the HTTP API answers 200 pages, and whether the federator notices it
+	@$(BIN)/python benchmarks/api_load.py
 
 soak: $(INSTALLED) servers ## hundreds of devices that come and go for 20 minutes: is anything lost, does anything grow
 	@$(BIN)/python benchmarks/soak.py

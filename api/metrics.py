@@ -20,7 +20,7 @@ from api.access import Looker
 from api.reading import TEXT_PROBLEMS
 from api.served import Served
 from foltr.logs import get_logger
-from operations.overview import Overview, read_overview
+from operations.overview import Overview
 from operations.situation import FederatorState
 from storage.pages import RoundTotals, add_rounds
 
@@ -90,7 +90,7 @@ class Metrics:
         try:
             await served.db.follow_file()
             async with asyncio.timeout(_READ_WITHIN_S):
-                overview = await read_overview(served.db, served.federation)
+                overview = await served.overview()
                 self._totals = await add_rounds(served.db, served.federation, self._totals)
                 return _Read(time.monotonic(), overview)
         except Exception as error:  # noqa: BLE001 (whatever a driver raises: foltr_database_up says so)

@@ -4,7 +4,8 @@ from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, HTTPException, Path, Query
-from fastapi.responses import PlainTextResponse
+from fastapi.responses import PlainTextResponse, Response
+from pydantic import TypeAdapter
 
 from api.access import Looker, ServedHere
 from api.schemas import (
@@ -22,6 +23,7 @@ from api.schemas import (
     WholeClient,
     WholeRound,
 )
+from api.served import Served
 from foltr.erasure.states import ErasureState
 from foltr.protocol.fields import NAME_PATTERN
 from storage import pages, queries
@@ -59,6 +61,7 @@ TEXT_PROBLEMS: dict[int | str, dict[str, Any]] = {
 # By whom it may be asked is for docs/api.md.
 looked = partial(router.get, openapi_extra={"x-who": "viewer, operator"})
 
+_ROUNDS = TypeAdapter(list[Round])
 _LARGEST = 2**31 - 1
 _MOST_OF_A_ROUND = 1000
 Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many")]
@@ -68,11 +71,12 @@ ClientName = Annotated[str, Path(pattern=NAME_PATTERN)]
 Pseudonym = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
 
 
-@looked("/rounds")
-async def rounds(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> list[Round]:
+@looked("/rounds", response_model=list[Round])
+async def rounds(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> Response:
     """The newest rounds, newest first."""
-    rows = await pages.page_rounds(served.db, served.federation, before=before, limit=limit)
-    return [Round.model_validate(row) for row in rows]
+    # Every page on every screen asks for the same ones: they are read and written out once for all.
+    made = served.together.read(("rounds", before, limit), lambda: rounds_as_json(served, before, limit))
+    return Response(await made, media_type="application/json")
 
 
 @looked("/rounds/{number}")
@@ -181,6 +185,12 @@ async def orders(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[G
     """The newest orders of the operator that the federator knows, newest last."""
     rows = await list_orders(served.db, served.federation, limit=limit)
     return [GivenOrder.model_validate(row) for row in rows]
+
+
+async def rounds_as_json(served: Served, before: int | None, limit: int) -> bytes:
+    """Read the newest rounds below a number, newest first, as they are shown."""
+    rows = await pages.page_rounds(served.db, served.federation, before=before, limit=limit)
+    return _ROUNDS.dump_json([Round.model_validate(row) for row in rows])
 
 
 def receipt_of(row: ErasureRow) -> Jose:

@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from api.limits import RateLimiter
+from api.together import Together
 from api.tokens import TokenFile
 from foltr.errors import SettingsError
+from operations.overview import Overview, read_overview
 from storage.database import Database
 from storage.federations import get_federation
 from storage.migrate import require_head
@@ -40,6 +42,7 @@ class Served:
     Attributes:
         credentials: the operator's access to the broker, by which signed orders are handed on; None hands on none.
         by_token, by_address: limits of who shows a token, and of addresses that show none that is valid.
+        together: answers that are the same for all who may have them, each made once for all who ask at once.
     """
 
     db: Database
@@ -48,6 +51,7 @@ class Served:
     credentials: "Credentials | None" = None
     by_token: RateLimiter = field(default_factory=lambda: RateLimiter(20.0, 100))
     by_address: RateLimiter = field(default_factory=lambda: RateLimiter(2.0, 30))
+    together: Together = field(default_factory=Together)
     _readiness: tuple[float, Readiness] | None = None
     _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
 
@@ -58,6 +62,10 @@ class Served:
                 found = await self._ask()
                 self._readiness = (time.monotonic(), found)
             return self._readiness[1]
+
+    async def overview(self) -> Overview:
+        """Read how the federation is. Raises UnavailableError, SettingsError as `read_overview` does."""
+        return await self.together.read("overview", lambda: read_overview(self.db, self.federation))
 
     async def _ask(self) -> Readiness:
         try:

@@ -31,9 +31,12 @@ def listen(host: str, port: int) -> socket.socket:
         SettingsError: nothing can listen there. (uvicorn, asked to do this, would end the process itself.)
     """
     try:
-        return socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
     except OSError as error:
         raise SettingsError(f"port: nothing can listen on {host}:{port}; name another one") from error
+    # By this name asyncio knows it for TCP, and sends what is written at once. Else an answer, whose head is written
+    # before its body, waits 40 ms for whoever asked to acknowledge the head.
+    return socket.socket(listener.family, listener.type, socket.IPPROTO_TCP, listener.detach())
 
 
 def make_server(app: FastAPI) -> Server:

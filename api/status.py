@@ -9,7 +9,7 @@ from api.access import Looker, ServedHere
 from api.reading import PROBLEMS
 from api.schemas import Shown
 from foltr.protocol.states import Privacy, RoundState
-from operations.overview import Overview, read_overview
+from operations.overview import Overview
 from operations.situation import FederatorState
 
 router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
@@ -137,7 +137,7 @@ class Status(Shown):
 @router.get("/status", openapi_extra={"x-who": "viewer, operator"})
 async def status(served: ServedHere, _who: Looker) -> Status:
     """How the federation is: what the open round waits for, who is there, what was refused, how far erasures are."""
-    return shown(await read_overview(served.db, served.federation))
+    return shown(await served.overview())
 
 
 def shown(overview: Overview) -> Status:

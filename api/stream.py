@@ -1,7 +1,9 @@
-"""Server-sent events: the status, told every two seconds to everybody who listens.
+"""Server-sent events: the status, told every two seconds to everybody who listens, and the rounds that have changed.
 
-One reading serves all listeners, and there is none while nobody listens. A listener that is slow gets the newest status
-when it can take one, and none of those in between; one that takes nothing is let go, and so is one whose token is void.
+One reading serves all listeners, and there is none while nobody listens. Rounds are told, too: else each of 200 pages
+would ask for them whenever one has ended, which took a processor for itself where rounds last a second. A listener that
+is slow gets the newest status when it can take one, and none of those in between; one that takes nothing is let go, and
+so is one whose token is void.
 """
 
 import asyncio
@@ -13,11 +15,10 @@ from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from api.access import Looker, ServedHere, identify_again
-from api.reading import PROBLEMS
+from api.reading import PROBLEMS, rounds_as_json
 from api.served import AWAY, Served
-from api.status import shown
+from api.status import Status, shown
 from foltr.logs import get_logger
-from operations.overview import read_overview
 
 log = get_logger("api.stream")
 
@@ -31,6 +32,8 @@ _TAKES_WITHIN_S = 20.0
 # The browser connects again by itself: no connection lasts for days.
 _LONGEST_S = 3600.0
 _AWAY = b"event: away"
+# Whoever has missed more than so many rounds asks for them.
+_MOST_ROUNDS = 20
 
 
 class Live:
@@ -43,12 +46,14 @@ class Live:
         self._version = 0
         self._changed = asyncio.Event()
         self._reading: asyncio.Task[None] | None = None
+        # The round that was told last, and its state: those after it are told with the next status.
+        self._told: tuple[int, str] | None = None
 
     def enter(self) -> None:
         """Count a listener, and begin to read for the first one, which is not told what was read for others before."""
         self.n_listeners += 1
         if self._reading is None or self._reading.done():
-            self._event = b""
+            self._event, self._told = b"", None
             self._reading = asyncio.create_task(self._read())
 
     def leave(self) -> None:
@@ -78,12 +83,23 @@ class Live:
     async def _newest(self) -> bytes:
         try:
             await self._served.db.follow_file()
-            overview = await read_overview(self._served.db, self._served.federation)
+            status = shown(await self._served.overview())
+            return await self._changed_rounds(status) + _event("status", status.model_dump_json())
         except Exception as error:  # noqa: BLE001 (whatever a driver raises: listeners are told that it is away)
             if not self._event.startswith(_AWAY):  # once, not every two seconds
                 log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
             return _event("away", f'{{"detail": "{AWAY}"}}')
-        return _event("status", shown(overview).model_dump_json())
+
+    async def _changed_rounds(self, status: Status) -> bytes:
+        """Tell the rounds since the one that was told last, and that one; nothing where it is as it was."""
+        if status.round is None:
+            return b""
+        newest, before, told = (status.round.number, status.round.state), self._told, b""
+        if before is not None and before != newest:
+            n_rounds = min(_MOST_ROUNDS, max(1, newest[0] - before[0] + 1))
+            told = _event("rounds", (await rounds_as_json(self._served, None, n_rounds)).decode())
+        self._told = newest
+        return told
 
 
 class EventStream(Response):
@@ -133,7 +149,11 @@ class EventStream(Response):
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
 async def stream(request: Request, served: ServedHere, _who: Looker) -> EventStream:
-    """Server-sent events: `status` with what `/api/v1/status` says, every two seconds; `away` without a database."""
+    """Server-sent events: `status` with what `/api/v1/status` says, every two seconds; `away` without a database.
+
+    Before a status that has another round, or this one in another state, comes `rounds`: rows of `/api/v1/rounds` from
+    the one that was told last to the newest, newest first, at most 20.
+    """
     live: Live = request.app.state.live
     if live.n_listeners >= MOST_LISTENERS:
         words = f"{MOST_LISTENERS} listen already. Ask for /api/v1/status instead, or try again."

@@ -19,7 +19,6 @@ from api.tokens import LONGEST_TOKEN, Bearer, Role
 from foltr import __version__
 from foltr.errors import FoltrError
 from foltr.logs import get_logger
-from operations.overview import read_overview
 from storage import pages
 
 log = get_logger("api.pages")
@@ -58,7 +57,7 @@ async def page(request: Request) -> Response:
         await served.db.follow_file()
         if bearer.role is Role.PARTICIPANT:
             return await _of_participant(served, bearer)
-        status = shown(await read_overview(served.db, served.federation))
+        status = shown(await served.overview())
         return _page("overview.html", federation=served.federation, status=status, away=None)
     except (FoltrError, SQLAlchemyError, OSError) as error:
         log.warning("unavailable", cause=str(error).splitlines()[0])

@@ -132,6 +132,22 @@ class TestInChromium:
             await page.wait_for_function("first => document.getElementById('asof').dateTime !== first", arg=first)
             await seen(page, f"{'phone' if viewport is PHONE else 'desk'}-{'dark' if dark else 'light'}")
 
+    async def test_what_ends_is_shown_and_not_asked_for(self, busy):
+        """Rounds come with the events: 200 pages that asked for each would keep a processor busy."""
+        db, at, asked_for = busy.served.db, datetime.now(UTC), []
+        async with looking(busy, busy.token(Role.VIEWER)) as page:
+            page.on("request", lambda request: asked_for.append(request.url))
+            await page.goto(busy.url)
+            await page.wait_for_selector("#chart-updates canvas")
+            epoch = await claim_federation(db, FEDERATION, 0.0)
+            for number in (41, 42):
+                opening = RoundOpening(number + 1, 36, 2, 5, 0.0, 600.0, at, at + timedelta(seconds=600))
+                await abandon_round(db, FEDERATION, epoch, number, "too_few_clients", at, opening)
+                is_first = "text => document.querySelector('#rounds tbody tr').textContent.startsWith(text)"
+                await page.wait_for_function(is_first, arg=f"{number + 1}collecting")
+            assert (await page.text_content("#rounds tbody tr:nth-child(3)")).startswith("41abandoned")
+        assert len([url for url in asked_for if "/rounds" in url]) == 1
+
     async def test_tallies_of_secure_votes_are_shown_with_their_noise(self, tmp_path):
         """As `foltr rounds list` has them; a round without any has a dash, and not 0/0."""
         url = migrated_sqlite(tmp_path / "foltr.sqlite")

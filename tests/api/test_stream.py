@@ -5,6 +5,7 @@ import json
 import secrets
 import socket
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
 
 import httpx2
 import pytest
@@ -13,7 +14,12 @@ from databases import migrated_sqlite
 from integration.deployment import until
 from made_history import made_history
 
+from api.limits import RateLimiter
+from api.stream import MOST_LISTENERS
 from api.tokens import Role
+from storage.federations import claim_federation
+from storage.records import RoundOpening
+from storage.rounds import abandon_round
 
 
 @pytest.fixture
@@ -78,6 +84,47 @@ async def test_listeners_are_bounded_and_those_that_go_make_room(server, monkeyp
     await until(all_gone, 20, "somebody still listens", pause_s=0.1)
     async with Listener(server, token) as listener:
         assert await listener.next()
+
+
+async def test_two_hundred_listen_and_one_more_is_told_to_ask(server):
+    """On real connections; one reading serves all, and questions of others are answered meanwhile."""
+    token = server.token(Role.VIEWER)
+    server.served.by_token = RateLimiter(1e6, 1000)
+    host, port = "127.0.0.1", int(server.url.rpartition(":")[2])
+    request = f"GET /api/v1/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+
+    async def listen():
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(request)
+        return await reader.readuntil(b"\r\n"), reader, writer
+
+    async with asyncio.timeout(60):
+        opened = [await listen() for _ in range(MOST_LISTENERS + 1)]
+        try:
+            assert {line for line, *_ in opened[:-1]} == {b"HTTP/1.1 200 OK\r\n"}
+            assert opened[-1][0].startswith(b"HTTP/1.1 503 ")
+            for _, reader, _ in opened[:-1]:
+                await reader.readuntil(b"event: status\ndata: ")
+            assert (await server.get("/api/v1/rounds", token)).status_code == 200
+        finally:
+            for *_, writer in opened:
+                writer.close()
+
+
+async def test_rounds_are_told_as_they_end_and_not_again(server):
+    """From the one that was told last to the newest: no page need ask for them."""
+    token, db = server.token(Role.VIEWER), server.served.db
+    async with Listener(server, token) as listener, asyncio.timeout(20):
+        assert (await listener.next("status"))["round"]["number"] == 2
+        epoch = await claim_federation(db, FEDERATION, 0.0)
+        at = datetime.now(UTC)
+        opening = RoundOpening(3, 1, 2, 10, 0.0, 60.0, at, at + timedelta(seconds=60))
+        await abandon_round(db, FEDERATION, epoch, 2, "too_few_clients", at, opening)
+        told = await listener.next("rounds")
+        assert [(row["round"], row["state"]) for row in told] == [(3, "collecting"), (2, "abandoned")]
+        assert told == (await server.get("/api/v1/rounds?limit=2", token)).json()
+        assert (await listener.next())["round"]["number"] == 3
+        assert [(await listener.next())["as_of"] for _ in range(3)]  # and nothing but the status from now on
 
 
 async def test_a_stream_ends_with_its_token(server):

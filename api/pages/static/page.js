@@ -3,6 +3,7 @@
 const NEWEST = 200;
 const SHOWN = 12;
 const SILENT_MS = 15000;
+const AGAIN_MS = 10000;
 
 const at = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
@@ -13,9 +14,10 @@ const told = (value) => (value === null || value === undefined ? "–" : typeof 
 const when = (text) => (text ? moment.format(new Date(text)) : "–");
 
 let heardAt = 0;
-let newestRound = null;
+let loadedAt = 0;
+let newestRound = 0;
 let erasuresKnown = "";
-let rounds = [];
+let rounds = null;
 let charts = [];
 
 function showStatus(status) {
@@ -44,11 +46,16 @@ function showStatus(status) {
     at("budget-spent").max = budget.max_participations;
     at("budget-spent").value = budget.n_spent;
   }
-  const key = `${round?.number} ${round?.state}`;
-  if (key !== newestRound) {
-    newestRound = key;
-    void loadRounds();
-  }
+  const newest = round ? round.number : 0;
+  // Rounds come with the events; what is missing between them was told while this page could not listen.
+  if (rounds === null || newest < newestRound || (hasGap(newest) && Date.now() - loadedAt > AGAIN_MS)) void loadRounds();
+  newestRound = newest;
+}
+
+function hasGap(newest) {
+  const last = rounds.length - 1;
+  return (last < 0 ? 0 : rounds[last].round) < newest
+    || rounds.some((row, i) => i < last && (row.closed_at === null || rounds[i + 1].round !== row.round + 1));
 }
 
 function showDefence(status) {
@@ -77,15 +84,29 @@ function showErasures(status) {
   }
   const known = JSON.stringify(counts);
   if (known !== erasuresKnown) {
+    // What is erased is counted in no round any more.
+    if (erasuresKnown !== "") void loadRounds();
     erasuresKnown = known;
     void loadErasures();
   }
 }
 
 async function loadRounds() {
+  loadedAt = Date.now();
   const found = await ask(`/api/v1/rounds?limit=${NEWEST}`);
-  if (!found) return;
-  rounds = found.reverse();
+  if (found) showRounds(found.reverse());
+}
+
+// Rows that are there already are replaced: a round that was open has ended.
+function addRounds(changed) {
+  if (rounds === null) return;
+  const first = changed[changed.length - 1].round;
+  if (rounds.length && first > rounds[rounds.length - 1].round + 1) return;
+  showRounds([...rounds.filter((row) => row.round < first), ...changed.reverse()].slice(-NEWEST));
+}
+
+function showRounds(found) {
+  rounds = found;
   rows("rounds", rounds.slice(-SHOWN).reverse().map((row) => [
     row.round, row.reason ? `${row.state}: ${row.reason}` : row.state, when(row.opened_at),
     row.duration_s === null ? "–" : `${number.format(row.duration_s)} s`, row.n_updates, row.n_rejected, row.n_dropped, row.n_clipped,
@@ -118,6 +139,7 @@ async function loadErasures() {
 }
 
 function draw() {
+  if (rounds === null) return;
   const ended = rounds.filter((row) => row.closed_at !== null);
   at("no-rounds").hidden = ended.length > 0;
   at("rounds").hidden = rounds.length === 0;
@@ -186,6 +208,7 @@ function listen() {
   const stream = new EventSource("/api/v1/stream");
   leaving.signal.addEventListener("abort", () => stream.close());
   stream.addEventListener("status", (event) => showStatus(JSON.parse(event.data)));
+  stream.addEventListener("rounds", (event) => addRounds(JSON.parse(event.data)));
   stream.addEventListener("away", (event) => {
     heardAt = Date.now();
     at("away").hidden = false;
