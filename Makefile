@@ -165,7 +165,9 @@ UV_COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --g
 pins: ## pin packages anew after a change of the dependencies
 	@test -x $(BIN)/uv || $(BIN)/python -m pip install --quiet uv
 	@$(UV_COMPILE) pyproject.toml --all-extras --group dev --group docs --output-file constraints.txt
-	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres -o docker/federator.txt
+	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres --extra metrics -o docker/federator.txt
+	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra federator --extra postgres --extra dashboard -o docker/dashboard.txt
+	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra metrics -o docker/helper.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt -o docker/edge-client.txt
 	@$(UV_COMPILE) pyproject.toml -c constraints.txt --extra simulation -o docker/edge-client-simulation.txt
 	@$(UV_COMPILE) --group peers -o constraints-bench.txt

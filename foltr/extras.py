@@ -15,6 +15,7 @@ MODULES: Final = {
     # Before the other extra that has it, too.
     "metrics": ("prometheus_client",),
     "dashboard": ("fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"),
+    "tracing": ("opentelemetry",),
     "research": ("distributed", "matplotlib", "pyarrow"),
 }
 """What each extra brings, by the names that are imported."""

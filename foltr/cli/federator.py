@@ -25,6 +25,7 @@ from foltr.cli.operator.identities import choose_privacy, federator_identity
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import configure_logging, say
 from foltr.cli.settings import Settings, load_settings
+from foltr.cli.tracer import tracer_to
 from foltr.operator.credentials import BrokerAccess, read_credentials
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ RUN_FIELDS = (
     *("unlearning_strategy", "unlearning_interval", "history_rounds"),
     *("unlearn_every_s", "unlearn_after", "unlearning_swap_every_s", "unlearning_may_reset", "unlearning_deadline_s"),
     *("logging_policy", "ranker", "hidden", "learning_rate", "give_up_after_s", "alive_file"),
-    *("metrics_port", "metrics_host"),
+    *("metrics_port", "metrics_host", "trace_to"),
 )
 
 
@@ -171,25 +172,27 @@ async def _serve(settings: Settings) -> None:
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
     async with await Database.connect(settings.db_url, retry_for_s=retry_for_s, keys=data_keys) as database:
         await require_head(database)
-        service = FederatorService(
-            plan,
-            database,
-            address,
-            key=identity.key,
-            give_up_after_s=settings.give_up_after_s,
-            alive_file=AliveFile(settings.alive_file),
-            intake_limits=IntakeLimits(rate_per_s=settings.client_rate_per_s, burst=settings.client_burst),
-        )
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(number, service.stop)
+        with tracer_to(settings.trace_to, plan.federation) as tracer:
+            service = FederatorService(
+                plan,
+                database,
+                address,
+                key=identity.key,
+                give_up_after_s=settings.give_up_after_s,
+                alive_file=AliveFile(settings.alive_file),
+                intake_limits=IntakeLimits(rate_per_s=settings.client_rate_per_s, burst=settings.client_burst),
+                tracer=tracer,
+            )
+            loop = asyncio.get_running_loop()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                loop.add_signal_handler(number, service.stop)
 
-        def note_started() -> None:
-            log.info("federator_started", federation=plan.federation, broker=str(address), db=database.location)
-            _pass_over_in_collections()
+            def note_started() -> None:
+                log.info("federator_started", federation=plan.federation, broker=str(address), db=database.location)
+                _pass_over_in_collections()
 
-        with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
-            await service.run(on_started=note_started)
+            with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
+                await service.run(on_started=note_started)
     log.info("federator_stopped", federation=plan.federation)
 
 

@@ -66,6 +66,8 @@ class Settings(BaseSettings):
     """The port that the process shows its metrics to Prometheus on; 0 takes a free one; unset shows none."""
     metrics_host: str = "127.0.0.1"
     """The address that port is on. Whoever reaches it may read: it asks for no token, and has nobody's name."""
+    trace_to: Annotated[str | None, Option(metavar="URL")] = None
+    """Where a federator sends spans of its rounds, by OTLP over HTTP; http://127.0.0.1:4318/v1/traces, say."""
 
     n_features: Annotated[int, Option("--features")] = Field(default=136, ge=1, le=4_000_000)
     """Features of a document; fixed once the federation exists."""

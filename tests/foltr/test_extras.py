@@ -56,7 +56,13 @@ def test_every_extra_of_a_command_is_known():
     """Those that commands need; `bench` and `privacy` are for benchmarks and tests."""
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert MODULES.keys() == extras.keys() - {"bench", "privacy"}
-    imported = {"prometheus-client": "prometheus_client", "pyjwt": "jwt", "sqlalchemy[asyncio]": "sqlalchemy"}
+    imported = {
+        "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
+        "opentelemetry-sdk": "opentelemetry",
+        "prometheus-client": "prometheus_client",
+        "pyjwt": "jwt",
+        "sqlalchemy[asyncio]": "sqlalchemy",
+    }
     for extra, modules in MODULES.items():
         named = {one.split(">")[0] for one in extras[extra]}
         assert {imported.get(name, name) for name in named} == set(modules)
