@@ -18,6 +18,7 @@ from foltr.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash,
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.tickets import Ticket, UnsealedTicket
 from foltr.protocol.verify_keys import seal_verify_key
+from foltr.secure.evaluation import encode_evaluation
 from foltr.secure.field import from_signed, write_words
 from foltr.secure.masks import mask_words
 from foltr.secure.message_proof import prove_message
@@ -55,7 +56,7 @@ class Contribution:
     """What a client sends in a round; ``vector`` is what nobody else knows.
 
     Attributes:
-        masked: (n_summed,) the vector behind masks, and the votes, if there are any.
+        masked: (n_summed,) the vector behind masks, and what is beside it, if there is anything.
         proof: their proofs behind the same masks; empty where the policy asks for none.
     """
 
@@ -149,6 +150,7 @@ class SecureFederation:
         vector: NDArray[np.int64] | None = None,
         opinion: int = 0,
         votes: Collection[int] | None = None,
+        earned: Collection[float] | None = None,
         proof: NDArray[np.uint64] | None = None,
         spoiled: Collection[int] = (),
         **changed: Any,
@@ -158,7 +160,8 @@ class SecureFederation:
         Args:
             vector: small integers if none is given.
             opinion: -1 worse, 1 better, 0 neither; it says nothing where the policy has no votes.
-            votes: what is sent as them, where it is not what a device with this opinion would send.
+            votes: what is sent as all that is beside the vector, where it is not what a device would send.
+            earned: the means of an evaluation; None: it says nothing, which looks like no clicks.
             proof: what is sent as one, before it is masked; honest if none is given.
             spoiled: the places of seals that nobody can open.
             changed: fields of the ticket.
@@ -169,7 +172,9 @@ class SecureFederation:
         if vector is None:
             vector = np.frombuffer(os.urandom(rules.dim), np.int8).astype(np.int64)
         seeds = [os.urandom(32) for _ in rules.helpers]
-        own = encode_vote(opinion, rules.vote_weight) if votes is None else np.array(list(votes), np.int64)
+        means = None if earned is None else list(earned)
+        honest = encode_vote(opinion, rules.vote_weight), encode_evaluation(means, rules.evaluation_weight, os.urandom)
+        own = np.concatenate(honest) if votes is None else np.array(list(votes), np.int64)
         summed = np.concatenate([vector, own])
         if proof is None:
             shape = rules.message_shape

@@ -222,13 +222,13 @@ def test_nothing_is_larger_than_this_federations_updates(assembler, members, n_b
     assert Sender(assembler, members, payload=bytes(n_bytes)).offer().code is code
 
 
-@pytest.mark.parametrize("n_votes", [0, 2])
+@pytest.mark.parametrize("n_beside", [0, 2, 3, 5])
 @pytest.mark.parametrize("n_words", [0, proof_shape(N_FEATURES, 1).n_proof])
-def test_a_masked_update_fits_with_the_longest_ticket_and_proofs_or_none(members, n_words, n_votes):
+def test_a_masked_update_fits_with_the_longest_ticket_and_proofs_or_none(members, n_words, n_beside):
     """Whatever the policy of the day asks for, which may be another one tomorrow."""
     assembler = Assembler(TOPICS, Limits(BodySpec("masked", N_FEATURES, n_values=N_FEATURES), 100))
-    n_summed = N_FEATURES + n_votes
-    n_words += 3 * n_votes
+    n_summed = N_FEATURES + n_beside
+    n_words += 3 * n_beside
     body = MaskedVector(
         dim=n_summed, values=bytes(8 * n_summed), ticket=bytes(MAX_TICKET_BYTES), proof=bytes(8 * n_words)
     )
@@ -369,8 +369,8 @@ def test_there_is_always_room_for_one(members):
     assert isinstance(b.send_all(), UpdateOffered)
 
 
-def test_a_masked_update_is_as_large_as_its_words_with_votes_and_their_proofs():
+def test_a_masked_update_is_as_large_as_its_words_with_all_that_is_beside_them():
     """Eight bytes a number, where others have four. Of 1,004 inputs P = 32 and L = 33 make the shortest proof, and two
-    votes with theirs are eight numbers."""
+    votes and three numbers of an evaluation with theirs are twenty numbers."""
     dense, masked = BodySpec("dense", dim=1000, n_values=1000), BodySpec("masked", dim=1000, n_values=1000)
-    assert (dense.n_bytes, masked.n_bytes) == (4000, 8 * (1000 + 4 + 96 + 33 + 2 * 32 - 1 + 8))
+    assert (dense.n_bytes, masked.n_bytes) == (4000, 8 * (1000 + 4 + 96 + 33 + 2 * 32 - 1 + 20))

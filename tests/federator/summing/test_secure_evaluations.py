@@ -1,0 +1,226 @@
+"""Rounds whose sums say what lists have earned: what is stored of them, whoever lies, leaves, is erased or dies."""
+
+from unittest.mock import patch
+
+import numpy as np
+import pytest
+from proven import faults, forget, mean_of, model_of, refused
+from secured import QUIET
+
+from federator.closing.replay import replay_round
+from federator.closing.stored_recipes import load_recipes
+from foltr.failpoints import Failpoint
+from foltr.protocol.policies import SecureEvaluation, SecureVotes
+from foltr.protocol.states import RoundState
+from foltr.secure.message_proof import MessageShape, prove_message
+from foltr.secure.norm_proof import proof_shape
+from storage.anchors import list_tallies
+from storage.queries import get_round
+from storage.sums import load_sums
+
+WEIGHT = 32
+EVALUATION = SecureEvaluation(weight=WEIGHT)
+VOTES = SecureVotes(weight=64)
+PLAN = {}
+# What each of five users' lists have earned: one is not clicked at all.
+EARNED = [(1.0, 1.0, 0.0), (1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0), (0.0, 0.0, 0.0)]
+
+
+async def started(secure, n_clients=5, *, votes=None, **changed):
+    """A federation whose updates say what lists have earned."""
+    plan = PLAN | changed.pop("plan", {})
+    return await secure(n_clients, proofs=True, votes=votes, evaluation=EVALUATION, plan=plan, **{**QUIET, **changed})
+
+
+async def play(rounds, earned=EARNED, clients=None, **changed):
+    """One round; returns its row once it has ended."""
+    number, clients = rounds.number, rounds.clients if clients is None else clients
+    for client, each in zip(clients, earned, strict=True):
+        rounds.send(client, participation=number, earned=each, **changed)
+    await rounds.served.turn()
+    return await rounds.until_closed(number)
+
+
+async def shown(rounds, number):
+    """How many say so, and the three means, as the history tells them; noise is 1 of 32 steps or so."""
+    row = await get_round(rounds.served.db, "mail", number)
+    means = (row.clicked, row.reward, row.base_reward)
+    return row.n_evaluations, *(None if mean is None else round(mean, 1) for mean in means)
+
+
+async def replays(rounds, *numbers) -> bool:
+    recipes = await load_recipes(rounds.served.db, "mail")
+    return all([(await replay_round(rounds.served.db, recipes, number)).differs == () for number in numbers])
+
+
+@pytest.mark.parametrize("votes", [None, VOTES], ids=["alone", "with votes"])
+@pytest.mark.parametrize("cohorts", [1, 2])
+async def test_a_round_tells_what_lists_have_earned(secure, votes, cohorts) -> None:
+    """Of all cohorts together, behind the model, with the deviation of the noise; and the sum has the updates' mean."""
+    n = 5 * cohorts
+    size = {"cohorts": cohorts, "n_min": 2} if cohorts > 1 else {}
+    rounds = await started(secure, n, votes=votes, **size)
+    row = await play(rounds, EARNED * cohorts)
+    assert row.state is RoundState.COMPLETED, row.reason
+    assert await shown(rounds, 1) == (n, 0.8, 0.6, 0.4)
+    stored = await get_round(rounds.served.db, "mail", 1)
+    noises = len(await load_sums(rounds.served.db, "mail", 1)) * 2
+    assert stored.evaluation_deviation == pytest.approx(np.sqrt(noises) / WEIGHT / n)
+    if cohorts == 1:
+        np.testing.assert_allclose(await model_of(rounds), mean_of(rounds, rounds.clients), atol=0.05)
+    assert await replays(rounds, 1)
+
+
+async def test_votes_and_evaluations_do_not_mix(secure) -> None:
+    """All find the newest model worse, and nobody has earned anything; then the other way round."""
+    rounds = await started(secure, votes=VOTES, plan={"anchor": True, **PLAN})
+    await play(rounds, [(0.0,) * 3] * 5, opinion=-1)
+    await play(rounds, [(1.0,) * 3] * 5, opinion=1)
+    second, first = await list_tallies(rounds.served.db, "mail", 0, 50)
+    assert [(round(each.worse), round(each.better)) for each in (first, second)] == [(5, 0), (0, 5)]
+    assert [await shown(rounds, number) for number in (1, 2)] == [(5, 0.0, 0.0, 0.0), (5, 1.0, 1.0, 1.0)]
+
+
+async def test_who_says_nothing_is_one_whose_lists_were_not_clicked(secure) -> None:
+    """Nobody can tell the two apart, so both count."""
+    rounds = await started(secure)
+    await play(rounds, [(1.0,) * 3, (1.0,) * 3, None, None, None])
+    assert await shown(rounds, 1) == (5, 0.4, 0.4, 0.4)
+
+
+async def test_no_clicks_at_all_are_a_round_like_any_other(secure) -> None:
+    """Its means are nothing and the noise, which may be below."""
+    rounds = await started(secure)
+    assert (await play(rounds, [(0.0,) * 3] * 5)).state is RoundState.COMPLETED
+    assert await shown(rounds, 1) == (5, 0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("votes", [None, VOTES], ids=["alone", "with votes"])
+@pytest.mark.parametrize("proof", ["as a device would make it", "of an honest one"])
+@pytest.mark.parametrize(
+    "lie", [(2 * WEIGHT, 0, 0), (0, -WEIGHT, 0), (0, 0, 1), (1000 * WEIGHT,) * 3], ids=["two", "less", "a bit", "many"]
+)
+async def test_whoever_says_more_than_all_costs_only_itself(secure, votes, proof, lie) -> None:
+    """As with votes: its update is in no sum, and what the others' lists have earned is."""
+    rounds = await started(secure, votes=votes)
+    liar, *others = rounds.clients
+    for client in others:
+        rounds.send(client, earned=(1.0, 0.0, 1.0))
+    vector, opinion = [3, -4, 5], (64, 0) if votes else ()
+    shape = MessageShape(proof_shape(3, 256), votes.weight if votes else 0, WEIGHT)
+    honest = np.array([*vector, *opinion, WEIGHT, 0, 0])
+    made = prove_message(honest, shape, np.random.default_rng(2).bytes) if proof == "of an honest one" else None
+    rounds.send(liar, vector=vector, votes=(*opinion, *lie), proof=made)
+    await rounds.served.turn()
+    row = await rounds.until_closed()
+    assert row.state is RoundState.COMPLETED, row.reason
+    assert (await faults(rounds), await refused(rounds)) == (["norm_proof_failed"], [liar.name])
+    assert await shown(rounds, 1) == (4, 1.0, 0.0, 1.0)
+
+
+async def test_numbers_that_no_honest_device_has_count_as_one_update(secure) -> None:
+    """A reward without a click keeps its proof: each number is one of the two, and that is all that is proven."""
+    rounds = await started(secure)
+    liar, *others = rounds.clients
+    for client in others:
+        rounds.send(client, earned=(0.0, 0.0, 0.0))
+    rounds.send(liar, votes=(0, WEIGHT, WEIGHT))
+    await rounds.served.turn()
+    assert (await rounds.until_closed()).state is RoundState.COMPLETED
+    assert await shown(rounds, 1) == (5, 0.0, 0.2, 0.2)
+
+
+@pytest.mark.parametrize("n_beside", [0, 2, 4, 5])
+async def test_a_message_with_other_numbers_beside_it_is_refused_at_once(secure, n_beside) -> None:
+    """As of a device that knows no evaluation, or that has votes where the policy has none; it may send another one."""
+    rounds = await started(secure)
+    odd = rounds.clients[0]
+    rounds.send(odd, votes=(0,) * n_beside, proof=np.zeros(MessageShape(proof_shape(3, 256), 0, 1).n_proof, np.uint64))
+    await rounds.served.turn()
+    assert rounds.served.receipts.codes() == {"wrong_shape": 1}
+    assert (await play(rounds)).n_updates == 5
+
+
+async def test_a_newer_policy_may_weigh_them_otherwise_or_have_none(secure) -> None:
+    """Means are means; and a round under a policy without has none, as one that was opened before there were any."""
+    rounds = await started(secure)
+    await play(rounds)
+
+    async def publish(version, **changed):
+        issued = rounds.federation.issue(version=version, n_interactions=1, proofs=True, **{**QUIET, **changed})
+        rounds.publish(issued)
+        await rounds.served.turn()
+
+    await publish(2, evaluation=SecureEvaluation(weight=8))
+    await play(rounds)
+    await play(rounds)
+    await publish(3, evaluation=None)
+    await play(rounds)
+    await play(rounds)
+    await publish(4, evaluation=EVALUATION)
+    await play(rounds)
+    await play(rounds)
+    found = [await shown(rounds, number) for number in range(1, 8)]
+    assert [one[0] for one in found] == [5, 5, 5, 5, 0, 0, 5]
+    assert found[0] == found[1] == found[6] == (5, 0.8, 0.6, 0.4)
+    assert found[4] == (0, None, None, None)
+    first, third = [await get_round(rounds.served.db, "mail", number) for number in (1, 3)]
+    assert third.evaluation_deviation == pytest.approx(4 * first.evaluation_deviation)
+    assert await replays(rounds, 1, 3, 5, 7)
+
+
+async def test_an_abandoned_round_tells_nothing(secure) -> None:
+    """A helper that does not open the sum leaves nothing to tell; the next round tells of its own."""
+    rounds = await started(secure)
+    for client, each in zip(rounds.clients, EARNED, strict=True):
+        rounds.send(client, earned=each)
+    await rounds.served.turn()
+    await rounds.until(RoundState.OPENING)
+    rounds.served.clock.at += 1000.0
+    await rounds.served.turn()
+    row = await get_round(rounds.served.db, "mail", 1)
+    assert (row.state, row.reason) == (RoundState.ABANDONED, "helpers_silent")
+    assert await shown(rounds, 1) == (0, None, None, None)
+    await play(rounds)
+    assert await shown(rounds, 2) == (5, 0.8, 0.6, 0.4)
+
+
+async def test_what_an_erased_client_was_in_is_told_no_more(secure) -> None:
+    """Of the rounds that it was in; of those without it the means stay."""
+    rounds = await started(secure, rounds={"min_clients": 4, "max_clients": 5, "min_time_s": 50.0})
+    gone, *others = rounds.clients
+    await play(rounds)
+    for client in others:
+        rounds.send(client, participation=2, earned=(1.0, 1.0, 1.0))
+    await rounds.served.turn()
+    rounds.served.clock.at += 50.0
+    await rounds.served.turn()
+    assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
+    await forget(rounds, gone)
+    assert await shown(rounds, 1) == (0, None, None, None)
+    assert await shown(rounds, 2) == (4, 1.0, 1.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("module", "dies_at"),
+    [
+        ("federator.summing.driver", Failpoint.SETS_STORED),
+        ("federator.summing.driver", Failpoint.SUMS_STORED),
+        ("federator.rounds", Failpoint.AGGREGATED),
+        ("storage.rounds", Failpoint.IN_ROUND_TRANSACTION),
+        ("federator.rounds", Failpoint.ROUND_COMPLETED),
+    ],
+)
+async def test_a_federator_that_dies_tells_the_same(secure, module, dies_at) -> None:
+    """Once, whenever it died: with the model, or not at all."""
+    rounds = await started(secure)
+
+    def die(name: Failpoint) -> None:
+        if name is dies_at:
+            raise RuntimeError(name)
+
+    with patch(f"{module}.failpoint", die), pytest.raises(RuntimeError, match=dies_at.value):
+        await play(rounds)
+    await rounds.restart()
+    assert (await rounds.until_closed(1)).state is RoundState.COMPLETED
+    assert await shown(rounds, 1) == (5, 0.8, 0.6, 0.4)
