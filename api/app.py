@@ -1,15 +1,17 @@
 """The application: its routes, and what stands around them."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from api import metrics, ordering, participant, reading, status, stream
+from api import metrics, ordering, participant, presence, reading, status, stream
 from api.access import served_by
 from api.metrics import Metrics
 from api.pages.routes import add_pages
+from api.presence import Presence
 from api.schemas import Health
 from api.served import Served
 from api.shell import Shell, explain_errors
@@ -27,7 +29,9 @@ def make_app(served: Served) -> FastAPI:
 
     @asynccontextmanager
     async def life(_app: FastAPI) -> AsyncIterator[None]:
+        counting = asyncio.create_task(app.state.presence.count())
         yield
+        counting.cancel()
         app.state.live.close()
         await served.db.close()
 
@@ -42,6 +46,7 @@ def make_app(served: Served) -> FastAPI:
     )
     app.state.served = served
     app.state.live = Live(served)
+    app.state.presence = Presence(served)
     app.state.metrics = Metrics(served)
     app.add_middleware(Shell, note=app.state.metrics.note)
     explain_errors(app)
@@ -50,6 +55,7 @@ def make_app(served: Served) -> FastAPI:
     app.include_router(metrics.router)
     app.include_router(status.router)
     app.include_router(stream.router)
+    app.include_router(presence.router)
     app.include_router(reading.router)
     app.include_router(participant.router)
     app.include_router(ordering.router)

@@ -127,6 +127,7 @@ class TestInChromium:
             assert await page.text_content("#round") == "41, collecting"
             assert await page.text_content("#online") == "5 of 5"
             assert await page.text_content("#refusals td") == "late"
+            assert await page.is_visible("#chart-presence canvas")
             assert (await page.text_content("#rounds tbody tr:nth-child(2)")).startswith("40abandoned: too_few_clients")
             first = await page.get_attribute("#asof", "datetime")
             await page.wait_for_function("first => document.getElementById('asof').dateTime !== first", arg=first)

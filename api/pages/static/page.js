@@ -18,7 +18,8 @@ let loadedAt = 0;
 let newestRound = 0;
 let erasuresKnown = "";
 let rounds = null;
-let charts = [];
+let present = null;
+const charts = new Map();
 
 function showStatus(status) {
   heardAt = Date.now();
@@ -36,6 +37,7 @@ function showStatus(status) {
   say("rounds-rate", told(status.activity.completed_per_hour));
   say("updates-rate", told(status.activity.updates_per_hour));
   say("model", status.model ? String(status.model.version) : "none");
+  addPresent({ at: status.as_of, n_members: status.members.n_members, n_online: status.members.n_online });
   showDefence(status);
   showErasures(status);
   const budget = status.budget;
@@ -112,7 +114,7 @@ function showRounds(found) {
     row.duration_s === null ? "–" : `${number.format(row.duration_s)} s`, row.n_updates, row.n_rejected, row.n_dropped, row.n_clipped,
     votes(row), told(row.model_version),
   ]));
-  draw();
+  drawRounds();
 }
 
 // As `foltr rounds list` has them: of secure sums a tally, with the standard deviation of its noise.
@@ -138,31 +140,60 @@ async function loadErasures() {
   }));
 }
 
-function draw() {
+async function loadPresent() {
+  present = [];
+  present = (await ask("/api/v1/presence")) ?? present;
+  drawPresence();
+}
+
+// As the server does: one a minute, a day of them. A tab may be open for longer.
+function addPresent(point) {
+  if (present === null) return void loadPresent();
+  const last = present[present.length - 1];
+  if (last && new Date(point.at) - new Date(last.at) < 60000) return;
+  present = [...present, point].slice(-1440);
+  drawPresence();
+}
+
+function drawPresence() {
+  at("no-presence").hidden = present === null || present.length > 0;
+  at("presence").hidden = present === null || present.length === 0;
+  if (!present?.length) return;
+  plot("chart-presence", present.map((point) => new Date(point.at) / 1000), true, [line("online", "--series-1"), line("members", "--series-2")],
+    [present.map((point) => point.n_online), present.map((point) => point.n_members)]);
+}
+
+function drawRounds() {
   if (rounds === null) return;
   const ended = rounds.filter((row) => row.closed_at !== null);
   at("no-rounds").hidden = ended.length > 0;
   at("rounds").hidden = rounds.length === 0;
   at("charts").hidden = ended.length === 0;
-  for (const chart of charts) chart.destroy();
-  charts = [];
   if (ended.length === 0) return;
   const numbers = ended.map((row) => row.round);
-  const style = getComputedStyle(document.documentElement);
-  const colour = (name) => style.getPropertyValue(name).trim();
-  const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
-  const line = (label, name) => ({ label, stroke: colour(name), width: 2, points: { size: 5, fill: colour(name) } });
-  const plot = (id, series, values) => {
-    const place = at(id);
-    const options = { width: place.clientWidth, height: 220, scales: { x: { time: false } }, axes: [axis, axis], series: [{ label: "Round" }, ...series] };
-    charts.push(new window.uPlot(options, [numbers, ...values], place));
-  };
-  plot("chart-updates", [line("in the model", "--series-1"), line("left out or shortened", "--series-2"), line("refused", "--series-3")], [
+  plot("chart-updates", numbers, false, [line("in the model", "--series-1"), line("left out or shortened", "--series-2"), line("refused", "--series-3")], [
     ended.map((row) => (row.model_version === null ? 0 : row.n_updates - row.n_dropped)),
     ended.map((row) => row.n_dropped + row.n_clipped),
     ended.map((row) => row.n_rejected),
   ]);
-  plot("chart-seconds", [line("seconds", "--series-1")], [ended.map((row) => row.duration_s)]);
+  plot("chart-seconds", numbers, false, [line("seconds", "--series-1")], [ended.map((row) => row.duration_s)]);
+}
+
+function draw() {
+  drawRounds();
+  drawPresence();
+}
+
+const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const line = (label, name) => ({ label, stroke: colour(name), width: 2, points: { size: 5, fill: colour(name) } });
+
+// A chart in the place of the one before: its colours and its width may be others.
+function plot(id, xs, isTime, series, values) {
+  const place = at(id);
+  const axis = { stroke: colour("--faint"), grid: { stroke: colour("--line"), width: 1 }, ticks: { stroke: colour("--line") } };
+  const options = { width: place.clientWidth, height: 220, scales: { x: { time: isTime } }, axes: [axis, axis], series: [{ label: isTime ? "Time" : "Round" }, ...series] };
+  charts.get(id)?.destroy();
+  charts.set(id, new window.uPlot(options, [xs, ...values], place));
 }
 
 // Who leaves asks nothing more: without the cookie each question would be an error.
