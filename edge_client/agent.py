@@ -16,6 +16,7 @@ import numpy.typing as npt
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.audit_watch import AuditWatch
 from edge_client.contribution import Alteration, Contributor
+from edge_client.evaluator import Evaluator
 from edge_client.events import Forgotten, Observer, quiet
 from edge_client.features import Features
 from edge_client.federator_watch import FederatorWatch
@@ -57,7 +58,8 @@ class Agent:
     Args:
         link: what it publishes by. Whoever makes the link has it call `begin_session` before each connection,
             `begin_connection` once it is up, and `receive` for every message.
-        exploration, seed, learner, propensities, guard, gate, votes, schema, alter_update, unlearning_limits: as
+        exploration, seed, learner, propensities, guard, gate, votes, evaluation, schema, alter_update,
+            unlearning_limits: as
             `EdgeClient` says, and checked.
         later: see `Recorder`; with it, any thread may rank and record.
         on_event: told what happens.
@@ -81,6 +83,7 @@ class Agent:
         guard: float | None = None,
         gate: bool = True,
         votes: bool = True,
+        evaluation: bool = True,
         schema: FeatureSchema | None = None,
         alter_update: Alteration | None = None,
         unlearning_limits: UnlearningLimits = USUAL_LIMITS,
@@ -120,6 +123,7 @@ class Agent:
             propensities=propensities,
         )
         self.relearning = Relearning(self.session, store, self.trainer, device_seed, unlearning_limits)
+        self.evaluator = Evaluator(federation, client_id, store, self.participation, enabled=evaluation)
         self._connect_parts(
             alter_update,
             votes,
@@ -148,13 +152,22 @@ class Agent:
         self.voter = Voter(store, participation, anchor, trainer.weights_under, self.client_id, enabled=votes)
         sums = SecureSums(self.client_id, session.key, store, self.policy)
         self.contributor = Contributor(
-            session, store, participation, trainer, sums, self.voter, alteration, self.wake.set
+            session, store, participation, trainer, sums, self.voter, self.evaluator, alteration, self.wake.set
         )
         self.models = Models(
             session, store, participation, model_in_parts, trainer, self.contributor, guard, self.voter, self._tell
         )
         self.recorder = Recorder(
-            store, self.models, trainer, self.contributor, self.voter, self.wake.set, self._later, self.gate, self._tell
+            store,
+            self.models,
+            trainer,
+            self.contributor,
+            self.voter,
+            self.evaluator,
+            self.wake.set,
+            self._later,
+            self.gate,
+            self._tell,
         )
         self.outbox = Outbox(self._link, session, participation, chunks, enrolment)
         self.forgetting = Forgetting(self.outbox, session, participation, store)
@@ -171,6 +184,7 @@ class Agent:
             self.forgetting,
             self.models,
             self.voter,
+            self.evaluator,
             trainer,
             self.contributor,
             self.relearning,

@@ -97,6 +97,9 @@ class EdgeClient:
         votes: with an update goes whether the newest model explains this user's clicks worse than an older one that
             the federation names, better, or neither: one of -1, 0 and 1 (`edge_client.votes.voter`). No clicks are
             held back for it. False compares nothing and sends none.
+        evaluation: with an update goes how many of its lists were clicked, and how far up, there and in the
+            application's own order, each as a mean (`edge_client.evaluator`), if the federation asks. False tells
+            nothing.
         schema: of the application's features, or its JSON file (docs/features.md): `rank` scales them by it. Where the
             federation's is another one nothing is learned and lists are in the order given; see `schema_difference`.
             None: the application scales its features itself, as the federation's devices agreed to.
@@ -126,6 +129,7 @@ class EdgeClient:
         guard: float | None = None,
         gate: bool = True,
         votes: bool = True,
+        evaluation: bool = True,
         schema: FeatureSchema | str | Path | None = None,
         unlearning_limits: UnlearningLimits = USUAL_LIMITS,
         alter_update: Alteration | None = None,
@@ -152,6 +156,7 @@ class EdgeClient:
             guard=checked_guard(guard, exploration),
             gate=gate,
             votes=votes,
+            evaluation=evaluation,
             schema=declared_schema(schema),
             alter_update=alter_update,
             give_up_after_s=give_up_after_s,

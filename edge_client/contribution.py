@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
+from edge_client.evaluator import Evaluator
 from edge_client.messaging.session import Session
 from edge_client.participation import Participation
 from edge_client.store.bounds import PendingUpdate, Settlement
@@ -17,6 +18,7 @@ from edge_client.votes.voter import Voter
 from foltr.errors import DataError, FoltrError
 from foltr.logs import get_logger
 from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import MaskedVector, ModelUpdate, UpdateBody, Vote
@@ -47,10 +49,10 @@ class _Draft:
     """An update as it was learned: nothing was altered yet, nor masked.
 
     Attributes:
-        update: without its vote.
+        update: without its vote and its evaluation.
         learned: what it was made of.
         charged: what it costs, under a policy.
-        vote: what goes with it; under a policy behind the masks.
+        vote, evaluation: what goes with it; under a policy behind the masks.
     """
 
     update: ModelUpdate
@@ -58,6 +60,7 @@ class _Draft:
     learned: Learned
     charged: LedgerEntry | None
     vote: Vote | None
+    evaluation: Evaluation | None
 
 
 class Contributor:
@@ -80,6 +83,7 @@ class Contributor:
         trainer: Trainer,
         sums: SecureSums,
         voter: Voter,
+        evaluator: Evaluator,
         alter: Alteration | None,
         on_change: Callable[[], None],
     ) -> None:
@@ -89,6 +93,7 @@ class Contributor:
         self._trainer = trainer
         self._sums = sums
         self._voter = voter
+        self._evaluator = evaluator
         self._alter = alter
         self._on_change = on_change
         self._altering: asyncio.Task[None] | None = None
@@ -146,7 +151,8 @@ class Contributor:
             n_interactions=n,
             body=body,
         )
-        return _Draft(update, round_, learned, charged, self._voter.vote())
+        evaluation = self._evaluator.evaluation_of(learned.interaction_ids)
+        return _Draft(update, round_, learned, charged, self._voter.vote(), evaluation)
 
     def take_receipt(self, receipt: UpdateReceipt) -> None:
         """Take a receipt. If it settles the pending update, there may be a next one."""
@@ -234,7 +240,7 @@ class Contributor:
     def _put(self, draft: _Draft) -> None:
         update, learned = draft.update, draft.learned
         if draft.charged is None:
-            update = update.model_copy(update={"vote": draft.vote})
+            update = update.model_copy(update={"vote": draft.vote, "evaluation": draft.evaluation})
         elif not isinstance(update.body, MaskedVector):
             update = self._sums.mask(update, draft.vote, draft.round)
         payload = self._session.sign(update, ClientTopic.UPDATES)

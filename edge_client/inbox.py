@@ -6,6 +6,7 @@ from collections.abc import Callable
 from broker.link import InboundMessage
 from edge_client.audit_watch import AuditWatch
 from edge_client.contribution import Contributor
+from edge_client.evaluator import Evaluator
 from edge_client.events import Observer, UpdateAnswered
 from edge_client.features import Features
 from edge_client.federator_watch import FederatorWatch
@@ -54,6 +55,7 @@ class Inbox:
         forgetting: Forgetting,
         models: Models,
         voter: Voter,
+        evaluator: Evaluator,
         trainer: Trainer,
         contributor: Contributor,
         relearning: Relearning,
@@ -71,6 +73,7 @@ class Inbox:
         self._forgetting = forgetting
         self._models = models
         self._voter = voter
+        self._evaluator = evaluator
         self._trainer = trainer
         self._contributor = contributor
         self._relearning = relearning
@@ -117,6 +120,8 @@ class Inbox:
             self._take_model(envelope, message.payload)
         elif message.topic == topics.anchor:
             self._voter.take_anchor(envelope, message.payload)
+        elif message.topic == topics.evaluation:
+            self._evaluator.take_request(envelope)
         elif message.topic == topics.round:
             self._take_round(envelope.read(RoundAnnouncement), epoch_and_number(envelope.sequence)[0])
         elif message.topic == topics.federator_status:

@@ -33,6 +33,7 @@ class DeviceOptions:
     guard: float | None = None
     gate: bool = True
     votes: bool = True
+    evaluation: bool = True
     schema: FeatureSchema | None = None
     alter_update: Alteration | None = None
     give_up_after_s: float | None = None

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_client.contribution import Contributor
+from edge_client.evaluator import Evaluator
 from edge_client.events import GateChanged, Observer, quiet
 from edge_client.gating import DeviceGate
 from edge_client.models import Models
@@ -44,6 +45,7 @@ class Recorder:
         trainer: Trainer,
         contributor: Contributor,
         voter: Voter,
+        evaluator: Evaluator,
         on_model: Callable[[], None],
         later: Later | None = None,
         gate: DeviceGate | None = None,
@@ -54,6 +56,7 @@ class Recorder:
         self._trainer = trainer
         self._contributor = contributor
         self._voter = voter
+        self._evaluator = evaluator
         self._on_model = on_model
         self._later = later
         self._gate = gate
@@ -89,9 +92,10 @@ class Recorder:
         """Put a list on disk, and what is judged by it; return what is to be done in the device's own thread."""
         judged, write_gate = (None, None) if self._gate is None else self._gate.judgement_by(serp, clicks)
         compared, write_comparison = self._voter.judgement_by(serp, clicks)
+        write_reward = self._evaluator.base_reward_by(serp, clicks)
 
         def within(cursor: sqlite3.Cursor) -> None:
-            for write in (write_gate, write_comparison):
+            for write in (write_gate, write_comparison, write_reward):
                 if write is not None:
                     write(cursor)
 

@@ -58,8 +58,9 @@ class Runtime:
             subscriptions=(
                 # The first two first: whose key the others are signed with, and what may be sent, depends on them.
                 *(topics.federator_key, topics.policy, topics.schema, topics.authorities),
-                # And the anchor before the round, by which it counts.
+                # And the anchor, and whether evaluations are asked for, before the round, by which they count.
                 *((topics.anchor,) if options.votes else ()),
+                *((topics.evaluation,) if options.evaluation else ()),
                 *(topics.model, topics.round, topics.unlearning_round),
                 *(topics.federator_status, topics.audit_head),
                 topics.client(options.client_id, ClientTopic.INBOX),
@@ -99,6 +100,7 @@ class Runtime:
             guard=options.guard,
             gate=options.gate,
             votes=options.votes,
+            evaluation=options.evaluation,
             schema=options.schema,
             alter_update=options.alter_update,
             unlearning_limits=options.unlearning_limits,

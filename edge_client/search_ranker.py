@@ -65,7 +65,7 @@ class SearchRanker:
             given, and `schema_difference` says so. None: the application scales its features itself.
         on_event: told what happens (`edge_client.events`), by this ranker's own thread; what it raises is in the log.
         exploration, max_interactions, keep_interactions, seed, propensities, guard, gate, votes,
-            unlearning_limits: as `EdgeClient` says.
+            evaluation, unlearning_limits: as `EdgeClient` says.
 
     Raises:
         SettingsError: an argument or the credentials are wrong, or the store is another client's.
@@ -87,6 +87,7 @@ class SearchRanker:
         guard: float | None = None,
         gate: bool = True,
         votes: bool = True,
+        evaluation: bool = True,
         unlearning_limits: UnlearningLimits = USUAL_LIMITS,
         on_event: Observer | None = None,
     ) -> None:
@@ -98,6 +99,7 @@ class SearchRanker:
         self._guard = checked_guard(guard, exploration)
         self._gate = gate
         self._votes = votes
+        self._evaluation = evaluation
         self._unlearning_limits = unlearning_limits
         # Before the store is opened: what cannot be used leaves nothing locked behind.
         options = None if credentials is None else self._options(credentials)
@@ -128,6 +130,7 @@ class SearchRanker:
             guard=self._guard,
             gate=self._gate,
             votes=self._votes,
+            evaluation=self._evaluation,
             schema=self._schema,
             unlearning_limits=self._unlearning_limits,
         )

@@ -31,6 +31,7 @@ class Serp:
         variant: which of the method's rankers made it (see `Interaction`).
         source: whose order it was drawn around: the application's, the model's, or both.
         to_credit: (shown,) int8 of an interleaved list, see `foltr.learning.gate.interleaving_credits`.
+        base_positions: (shown,) int64, where each document is in the application's own order, from 0.
     """
 
     serp_id: str
@@ -42,6 +43,7 @@ class Serp:
     variant: int = 0
     source: Source = Source.BASE
     to_credit: npt.NDArray[np.int8] | None = field(default=None, repr=False)
+    base_positions: npt.NDArray[np.int64] | None = field(default=None, repr=False)
 
 
 class Decides(Protocol):
@@ -181,6 +183,7 @@ def _serp(candidates: Candidates, listed: SourcedList, version: int | None, vari
         variant,
         listed.source,
         listed.to_credit,
+        shown.ranking,
     )
 
 

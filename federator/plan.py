@@ -37,6 +37,8 @@ class FederationPlan:
         unlearning: how clients that were forgotten are unlearned.
         secure: of a federation with secure sums; None: it is trusted, and sees every update.
         anchor: whether devices are asked to compare the newest model with an older one and to vote on it.
+        evaluation: whether devices are asked to say what their users' lists earned. In secure sums the policy says it.
+        evaluation_take_back: whether a model is taken back because three rounds' lists earn less than those before.
         history_rounds: so many of the newest rounds keep all their updates, of older ones only every
             ``unlearning.interval``-th; None keeps all.
     """
@@ -56,6 +58,8 @@ class FederationPlan:
     unlearning: UnlearningPolicy = field(default_factory=UnlearningPolicy)
     history_rounds: int | None = None
     anchor: bool = False
+    evaluation: bool = False
+    evaluation_take_back: bool = False
     secure: SecureSettings | None = None
 
     def __post_init__(self) -> None:
@@ -104,6 +108,8 @@ class FederationPlan:
                 f"staleness_limit, staleness_exponent: {policy.staleness_limit}, {policy.staleness_exponent:g}; "
                 "the limit is at least 0, the exponent between 0 and 10"
             )
+        if self.evaluation_take_back and not self.evaluation:
+            raise SettingsError("evaluation_take_back: nobody says how well a model does; leave evaluation on")
         if self.stop_after_round is not None and self.stop_after_round < 1:
             raise SettingsError(f"stop_after_round: {self.stop_after_round} is below 1")
         if self.history_rounds is not None and self.history_rounds < 1:
@@ -141,6 +147,16 @@ class FederationPlan:
     def asks_for_votes(self, policy: Policy | None) -> bool:
         """Whether devices compare the newest model with an anchor, in rounds under this policy."""
         return self.anchor and self.no_votes_because(policy) is None
+
+    @property
+    def no_evaluation_because(self) -> str | None:
+        """Why devices are not asked what their users' lists earned, as is set; None where they are, or need not be."""
+        return spec_of(self.training).no_evaluation_because if self.evaluation else None
+
+    @property
+    def asks_for_evaluation(self) -> bool:
+        """Whether devices are asked to say what their users' lists earned, beside updates that the federator sees."""
+        return self.evaluation and self.secure is None and self.no_evaluation_because is None
 
     def check_policy(self, policy: Policy) -> None:
         """Raise SettingsError, in words, where a policy of the operator does not fit these settings."""

@@ -11,6 +11,7 @@ from federator.round import Offer
 from foltr.errors import MessageError
 from foltr.methods.bodies import BodySpec, check_body, pack_body
 from foltr.protocol.codec import Envelope, open_envelope
+from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, payload_digest
 from foltr.protocol.membership import Forget, Join, Leave, Status
 from foltr.protocol.receipts import ReceiptCode
@@ -39,7 +40,7 @@ class UpdateOffered:
 
     Attributes:
         ticket: of a masked one, not yet read: only its client's key can tell.
-        vote: None where it came without one; of a masked one there is none.
+        vote, evaluation: None where it came without one; of a masked one there is none.
     """
 
     offer: Offer
@@ -51,6 +52,7 @@ class UpdateOffered:
     digest: bytes
     ticket: bytes | None = None
     vote: Vote | None = None
+    evaluation: Evaluation | None = None
 
 
 @dataclass(frozen=True)
@@ -230,6 +232,7 @@ def read_update(
         payload_digest(payload),
         update.body.ticket if isinstance(update.body, MaskedVector) else None,
         update.vote,
+        update.evaluation,
     )
 
 

@@ -10,6 +10,7 @@ from federator.closing.collected_updates import CollectedSums
 from federator.closing.next_model import collected_sums, model_row, new_model, next_model, summed_model
 from federator.deciding.state import FederationState
 from federator.deciding.withdrawal import take_back_round
+from federator.decline import find_decline
 from federator.log_lines import log_findings
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender, model_announcement, round_announcement
@@ -23,7 +24,7 @@ from federator.summing.masked_sums import ImplausibleSumError
 from federator.summing.store import SumStore
 from foltr.aggregation.client_records import suspects_of
 from foltr.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
-from foltr.aggregation.standing import Standing, Verdict
+from foltr.aggregation.standing import Verdict
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.base import NextModel
@@ -150,8 +151,14 @@ class Rounds:
             tally = None if sums is None else sums.tally
             standing = await count_standing(self._store, self._state, current, tally)
             verdict = verdict_on(self.model, self._state.anchor, standing)
-            if verdict is Verdict.TAKE_BACK:
-                await self._take_back(current, standing)
+            if verdict is Verdict.TAKE_BACK and self._state.anchor is not None:
+                await self._take_back(current, self._state.anchor, standing.in_words)
+                return True
+            # One rule in a round: what most find better is not taken back for what users earn.
+            declined = await find_decline(self._store, self._state, current, None) if verdict is Verdict.KEEP else None
+            if declined is not None:
+                decline, before = declined
+                await self._take_back(current, before, decline.in_words)
                 return True
             outcome = await self._outcome(current, sums)
         except DataError as error:
@@ -219,17 +226,18 @@ class Rounds:
         why = {} if in_words is None else {"detail": in_words}
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions), **why)
 
-    async def _take_back(self, current: Round, standing: Standing) -> None:
-        """Put the anchor's weights in service again, in the place of a model that most devices find worse.
+    async def _take_back(self, current: Round, anchor: ModelRow, why: str) -> None:
+        """Put the weights of the anchor, or of another older model, in service again in the place of the newest.
 
         The round that trained from that is abandoned, and its clicks are learned from again.
+
+        Args:
+            why: in words.
         """
-        state, now, version, anchor = self._state, self._clock.now(), self.model.version + 1, self._state.anchor
-        if anchor is None:
-            raise RuntimeError("there is no anchor to restore")
+        state, now, version = self._state, self._clock.now(), self.model.version + 1
         restored = as_anchor(state, replace(anchor, version=version))
         following, opening = state.following(version, now, restored)
-        restoration = restoration_of(anchor, self.model, standing, to_datetime(now), current.number, opening)
+        restoration = restoration_of(anchor, self.model, why, to_datetime(now), current.number, opening)
         await self._store.restore_anchor(restoration)
         failpoint(Failpoint.MODEL_TAKEN_BACK)
         await self.reload_model()

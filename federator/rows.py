@@ -117,19 +117,20 @@ def swap_of(
 
 
 def restoration_of(
-    anchor: ModelRow, before: ModelRow, standing: Standing, at: datetime, abandons: int, opening: RoundOpening | None
+    anchor: ModelRow, before: ModelRow, why: str, at: datetime, abandons: int, opening: RoundOpening | None
 ) -> Restoration:
-    """Make the rows of what takes ``before`` back: the anchor's weights take its place.
+    """Make the rows of what takes ``before`` back: the weights of the anchor, or of another model, take its place.
 
     What every client has sent stays evidence, as with `swap_of`; the progress is that of the anchor's path.
 
     Args:
+        why: in words; the event says what to do about it.
         abandons: the open round; ``opening`` is of the one that follows it.
     """
     version, evidence = before.version + 1, before.defence_state
     detail = (
         f"model {version} has the weights of model {anchor.version} again in the place of model "
-        f"{before.version}: {standing.in_words}. See whose updates made models {anchor.version + 1} to "
+        f"{before.version}: {why}. See whose updates made models {anchor.version + 1} to "
         f"{before.version}, and quarantine who does harm: foltr rounds show, foltr clients quarantine"
     )
     return Restoration(

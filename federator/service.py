@@ -25,6 +25,7 @@ from federator.watching import Watch, watched
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.errors import MessageError, UnavailableError, first_cause
 from foltr.protocol.codec import Signer
+from foltr.protocol.evaluations import EvaluationRequest
 from foltr.protocol.signing import EpochSequence, SigningKey
 from foltr.protocol.topics import Topics
 from foltr.tracing import NO_TRACER, Tracer
@@ -105,7 +106,8 @@ class FederatorService:
             sums=watched(SqlSumStore(db, plan.federation, lambda: store.epoch), watch),
             requests=self._requests,
         )
-        self._announcer = Announcer(self._link, topics, signer, self._actor.model_published)
+        request = EvaluationRequest(federation=plan.federation) if plan.asks_for_evaluation else None
+        self._announcer = Announcer(self._link, topics, signer, self._actor.model_published, request)
         require_writer = patient(store, plan.database_patience_s).require_writer
         self._alive_file = alive_file
         self._heartbeat = Heartbeat(

@@ -4,6 +4,7 @@ from collections.abc import AsyncIterator, Collection, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from foltr.aggregation.effectiveness import RoundReward
 from foltr.aggregation.standing import RoundTally, Standing
 from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
@@ -99,6 +100,8 @@ class FederationStore(Protocol):
     async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> Standing: ...
 
     async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]: ...
+
+    async def list_rewards(self, since_version: int, number: int) -> list[RoundReward]: ...
 
     async def count_suspects_alone(self, number: int) -> int: ...
 

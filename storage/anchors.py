@@ -105,7 +105,7 @@ async def list_tallies(db: Database, name: str, anchor_version: int, n_rounds: i
 
 
 async def restore_anchor(db: Database, name: str, epoch: int, restoration: Restoration) -> None:
-    """Make the anchor's weights the newest model: the models since are taken back, and the open round is abandoned.
+    """Make the anchor's weights, or another's, the newest model: those since are taken back, the open round abandoned.
 
     The rounds that made them are not gone through by unlearning any more; a job that is open fails, as it has gone
     through them, and none waits for the operator's order any more. Done again, it changes nothing.
@@ -125,7 +125,9 @@ async def restore_anchor(db: Database, name: str, epoch: int, restoration: Resto
         if anchor is None or anchor.tainted_at is not None:
             what = "not there" if anchor is None else "tainted"
             raise ProtocolViolationError(f"model {anchor_version} of {name!r} is {what}: it cannot be restored")
-        await _insert(connection, anchor, restoration)
+        of_round = rounds.c.federation == name, rounds.c.number == restoration.abandons
+        compared_with = await connection.scalar(select(rounds.c.anchor_version).where(*of_round))
+        await _insert(connection, anchor, restoration, compared_with)
         if restoration.abandons is not None:
             await close_without_model(connection, name, restoration.abandons, AbandonReason.MODEL_TAKEN_BACK, at)
         taken_back = select(rounds.c.number).where(
@@ -142,9 +144,11 @@ async def restore_anchor(db: Database, name: str, epoch: int, restoration: Resto
         failpoint(Failpoint.IN_RESTORATION_TRANSACTION)
 
 
-async def _insert(connection: AsyncConnection, anchor: ModelRow, restoration: Restoration) -> None:
+async def _insert(
+    connection: AsyncConnection, anchor: ModelRow, restoration: Restoration, compared_with: int | None
+) -> None:
     name, version = anchor.federation, restoration.version
-    await forget_defence(connection, name, {version - 1, anchor.version}, keep=version)
+    await forget_defence(connection, name, {version - 1, anchor.version, compared_with}, keep=version)
     await connection.execute(
         insert(models).values(
             federation=name,

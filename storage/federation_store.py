@@ -4,13 +4,14 @@ import asyncio
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
+from foltr.aggregation.effectiveness import RoundReward
 from foltr.aggregation.standing import RoundTally, Standing
 from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.announcements import MOST_NAMED
 from foltr.protocol.states import Privacy
-from storage import anchors, arrivals, federations, models, orders, retention, rounds, suspects, trainings
+from storage import anchors, arrivals, evaluations, federations, models, orders, retention, rounds, suspects, trainings
 from storage.database import Database
 from storage.erasure import audit_log, erasures, gathering, unlearning_jobs
 from storage.erasure.client_rows import NAMING_TABLES
@@ -130,6 +131,9 @@ class SqlFederationStore:
 
     async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]:
         return await anchors.list_tallies(self._db, self._name, anchor_version, n_rounds)
+
+    async def list_rewards(self, since_version: int, number: int) -> list[RoundReward]:
+        return await evaluations.list_rewards(self._db, self._name, since_version, number)
 
     async def count_suspects_alone(self, number: int) -> int:
         return await suspects.count_suspects_alone(self._db, self._name, number)

@@ -1,4 +1,4 @@
-"""The plain values of models that are restored from an anchor (see `storage.records`)."""
+"""The plain values of models that are restored from an older one (see `storage.records`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,11 +21,11 @@ class RestoredVersion:
 
 @dataclass(frozen=True, slots=True)
 class Restoration:
-    """The anchor's weights are about to be the newest model, and the models since are taken back.
+    """The weights of an older model are about to be the newest again, and the models since are taken back.
 
     Attributes:
         version: of the restored model.
-        anchor_version: of the anchor.
+        anchor_version: of the older one: the anchor, or by evaluations a model before the decline.
         abandons: the open round, whose updates are for a model that goes.
         defence_state: what the rule of aggregation remembers from then on.
         reason: why an unlearning job that is open fails: it has gone through rounds that count no more.

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from foltr.learning.interaction import Interaction
+from foltr.learning.rewards import Earned, first_click_reward
 
 Within = Callable[[sqlite3.Cursor], None]
 """It is run in the transaction that stores a list."""
@@ -48,6 +49,24 @@ def insert_interaction(
         values,
     )
     return cursor.lastrowid if cursor.rowcount == 1 else None
+
+
+def write_base_reward(cursor: sqlite3.Cursor, serp_id: str, base_reward: float) -> None:
+    """Write what a list would have earned in the application's order beside it; nothing where it is not there."""
+    cursor.execute("UPDATE interactions SET base_reward = ? WHERE serp_id = ?", (base_reward, serp_id))
+
+
+def read_earned(database: sqlite3.Connection, first: int, last: int, schema_hash: bytes | None) -> list[Earned]:
+    """Return what the interactions with these ids and between them have earned, of those with a base reward."""
+    rows = database.execute(
+        "SELECT clicks, base_reward FROM interactions "
+        "WHERE id BETWEEN ? AND ? AND schema_hash IS ? AND base_reward IS NOT NULL ORDER BY id",
+        (first, last, schema_hash),
+    )
+    return [
+        Earned(first_click_reward(np.frombuffer(clicks, "u1").astype(np.bool_)), base_reward)
+        for clicks, base_reward in rows
+    ]
 
 
 def read_interactions(

@@ -52,7 +52,7 @@ def _read(database: sqlite3.Connection, path: Path) -> LedgerFile:
     database.execute("PRAGMA query_only = ON")
     version = database.execute("PRAGMA user_version").fetchone()[0]
     if version not in READABLE_VERSIONS:
-        read = " or ".join(map(str, READABLE_VERSIONS))
+        read = f"{READABLE_VERSIONS[0]} to {READABLE_VERSIONS[-1]}"
         raise SettingsError(f"store: {path} is no device's store of version {read}, which this software reads")
     (owner,) = database.execute("SELECT federation || '/' || client_id FROM owner").fetchone()
     (policy,) = database.execute("SELECT value FROM meta WHERE key = 'policy'").fetchone() or (None,)

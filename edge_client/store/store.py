@@ -35,7 +35,7 @@ from edge_client.store.bounds import Bounds, PendingUpdate, Settlement, read_bou
 from edge_client.store.counted_rows import newest_began, newest_state, remember_counted
 from edge_client.store.gate_rows import read_gate
 from edge_client.store.heard import HeardStore
-from edge_client.store.interaction_rows import Within, insert_interaction, read_interactions
+from edge_client.store.interaction_rows import Within, insert_interaction, read_earned, read_interactions
 from edge_client.store.ledger import LedgerEntry
 from edge_client.store.store_file import alone
 from edge_client.store.unlearning_rows import Erasure
@@ -43,6 +43,7 @@ from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.learning.gate import Gate
 from foltr.learning.interaction import Interaction
+from foltr.learning.rewards import Earned
 from foltr.secure.ledger import Spent
 
 __all__ = ["DeviceStore", "Interaction"]
@@ -121,6 +122,11 @@ class DeviceStore(HeardStore):
         self._bounds = replace(self._bounds, newest=row_id)
         failpoint(Failpoint.INTERACTION_STORED)
         return Interaction(row_id, *shown)
+
+    @alone
+    def earned(self, first: int, last: int) -> list[Earned]:
+        """Return what the interactions from one id to another have earned, of those whose base order was known."""
+        return read_earned(self._db, first, last, self.schema_hash)
 
     @alone
     def gate(self) -> Gate:

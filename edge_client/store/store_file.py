@@ -27,8 +27,10 @@ R = TypeVar("R")
 StoreT = TypeVar("StoreT", bound="StoreFile")
 
 # The store's whole schema. Another one is another version; what an older one lacks is added when it is opened.
-SCHEMA_VERSION = 5
-_ADDED_SINCE = {4: anchor_rows.SCHEMA}
+SCHEMA_VERSION = 6
+# Of `foltr.learning.rewards`; NULL where nobody is to know it. A new store is made like one that is upgraded.
+_ADD_BASE_REWARD = "ALTER TABLE interactions ADD COLUMN base_reward REAL CHECK (base_reward BETWEEN 0 AND 1)"
+_ADDED_SINCE = {4: anchor_rows.SCHEMA + _ADD_BASE_REWARD, 5: _ADD_BASE_REWARD}
 READABLE_VERSIONS = (*_ADDED_SINCE, SCHEMA_VERSION)
 _SCHEMA = """
 CREATE TABLE owner (
@@ -203,7 +205,7 @@ class StoreFile:
         self._db.execute("PRAGMA secure_delete = ON")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
         if version not in (0, *READABLE_VERSIONS):
-            read = " and ".join(map(str, READABLE_VERSIONS))
+            read = f"{READABLE_VERSIONS[0]} to {SCHEMA_VERSION}"
             raise SettingsError(
                 f"store: {self._path} is of version {version}, and this software reads versions {read}. "
                 "Use the software that wrote it, or name another file"
@@ -219,7 +221,8 @@ class StoreFile:
     def _create(self, cursor: sqlite3.Cursor) -> None:
         if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
             raise SettingsError(f"store: {self._path} is a database of something else; name another file")
-        _write_schema(cursor, _SCHEMA + ledger.SCHEMA + gate_rows.SCHEMA + unlearning_rows.SCHEMA + anchor_rows.SCHEMA)
+        rooms = (ledger.SCHEMA, gate_rows.SCHEMA, unlearning_rows.SCHEMA, anchor_rows.SCHEMA)
+        _write_schema(cursor, "".join((_SCHEMA, *rooms, _ADD_BASE_REWARD)))
         self._begin_anew(cursor)
 
     @staticmethod

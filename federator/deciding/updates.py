@@ -129,6 +129,8 @@ def _row(state: FederationState, reading: UpdateOffered, at: float) -> NewUpdate
         position=recorded.position,
         ticket=reading.ticket,
         vote=_vote(state, reading),
+        # Of who was asked by a federator before this one it is passed over.
+        evaluation=reading.evaluation if state.plan.asks_for_evaluation else None,
     )
 
 

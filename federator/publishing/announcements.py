@@ -25,6 +25,7 @@ from foltr.methods.registry import n_auxiliary
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
 from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
 from foltr.protocol.codec import Signer
+from foltr.protocol.evaluations import EvaluationRequest
 from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.records import ModelRow
@@ -90,15 +91,25 @@ class _Announced(NamedTuple):
 
 
 class Announcer:
-    """Keeps the retained ``model``, ``anchor`` and ``round`` topics equal to what was last announced."""
+    """Keeps the retained ``model``, ``anchor`` and ``round`` topics equal to what was last announced.
+
+    Args:
+        evaluation: what is said on its topic before the first round; None: nobody is asked for evaluations.
+    """
 
     def __init__(
-        self, link: MqttLink, topics: Topics, signer: Signer, on_model_published: Callable[[int], None]
+        self,
+        link: MqttLink,
+        topics: Topics,
+        signer: Signer,
+        on_model_published: Callable[[int], None],
+        evaluation: EvaluationRequest | None = None,
     ) -> None:
         self._link = link
         self._topics = topics
         self._signer = signer
         self._on_model_published = on_model_published
+        self._evaluation = evaluation
         self._model: ModelAnnouncement | None = None
         self._anchor: ModelAnnouncement | None = None
         self._round: RoundAnnouncement | None = None
@@ -146,6 +157,9 @@ class Announcer:
             failpoint(Failpoint.MODEL_ANNOUNCED)
         if before is None or anchor != before.anchor:
             await self._publish_anchor(model, anchor)
+        if before is None and self._evaluation is not None:
+            topic = self._topics.evaluation
+            await self._link.publish(topic, self._signer.sign(self._evaluation, topic), retain=True)
         if before is None or round_ is not before.round:
             topic = self._topics.round
             await self._link.publish(topic, self._signer.sign(round_, topic), retain=True)

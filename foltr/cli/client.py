@@ -75,6 +75,13 @@ def run(
             "federation's anchor",
         ),
     ] = True,
+    evaluation: Annotated[
+        bool,
+        typer.Option(
+            "--evaluation/--no-evaluation",
+            help="Say with each update how many of its lists were clicked, and how far up, if the federation asks",
+        ),
+    ] = True,
     unlearning_steps_a_day: Annotated[
         int | None,
         typer.Option(help="A device answers so many steps of unlearning jobs a day; 0 answers none; default: 200"),
@@ -124,7 +131,7 @@ def run(
         steps_a_click=unlearning_steps_a_click,
         fewest_interactions=unlearning_fewest,
     )
-    fleet = asyncio.run(_run_fleet(settings, name, count, rounds, attacking, guard, votes, limits))
+    fleet = asyncio.run(_run_fleet(settings, name, count, rounds, attacking, guard, votes, evaluation, limits))
     if slot is not None and slot.name in fleet.forgotten:
         slot.close_for_ever()
     counts, n_refused = dict(Counter(fleet.receipts)), fleet.n_refused_models
@@ -185,6 +192,7 @@ async def _run_fleet(
     attacking: "tuple[AttackSpec, int] | None",
     guard: float | None,
     votes: bool,
+    evaluation: bool,
     limits: "UnlearningLimits",
 ) -> "Fleet":
     """Run the devices until they are done or told to stop; returns what came of them."""
@@ -232,6 +240,7 @@ async def _run_fleet(
         believed_rule=believed,
         guard=guard,
         votes=votes,
+        evaluation=evaluation,
         schema=schema,
         unlearning_limits=limits,
         alive_file=AliveFile(settings.alive_file),

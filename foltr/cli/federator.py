@@ -52,6 +52,7 @@ RUN_FIELDS = (
     *("privacy", "clip_norm", "helper_deadline_s"),
     *("interactions", "method", "method_parameters", "exploration"),
     *("aggregation", "byzantine", "aggregation_parameters", "aggregation_fallback", "anchor"),
+    *("evaluation", "evaluation_take_back"),
     *("unlearning_strategy", "unlearning_interval", "history_rounds"),
     *("unlearn_every_s", "unlearn_after", "unlearning_swap_every_s", "unlearning_may_reset", "unlearning_deadline_s"),
     *("logging_policy", "ranker", "hidden", "learning_rate", "give_up_after_s", "alive_file"),
@@ -157,6 +158,8 @@ async def _serve(settings: Settings) -> None:
         ),
         history_rounds=settings.history_rounds,
         anchor=settings.anchor,
+        evaluation=settings.evaluation,
+        evaluation_take_back=settings.evaluation_take_back,
         secure=secure,
     )
     address = identity.address
@@ -168,6 +171,8 @@ async def _serve(settings: Settings) -> None:
         log.warning("rule_needs_more_clients", hint=plan.rule_warning)
     if (cause := plan.no_votes_because(None if plan.secure is None else plan.secure.policy.policy)) is not None:
         log.info("no_anchor", hint=f"nobody votes on models: {cause}")
+    if (cause := plan.no_evaluation_because) is not None:
+        log.info("no_evaluation", hint=f"nobody says how well models do: {cause}")
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
     async with await Database.connect(settings.db_url, retry_for_s=retry_for_s, keys=data_keys) as database:

@@ -158,6 +158,10 @@ class Settings(BaseSettings):
     """After so long without any device online unlearning pauses until one is back."""
     anchor: Annotated[bool, Option("--anchor/--no-anchor")] = True
     """Devices compare the newest model with an older one and vote; one that most find worse is taken back."""
+    evaluation: Annotated[bool, Option("--evaluation/--no-evaluation")] = True
+    """Devices say how many of their lists were clicked and how far up; in `secure` the policy says it."""
+    evaluation_take_back: Annotated[bool, Option("--evaluation-take-back/--no-evaluation-take-back")] = False
+    """A model is taken back when three rounds' lists earn significantly less than those before."""
     history_rounds: int | None = Field(default=None, ge=1)
     """Updates of so many of the newest rounds are kept, of older ones every unlearning_interval-th; unset keeps all."""
     ranker: Literal["linear", "neural"] = "linear"

@@ -168,3 +168,10 @@ class MethodSpec(Generic[TrainingT, RankerT]):
         if self.privacy is not None:
             return f"{self.name} adds noise to what a device sends, and a vote beside it would have none"
         return None
+
+    @property
+    def no_evaluation_because(self) -> str | None:
+        """Why devices do not tell what their users' lists earned; None where they do, if they are asked."""
+        if self.privacy is not None:
+            return f"{self.name} adds noise to what a device sends, and an evaluation beside it would have none"
+        return None

@@ -22,6 +22,7 @@ from federator.reading import (
 from federator.round import Offer
 from foltr.methods.bodies import BodySpec, unpack_body
 from foltr.protocol.codec import encode, open_envelope
+from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.fields import MAX_ABS_DELTA, pack_vector, payload_digest
 from foltr.protocol.membership import Join, Leave, Status
 from foltr.protocol.receipts import ReceiptCode
@@ -44,8 +45,8 @@ def read_topic(name, payload, *, retained=False):
     return read_message(TOPICS, LIMITS, InboundMessage(name, payload, retained))
 
 
-def update(values=(1.0, 2.0, 3.0), **fields):
-    described = {
+def update_fields(values=(1.0, 2.0, 3.0)):
+    return {
         "federation": "mail",
         "client_id": "device-7",
         "update_id": UPDATE_ID,
@@ -57,7 +58,23 @@ def update(values=(1.0, 2.0, 3.0), **fields):
         "n_interactions": 5,
         "body": DenseDelta(dim=len(values), values=pack_vector(values)),
     }
-    return encode(ModelUpdate(**{**described, **fields}))
+
+
+def update(values=(1.0, 2.0, 3.0), **fields):
+    return encode(ModelUpdate(**{**update_fields(values), **fields}))
+
+
+@pytest.mark.parametrize("wrong", [{"reward": 1.5}, {"reward": float("nan")}, {"clicked": 0.25}, {"base_reward": 0.76}])
+def test_an_evaluation_that_cannot_be_is_malformed(wrong):
+    """Like any other field: the update is refused, and its device is told."""
+    right = {"clicked": 0.75, "reward": 0.5, "base_reward": 0.25}
+    evaluation = Evaluation.model_construct(**(right | wrong))
+    payload = encode(ModelUpdate.model_construct(**(update_fields() | {"evaluation": evaluation, "vote": None})))
+    refused = read(ClientTopic.UPDATES, payload)
+    assert isinstance(refused, Refused)
+    assert (refused.code, "evaluation" in refused.detail) == (ReceiptCode.MALFORMED, True)
+    offered = read(ClientTopic.UPDATES, update(evaluation=Evaluation(**right)))
+    assert offered.evaluation == Evaluation(**right)
 
 
 def test_an_update_is_offered_as_sent():

@@ -19,6 +19,7 @@ from simulation.store_erasure import (
 )
 
 from foltr.aggregation.client_records import with_progress_of
+from foltr.aggregation.effectiveness import RoundReward
 from foltr.aggregation.standing import RoundTally, Standing
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.states import ErasureState
@@ -135,6 +136,9 @@ class SimulatedFederationStore(ErasureStore):
         return Standing(0, 0, 0, 0)
 
     async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]:  # noqa: ARG002
+        return []
+
+    async def list_rewards(self, since_version: int, number: int) -> list[RoundReward]:  # noqa: ARG002
         return []
 
     async def count_suspects_alone(self, number: int) -> int:

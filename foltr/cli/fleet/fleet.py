@@ -69,7 +69,7 @@ class Fleet:
         attack: what the first ``n_attackers`` devices do; None: all are honest.
         believed_rule: by which the attackers think the federator aggregates.
         alterations: by name, of devices that change what they send by themselves.
-        guard, votes, schema, unlearning_limits: of the devices, see `EdgeClient`.
+        guard, votes, evaluation, schema, unlearning_limits: of the devices, see `EdgeClient`.
         alive_file: touched while nothing but the federator keeps devices from taking part.
         receipts: how often each receipt code was received, over all devices that are done.
         refused: why devices could not take part, by name.
@@ -94,6 +94,7 @@ class Fleet:
     alterations: Mapping[str, Alteration] = field(default_factory=dict)
     guard: float | None = None
     votes: bool = True
+    evaluation: bool = True
     schema: FeatureSchema | None = None
     unlearning_limits: UnlearningLimits = USUAL_LIMITS
     alive_file: AliveFile = NO_ALIVE_FILE
@@ -197,6 +198,7 @@ class Fleet:
             propensities=_propensities(click_models),
             guard=self.guard,
             votes=self.votes,
+            evaluation=self.evaluation,
             gate=False,  # a simulated user has no application with an order worth keeping
             schema=self.schema,
             unlearning_limits=self.unlearning_limits,

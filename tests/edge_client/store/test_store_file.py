@@ -69,25 +69,28 @@ def test_a_store_of_other_software_is_refused(path, version):
         db.execute(f"PRAGMA user_version = {version}")
     before = dump(path)
     with (
-        pytest.raises(SettingsError, match=rf"is of version {version}, .*versions 4 and {SCHEMA_VERSION}\."),
+        pytest.raises(SettingsError, match=rf"is of version {version}, .*versions 4 to {SCHEMA_VERSION}\."),
         opened(path),
     ):
         pass
     assert dump(path) == before
 
 
-def make_older(path):
-    """Make a store one of version 4, which is what it was before there were anchors."""
+def make_older(path, version=4):
+    """Make a store one of version 4, as it was before there were anchors, or 5, before there were base rewards."""
     with contextlib.closing(sqlite3.connect(path)) as db:
-        db.executescript("DROP TABLE anchor; DROP TABLE comparison; PRAGMA user_version = 4")
+        db.executescript(f"ALTER TABLE interactions DROP COLUMN base_reward; PRAGMA user_version = {version}")
+        if version == 4:
+            db.executescript("DROP TABLE anchor; DROP TABLE comparison")
 
 
-def test_a_store_of_version_4_is_upgraded(path):
+@pytest.mark.parametrize("version", [4, 5])
+def test_a_store_of_an_older_version_is_upgraded(path, version):
     """It keeps what it has, is what a new one is afterwards, and is no store of the older software any more."""
     with opened(path) as store:
         add(store, "a")
     new = dump(path)
-    make_older(path)
+    make_older(path, version)
     assert read_ledger(path).owner == "mail/device-7"
     with opened(path) as store:
         assert (store.n_waiting(), store.anchor()) == (1, None)

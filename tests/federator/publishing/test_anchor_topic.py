@@ -7,8 +7,9 @@ import pytest
 from federator.publishing.announcements import Announcer
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import Signer, open_envelope
+from foltr.protocol.evaluations import EvaluationRequest
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
-from foltr.protocol.signing import EpochSequence, SigningKey
+from foltr.protocol.signing import EpochSequence, SigningKey, epoch_and_number
 from foltr.protocol.topics import Topics
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.protocol.updates import Manifest
@@ -90,6 +91,27 @@ async def test_it_is_published_again_over_a_new_connection(announcing):
     await topics_of(announcer, link)
     announcer.announce_again()
     assert await topics_of(announcer, link) == [TOPICS.model, TOPICS.anchor, TOPICS.round]
+
+
+async def test_who_asks_for_evaluations_says_so_before_the_first_round():
+    """Under the epoch of its rounds, once for a connection; who does not ask says nothing."""
+    link, sequence = Link(), EpochSequence()
+    sequence.begin(1)
+    asked = EvaluationRequest(federation="mail")
+    announcer = Announcer(link, TOPICS, Signer(KEY, sequence), lambda _: None, asked)
+    running = asyncio.create_task(announcer.run())
+    announcer.announce(model(3), opened(3), model(1))
+    assert await announcer.wait_settled(10.0)
+    published = link.take()
+    assert [topic for topic, _ in published] == [TOPICS.model, TOPICS.anchor, TOPICS.evaluation, TOPICS.round]
+    request, round_ = (open_envelope(payload) for _, payload in published[-2:])
+    assert (request.read(EvaluationRequest), request.is_signed_by(KEY.public, TOPICS.evaluation)) == (asked, True)
+    assert epoch_and_number(request.sequence)[0] == epoch_and_number(round_.sequence)[0]
+    announcer.announce(model(4), opened(4), model(1))
+    assert await topics_of(announcer, link) == [TOPICS.model, TOPICS.round]
+    announcer.announce_again()
+    assert TOPICS.evaluation in await topics_of(announcer, link)
+    running.cancel()
 
 
 async def test_without_one_what_is_retained_is_cleared(announcing):

@@ -1,0 +1,94 @@
+"""A device tells how the ranker does by its user's clicks, where the federation asks.
+
+With an update go three means over the lists that it was made of: whether one was clicked, the reciprocal rank of the
+first click, and the reciprocal rank of these clicks in the application's own order (`foltr.learning.rewards`). The base
+order is not kept, only what it earned, in the row of the list.
+
+A federator that asks says so on a topic of its own, for its own epoch: an older federator, which would refuse such an
+update, says nothing there. A method whose updates have noise of the device's own is never evaluated: what is said
+beside them would tell of the clicks what the noise is to hide.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+
+import numpy as np
+from numpy.typing import NDArray
+
+from edge_client.participation import Participation
+from edge_client.serps import Serp
+from edge_client.store.interaction_rows import Within, write_base_reward
+from edge_client.store.store import DeviceStore
+from foltr.learning.rewards import base_order_reward, mean_of_lists
+from foltr.logs import get_logger
+from foltr.methods.registry import spec_of
+from foltr.protocol.codec import Envelope
+from foltr.protocol.evaluations import Evaluation, EvaluationRequest
+from foltr.protocol.signing import epoch_and_number
+
+log = get_logger(__name__)
+
+
+class Evaluator:
+    """Tells for one device what its lists earned. Any thread may ask for `base_reward_by`.
+
+    Args:
+        enabled: False keeps nothing of the base order, and tells nothing.
+    """
+
+    def __init__(
+        self, federation: str, client_id: str, store: DeviceStore, participation: Participation, *, enabled: bool
+    ) -> None:
+        self._federation = federation
+        self._client_id = client_id
+        self._store = store
+        self._participation = participation
+        self._enabled = enabled
+        self._epoch: int | None = None
+        self._logged_idle = False
+
+    def take_request(self, envelope: Envelope) -> None:
+        """Take what is said on the topic of evaluation; another federation's is passed over.
+
+        Raises:
+            MessageError: it cannot be read.
+        """
+        if envelope.read(EvaluationRequest).federation == self._federation:
+            self._epoch = epoch_and_number(envelope.sequence)[0]
+
+    def base_reward_by(self, serp: Serp, clicks: NDArray[np.bool_]) -> Within | None:
+        """Return what writes the base reward of a list beside it; None where nobody is to know of it.
+
+        Args:
+            clicks: (shown,).
+        """
+        if not self._enabled or serp.base_positions is None:
+            return None
+        return partial(
+            write_base_reward, serp_id=serp.serp_id, base_reward=base_order_reward(serp.base_positions, clicks)
+        )
+
+    def evaluation_of(self, interaction_ids: Sequence[int]) -> Evaluation | None:
+        """Return what an update of these interactions says; None where nobody asks, or nothing is known of them."""
+        if not self._is_asked():
+            return None
+        lists = self._store.earned(interaction_ids[0], interaction_ids[-1])
+        if not lists:
+            return None  # all were recorded by software that knew no base order
+        clicked, reward, base_reward = mean_of_lists(lists)
+        return Evaluation(clicked=clicked, reward=reward, base_reward=base_reward)
+
+    def _is_asked(self) -> bool:
+        training, policy = self._participation.training, self._participation.policy
+        if not self._enabled or training is None or policy is not None:
+            return False
+        return self._epoch is not None and self._epoch == self._participation.epoch and not self._is_idle()
+
+    def _is_idle(self) -> bool:
+        """Whether nothing is told by this method; said once."""
+        training = self._participation.training
+        cause = None if training is None else spec_of(training).no_evaluation_because
+        if cause is not None and not self._logged_idle:
+            log.info("evaluation_idle", client_id=self._client_id, cause=cause)
+            self._logged_idle = True
+        return cause is not None

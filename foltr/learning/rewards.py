@@ -1,0 +1,59 @@
+"""Rewards say what a list that was shown has earned: how far up its user clicked, there and in another order.
+
+The reward is the reciprocal rank of the first click, as in FOLtR-ES (Kharitonov 2019), which learns from nothing else.
+A user clicks on what is shown, and more on what is shown first, so of two orders the one that was shown is favoured:
+the rewards of one order over time are compared, and those of two on one list only with this in mind.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import fsum
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, slots=True)
+class Earned:
+    """What one list earned.
+
+    Attributes:
+        reward: 1 / rank of the first click as it was shown, 0 without one; so 0 is not clicked.
+        base_reward: 1 / rank of the clicked documents' best one in the application's own order, 0 without one.
+    """
+
+    reward: float
+    base_reward: float
+
+
+def first_click_reward(clicks: NDArray[np.bool_]) -> float:
+    """Return the reciprocal rank of the first click, in [0, 1]; 0 without one.
+
+    Args:
+        clicks: (shown,).
+    """
+    clicked = np.flatnonzero(clicks)
+    return 1.0 / (1 + int(clicked[0])) if len(clicked) else 0.0
+
+
+def base_order_reward(base_positions: NDArray[np.integer], clicks: NDArray[np.bool_]) -> float:
+    """Return the reciprocal rank that the clicked documents' best one has in the base order; 0 without a click.
+
+    Args:
+        base_positions: (shown,) of each shown document in the base order of all candidates, from 0.
+        clicks: (shown,).
+    """
+    clicked = base_positions[clicks]
+    return 1.0 / (1 + int(clicked.min())) if len(clicked) else 0.0
+
+
+def mean_of_lists(lists: Sequence[Earned]) -> tuple[float, float, float]:
+    """Return how many of one or more lists were clicked, and their mean reward and base reward, each in [0, 1]."""
+    # Sums that are rounded once: none exceeds that of larger terms.
+    totals = (
+        float(sum(each.reward > 0.0 for each in lists)),
+        fsum(each.reward for each in lists),
+        fsum(each.base_reward for each in lists),
+    )
+    clicked, reward, base_reward = (total / len(lists) for total in totals)
+    return clicked, reward, base_reward

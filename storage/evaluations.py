@@ -1,0 +1,68 @@
+"""What rounds earned by their updates' evaluations, for the rule that takes models back."""
+
+from sqlalchemy import func, or_, select
+
+from foltr.aggregation.effectiveness import (
+    JUDGED_WINDOW,
+    LEAST_EVALUATIONS,
+    RoundEvaluation,
+    RoundReward,
+    reward_of_sums,
+    reward_of_updates,
+)
+from foltr.protocol.states import RoundState
+from storage.database import Database
+from storage.sum_tables import round_evaluations
+from storage.tables import clients, rounds, updates
+
+# Some have few evaluations, or were abandoned; however long a federation is without any, a round's end takes as long.
+_LOOKED_THROUGH = 10 * JUDGED_WINDOW
+
+
+async def list_rewards(db: Database, name: str, since_version: int, number: int) -> list[RoundReward]:
+    """List what rounds on this model and newer ones earned, the oldest first: those completed, and this one.
+
+    Clients in quarantine are left out, where it can be seen who said what.
+
+    Args:
+        number: the round that is about to end; completed or not it counts, but for sums, which are stored as it ends.
+    """
+    recent = (
+        (rounds.c.federation == name)
+        & (rounds.c.number <= number)
+        & (rounds.c.number > number - _LOOKED_THROUGH)
+        & (rounds.c.base_version >= since_version)
+        & or_(rounds.c.state == RoundState.COMPLETED, rounds.c.number == number)
+    )
+    seen = (
+        select(
+            rounds.c.number,
+            rounds.c.base_version,
+            func.count(),
+            func.sum(updates.c.reward),
+            func.sum(updates.c.reward * updates.c.reward),
+        )
+        .join_from(rounds, updates, (updates.c.federation == name) & (updates.c.round == rounds.c.number))
+        .join(clients, clients.c.id == updates.c.client)
+        .where(recent, updates.c.clicked.is_not(None), clients.c.quarantined_at.is_(None))
+        .group_by(rounds.c.number, rounds.c.base_version)
+        .having(func.count() >= LEAST_EVALUATIONS)
+        .order_by(rounds.c.number.desc())
+        .limit(JUDGED_WINDOW)
+    )
+    summed = (
+        select(rounds.c.number, rounds.c.base_version, *_SUMS)
+        .join_from(rounds, round_evaluations, _IS_OF_ROUND)
+        .where(recent, round_evaluations.c.n_updates >= LEAST_EVALUATIONS)
+        .order_by(rounds.c.number.desc())
+        .limit(JUDGED_WINDOW)
+    )
+    async with db.reading() as connection:
+        found = {row[0]: reward_of_updates(*row[1:]) for row in await connection.execute(seen)}
+        for round_, base_version, *sums in await connection.execute(summed):
+            found[round_] = reward_of_sums(base_version, RoundEvaluation(*sums))
+    return [found[each] for each in sorted(found)][-JUDGED_WINDOW:]
+
+
+_SUMS = [round_evaluations.c[name] for name in RoundEvaluation.__slots__]
+_IS_OF_ROUND = (round_evaluations.c.federation == rounds.c.federation) & (round_evaluations.c.round == rounds.c.number)
