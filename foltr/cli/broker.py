@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foltr.cli import broker_authority, options
-from foltr.cli.broker_keys import renew
+from foltr.cli.broker_keys import readmit, renew
 from foltr.cli.output import console
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
@@ -22,6 +22,7 @@ OPERATOR_DIR = Path("foltr-operator")
 HOSTS = ["localhost", "127.0.0.1"]
 
 app.command("renew")(renew)
+app.command("readmit")(readmit)
 app.add_typer(broker_authority.app, name="authority")
 
 

@@ -1,11 +1,17 @@
-"""``foltr broker renew``: another key and certificate for the broker, at any time."""
+"""``foltr broker renew`` and ``readmit``: another certificate for the broker, and another way in for its users."""
 
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder
+from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
 from foltr.cli.output import print_json, say
+from foltr.errors import SettingsError
+
+if TYPE_CHECKING:
+    from foltr.operator.authority import Authority
+    from foltr.operator.credentials import Credentials
 
 RELOAD = "The broker was not told (is it in a container?): send it SIGHUP, or restart it."
 
@@ -41,3 +47,65 @@ def renew(
             f"Whoever has the old key can pass for the broker until {done.old_ends:%Y-%m-%d}. If it was stolen: "
             "foltr broker authority begin"
         )
+
+
+def readmit(
+    files: Annotated[
+        list[Path], typer.Argument(metavar="FILE.json...", help="Credentials of devices, helpers or the services")
+    ],
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+) -> None:
+    """Write another password or certificate for the broker into credentials files; the former count no more.
+
+    The keys in the files stay. Bring a copy of a file that was moved away, and copy it back: until then its process
+    does not get in.
+    """
+    from dataclasses import asdict
+
+    from broker.provision import reload_broker
+    from broker.readmission import readmit_user
+    from foltr.operator.credentials import BrokerAccess, write_credentials
+
+    with open_authority(operator) as authority:
+        found = [(path, _known(authority, path)) for path in files]
+        for path, credentials in found:
+            admitted = readmit_user(operator, _user_of(credentials), credentials.broker.certificate)
+            write_credentials(path, credentials.model_copy(update={"broker": BrokerAccess(**asdict(admitted))}))
+            say(f"{path} gets {credentials.name} in by what is in it now, and by nothing that it held before")
+    # The operator's own, should it be among them, is in the folder when it is opened again.
+    with open_authority(operator):
+        pass
+    say("The broker knows them already." if reload_broker(operator) else RELOAD)
+
+
+def _known(authority: "Authority", path: Path) -> "Credentials":
+    """The credentials in a file, of somebody whom this folder knows by the key that is in it."""
+    from foltr.operator.credentials import Credentials
+    from foltr.operator.register import read_private
+    from foltr.protocol.signing import key_to_text
+
+    try:
+        credentials = Credentials.model_validate_json(read_private(path))
+    except ValueError:
+        raise SettingsError(f"credentials: {path} is not what `foltr enrol` writes") from None
+    register, name = authority.register, credentials.name
+    match credentials.role:
+        case "device":
+            device = register.enrolled.get(name)
+            known = None if device is None else device.public_key
+            mine = known if credentials.signing_key is None else key_to_text(credentials.key.public)
+        case "helper":
+            known, mine = register.helpers.get(name), key_to_text(credentials.key.public)
+        case _:
+            known, mine = authority.operator.enrolment_key, credentials.enrolment_key
+    if credentials.federation != authority.federation or known is None or known != mine:
+        raise SettingsError(
+            f"credentials: {path} is not of somebody whom {authority.folder} lets in; enrol {name} anew: foltr enrol"
+        )
+    return credentials
+
+
+def _user_of(credentials: "Credentials") -> str:
+    from broker.access import helper_user
+
+    return helper_user(credentials.name) if credentials.role == "helper" else credentials.name

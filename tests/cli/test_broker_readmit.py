@@ -1,0 +1,99 @@
+"""`foltr broker readmit`: another password or certificate for anybody, at any time; what was stolen lets nobody in."""
+
+import json
+import shutil
+
+import pytest
+from cli.commands import foltr
+from servers import MissingError, ProvisionedMosquitto
+
+from broker.address import BrokerAddress
+from broker.link import MqttLink
+from foltr.errors import UnavailableError
+from foltr.operator.credentials import Credentials
+
+
+@pytest.fixture(params=["passwords", "mtls"])
+def server(request, tmp_path):
+    """A Mosquitto, and beside it the files of a device, a helper and the two services."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, request.param)
+    except MissingError as error:
+        pytest.skip(f"Mosquitto: {error}")
+    server.start()
+    for arguments in (("device-1", "device-2"), ("--helper", "north")):
+        done = foltr("enrol", *arguments, "--out-dir", tmp_path, "--operator", server.operator_dir)
+        assert done.returncode == 0, done.stderr
+    yield server
+    server.stop()
+
+
+def files_of(server):
+    services = [server.operator_dir / f"{name}.json" for name in ("federator", "operator")]
+    return [server.folder / "device-1.json", server.folder / "north.json", *services]
+
+
+def link_of(path):
+    credentials = Credentials.model_validate_json(path.read_text())
+    return MqttLink(
+        BrokerAddress.of(credentials.broker),
+        client_id="a",
+        subscriptions=[],
+        on_message=print,
+        persistent=False,
+        timeout_s=2,
+        give_up_after_s=0.0,
+    )
+
+
+async def gets_in(path):
+    try:
+        async with link_of(path) as link:
+            await link.wait_connected(5)
+    except UnavailableError:
+        return False
+    return True
+
+
+def readmit(server, *files):
+    return foltr("broker", "readmit", *files, "--operator", server.operator_dir)
+
+
+async def test_what_was_stolen_lets_nobody_in(server):
+    """Of a device, a helper, the federator, the operator: the file gets in, and the copy of what it was does not."""
+    for path in files_of(server):
+        stolen = path.with_name(f"stolen-{path.name}")
+        shutil.copy(path, stolen)
+        assert await gets_in(stolen)
+        done = readmit(server, path)
+        assert done.returncode == 0, done.stderr
+        assert (await gets_in(path), await gets_in(stolen)) == (True, False), path
+        before, after = (json.loads(each.read_text()) for each in (stolen, path))
+        assert {key for key in before if before[key] != after[key]} == {"broker"}
+    assert await gets_in(server.folder / "device-2.json")  # nobody else is touched
+    # The operator's commands go on with what is in its folder.
+    assert foltr("roster", "publish", "--operator", server.operator_dir).returncode == 0
+
+
+async def test_a_copy_of_a_file_that_was_moved_away_is_mended(server):
+    """The federator's, say; the folder's commands know of it, too."""
+    moved = server.folder / "federator.json"
+    (server.operator_dir / "federator.json").rename(moved)
+    assert readmit(server, moved).returncode == 0
+    assert await gets_in(moved)
+    mine = json.loads((server.operator_dir / "federator.broker.json").read_text())
+    assert json.loads(moved.read_text())["broker"]["username"] == mine["username"]
+
+
+def test_nobody_is_let_in_who_was_not(server):
+    """A device that was revoked or enrolled anew since, and what is no credentials at all."""
+    old = server.folder / "old.json"
+    shutil.copy(server.folder / "device-1.json", old)
+    again = ("enrol", "device-1", "--replace", "--out-dir", server.folder, "--operator", server.operator_dir)
+    assert foltr(*again).returncode == 0
+    assert foltr("revoke", "device-2", "--offline", "--operator", server.operator_dir).returncode == 0
+    before = (server.operator_dir / "register.json").read_text()
+    for path in (old, server.folder / "device-2.json"):
+        done = readmit(server, path)
+        assert (done.returncode, "enrol" in done.stderr) == (2, True)
+    assert (server.operator_dir / "register.json").read_text() == before
