@@ -46,11 +46,11 @@ def load_published(
     Raises:
         DataError: the folder has no known layout, a file in it is bad, a grade is above 4, or the training or test
             set has no relevant document.
-        SettingsError: the folder has no such fold; the message lists those it has.
+        SettingsError: there is no such folder, or it has no such fold; the message lists those it has.
     """
     folder = Path(folder)
     if not folder.is_dir():
-        raise DataError(f"{folder}: no such folder; expected one with {_LOOKED_FOR}")
+        raise SettingsError(f"dataset: {folder}: no such folder; expected one with {_LOOKED_FOR}")
     folds = _folds(folder)
     if not folds:
         raise DataError(f"{folder}: none of the published layouts; looked for {_LOOKED_FOR}")

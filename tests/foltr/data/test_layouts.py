@@ -79,10 +79,12 @@ def test_an_unknown_fold_is_told_which_there_are(tmp_path: Path) -> None:
 
 
 def test_another_folder_is_told_what_was_looked_for(tmp_path: Path) -> None:
-    """Whether it has other files or is not there; half a fold is none."""
+    """Whether it has other files or is not there, which is a wrong setting; half a fold is none."""
     put(tmp_path / "half", "train.txt")
-    for folder in (tmp_path, tmp_path / "half", tmp_path / "nowhere", tmp_path / "half" / "train.txt"):
-        with pytest.raises(DataError, match=r"train\.txt and test\.txt .*Fold1 to Fold5, or S1\.txt to S5\.txt"):
+    found = {tmp_path: DataError, tmp_path / "half": DataError}
+    absent = {tmp_path / "nowhere": SettingsError, tmp_path / "half" / "train.txt": SettingsError}
+    for folder, error in (found | absent).items():
+        with pytest.raises(error, match=r"train\.txt and test\.txt .*Fold1 to Fold5, or S1\.txt to S5\.txt"):
             load_published(folder)
 
 
