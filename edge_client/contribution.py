@@ -242,7 +242,7 @@ class Contributor:
         if draft.charged is None:
             update = update.model_copy(update={"vote": draft.vote, "evaluation": draft.evaluation})
         elif not isinstance(update.body, MaskedVector):
-            update = self._sums.mask(update, draft.vote, draft.round)
+            update = self._sums.mask(update, draft.vote, draft.evaluation, draft.round)
         payload = self._session.sign(update, ClientTopic.UPDATES)
         pending = PendingUpdate(
             update.update_id, update.round, update.after, update.through, payload, learned.local_state

@@ -5,8 +5,9 @@ first click, and the reciprocal rank of these clicks in the application's own or
 order is not kept, only what it earned, in the row of the list.
 
 A federator that asks says so on a topic of its own, for its own epoch: an older federator, which would refuse such an
-update, says nothing there. A method whose updates have noise of the device's own is never evaluated: what is said
-beside them would tell of the clicks what the noise is to hide.
+update, says nothing there. Under a policy it is the policy that asks, and what is told goes behind the masks
+(`edge_client.sums`). A method whose updates have noise of the device's own is never evaluated: what is said beside them
+would tell of the clicks what the noise is to hide.
 """
 
 from collections.abc import Sequence
@@ -25,6 +26,7 @@ from foltr.methods.registry import spec_of
 from foltr.protocol.codec import Envelope
 from foltr.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.protocol.signing import epoch_and_number
+from foltr.protocol.trainings import Training
 
 log = get_logger(__name__)
 
@@ -80,14 +82,15 @@ class Evaluator:
 
     def _is_asked(self) -> bool:
         training, policy = self._participation.training, self._participation.policy
-        if not self._enabled or training is None or policy is not None:
+        if not self._enabled or training is None or self._is_idle(training):
             return False
-        return self._epoch is not None and self._epoch == self._participation.epoch and not self._is_idle()
+        if policy is not None:
+            return policy.policy.evaluation is not None
+        return self._epoch is not None and self._epoch == self._participation.epoch
 
-    def _is_idle(self) -> bool:
+    def _is_idle(self, training: Training) -> bool:
         """Whether nothing is told by this method; said once."""
-        training = self._participation.training
-        cause = None if training is None else spec_of(training).no_evaluation_because
+        cause = spec_of(training).no_evaluation_because
         if cause is not None and not self._logged_idle:
             log.info("evaluation_idle", client_id=self._client_id, cause=cause)
             self._logged_idle = True

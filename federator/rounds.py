@@ -148,15 +148,15 @@ class Rounds:
             return False
         try:
             sums = None if self._sums is None else await collected_sums(self._sums, self._plan, self.seed, current)
-            tally = None if sums is None else sums.tally
+            tally, evaluation = (None, None) if sums is None else (sums.tally, sums.evaluation)
             standing = await count_standing(self._store, self._state, current, tally)
             verdict = verdict_on(self.model, self._state.anchor, standing)
             if verdict is Verdict.TAKE_BACK and self._state.anchor is not None:
                 await self._take_back(current, self._state.anchor, standing.in_words)
                 return True
             # One rule in a round: what most find better is not taken back for what users earn.
-            declined = await find_decline(self._store, self._state, current, None) if verdict is Verdict.KEEP else None
-            if declined is not None:
+            declined = await find_decline(self._store, self._state, current, evaluation)
+            if verdict is Verdict.KEEP and declined is not None:
                 decline, before = declined
                 await self._take_back(current, before, decline.in_words)
                 return True
@@ -170,7 +170,6 @@ class Rounds:
         closed_at, version = to_datetime(now), self.model.version + 1
         anchor = self._state.anchor
         votes = None if anchor is None else tally  # they are about nothing where there is no anchor
-        evaluation = None if sums is None else sums.evaluation
         model = new_model(
             outcome, version, number, closed_at, of_sums=sums is not None, tally=votes, evaluation=evaluation
         )

@@ -7,6 +7,7 @@ from edge_client.sums.pinned_policy import PinnedPolicy
 from foltr.logs import get_logger
 from foltr.methods.registry import body_spec
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.policies import allowance_of
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signing import SigningKey
@@ -54,11 +55,13 @@ class SecureSums:
         self._done = (round_.round, policy.hash)
         return None
 
-    def mask(self, update: ModelUpdate, vote: Vote | None, round_: RoundAnnouncement) -> ModelUpdate:
-        """Return an update as it is sent to a round that is under the policy, with the vote behind the same masks."""
+    def mask(
+        self, update: ModelUpdate, vote: Vote | None, evaluation: Evaluation | None, round_: RoundAnnouncement
+    ) -> ModelUpdate:
+        """Return an update as it is sent to a round under the policy, with the rest of it behind the same masks."""
         if self._key is None or round_.secure is None:
             raise RuntimeError("nothing is masked without a key, nor for a round that asks for no masks")
-        return mask_update(update, self._policy(), round_.secure.clip_norm, self._key, vote)
+        return mask_update(update, self._policy(), round_.secure.clip_norm, self._key, vote, evaluation)
 
     def nothing_learned(self) -> DenseDelta:
         """Return the body of a device that has nothing to say, and takes part all the same."""

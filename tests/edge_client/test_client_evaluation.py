@@ -6,7 +6,7 @@ from comparing import GOOD, LATER, announced, search, stored, training
 from made_policies import policy
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, device, see, until
 from structlog.testing import capture_logs
-from under_policy import CLIP_NORM, identity
+from under_policy import CLIP_NORM, identity, opened
 from under_policy import FEDERATOR as KEY
 
 from edge_client.client import EdgeClient
@@ -183,6 +183,29 @@ async def test_under_a_policy_without_evaluation_nothing_is_said(mqtt_broker, pa
         see(client, *range(10))
         update = await federator.update()
         assert (update.body.kind, update.evaluation) == ("masked", None)
+
+
+@pytest.mark.parametrize(
+    ("documents", "numbers"), [([0], [64, 64, 64]), ([], [0, 0, 0])], ids=["the first is clicked", "nothing is"]
+)
+async def test_under_a_policy_with_evaluation_it_goes_into_the_sum(mqtt_broker, path, documents, numbers):
+    """Each number is all of its weight or nothing, drawn by the mean; here the means are 1 or 0."""
+    signed = policy(proofs=True, vote_weight=64, evaluation_weight=64, n_interactions=4)
+    credentials = identity(signed)
+    async with (
+        Federator(mqtt_broker, key=KEY) as federator,
+        EdgeClient(
+            mqtt_broker, credentials=credentials, store=path, learner=adding_learner, seed=1, exploration="none"
+        ) as client,
+    ):
+        secure = SecureRound(policy_hash=signed.hash, clip_norm=CLIP_NORM)
+        await federator.announce(1, secure=secure)
+        await client.next_round(timeout_s=WITHIN_S)
+        await until(lambda: client.counted_through is not None)
+        click(client, *[documents] * 4)
+        update = await federator.update()
+        assert update.evaluation is None
+        assert opened(update, signed, credentials.key.public)[-3:].tolist() == numbers
 
 
 @pytest.mark.parametrize("wrong", ["unsigned", "another's key", "another federation's"])
