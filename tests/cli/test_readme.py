@@ -8,6 +8,7 @@ import time
 import pytest
 from cli.commands import PROJECT, environment, foltr, foltr_fresh, start, stop
 from cli.snippets import blocks, n_recorded, run_python
+from docs.markdown_files import markdown_files, snippets
 
 
 def commands_by_hand() -> list[list[str]]:
@@ -85,11 +86,10 @@ THREE_WORDS = [["api", "token"]]
 def test_every_foltr_command_in_the_documents_exists():
     """Each ``foltr …`` in a code block is a command, and each of its flags is in that command's help."""
     helps: dict[tuple[str, ...], str] = {}
-    files = ["README.md", *(f"docs/{path.name}" for path in (PROJECT / "docs").glob("*.md")), "docker/README.md"]
+    files = [file for file in markdown_files() if not file.startswith("docs/results/")]
     for file in files:
-        for line in "\n".join(blocks(file, "sh")).splitlines():
-            if not line.startswith("foltr "):
-                continue
+        lines = [line.strip() for snippet in snippets(file) for line in snippet.splitlines()]
+        for line in (one.partition(" | ")[0] for one in lines if one.startswith("foltr ")):
             words = shlex.split(line, comments=True)[1:]
             n_words = 3 if words[:2] in THREE_WORDS else 2
             command = tuple(words[:1] if words[0] in SINGLE_WORDS else words[:n_words])
