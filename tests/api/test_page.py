@@ -17,6 +17,7 @@ from playwright.async_api import async_playwright
 
 from api.access import COOKIE
 from api.tokens import Role
+from foltr.protocol.evaluations import Evaluation
 from storage.arrivals import commit_batch
 from storage.federations import claim_federation, create_federation
 from storage.records import Batch, MembershipChange, NewEvent, NewModel, NewUpdate, RoundOpening
@@ -48,9 +49,11 @@ async def many_rounds(db_url, n_rounds=40):
         for number in range(1, n_rounds + 1):
             at = began + timedelta(seconds=61 * number)
             some = names[:1] if number % 10 == 0 else names[: number % 4 + 2]
+            does = Evaluation(clicked=0.75, reward=0.7 - 0.2 / number, base_reward=0.5)
             sent = [
                 NewUpdate(
-                    number, name, f"{number}", version, marks[name], marks[name] + 5, 5, "dense_f32", bytes(4), at
+                    *(number, name, f"{number}", version, marks[name], marks[name] + 5, 5, "dense_f32", bytes(4), at),
+                    evaluation=does,
                 )
                 for name in some
             ]
@@ -128,6 +131,8 @@ class TestInChromium:
             assert await page.text_content("#online") == "5 of 5"
             assert await page.text_content("#refusals td") == "late"
             assert await page.is_visible("#chart-presence canvas")
+            assert await page.is_visible("#chart-rewards canvas")
+            assert await page.text_content("#reward") == "0.70, 0.50"
             assert (await page.text_content("#rounds tbody tr:nth-child(2)")).startswith("40abandoned: too_few_clients")
             first = await page.get_attribute("#asof", "datetime")
             await page.wait_for_function("first => document.getElementById('asof').dateTime !== first", arg=first)
@@ -170,6 +175,7 @@ class TestInChromium:
             await page.wait_for_selector("#no-rounds:not([hidden])")
             await page.wait_for_selector("#no-erasures:not([hidden])")
             assert await page.is_hidden("#charts")
+            assert (len(await page.text_content("#reward")), await page.is_hidden("#rewards")) == (1, True)
             await seen(page, "empty")
 
     async def test_it_says_that_the_database_is_away_and_goes_on_when_it_is_back(self, busy, tmp_path):

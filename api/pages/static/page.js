@@ -8,6 +8,7 @@ const AGAIN_MS = 10000;
 const at = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat(undefined, { maximumFractionDigits: 1 });
 const whole = new Intl.NumberFormat(undefined, { maximumFractionDigits: 0, signDisplay: "negative" });
+const share = new Intl.NumberFormat(undefined, { minimumFractionDigits: 2, maximumFractionDigits: 2 });
 const moment = new Intl.DateTimeFormat(undefined, { dateStyle: "short", timeStyle: "medium" });
 const say = (id, text) => { const place = at(id); if (place.textContent !== text) place.textContent = text; };
 const told = (value) => (value === null || value === undefined ? "–" : typeof value === "number" ? number.format(value) : String(value));
@@ -115,6 +116,7 @@ function showRounds(found) {
     votes(row), told(row.model_version),
   ]));
   drawRounds();
+  drawRewards();
 }
 
 // As `foltr rounds list` has them: of secure sums a tally, with the standard deviation of its noise.
@@ -159,8 +161,11 @@ function drawPresence() {
   at("no-presence").hidden = present === null || present.length > 0;
   at("presence").hidden = present === null || present.length === 0;
   if (!present?.length) return;
-  plot("chart-presence", present.map((point) => new Date(point.at) / 1000), true, [line("online", "--series-1"), line("members", "--series-2")],
-    [present.map((point) => point.n_online), present.map((point) => point.n_members)]);
+  // Of one moment alone uPlot would show three years.
+  const before = { at: new Date(new Date(present[0].at) - 600000), n_online: null, n_members: null };
+  const points = present.length > 1 ? present : [before, ...present];
+  plot("chart-presence", points.map((point) => new Date(point.at) / 1000), true, [line("online", "--series-1"), line("members", "--series-2")],
+    [points.map((point) => point.n_online), points.map((point) => point.n_members)]);
 }
 
 function drawRounds() {
@@ -179,8 +184,24 @@ function drawRounds() {
   plot("chart-seconds", numbers, false, [line("seconds", "--series-1")], [ended.map((row) => row.duration_s)]);
 }
 
+// Means with noise may be below 0 and above 1; they are shown as they are.
+function drawRewards() {
+  if (rounds === null) return;
+  const judged = rounds.filter((row) => row.closed_at !== null && row.reward !== null);
+  const newest = judged[judged.length - 1];
+  at("no-rewards").hidden = judged.length > 0;
+  at("rewards").hidden = judged.length === 0;
+  say("reward", newest ? `${share.format(newest.reward)}, ${share.format(newest.base_reward)}` : "–");
+  if (!newest) return;
+  const noise = newest.evaluation_deviation;
+  say("reward-noise", noise === null ? "" : `Each has noise, in round ${newest.round} with a standard deviation of ${share.format(noise)}. `);
+  plot("chart-rewards", judged.map((row) => row.round), false, [line("as shown", "--series-1"), line("own order", "--series-2")],
+    [judged.map((row) => row.reward), judged.map((row) => row.base_reward)]);
+}
+
 function draw() {
   drawRounds();
+  drawRewards();
   drawPresence();
 }
 
