@@ -12,6 +12,8 @@ from databases import migrated_sqlite, open_migrated
 from made_history import made_history
 
 from api.metrics import federation_metrics
+from federator.measures import FederatorMeasures
+from helper.measures import HelperMeasures
 from operations.overview import read_overview
 from storage.pages import RoundTotals, add_rounds
 
@@ -33,6 +35,7 @@ async def test_every_metric_of_a_rule_is_one_that_is_shown(tmp_path):
     async with await open_migrated(url) as db:
         overview, totals = await read_overview(db, FEDERATION), await add_rounds(db, FEDERATION, RoundTotals())
     shown = {sample.name for family in federation_metrics(FEDERATION, overview, totals) for sample in family.samples}
+    shown |= {measure.name for of in (FederatorMeasures("mail"), HelperMeasures("mail", "north")) for measure in of.all}
     rules = yaml.safe_load(RULES.read_text())["groups"][0]["rules"]
     named = {name for rule in rules for name in re.findall(r"foltr_\w+", rule["expr"])}
     assert named

@@ -77,12 +77,15 @@ class Whole:
         assert done.returncode == 0, done.stderr
         return read_helper_keys(out)
 
-    def start_helper(self, name: str, failpoints: str = "") -> PreparedProcess:
+    def start_helper(self, name: str, failpoints: str = "", **variables: str) -> PreparedProcess:
         with (self.folder / f"{name}.out").open("ab") as output:
             words = ["helper", "run", "--credentials", f"{name}.json"]
-            variables = environment(**{VARIABLE: failpoints})
             self.processes[name] = PreparedProcess(
-                words, variables, self.folder, output=output.fileno(), errors=output.fileno()
+                words,
+                environment(**{VARIABLE: failpoints}, **variables),
+                self.folder,
+                output=output.fileno(),
+                errors=output.fileno(),
             )
         return self.processes[name]
 
@@ -129,7 +132,9 @@ class Whole:
             yield running
             service.stop()
 
-    def start_federator(self, database_url: str, failpoints: str = "", *options: str) -> PreparedProcess:
+    def start_federator(
+        self, database_url: str, failpoints: str = "", *options: str, **variables: str
+    ) -> PreparedProcess:
         """``foltr federator run`` for one round."""
         federator = self.federation.federator
         credentials = self.credentials(0).model_copy(
@@ -154,7 +159,7 @@ class Whole:
         with (self.folder / "federator.out").open("ab") as output:
             self.processes["federator"] = PreparedProcess(
                 command,
-                environment(**{VARIABLE: failpoints}),
+                environment(**{VARIABLE: failpoints}, **variables),
                 self.folder,
                 output=output.fileno(),
                 errors=output.fileno(),

@@ -1,0 +1,167 @@
+"""A federation that is watched as an operator watches it: Prometheus, the board, logs, traces; and who was forgotten.
+
+Everything that outlives a client is looked through for its name: what was scraped, what Prometheus has on its disk, log
+lines of the default level, and spans.
+"""
+
+import asyncio
+import json
+import math
+import re
+
+import pytest
+from cli.commands import PROJECT, environment, foltr
+from collector import Collector, collector
+from databases import migrated_sqlite
+from integration.deployment import until
+from integration.prometheus import Prometheus, prometheus
+from integration.scraped import complaints, samples, scrape, shown_at
+from integration.whole import Whole, click, joined, running
+from prepared import PreparedProcess
+from secure_cohorts import FEDERATION
+
+from edge_client.client import EdgeClient
+
+BOARD = PROJECT / "monitoring/grafana/foltr.json"
+FORGOTTEN = "device-0"
+PORT = {"FOLTR_METRICS_PORT": "0"}
+AT_ONCE = {"FOLTR_UNLEARN_EVERY_S": "0.2", "FOLTR_UNLEARNING_SWAP_EVERY_S": "0", "FOLTR_UNLEARNING_STEP_S": "2"}
+RESETS = {"FOLTR_UNLEARNING_MAY_RESET": "true"}
+
+
+def board_queries() -> list[tuple[str, str, bool]]:
+    """Title, expression, and whether it may be empty, of every query of the board."""
+    return [
+        (panel["title"], target["expr"], panel.get("description", "").startswith("Empty"))
+        for panel in json.loads(BOARD.read_text())["panels"]
+        for target in panel.get("targets", ())
+    ]
+
+
+def test_the_board_has_what_grafana_needs():
+    """Grafana is not run here: no panel overlaps another, each has a source, a unit, and queries with a legend."""
+    board = json.loads(BOARD.read_text())
+    panels = board["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    cells = [
+        (x, y)
+        for panel in panels
+        for x in range(panel["gridPos"]["x"], panel["gridPos"]["x"] + panel["gridPos"]["w"])
+        for y in range(panel["gridPos"]["y"], panel["gridPos"]["y"] + panel["gridPos"]["h"])
+    ]
+    assert len(set(cells)) == len(cells)
+    assert {x for x, _ in cells} == set(range(24))
+    names = {variable["name"] for variable in board["templating"]["list"]}
+    for panel in panels:
+        if panel["type"] == "row":
+            continue
+        assert panel["datasource"]["uid"] == "${datasource}"
+        assert panel["fieldConfig"]["defaults"]["unit"]
+        assert [target["refId"] for target in panel["targets"]] == list("ABC")[: len(panel["targets"])]
+        used = set(re.findall(r"\$(\w+)", json.dumps(panel["targets"]))) - {"__rate_interval"}
+        assert used <= names
+        assert all("client_id" not in target["expr"] for target in panel["targets"])
+
+
+@pytest.fixture
+async def whole(mosquitto_server, tmp_path):
+    async with running(tmp_path, mosquitto_server.url) as made:
+        yield made
+
+
+async def in_rounds(whole: Whole, devices: list[EdgeClient], n_rounds: int) -> None:
+    """Have every device click until so many rounds more have a model."""
+    url = await shown_at(whole.folder / "federator.out")
+
+    async def n_completed() -> float:
+        return samples(await scrape(url))["foltr_federator_rounds_total", "completed"]
+
+    wanted = await n_completed() + n_rounds
+
+    async def enough() -> bool:
+        for device in devices:
+            if not device.n_waiting:
+                click(device, 1)
+        return await n_completed() >= wanted
+
+    await until(enough, 60.0, f"{n_rounds} more rounds have no model", pause_s=0.2)
+
+
+def start_api(whole: Whole, database_url: str) -> None:
+    token = foltr("api", "token", "new", "viewer", "--federation", FEDERATION, cwd=whole.folder)
+    (whole.folder / "token").write_text(token.stdout.strip())
+    words = ["api", "run", "--port", "0", "--db", database_url, "--federation", FEDERATION]
+    with (whole.folder / "api.out").open("ab") as output:
+        whole.processes["api"] = PreparedProcess(
+            words, environment(), whole.folder, output=output.fileno(), errors=output.fileno()
+        )
+
+
+async def api_url(whole: Whole) -> str:
+    said = whole.folder / "api.out"
+    await until(lambda: "api_started" in said.read_text(), 20.0, "the API does not start")
+    return re.findall(r"http://[\d.:]+", said.read_text())[0]
+
+
+async def check_board(server: Prometheus) -> None:
+    """Every query of the board is one, and answers, unless the panel says that it may be empty."""
+    empty, not_a_number = [], []
+    for title, expression, may_be_empty in board_queries():
+        found = await server.query(expression.replace("$federation", FEDERATION).replace("$__rate_interval", "1m"))
+        if not found and not may_be_empty:
+            empty.append((title, expression))
+        if found and all(math.isnan(value) for value in found):
+            not_a_number.append((title, expression))
+    assert empty == []
+    assert not_a_number == []
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+async def test_the_forgotten_name_is_found_nowhere(whole, tmp_path):
+    """Rounds of a federation with helpers, all of it scraped and traced; a device is forgotten; the others go on."""
+    database_url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    with collector() as spans:
+        for name in ("north", "south"):
+            whole.start_helper(name, **PORT)
+        options = ("--rounds", "10000", "--min-clients", "4", "--trace-to", spans.url)
+        whole.start_federator(database_url, "", *options, **PORT, **AT_ONCE, **RESETS)
+        start_api(whole, database_url)
+        said = [tmp_path / f"{name}.out" for name in ("federator", "north", "south", "api")]
+        federator, north, south = [await shown_at(log) for log in said[:3]]
+        jobs = {"foltr-federator": [federator], "foltr-helper": [north, south], "foltr": [await api_url(whole)]}
+        async with joined(whole) as devices:
+            await in_rounds(whole, devices, 1)
+            async with prometheus(tmp_path, jobs, tmp_path / "token") as server:
+                await in_rounds(whole, devices, 3)
+                assert FORGOTTEN in json.dumps([device.client_id for device in devices])
+                result = await devices[0].forget_me(timeout_s=60.0)
+                assert result.state == "forgotten"
+                await in_rounds(whole, devices[1:], 2)
+                await asyncio.sleep(3)
+                await check_board(server)
+                rules = (await server.ask("rules"))["groups"][0]["rules"]
+                assert {rule["name"]: rule["health"] for rule in rules if rule["health"] != "ok"} == {}
+                assert {rule["name"] for rule in rules if rule["state"] == "firing"} == set()
+                scraped = [await scrape(url) for url in (federator, north, south)]
+        shown = samples(scraped[0])
+        assert shown["foltr_federator_erasures_total",] == 1
+        assert samples(scraped[1])["foltr_helper_sums_opened_total",] >= 6
+        assert [await complaints(text) for text in scraped] == ["", "", ""]
+        whole.close()
+        stored = b"".join(path.read_bytes() for path in server.data.rglob("*") if path.is_file())
+        check_nowhere(FORGOTTEN, scraped, stored, [path.read_text() for path in said], spans)
+
+
+def check_nowhere(name: str, scraped: list[str], stored: bytes, logs: list[str], spans: Collector) -> None:
+    """The name is in nothing that outlives the client; and what was looked through is not empty."""
+    assert not any(name in text for text in scraped)
+    assert b"foltr_federator_rounds_total" in stored
+    assert name.encode() not in stored
+    assert all(logs)
+    assert "round_completed" in logs[0]
+    assert "client_joined" in logs[0]
+    assert "client_erased" in logs[0]
+    assert [line for text in logs for line in text.splitlines() if name in line] == []
+    assert {"round", "commit_batch", "aggregation", "erase_client"} <= {span.name for span in spans.spans()}
+    assert not any(name.encode() in body for body in spans.bodies)
