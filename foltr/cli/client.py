@@ -13,6 +13,7 @@ import typer
 from foltr.alive_file import AliveFile
 from foltr.cli import options
 from foltr.cli.fields import Option, read_assignments, takes_fields
+from foltr.cli.fleet.enrolling import enrol, enrol_in_slot
 from foltr.cli.fleet.slots import Slot, take_enrolled_slot, take_new_slot
 from foltr.cli.operator.identities import device_credentials
 from foltr.cli.output import configure_logging, console, print_json
@@ -30,6 +31,9 @@ log = structlog.get_logger(__name__)
 app = typer.Typer(help="Run simulated devices.", no_args_is_help=True)
 
 
+app.command("enrol")(enrol)
+
+
 @app.callback()
 def _group() -> None:
     """Run simulated devices."""
@@ -37,7 +41,7 @@ def _group() -> None:
 
 RUN_FIELDS = (
     *("client_id", "credentials", "broker_url", "federation", "dataset", "clicks", "interactions", "store", "seed"),
-    *("feature_schema", "give_up_after_s", "aggregation", "byzantine", "slots", "alive_file"),
+    *("feature_schema", "give_up_after_s", "aggregation", "byzantine", "slots", "tokens", "alive_file"),
 )
 # What the rule is to those who attack it; it is the federator's to choose.
 RUN_OPTIONS = {
@@ -147,11 +151,20 @@ def run(
 def _take_slot(settings: Settings, count: int) -> Slot | None:
     """The slot of this replica; None where it shares no folder with others."""
     if settings.slots is None:
+        if settings.tokens is not None:
+            raise SettingsError("tokens: a device that enrols itself keeps its credentials in a slot; add --slots")
         return None
     if count > 1 or not {"store", "client_id", "credentials"}.isdisjoint(settings.model_fields_set):
         raise SettingsError("slots: a replica is one device, with the name, store and credentials of its slot")
     folder = Path(settings.slots)
     slot = take_enrolled_slot(folder)
+    if slot is None and settings.tokens is not None:
+        slot = enrol_in_slot(folder, Path(settings.tokens), settings)
+        if slot is None:
+            raise SettingsError(
+                f"tokens: no enrolled device of {folder} is free, nor is a token of {settings.tokens} left; the "
+                "operator makes more: foltr enrol CLIENT --token"
+            )
     if slot is None and settings.broker_url.startswith("mqtts:"):
         raise SettingsError(f"slots: no enrolled device of {folder} is free; the operator enrols more: foltr enrol")
     return slot or take_new_slot(folder, "device")

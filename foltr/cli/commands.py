@@ -70,6 +70,9 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "Make devices known to a federation: one credentials file each, to be copied to the device.",
         "operator.enrol:enrol",
     ),
+    "desk": CommandPlace(
+        "Answer devices that enrol themselves with a one-time token, and look at the tokens.", "operator.desk:app"
+    ),
     "revoke": CommandPlace(
         "Void a device's key: the federator refuses it from the moment it has the order.",
         "operator.enrol:revoke",

@@ -186,6 +186,8 @@ class Settings(BaseSettings):
     """The device's SQLite file, of several a folder; if unset {federation}-{client_id}.sqlite, of several memory."""
     slots: Annotated[str | None, Option(metavar="FOLDER")] = None
     """A folder that replicas of one device service share: each takes one that is free, with its name and its store."""
+    tokens: Annotated[str | None, Option(metavar="FOLDER")] = None
+    """With `slots`: one-time tokens; where no slot is free a replica enrols itself with one that nobody has used."""
     dataset: Annotated[str | None, Option("--data")] = None
     """A folder with train.txt and test.txt in LETOR format, or mslr-sample, or synthetic."""
     clicks: str = "navigational"

@@ -1,9 +1,9 @@
 """Replicas of one container are devices each, and stay the same ones when they are started anew.
 
 A folder that all of them share has a *slot* for each device: a folder named after it, with its store and, in a
-federation with identities, its credentials. A replica takes the first slot that no other process has, by a lock that
-ends with the process. So twenty that become five and twenty again are the same twenty devices, with their clicks. The
-slot of a device that was forgotten is taken by nobody any more.
+federation with identities, its credentials, which its first replica may get with a one-time token. A replica takes the
+first slot that no other process has, by a lock that ends with the process. So twenty that become five and twenty again
+are the same twenty devices, with their clicks. The slot of a device that was forgotten is taken by nobody any more.
 """
 
 import fcntl
@@ -23,9 +23,10 @@ _MOST_SLOTS = 10_000
 
 @dataclass(frozen=True)
 class Slot:
-    """A device's folder, named after it, while this process has it, which is until it ends."""
+    """A device's folder, named after it, while this process has it, which is until it ends or lets go of it."""
 
     folder: Path
+    lock: int
 
     @property
     def name(self) -> str:
@@ -38,6 +39,10 @@ class Slot:
     @property
     def credentials(self) -> Path:
         return self.folder / CREDENTIALS_NAME
+
+    def release(self) -> None:
+        """Let another process take the slot."""
+        os.close(self.lock)
 
     def close_for_ever(self) -> None:
         """See to it that nobody takes the slot again: its device was forgotten."""
@@ -89,4 +94,4 @@ def take_slot(folder: Path) -> Slot | None:
         os.close(descriptor)
         return None
     # The descriptor stays open: its lock ends with this process, however that ends.
-    return Slot(folder)
+    return Slot(folder, descriptor)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,14 +18,15 @@ from foltr.cli.operator.access import (
     access_to,
     broker_record,
     open_authority,
-    redirect,
     service_access,
 )
+from foltr.cli.operator.admission import RELOAD, admit, tell_broker
 from foltr.cli.operator.sending import publish_retained, send_order, send_unanswered
+from foltr.cli.operator.tokens import TOKEN_ENDING, issue_tokens, read_duration, say_issued
 from foltr.cli.output import errors, print_json, say
 from foltr.cli.settings import load_settings
 from foltr.errors import FoltrError, SettingsError, UnavailableError
-from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, public_key_from, write_secret
+from foltr.operator.credentials import public_key_from, write_secret
 from foltr.protocol.topics import check_name
 
 if TYPE_CHECKING:
@@ -41,7 +42,6 @@ _LISTED = (
     "{}/ca.crl into the broker's folder, on its machine, and send the broker SIGHUP."
 )
 _MADE = "made {}: keep it private and backed up; federator.json in it is for the federator"
-_RELOAD = "The broker was not told (is it on another machine?): restart it or send it SIGHUP."
 
 
 @dataclass(frozen=True)
@@ -82,9 +82,21 @@ def enrol(
             help="Of one device that made its key itself, such as a browser: its credentials hold no private key",
         ),
     ] = None,
+    token: Annotated[
+        bool,
+        typer.Option(
+            "--token",
+            help="In place of credentials: one-time tokens, with which devices enrol themselves while foltr desk runs",
+        ),
+    ] = False,
+    expires: Annotated[
+        str, typer.Option("--expires", metavar="TIME", help="With --token: so long it is good, e.g. 30m, 1h or 7d")
+    ] = "1h",
     json: options.Json = False,
 ) -> None:
     """Make devices known to a federation: one credentials file each, to be copied to the device."""
+    if token and (helper is not None or public_key is not None):
+        raise SettingsError("token: whoever has one makes its key itself; leave --helper and --public-key out")
     if helper is not None:
         if clients or count > 1 or public_key is not None:
             raise SettingsError("helper: it is enrolled by itself; enrol devices with another command")
@@ -94,16 +106,23 @@ def enrol(
     if not clients:
         raise SettingsError("client: name the devices to enrol, or a helper with --helper NAME")
     names = _names(clients, count)
+    if token:
+        files = _files(names, out, out_dir, replace=replace, ending=TOKEN_ENDING)
+        lasts_s = read_duration(expires)
+        with _open_or_create(operator, federation, broker) as authority:
+            made, told = issue_tokens(authority, files, lasts_s, broker, replace=replace)
+        say_issued(authority.federation, made, told=told, json=json)
+        return
     files = _files(names, out, out_dir, replace=replace)
     kept = _kept_keys(names, public_key)
     is_new = not (operator / "register.json").exists()
     with _open_or_create(operator, federation, broker) as authority:
         authority.register.check_enrollable(names, replace=replace)
         replaced = [name for name in names if name in authority.register.enrolled]
-        credentials = authority.enrol_all(_admit(authority, names, broker), replace=replace, kept=kept)
+        credentials = authority.enrol_all(admit(authority, names, broker), replace=replace, kept=kept)
         for device in track(credentials, "writing", console=errors, transient=True, disable=not errors.is_terminal):
             write_secret(files[device.name], device.model_dump_json(indent=1) + "\n", replace=replace)
-        told = _tell_broker(operator)
+        told = tell_broker(operator)
         serials = {name: authority.register.enrolled[name].serial for name in names}
     if json:
         rows = [{"client_id": name, "serial": serials[name], "file": str(files[name])} for name in names]
@@ -125,7 +144,7 @@ def enrol(
     if replaced:
         say("The old keys are void once the devices join with the new ones; at once with: foltr roster publish")
     if not told:
-        say(_RELOAD)
+        say(RELOAD)
 
 
 def _enrol_helper(
@@ -134,10 +153,10 @@ def _enrol_helper(
     is_new = not (operator / "register.json").exists()
     with _open_or_create(operator, federation, broker) as authority:
         authority.register.check_helper(name, replace=replace)
-        access = _admit(authority, [name], broker, are_helpers=True)[name]
+        access = admit(authority, [name], broker, are_helpers=True)[name]
         credentials = authority.enrol_helper(name, access, replace=replace)
         write_secret(path, credentials.model_dump_json(indent=1) + "\n", replace=replace)
-        told = _tell_broker(operator, lists_changed=True)
+        told = tell_broker(operator, lists_changed=True)
     if json:
         helper = {"name": name, "signing_key": authority.register.helpers[name], "file": str(path)}
         print_json({"federation": authority.federation, "helper": helper, "broker_to_reload": not told})
@@ -147,7 +166,7 @@ def _enrol_helper(
     say(f"enrolled the helper {name} in {authority.federation}: {path}, which is for whoever runs it")
     say(f"They make its keys for the next policy with: foltr helper keys --credentials {path.name}")
     if not told:
-        say(_RELOAD)
+        say(RELOAD)
 
 
 def revoke(
@@ -242,36 +261,6 @@ def _open_or_create(folder: Path, federation: str | None, broker: str | None) ->
         yield authority
 
 
-def _admit(
-    authority: "Authority", names: list[str], broker: str | None, *, are_helpers: bool = False
-) -> dict[str, BrokerAccess]:
-    """How each device or helper reaches the broker, which is told of them where it knows its users."""
-    if broker_record(authority.folder) is not None:
-        from broker.provision import provision_helper, provision_users
-
-        redirect(authority.operator.broker, broker)  # an address that cannot be is refused before anybody is let in
-        folder = authority.folder
-        users = (
-            {each: provision_helper(folder, each) for each in names} if are_helpers else provision_users(folder, names)
-        )
-        return {name: redirect(BrokerAccess(**asdict(user)), broker) for name, user in users.items()}
-    access = authority.operator.broker if broker is None else access_to(broker)
-    if access.username == OPERATOR_USER:
-        # The folder has lost its broker.json: a device must not get the operator's own password.
-        raise SettingsError(f"broker: {authority.folder} does not say how devices get in; see: foltr broker config")
-    return dict.fromkeys(names, access)
-
-
-def _tell_broker(folder: Path, *, lists_changed: bool = False) -> bool:
-    """Whether the broker knows its users as they are now: by their passwords, or as its access list has them."""
-    from broker.broker_records import Mode
-    from broker.provision import reload_broker
-
-    record = broker_record(folder)
-    reads = (Mode.PASSWORDS, Mode.MTLS) if lists_changed else (Mode.PASSWORDS,)
-    return record is None or record.mode not in reads or reload_broker(folder)
-
-
 def _withdraw(folder: Path, client: str) -> str:
     """Take a device out of the broker's users; what is left to say about it."""
     from broker.broker_records import Mode
@@ -282,7 +271,7 @@ def _withdraw(folder: Path, client: str) -> str:
         return ""
     if withdraw_user(folder, client) is Withdrawal.STILL_ADMITTED:
         return _LISTED.format(folder)
-    return "" if reload_broker(folder) else _RELOAD
+    return "" if reload_broker(folder) else RELOAD
 
 
 def _send(authority: "Authority", order: "SignedOrder | None", broker: str | None) -> None:
@@ -316,11 +305,13 @@ def _kept_keys(names: list[str], public_key: str | None) -> dict[str, bytes]:
     return {names[0]: public_key_from(public_key)}
 
 
-def _files(names: list[str], out: Path | None, out_dir: Path | None, *, replace: bool) -> dict[str, Path]:
+def _files(
+    names: list[str], out: Path | None, out_dir: Path | None, *, replace: bool, ending: str = ".json"
+) -> dict[str, Path]:
     if out is not None and (len(names) > 1 or out_dir is not None):
         raise SettingsError("out: it names the file of a single device; for several, name a folder with --out-dir")
     folder = out_dir or Path()
-    files = {name: out or folder / f"{name}.json" for name in names}
+    files = {name: out or folder / f"{name}{ending}" for name in names}
     for path in files.values():
         # Before anything is signed: an enrolment whose file cannot be written would have to be made again.
         if path.exists() and not replace:

@@ -1,0 +1,160 @@
+"""A device enrols itself with a one-time token: it makes its own key, which never leaves it, and asks the desk.
+
+What it has made is on disk before it asks, so a device that is killed asks the same again, and gets the same answer.
+"""
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from broker.address import BrokerAddress
+from broker.link import InboundMessage, MqttLink
+from foltr.errors import DataError, MessageError, SettingsError, UnavailableError
+from foltr.failpoints import Failpoint, failpoint
+from foltr.operator.credentials import BrokerAccess, Credentials, write_credentials, write_secret
+from foltr.operator.one_time_tokens import OneTimeToken
+from foltr.protocol.enrolment import read_enrolment
+from foltr.protocol.enrolment_requests import EnrolmentAnswer, EnrolmentCode, TokenId
+from foltr.protocol.signed_requests import answer_info, issue_request, read_answer
+from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
+from foltr.protocol.topics import Topics, token_user
+from foltr.secure.sealing import SealingKey
+
+ASK_AGAIN_S = 2.0
+_REMEDIES = {
+    EnrolmentCode.TOKEN_USED: "If it was not you, tell the operator, who revokes the name: foltr revoke {name}. "
+    "If it was, and its credentials are lost: foltr enrol {name} --token --replace",
+    EnrolmentCode.UNREADABLE: "Update this device or the operator's desk",
+}
+_REMEDY = "The operator makes another: foltr enrol {name} --token --replace"
+
+
+class TokenRefusedError(DataError):
+    """The operator's desk does not enrol whoever has this token; asking again is of no use."""
+
+
+class _Keys(BaseModel):
+    """What a device made for itself, for one token, until it is enrolled. Private keys, base64."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+    token: TokenId
+    signing_key: Annotated[str, Field(repr=False)]
+    reply_key: Annotated[str, Field(repr=False)]
+
+
+async def enrol_device(
+    token: OneTimeToken, out: Path, *, wait_s: float, broker: BrokerAccess | None = None
+) -> Credentials:
+    """Enrol this device with a one-time token, and write its credentials.
+
+    Args:
+        out: the file for the credentials; beside it is what the device has made until they are there.
+        wait_s: how long to wait for the broker and for the operator's desk, in seconds.
+        broker: how to reach the broker, if not as the token says.
+
+    Raises:
+        TokenRefusedError: the token was used, has expired, was revoked, or its name is not to be had.
+        UnavailableError: no broker, or no answer in time. The token stays good for the same device.
+        SettingsError: a file cannot be read or written.
+    """
+    pending = out.with_name(f".{out.name}.enrolling")
+    keys = _keys(pending, token)
+    failpoint(Failpoint.KEYS_MADE)
+    device_key, reply_key = SigningKey.from_text(keys.signing_key), _sealing_key(keys)
+    request = issue_request(token.key, token.federation, token.token, device_key, reply_key.public)
+    answer = await _ask(token, broker or token.broker, request, wait_s)
+    failpoint(Failpoint.ENROLMENT_ANSWERED)
+    if answer.code is not EnrolmentCode.ENROLLED:
+        remedy = _REMEDIES.get(answer.code, _REMEDY).format(name=token.client_id)
+        raise TokenRefusedError(
+            f"token: {answer.code}: {answer.code.meaning}. {remedy} (token {token.token}, for {token.client_id}, "
+            f"good until {token.expires})"
+        )
+    credentials = _open(token, answer, reply_key, request, device_key)
+    write_credentials(out, credentials)
+    pending.unlink(missing_ok=True)
+    return credentials
+
+
+def _keys(pending: Path, token: OneTimeToken) -> _Keys:
+    """The keys that this device has made for this token, before or now."""
+    with contextlib.suppress(OSError, ValidationError):
+        kept = _Keys.model_validate_json(pending.read_text(encoding="utf-8"))
+        if kept.token == token.token:
+            return kept
+    made = _Keys(
+        token=token.token,
+        signing_key=SigningKey.generate().to_text(),
+        reply_key=key_to_text(SealingKey.generate().private),
+    )
+    write_secret(pending, made.model_dump_json() + "\n", replace=True)
+    return made
+
+
+def _sealing_key(keys: _Keys) -> SealingKey:
+    return SealingKey(key_from_text("reply_key", keys.reply_key))
+
+
+async def _ask(token: OneTimeToken, access: BrokerAccess, request: bytes, wait_s: float) -> EnrolmentAnswer:
+    """Ask until there is an answer of the operator's to this request; UnavailableError if there is none in time."""
+    topics = Topics(token.federation)
+    answered: asyncio.Future[EnrolmentAnswer] = asyncio.get_running_loop().create_future()
+
+    def heard(message: InboundMessage) -> None:
+        # Whoever else may write here, on a broker that lets anybody in, is not the operator.
+        with contextlib.suppress(MessageError):
+            key = token.enrolment_public_key
+            answer = read_answer(message.payload, key, token.federation, token.token, request)
+            if not answered.done():
+                answered.set_result(answer)
+
+    link = MqttLink(
+        BrokerAddress.of(access),
+        client_id=token_user(token.token),
+        subscriptions=[topics.enrolment_answer(token.token)],
+        on_message=heard,
+        persistent=False,
+        give_up_after_s=wait_s,
+    )
+    async with link:
+        try:
+            async with asyncio.timeout(wait_s):
+                while not answered.done():
+                    await link.wait_connected(wait_s)
+                    with contextlib.suppress(UnavailableError):
+                        await link.publish(topics.enrolment_request(token.token), request)
+                    await asyncio.wait([answered], timeout=ASK_AGAIN_S)
+        except (TimeoutError, UnavailableError) as error:
+            if (outage := link.outage) is not None:
+                told = f"This token is good until {token.expires}; one that has expired, or was revoked, is not let in"
+                raise UnavailableError(f"{outage} {told}.") from error
+            raise UnavailableError(
+                f"no answer of the operator's desk within {wait_s:g} s: does `foltr desk run` run with the operator's "
+                f"folder? The token is good until {token.expires}, and stays this device's: try again"
+            ) from error
+    return answered.result()
+
+
+def _open(
+    token: OneTimeToken, answer: EnrolmentAnswer, reply_key: SealingKey, request: bytes, device_key: SigningKey
+) -> Credentials:
+    """The credentials in an answer, with the key that the device made.
+
+    Raises:
+        SettingsError: they are not this device's: the desk and the token do not belong together.
+    """
+    content = reply_key.unseal(answer.sealed, answer_info(request))
+    try:
+        credentials = Credentials.model_validate_json(content or b"")
+        enrolment = read_enrolment(
+            credentials.enrolment_bytes or b"", token.enrolment_public_key, token.federation, token.client_id
+        )
+        is_ours = credentials.enrolment_key == token.enrolment_key and enrolment.public_key == device_key.public
+    except (ValueError, MessageError):
+        is_ours = False
+    if not is_ours:
+        raise SettingsError("token: the answer is for another device; ask the operator whose token it is")
+    return credentials.model_copy(update={"signing_key": device_key.to_text()})

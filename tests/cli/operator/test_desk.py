@@ -1,0 +1,308 @@
+"""``foltr enrol --token``, ``foltr desk`` and ``foltr client enrol``, with a real Mosquitto between them."""
+
+import json
+import shutil
+import time
+
+import pytest
+from cli.commands import foltr, foltr_process, start, stop
+from servers import MissingError, ProvisionedMosquitto
+
+from foltr.cli.operator.tokens import read_duration
+from foltr.errors import SettingsError
+from foltr.operator.credentials import read_credentials
+from foltr.operator.folder import open_authority
+from foltr.operator.one_time_tokens import read_token
+from foltr.protocol.enrolment import read_enrolment
+
+WITHIN_S = 30.0
+pytestmark = pytest.mark.usefixtures("broker")
+
+
+@pytest.fixture
+def broker(request, tmp_path):
+    """A Mosquitto that lets in only who was enrolled, or has a token; by passwords unless a test says otherwise."""
+    try:
+        server = ProvisionedMosquitto(tmp_path, getattr(request, "param", "passwords"), federation="mail")
+    except MissingError as error:
+        pytest.skip(str(error))
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def desks(tmp_path):
+    """Start a desk in the folder; those that run are stopped."""
+    running = []
+
+    def started(folder="operator", **variables):
+        running.append(start("desk", "run", "--operator", folder, cwd=tmp_path, **variables))
+        return running[-1]
+
+    yield started
+    for desk in running:
+        ended(desk)
+
+
+def ended(process):
+    process.kill()
+    if not process.stdout.closed:
+        process.communicate()
+
+
+def made(tmp_path, *names, arguments=()):
+    done = foltr("enrol", *names, "--token", "--operator", "operator", "--out-dir", "tokens", *arguments, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    return done
+
+
+def asked(tmp_path, name, *arguments, **options):
+    """Run ``foltr client enrol`` with the token of this name."""
+    token = ("--token", f"tokens/{name}.token")
+    return foltr_process("client", "enrol", *token, *arguments, cwd=tmp_path, timeout_s=WITHIN_S + 15, **options)
+
+
+def states(tmp_path):
+    done = foltr("desk", "tokens", "--operator", "operator", "--json", cwd=tmp_path)
+    return {row["client_id"]: row["state"] for row in json.loads(done.stdout)["tokens"]}
+
+
+def serials(tmp_path):
+    with open_authority(tmp_path / "operator") as authority:
+        return {name: device.serial for name, device in authority.register.enrolled.items()}
+
+
+@pytest.mark.parametrize("broker", ["passwords", "mtls"], indirect=True)
+def test_a_device_enrols_itself_and_the_broker_lets_it_in(desks, tmp_path):
+    """Its private key is in its own file only; the desk's log names the token, and nobody."""
+    made(tmp_path, "till-1")
+    desk = desks()
+    done = asked(tmp_path, "till-1", "--out", "mine.json")
+    assert done.returncode == 0, done.stderr
+    mine = read_credentials(tmp_path / "mine.json", "device")
+    assert (mine.name, mine.federation) == ("till-1", "mail")
+    enrolment = read_enrolment(mine.enrolment_bytes, mine.enrolment_public_key, "mail", "till-1")
+    assert enrolment.public_key == mine.key.public
+    written = [path for folder in ("operator", "broker", "tokens") for path in (tmp_path / folder).rglob("*")]
+    assert not any(mine.signing_key.encode() in path.read_bytes() for path in written if path.is_file())
+    assert [path.name for path in tmp_path.glob(".*enrolling")] == []
+    checked = foltr("doctor", "--credentials", "mine.json", cwd=tmp_path)
+    assert "answers as till-1" in checked.stdout
+    assert states(tmp_path) == {"till-1": "used"}
+    _, said = stop(desk)
+    assert "enrolment_answered" in said
+    assert "till-1" not in said
+
+
+def test_a_token_is_used_once(desks, tmp_path):
+    """Whoever comes second, with a key of its own, gets exit code 1, what it means and what to do, and no file."""
+    made(tmp_path, "till-1")
+    desks()
+    assert asked(tmp_path, "till-1").returncode == 0
+    again = asked(tmp_path, "till-1", "--out", "second.json")
+    assert again.returncode == 1
+    assert "token_used" in again.stderr
+    assert "foltr revoke till-1" in again.stderr
+    assert not (tmp_path / "second.json").exists()
+    assert serials(tmp_path) == {"till-1": 1}
+
+
+def test_an_expired_token_enrols_nobody(desks, tmp_path):
+    """By the operator's clock: the device's may say what it likes."""
+    made(tmp_path, "till-1")
+    (path,) = (tmp_path / "operator" / "tokens").glob("*.json")
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "expires_at": time.time() - 1}))
+    desks()
+    done = asked(tmp_path, "till-1")
+    assert done.returncode == 1
+    assert "token_expired" in done.stderr
+    assert "foltr enrol till-1 --token --replace" in done.stderr
+    assert states(tmp_path) == {"till-1": "expired"}
+
+
+def test_a_revoked_token_is_not_even_let_in(tmp_path):
+    """The device hears why that may be."""
+    made(tmp_path, "till-1")
+    done = foltr("desk", "revoke", "till-1", "--operator", "operator", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    refused = asked(tmp_path, "till-1", "--wait", "2")
+    assert refused.returncode == 3
+    assert "one that has expired, or was revoked, is not let in" in refused.stderr
+    assert states(tmp_path) == {"till-1": "revoked"}
+
+
+def test_without_a_desk_a_device_waits_and_says_what_is_missing(desks, tmp_path):
+    """Exit code 3; the same command again goes on with the same key."""
+    made(tmp_path, "till-1")
+    done = asked(tmp_path, "till-1", "--wait", "2")
+    assert done.returncode == 3
+    assert "foltr desk run" in done.stderr
+    before = json.loads((tmp_path / ".till-1.json.enrolling").read_text())
+    desks()
+    assert asked(tmp_path, "till-1").returncode == 0
+    assert read_credentials(tmp_path / "till-1.json", "device").signing_key == before["signing_key"]
+
+
+@pytest.mark.parametrize("step", ["token_claimed", "token_enrolled", "token_used"])
+def test_a_desk_that_is_killed_anywhere_enrols_the_device_when_it_is_back(desks, tmp_path, step):
+    """The device asks on meanwhile; one serial is spent."""
+    made(tmp_path, "till-1")
+    dying = desks(FOLTR_TEST_FAILPOINTS=f"{step}=kill")
+    device = start("client", "enrol", "--token", "tokens/till-1.token", cwd=tmp_path)
+    try:
+        assert dying.wait(WITHIN_S) == -9
+        desks()
+        assert device.wait(WITHIN_S) == 0
+    finally:
+        ended(device)
+    mine = read_credentials(tmp_path / "till-1.json", "device")
+    enrolment = read_enrolment(mine.enrolment_bytes, mine.enrolment_public_key, "mail", "till-1")
+    assert enrolment.public_key == mine.key.public
+    assert serials(tmp_path) == {"till-1": 1}
+    assert "answers as till-1" in foltr("doctor", "--credentials", "till-1.json", cwd=tmp_path).stdout
+
+
+@pytest.mark.parametrize("step", ["keys_made", "enrolment_answered"])
+def test_a_device_that_is_killed_anywhere_is_enrolled_by_the_same_command_again(desks, tmp_path, step):
+    """Whether it had asked or not: the key that it had made is the one that counts."""
+    made(tmp_path, "till-1")
+    desks()
+    assert asked(tmp_path, "till-1", FOLTR_TEST_FAILPOINTS=f"{step}=kill").returncode == -9
+    assert not (tmp_path / "till-1.json").exists()
+    assert asked(tmp_path, "till-1").returncode == 0
+    assert serials(tmp_path) == {"till-1": 1}
+
+
+def test_one_folder_has_one_desk(desks, tmp_path):
+    """The second one says who is there."""
+    made(tmp_path, "till-1")
+    desk = desks()
+    assert asked(tmp_path, "till-1").returncode == 0
+    second = foltr_process("desk", "run", "--operator", "operator", cwd=tmp_path)
+    assert second.returncode == 1
+    assert "throw each other out" in second.stderr
+    assert desk.poll() is None
+
+
+def test_an_older_copy_of_the_folder_lets_nobody_use_a_token_again(desks, tmp_path):
+    """The broker has what the desk retained; a token that is made afterwards is good."""
+    made(tmp_path, "till-1")
+    shutil.copytree(tmp_path / "operator", tmp_path / "copy")
+    desk = desks()
+    assert asked(tmp_path, "till-1").returncode == 0
+    stop(desk)
+    shutil.rmtree(tmp_path / "operator")
+    (tmp_path / "copy").rename(tmp_path / "operator")
+    restored = desks()
+    again = asked(tmp_path, "till-1", "--out", "second.json")
+    assert again.returncode == 1
+    assert "token_revoked" in again.stderr
+    made(tmp_path, "till-2")
+    assert asked(tmp_path, "till-2").returncode == 0
+    assert serials(tmp_path) == {"till-2": 2}
+    assert "operator_folder_is_older" in stop(restored)[1]
+
+
+def test_a_token_outlives_another_certificate_of_the_broker(desks, tmp_path):
+    """It knows the broker by its authority."""
+    made(tmp_path, "till-1")
+    done = foltr("broker", "renew", "--operator", "operator", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    desks()
+    assert asked(tmp_path, "till-1").returncode == 0
+
+
+def test_replace_gives_a_device_another_key_by_a_token(desks, tmp_path):
+    """Without it neither an enrolled name nor one with an open token gets another; the first token is void."""
+    made(tmp_path, "till-1")
+    again = ("enrol", "till-1", "--token", "--operator", "operator", "--out-dir", "other")
+    refused = foltr(*again, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "has a token that is open" in refused.stderr
+    desks()
+    assert asked(tmp_path, "till-1").returncode == 0
+    refused = foltr(*again, cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "--replace" in refused.stderr
+    assert foltr(*again, "--replace", cwd=tmp_path).returncode == 0
+    done = foltr_process("client", "enrol", "--token", "other/till-1.token", "--out", "newer.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert serials(tmp_path) == {"till-1": 2}
+    roster = json.loads(foltr("roster", "show", "--operator", "operator", "--json", cwd=tmp_path).stdout)
+    assert [row["void_below"] for row in roster["clients"]] == [2]
+
+
+def test_replicas_enrol_themselves_each_with_a_token_that_no_other_has(desks, tmp_path):
+    """Three start at once with two tokens: two are devices, the third says what the operator can do."""
+    made(tmp_path, "till", arguments=("--count", "2"))
+    desks()
+    arguments = ("client", "run", "--slots", "slots", "--tokens", "tokens", "--data", "synthetic")
+    replicas = [start(*arguments, cwd=tmp_path) for _ in range(3)]
+    try:
+        give_up_at = time.monotonic() + WITHIN_S
+        enrolled = (tmp_path / "slots").glob
+        while sum(replica.poll() is None for replica in replicas) != 2 or len([*enrolled("*/credentials.json")]) < 2:
+            assert time.monotonic() < give_up_at
+            time.sleep(0.2)
+        (left,) = [replica for replica in replicas if replica.poll() is not None]
+        said, _ = left.communicate()
+        assert left.returncode == 2
+        assert "foltr enrol CLIENT --token" in said
+    finally:
+        for replica in replicas:
+            ended(replica)
+    assert sorted(path.parent.name for path in (tmp_path / "slots").glob("*/credentials.json")) == [
+        "till-0001",
+        "till-0002",
+    ]
+    # Started again, with nothing to enrol with.
+    shutil.rmtree(tmp_path / "tokens")
+    (tmp_path / "tokens").mkdir()
+    again = start(*arguments, cwd=tmp_path)
+    time.sleep(2.0)
+    assert again.poll() is None
+    ended(again)
+
+
+def test_a_token_file_that_others_can_read_is_refused(tmp_path):
+    """And one that is none is named without showing what is in it."""
+    made(tmp_path, "till-1")
+    path = tmp_path / "tokens" / "till-1.token"
+    assert (path.stat().st_mode & 0o777) == 0o600
+    secret = read_token(path).token_key
+    path.chmod(0o644)
+    assert "chmod 600" in asked(tmp_path, "till-1").stderr
+    path.chmod(0o600)
+    path.write_text(path.read_text().replace('"federation"', '"federations"'))
+    done = asked(tmp_path, "till-1")
+    assert done.returncode == 2
+    assert "is not what `foltr enrol --token` writes" in done.stderr
+    assert secret not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("--expires", "soon"), "expires"),
+        (("--expires", "10s"), "expires"),
+        (("--expires", "31d"), "expires"),
+        (("--public-key", "ab" * 32), "token"),
+        (("--helper", "north"), "token"),
+    ],
+)
+def test_wrong_words_make_no_token(tmp_path, arguments, named):
+    """Exit code 2, and no file."""
+    done = foltr("enrol", "till-1", "--token", "--federation", "mail", *arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert list(tmp_path.rglob("*.token")) == []
+
+
+def test_durations_are_numbers_with_a_unit():
+    """Nothing is guessed."""
+    assert [read_duration(text) for text in ("90s", "30m", "1h", "7d")] == [90.0, 1800.0, 3600.0, 604_800.0]
+    for text in ("1", "h", "-1h", "1.5h", "1w", "1h ", "9999999s"):
+        with pytest.raises(SettingsError, match="expires"):
+            read_duration(text)
