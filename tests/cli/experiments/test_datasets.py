@@ -3,7 +3,7 @@
 import pytest
 
 from foltr.cli.experiments.datasets import find_data
-from foltr.errors import DataError, SettingsError, UnavailableError
+from foltr.errors import SettingsError, UnavailableError
 
 
 def test_without_real_data_a_generated_set_is_used_and_said(monkeypatch: pytest.MonkeyPatch, capsys):
@@ -24,7 +24,7 @@ def test_without_real_data_a_generated_set_is_used_and_said(monkeypatch: pytest.
 
 def test_data_that_was_named_is_not_replaced(tmp_path):
     """A mistyped folder is an error, not a generated set."""
-    with pytest.raises(DataError):
+    with pytest.raises(SettingsError):
         find_data(str(tmp_path / "nothing"), seed=1)
 
 

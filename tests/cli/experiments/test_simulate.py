@@ -179,9 +179,9 @@ def test_a_result_that_cannot_be_written_is_not_lost(here, monkeypatch, capsys, 
 
 
 def test_wrong_data_is_one_line(here, monkeypatch, capsys):
-    """Exit code 1: a folder without data, and a test set in which nothing is relevant."""
+    """A folder that is not there is a wrong setting, exit code 2; a test set in which nothing is relevant fails, 1."""
     code, printed = command(monkeypatch, capsys, "simulate", *SMALL, "--data", "nothing")
-    assert code == 1
+    assert code == 2
     assert "nothing" in printed
     (here / "data").mkdir()
     (here / "data" / "train.txt").write_text("".join(f"{i % 3} qid:1 1:{i} 2:{i * i}\n" for i in range(9)))
