@@ -158,6 +158,17 @@ def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals
         yield _gauge("foltr_model_version", "The newest model", name, overview.model.version)
         yield _moment("foltr_model_created_timestamp_seconds", "When it was made", name, overview.model.created_at)
         yield _gauge("foltr_model_tainted", "Whether it holds what a forgotten client had sent", name, tainted)
+    if overview.effectiveness is not None:
+        newest = overview.effectiveness.newest
+        reward = GaugeMetricFamily(
+            "foltr_round_reward",
+            "Mean reciprocal rank of the first click in the newest round that says so: as shown, and in the base order",
+            labels=(*_LABEL, "order"),
+        )
+        reward.add_metric((name, "shown"), newest.reward)
+        reward.add_metric((name, "base"), newest.base_reward)
+        yield reward
+        yield _gauge("foltr_round_clicked_ratio", "The share of that round's lists with a click", name, newest.clicked)
     yield from _erasures(name, overview)
 
 

@@ -106,6 +106,25 @@ class Spent(Shown):
     n_spent: int
 
 
+class Rewarded(Shown):
+    """What a completed round's updates said of how the ranker does: means, in secure sums with noise."""
+
+    round: int
+    n_evaluations: int
+    clicked: float
+    reward: float
+    base_reward: float
+    evaluation_deviation: float | None
+
+
+class Effectiveness(Shown):
+    """The newest completed round that says how well the ranker does, and the mean reward of those before it."""
+
+    newest: Rewarded
+    mean_before: float | None
+    n_before: int
+
+
 class Status(Shown):
     """How the federation is.
 
@@ -130,6 +149,7 @@ class Status(Shown):
     held: str | None
     erasures: Erasures
     budget: Spent | None
+    effectiveness: Effectiveness | None
     n_suspects: int
     last_activity: datetime | None
 
@@ -177,6 +197,9 @@ def shown(overview: Overview) -> Status:
         held=None if overview.held_reset is None else overview.held_reset.in_words,
         erasures=Erasures.model_validate(overview.erasures),
         budget=None if overview.budget is None else Spent.model_validate(overview.budget),
+        effectiveness=(
+            None if overview.effectiveness is None else Effectiveness.model_validate(overview.effectiveness)
+        ),
         n_suspects=len(overview.suspects),
         last_activity=situation.last_activity,
     )

@@ -7,7 +7,9 @@ not with history: of rounds, updates and events only the newest are read (`stora
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from statistics import fmean
 
+from foltr.aggregation.effectiveness import MOST_REFERENCE_ROUNDS
 from foltr.errors import SettingsError
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.policies import Policy
@@ -25,6 +27,7 @@ from storage.activity import (
 )
 from storage.activity_records import (
     ErasureCounts,
+    EvaluatedRound,
     JobProgress,
     MemberCounts,
     NewestModel,
@@ -34,6 +37,7 @@ from storage.activity_records import (
 from storage.database import Database
 from storage.erasure.gathering import waiting_reset
 from storage.erasure.records import HeldReset
+from storage.evaluations import newest_evaluated
 from storage.federations import get_federation
 from storage.history_records import ProposalRow
 from storage.policies import load_policies
@@ -82,6 +86,21 @@ class Budget:
     n_spent: int
 
 
+@dataclass(frozen=True, slots=True)
+class Effectiveness:
+    """How well the ranker does, by the clicks of the devices' users.
+
+    Attributes:
+        newest: the newest completed round that says so.
+        mean_before: the mean reward of the rounds before it, at most `MOST_REFERENCE_ROUNDS`; None without any.
+        n_before: how many these are.
+    """
+
+    newest: EvaluatedRound
+    mean_before: float | None
+    n_before: int
+
+
 @dataclass(frozen=True)
 class Overview:
     """How a federation is.
@@ -91,6 +110,7 @@ class Overview:
         federator: as `operations.situation.Situation.federator` judges, by the broker's word if it was asked.
         waits_for: what the open round waits for, in sentences, the most important first; the first is a headline.
         situation: what that was judged by; ``situation.round`` is the open round, else the newest.
+        effectiveness: None where no device was asked, or none has answered.
         suspects: clients proposed for quarantine that the operator has not decided on.
         job: the open unlearning job, else the newest; None if there never was one.
         held_reset: a job that waits for the operator's order.
@@ -115,6 +135,7 @@ class Overview:
     erasures: ErasureCounts
     budget: Budget | None
     suspects: list[ProposalRow]
+    effectiveness: Effectiveness | None = None
 
     def with_heard(self, heard: Heard | None) -> "Overview":
         """Judge again with what the broker says of the federator, if it was asked."""
@@ -155,6 +176,7 @@ async def read_overview(database: Database, name: str) -> Overview:
         erasures=await count_erasures(database, name),
         budget=await _budget(database, name, recent),
         suspects=[each for each in await list_proposals(database, name) if each.client_id not in quarantined],
+        effectiveness=await _effectiveness(database, name),
     )
 
 
@@ -182,6 +204,15 @@ def activity_of(recent: Sequence[RecentRound], at: datetime) -> Activity:
         completed_per_hour=None if is_short else n_completed / hours,
         updates_per_hour=None if is_short else n_updates / hours,
     )
+
+
+async def _effectiveness(database: Database, name: str) -> Effectiveness | None:
+    evaluated = await newest_evaluated(database, name, 1 + MOST_REFERENCE_ROUNDS)
+    if not evaluated:
+        return None
+    newest, *before = evaluated
+    mean = fmean(each.reward for each in before) if before else None
+    return Effectiveness(newest, mean, len(before))
 
 
 async def _budget(database: Database, name: str, recent: Sequence[RecentRound]) -> Budget | None:

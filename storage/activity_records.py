@@ -21,6 +21,27 @@ class RecentRound:
 
 
 @dataclass(frozen=True, slots=True)
+class EvaluatedRound:
+    """What a completed round's updates said of how the ranker does: means, in secure sums with noise.
+
+    Attributes:
+        round: its number.
+        n_evaluations: updates that say so; of secure sums all in them.
+        clicked: the share of lists with a click.
+        reward: the reciprocal rank of the first click, in lists as shown.
+        base_reward: the reciprocal rank of these clicks in the base order.
+        evaluation_deviation: standard deviation of the noise in each mean; None: none is added.
+    """
+
+    round: int
+    n_evaluations: int
+    clicked: float
+    reward: float
+    base_reward: float
+    evaluation_deviation: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class MemberCounts:
     """How many clients stand how.
 

@@ -1,4 +1,4 @@
-"""What rounds earned by their updates' evaluations, for the rule that takes models back."""
+"""What rounds earned by their updates' evaluations: for the rule that takes models back, and for people."""
 
 from sqlalchemy import func, or_, select
 
@@ -11,9 +11,11 @@ from foltr.aggregation.effectiveness import (
     reward_of_updates,
 )
 from foltr.protocol.states import RoundState
-from storage.database import Database
+from storage.activity_records import EvaluatedRound
+from storage.database import Database, fetch_all
 from storage.sum_tables import round_evaluations
 from storage.tables import clients, rounds, updates
+from storage.views import round_history
 
 # Some have few evaluations, or were abandoned; however long a federation is without any, a round's end takes as long.
 _LOOKED_THROUGH = 10 * JUDGED_WINDOW
@@ -62,6 +64,20 @@ async def list_rewards(db: Database, name: str, since_version: int, number: int)
         for round_, base_version, *sums in await connection.execute(summed):
             found[round_] = reward_of_sums(base_version, RoundEvaluation(*sums))
     return [found[each] for each in sorted(found)][-JUDGED_WINDOW:]
+
+
+async def newest_evaluated(db: Database, name: str, limit: int) -> list[EvaluatedRound]:
+    """List the newest completed rounds that say how the ranker does, the newest first, of the newest so many rounds."""
+    newest = select(func.max(rounds.c.number)).where(rounds.c.federation == name).scalar_subquery()
+    evaluated = (
+        select(*(round_history.c[field] for field in EvaluatedRound.__slots__))
+        .where(round_history.c.federation == name, round_history.c.state == RoundState.COMPLETED)
+        .where(round_history.c.round > newest - _LOOKED_THROUGH, round_history.c.clicked.is_not(None))
+        .order_by(round_history.c.round.desc())
+        .limit(limit)
+    )
+    async with db.reading() as connection:
+        return await fetch_all(connection, EvaluatedRound, evaluated)
 
 
 _SUMS = [round_evaluations.c[name] for name in RoundEvaluation.__slots__]

@@ -11,6 +11,7 @@ import pytest
 from asked import FEDERATION, asked
 from backups import back_up, restore
 from databases import migrated_sqlite
+from made_evaluations import made_evaluations
 from made_history import made_history
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -48,6 +49,18 @@ async def test_they_say_what_the_database_does(server):
     assert [found["foltr_clients", of] for of in ("member", "online", "quarantined", "suspect")] == [3, 3, 1, 1]
     assert (found["foltr_model_version",], found["foltr_model_tainted",]) == (1, 0)
     assert found["foltr_erasures", "waiting"] == 0
+
+
+async def test_they_say_how_well_the_ranker_does(tmp_path):
+    """Of the newest round that says so, as shown and in the base order; nothing where none does."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_evaluations(url)
+    async with asked(url, tmp_path) as server:
+        found = samples((await server.get("/metrics", server.token(Role.VIEWER))).text)
+        told = (await server.get("/api/v1/status", server.token(Role.VIEWER))).json()["effectiveness"]
+    assert (found["foltr_round_reward", "shown"], found["foltr_round_reward", "base"]) == (0.25, 0.375)
+    assert found["foltr_round_clicked_ratio",] == 0.75
+    assert (told["newest"]["reward"], told["mean_before"]) == (0.25, pytest.approx(0.6))
 
 
 async def test_totals_are_counted_once_however_often_they_are_scraped(server, monkeypatch):

@@ -34,6 +34,7 @@ _VOTES_OF_SUMS = (
     "votes 30/2 ± 9: of its updates about 30 found the newest model worse than the anchor, about 2 better, with noise "
     "of standard deviation 9 in each, which may take it below 0"
 )
+_REWARD = "reward 0.61/0.55: mean reciprocal rank of the first click, as shown, and of these clicks in the base order"
 _HIGHEST_ROUND = 2**31 - 1
 
 
@@ -67,12 +68,17 @@ def rounds_list(
             return
         lines = [_line(row, erased.get(row.round, 0)) for row in rows]
         has_votes = any(line.votes is not None for line in lines)
-        columns = (*_ROUND_COLUMNS, "votes") if has_votes else _ROUND_COLUMNS
+        has_rewards = any(line.reward is not None for line in lines)
+        columns = _ROUND_COLUMNS + ("votes",) * has_votes + ("reward",) * has_rewards
+        if has_votes and has_rewards:  # 80 columns hold no more; when the next one opened tells it, too
+            columns = tuple(column for column in columns if column != "lasted")
         lines = fitting(lines, columns, limit)
         print_rows(lines, columns, title=f"Rounds of {name}", as_json=False)
         say_more(lines[0].round - 1 if lines else 0, "Earlier rounds", f"--limit {rows[-1].round if rows else 0}")
         if has_votes:
             say(_VOTES_OF_SUMS if any(row.tally_worse is not None for row in rows) else _VOTES)
+        if has_rewards:
+            say(_REWARD)
         if erased:
             say("1 of 4: one of 4 updates is stored, the others were erased with clients; see: foltr erasures list")
 
@@ -146,6 +152,8 @@ def rounds_show(
         if row.anchor_version not in {None, row.base_version}:
             votes = _votes_in_words(row)
             say(f"Votes on model {row.base_version} against model {row.anchor_version}, the anchor: {votes}")
+        if row.reward is not None:
+            say(_evaluation_in_words(row))
         option = f"foltr rounds show {number} --all"
         has_fates = any(line.fate is not None for line in contributions)
         columns = _FATE_COLUMNS if has_fates else _CONTRIBUTION_COLUMNS
@@ -190,6 +198,7 @@ def _line(row: "RoundHistoryRow", n_erased: int) -> SimpleNamespace:
         refused=row.n_rejected,
         model=row.model_version,
         votes=_votes_of(row),
+        reward=None if row.reward is None else f"{row.reward:.2f}/{row.base_reward or 0.0:.2f}",
     )
 
 
@@ -206,6 +215,13 @@ def _votes_in_words(row: "RoundHistoryRow") -> str:
     worse, better = round(row.tally_worse), round(row.tally_better or 0.0)
     found = f"about {worse} worse and {better} better of {row.tally_n_updates} updates"
     return f"{found}, with noise of standard deviation {row.tally_deviation:.1f} in each"
+
+
+def _evaluation_in_words(row: "RoundHistoryRow") -> str:
+    """How well the ranker did by the clicks of a round's users, beside the base order."""
+    noise = "" if row.evaluation_deviation is None else f", each with noise of deviation {row.evaluation_deviation:.3f}"
+    found = f"reward {row.reward:.3f}, {row.base_reward:.3f} in the base order, {row.clicked:.1%} of lists clicked"
+    return f"By {row.n_evaluations} updates: {found}{noise}"
 
 
 def _fate_line(row: "ClientHistoryRow") -> SimpleNamespace:

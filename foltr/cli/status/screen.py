@@ -5,7 +5,7 @@ from datetime import datetime
 
 from foltr.cli.output import wrapped
 from foltr.protocol.states import JobState
-from operations.overview import Activity, Overview
+from operations.overview import Activity, Effectiveness, Overview
 from operations.situation import Situation
 from operations.why import span
 
@@ -50,6 +50,8 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
     yield "Rounds", _rounds(overview.activity, overview.as_of)
     yield "Refused", _refused(overview)
     yield "Model", _model(overview)
+    if (effectiveness := overview.effectiveness) is not None:
+        yield "Reward", _reward(effectiveness)
     if overview.erasures.n_done or overview.erasures.oldest_at is not None:
         yield "Forgotten", _forgotten(overview)
     if (job := overview.job) is not None and (job.closed_at is None or job.state is JobState.FAILED):
@@ -142,6 +144,17 @@ def _model(overview: Overview) -> str:
     said = f"{model.version}, {origin}, {span((overview.as_of - model.created_at).total_seconds())} old"
     said += "" if model.published_at is not None else ", not published yet"
     return said if model.tainted_at is None else f"{said}, has learned from somebody forgotten"
+
+
+def _reward(effectiveness: Effectiveness) -> str:
+    """Say how well the ranker does, beside the base order and the rounds before."""
+    newest = effectiveness.newest
+    noise = "" if newest.evaluation_deviation is None else f" ± {newest.evaluation_deviation:.2f}"
+    said = f"{newest.reward:.2f}{noise} in round {newest.round}, base order {newest.base_reward:.2f}"
+    said += f", {newest.clicked:.0%} of lists clicked"
+    if effectiveness.mean_before is None:
+        return said
+    return f"{said}; {effectiveness.mean_before:.2f} in the {effectiveness.n_before} before"
 
 
 def _forgotten(overview: Overview) -> str:

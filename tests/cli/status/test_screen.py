@@ -9,10 +9,17 @@ from foltr.aggregation.standing import Standing
 from foltr.cli.status.screen import federator_in_words, needs_attention, screen_lines
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.states import JobState, Pacing, Privacy, RoundState, Strategy
-from operations.overview import Activity, Budget, Overview
+from operations.overview import Activity, Budget, Effectiveness, Overview
 from operations.situation import Heard, Situation
 from operations.why import explain
-from storage.activity_records import ErasureCounts, JobProgress, MemberCounts, NewestModel, RecentRefusals
+from storage.activity_records import (
+    ErasureCounts,
+    EvaluatedRound,
+    JobProgress,
+    MemberCounts,
+    NewestModel,
+    RecentRefusals,
+)
 from storage.erasure.records import HeldReset
 from storage.history_records import ProposalRow
 from storage.records import RoundRow
@@ -78,6 +85,7 @@ def everything() -> Overview:
         erasures=ErasureCounts(2, 1, 9, 1, NOW - timedelta(days=4)),
         budget=Budget(2, 8.0, 1e-6, 200, 40),
         suspects=[ProposalRow(name, 3, OPENED, 9, "far away") for name in names],
+        effectiveness=Effectiveness(EvaluatedRound(2**31 - 1, 40, 1.0, -0.612, 0.581, 0.012), 0.6, 20),
     )
 
 
