@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse
 
-from api import metrics, ordering, participant, presence, reading, status, stream
+from api import metrics, ordering, participant, presence, reading, status, stream, wishes
 from api.access import served_by
 from api.metrics import Metrics
 from api.pages.routes import add_pages
@@ -58,6 +58,7 @@ def make_app(served: Served) -> FastAPI:
     app.include_router(presence.router)
     app.include_router(reading.router)
     app.include_router(participant.router)
+    app.include_router(wishes.router)
     app.include_router(ordering.router)
     add_pages(app)
     return app

@@ -257,6 +257,13 @@ class OrderReceived(Shown):
     detail: str
 
 
+class WishReceived(Shown):
+    """What became of a client's wish to be forgotten that was posted."""
+
+    erased: bool
+    detail: str
+
+
 class Mine(Shown):
     """What the federation has of the client that asks: its membership, or its erasure once it was forgotten."""
 

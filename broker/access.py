@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from foltr.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER
-from foltr.protocol.topics import Topics, check_name
+from foltr.protocol.topics import ClientTopic, Topics, check_name
 
 ACL_NAME = "acl"
 PASSWORDS_NAME = "passwords"
@@ -205,6 +205,8 @@ topic write {topics.policy}
 topic write {topics.schema}
 topic write {topics.authorities}
 topic write {topics.operator}
+# A device's wish to be forgotten may be brought by whoever serves its participant: what counts is who has signed it.
+topic write {topics.client("+", ClientTopic.FORGET)}
 # Where `foltr doctor` sends itself a message. One topic, and only the operator's: the broker keeps a retained message
 # for each, and queues what a user sends to itself and does not take, so that a device could fill its memory.
 topic readwrite foltr/doctor/{OPERATOR_USER}

@@ -1,5 +1,7 @@
 """The page of who looks at everything, the page of a participant, and the form that takes a token into a cookie."""
 
+import base64
+import binascii
 import time
 from pathlib import Path
 from typing import Any
@@ -16,6 +18,7 @@ from api.participant import mine
 from api.served import AWAY, Served
 from api.status import shown
 from api.tokens import LONGEST_TOKEN, Bearer, Role
+from api.wishes import hand_on
 from foltr import __version__
 from foltr.errors import FoltrError
 from foltr.logs import get_logger
@@ -97,10 +100,31 @@ async def logout(request: Request) -> Response:
     return answer
 
 
-async def _of_participant(served: Served, bearer: Bearer) -> HTMLResponse:
+@router.post("/forget")
+async def forget(request: Request) -> Response:
+    """Take the line that a device has signed, and say what became of it on the participant's page."""
+    require_same_origin(request)
+    bearer, served = identify(request), served_by(request)
+    if bearer.role is not Role.PARTICIPANT:
+        raise HTTPException(403, "Only a participant's own page takes this.")
+    text = parse_qs((await request.body()).decode(errors="replace")).get("wish", [""])[0]
+    try:
+        await served.db.follow_file()
+        payload = base64.b64decode("".join(text.split()), validate=True)
+        received = await hand_on(served, bearer.client_id or "", payload)
+        return await _of_participant(served, bearer, told=received.detail)
+    except binascii.Error:
+        return await _of_participant(served, bearer, 400, "This is not the line that the command prints.")
+    except HTTPException as error:
+        return await _of_participant(served, bearer, error.status_code, str(error.detail))
+
+
+async def _of_participant(served: Served, bearer: Bearer, code: int = 200, told: str | None = None) -> HTMLResponse:
     me = await mine(served, bearer.client_id or "")
     lines = await pages.page_contributions(served.db, served.federation, me.client_id, before=None, limit=_NEWEST)
-    return _page("participant.html", federation=served.federation, me=me, lines=lines, away=None)
+    takes_wishes = served.credentials is not None
+    shown_ = {"me": me, "lines": lines, "away": None, "told": told, "takes_wishes": takes_wishes}
+    return _page("participant.html", code, federation=served.federation, **shown_)
 
 
 def _page(template: str, code: int = 200, **values: Any) -> HTMLResponse:

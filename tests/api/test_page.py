@@ -211,13 +211,17 @@ class TestInChromium:
             await page.wait_for_selector("#token")
 
     async def test_a_participant_sees_its_own_part(self, busy):
-        """Its contributions, and how to be forgotten."""
+        """Its contributions, and how to be forgotten: here, too, where the server has access to the broker."""
+        busy.served.credentials = object()
         async with looking(busy, busy.token(Role.PARTICIPANT, "device-3")) as page:
             await page.goto(busy.url)
             assert await page.text_content("h1") == f"My part in {FEDERATION}"
             assert "device-3 takes part" in await page.text_content(".waits")
             text = await page.text_content("main")
             assert ("device-2" in text, "forget_me()" in text) == (False, True)
+            await page.focus("#wish")
+            await page.keyboard.press("Tab")
+            assert await page.evaluate("document.activeElement.textContent") == "Forget me for ever"
             await seen(page, "participant")
 
 

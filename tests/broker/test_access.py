@@ -322,6 +322,19 @@ async def test_a_device_hears_what_is_for_it(server):
             await operator.publish(topic, b"", retain=True)
 
 
+async def test_the_operator_brings_a_devices_wish_to_be_forgotten_and_nothing_else_of_it(server):
+    """Its signature is what counts; and what is retained there, the federator clears."""
+    wish = f"{ROOT}/clients/device-1/forget"
+    others = [f"{ROOT}/clients/device-1/{name}" for name in (*DEVICE_WRITES, "inbox") if name != "forget"]
+    async with (
+        session(server, "federator", f"{ROOT}/clients/+/+") as federator,
+        session(server, "operator") as operator,
+    ):
+        for topic in (*others, wish):
+            await operator.publish(topic, b"x")
+        assert await federator.topics_until(wish) == []
+
+
 async def test_the_operator_can_try_the_broker(server):
     """On the one topic that is its own."""
     topic = "foltr/doctor/@operator"

@@ -1,8 +1,10 @@
 """Orders that were signed elsewhere and posted to the HTTP API: a real broker, federator and server."""
 
 import asyncio
+import base64
 import io
 import logging
+from urllib.parse import urlencode
 
 import numpy as np
 import pytest
@@ -12,16 +14,19 @@ from cli.commands import foltr
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
 from integration.oracle import power_learner
 
+from api.access import COOKIE
 from api.tokens import Role
 from broker.address import BrokerAddress
 from broker.link import MqttLink
 from edge_client.client import EdgeClient
 from foltr.operator.credentials import OPERATOR_USER, read_credentials
 from foltr.operator.folder import open_authority
+from foltr.protocol.codec import encode
+from foltr.protocol.membership import Forget
 from foltr.protocol.orders import SetDeadline
 from foltr.protocol.signed_orders import issue_order
 from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import Topics
+from foltr.protocol.topics import ClientTopic, Topics
 from storage.orders import list_orders
 from storage.queries import get_client
 
@@ -100,6 +105,76 @@ async def test_another_command_of_the_operator_ends_no_order(server, mosquitto_s
             await other.wait_connected(10)
         answer = await posting
     assert (answer.status_code, answer.json()["reply"]) == (202, None)
+
+
+async def joined(deployment):
+    """Have a device join, and go away again; its credentials."""
+    access = deployment.devices[0]
+    async with EdgeClient(None, credentials=access, store=":memory:", learner=power_learner(0), seed=0) as client:
+        await client.next_round(after=0, timeout_s=30)
+
+        async def is_stored():
+            return await get_client(deployment.database, FEDERATION, access.name) is not None
+
+        await until(is_stored, 30, "it has not joined", pause_s=0.1)
+    return access
+
+
+async def test_a_participant_brings_its_devices_wish_and_is_forgotten(deployment, server):
+    """As its page does; the device's key stays where it is, and no wish of anybody else is taken."""
+    deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
+    await deployment.serves(60)
+    access = await joined(deployment)
+    mine = server.token(Role.PARTICIPANT, access.name)
+    topic = Topics(FEDERATION).client(access.name, ClientTopic.FORGET)
+    wish = Forget(federation=FEDERATION, client_id=access.name)
+    signed = encode(wish, topic, 0, access.key)
+    wrong = {
+        "malformed": b"x",
+        "bad_signature": encode(wish, topic, 0, SigningKey.generate()),
+        "client_mismatch": encode(Forget(federation=FEDERATION, client_id="other"), topic, 0, access.key),
+        "wrong_federation": encode(Forget(federation="other", client_id=access.name), topic, 0, access.key),
+    }
+    for code, content in wrong.items():
+        answer = await server.post("/api/v1/me/forget", mine, content=content)
+        assert (answer.status_code, answer.json()["detail"].partition(":")[0]) == (400, code)
+    for role in (Role.VIEWER, Role.OPERATOR):
+        assert (await server.post("/api/v1/me/forget", server.token(role), content=signed)).status_code == 403
+    nobody = server.token(Role.PARTICIPANT, "nobody")
+    assert (await server.post("/api/v1/me/forget", nobody, content=signed)).status_code == 404
+    assert await get_client(deployment.database, FEDERATION, access.name) is not None
+    cookie = {"Cookie": f"{COOKIE}={mine}"}
+    form = await server.get("/", headers=cookie)
+    assert 'action="/forget"' in form.text
+    bad = await server.post("/forget", content="wish=%21%21", headers=cookie)
+    assert (bad.status_code, "not the line" in bad.text) == (400, True)
+    line = urlencode({"wish": base64.b64encode(signed).decode() + "\n"})
+    page = await server.post("/forget", content=line, headers=cookie)
+    assert (page.status_code, "was forgotten on" in page.text) == (200, True)
+    me = (await server.get("/api/v1/me", mine)).json()
+    assert (me["client"], me["erasure"]["requested_by"]) == (None, "device")
+    again = await server.post("/api/v1/me/forget", mine, content=signed)
+    assert (again.status_code, again.json()["erased"]) == (202, True)
+
+
+async def test_a_wish_that_is_not_obeyed_yet_is_said_to_wait(deployment, server, monkeypatch):
+    """The broker keeps it for a federator that is off."""
+    monkeypatch.setattr("api.wishes._LOOKS", 2)
+    deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
+    await deployment.serves(60)
+    access = await joined(deployment)
+    deployment.federator.terminate()
+    await deployment.exit_code(20)
+    topic = Topics(FEDERATION).client(access.name, ClientTopic.FORGET)
+    signed = encode(Forget(federation=FEDERATION, client_id=access.name), topic, 0, access.key)
+    answer = await server.post("/api/v1/me/forget", server.token(Role.PARTICIPANT, access.name), content=signed)
+    assert (answer.status_code, answer.json()["erased"]) == (202, False)
+    deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
+
+    async def forgotten():
+        return await get_client(deployment.database, FEDERATION, access.name) is None
+
+    await until(forgotten, 60, "the wish is lost", pause_s=0.2)
 
 
 async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_path):
