@@ -77,7 +77,7 @@ def cell(text: str) -> str:
 def messages_reference() -> str:
     """Return a section for each message by the name of its kind, then those for what several are made of."""
     parts: dict[str, dict[str, Any]] = {}
-    sections = ["## Messages"]
+    sections = ["## Kinds of messages"]
     for kind, message_type in MESSAGE_TYPES.items():
         schema = message_type.model_json_schema()
         parts |= schema.pop("$defs", {})

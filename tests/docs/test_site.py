@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from html.parser import HTMLParser
+from importlib.resources import files
 
 import build_site
 import pytest
@@ -14,6 +15,9 @@ from docs.sites import built_once, served
 from playwright.async_api import async_playwright
 
 CHROMIUM = shutil.which("chromium")
+AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
+# Of the renderer's own markup, or of tables whose first column needs no name; a browser lets keys scroll what scrolls.
+NOT_ASKED = ("landmark-unique", "empty-table-header", "scrollable-region-focusable")
 BLOCKS = ("p", "li", "th", "td", "ul", "ol", "div")
 REPORT = re.compile(r"docs/results/.+/")
 
@@ -178,7 +182,7 @@ def test_nothing_of_markdown_is_left_on_a_page(pages):
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 @pytest.mark.parametrize("width", [1280, 360], ids=["desk", "phone"])
 async def test_a_browser_opens_the_doors(site, width, dark):
-    """Without an error, without a request to anybody else, nothing wider than the screen; the search finds."""
+    """Without an error, without a request to anybody else, nothing too wide, no fault by axe; the search finds."""
     with served(site) as address:
         async with async_playwright() as playwright:
             browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -198,6 +202,12 @@ async def test_a_browser_opens_the_doors(site, width, dark):
                     assert await page.locator("h1").count() == 1
                     wide = "document.documentElement.scrollWidth > document.documentElement.clientWidth"
                     assert not await page.evaluate(wide), name
+                    if name not in ("index", "operations"):
+                        continue  # the markup is the same, and a long page takes axe minutes
+                    await page.evaluate(AXE)
+                    rules = {rule: {"enabled": False} for rule in NOT_ASKED}
+                    faults = (await page.evaluate("rules => axe.run({rules})", rules))["violations"]
+                    assert [(fault["id"], fault["nodes"][0]["html"]) for fault in faults] == [], name
                 background = await page.evaluate("getComputedStyle(document.body).backgroundColor")
                 assert (sum(map(int, re.findall(r"\d+", background)[:3])) < 200) is dark
                 await page.keyboard.press("/")
