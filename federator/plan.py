@@ -148,15 +148,26 @@ class FederationPlan:
         """Whether devices compare the newest model with an anchor, in rounds under this policy."""
         return self.anchor and self.no_votes_because(policy) is None
 
-    @property
-    def no_evaluation_because(self) -> str | None:
-        """Why devices are not asked what their users' lists earned, as is set; None where they are, or need not be."""
-        return spec_of(self.training).no_evaluation_because if self.evaluation else None
+    def no_evaluation_because(self, policy: Policy | None) -> str | None:
+        """Why devices do not say what their users' lists earned, as is set; None where they do, or need not.
+
+        Args:
+            policy: the operator's newest; None in a trusted federation.
+        """
+        if not self.evaluation:
+            return None
+        if policy is not None and policy.evaluation is None:
+            return f"policy {policy.version} does not ask in its sums; for one that does: foltr policy new --evaluation"
+        return spec_of(self.training).no_evaluation_because
+
+    def keeps_evaluation(self, policy: Policy | None) -> bool:
+        """Whether what rounds under this policy, or under none, say of users' lists is stored."""
+        return self.evaluation and self.no_evaluation_because(policy) is None
 
     @property
     def asks_for_evaluation(self) -> bool:
         """Whether devices are asked to say what their users' lists earned, beside updates that the federator sees."""
-        return self.evaluation and self.secure is None and self.no_evaluation_because is None
+        return self.secure is None and self.keeps_evaluation(None)
 
     def check_policy(self, policy: Policy) -> None:
         """Raise SettingsError, in words, where a policy of the operator does not fit these settings."""

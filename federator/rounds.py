@@ -23,6 +23,7 @@ from federator.summing.machine import GiveUp
 from federator.summing.masked_sums import ImplausibleSumError
 from federator.summing.store import SumStore
 from foltr.aggregation.client_records import suspects_of
+from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
 from foltr.aggregation.standing import Verdict
 from foltr.errors import DataError
@@ -148,7 +149,7 @@ class Rounds:
             return False
         try:
             sums = None if self._sums is None else await collected_sums(self._sums, self._plan, self.seed, current)
-            tally, evaluation = (None, None) if sums is None else (sums.tally, sums.evaluation)
+            tally, evaluation = None if sums is None else sums.tally, self._evaluation_in(sums, current)
             standing = await count_standing(self._store, self._state, current, tally)
             verdict = verdict_on(self.model, self._state.anchor, standing)
             if verdict is Verdict.TAKE_BACK and self._state.anchor is not None:
@@ -188,6 +189,12 @@ class Rounds:
         log.info("round_completed", round=number, model=version, n_updates=len(current.contributions))
         log_findings(number, model)
         return False
+
+    def _evaluation_in(self, sums: CollectedSums | None, current: Round) -> RoundEvaluation | None:
+        """What a round's sums say of users' lists; None where they say nothing, or nobody is to keep it."""
+        if sums is None or current.terms is None or not self._plan.keeps_evaluation(current.terms.policy.policy):
+            return None
+        return sums.evaluation
 
     async def _outcome(self, current: Round, sums: CollectedSums | None) -> NextModel:
         if sums is not None:

@@ -169,9 +169,10 @@ async def _serve(settings: Settings) -> None:
         log.warning("policy_unused", hint="devices that know the policy send nothing to a trusted federation")
     if plan.rule_warning is not None:
         log.warning("rule_needs_more_clients", hint=plan.rule_warning)
-    if (cause := plan.no_votes_because(None if plan.secure is None else plan.secure.policy.policy)) is not None:
+    under = None if plan.secure is None else plan.secure.policy.policy
+    if (cause := plan.no_votes_because(under)) is not None:
         log.info("no_anchor", hint=f"nobody votes on models: {cause}")
-    if (cause := plan.no_evaluation_because) is not None:
+    if (cause := plan.no_evaluation_because(under)) is not None:
         log.info("no_evaluation", hint=f"nobody says how well models do: {cause}")
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))

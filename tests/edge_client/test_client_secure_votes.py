@@ -92,6 +92,7 @@ async def test_a_model_that_the_guard_refuses_is_voted_on(mqtt_broker, path):
         search(client, ENOUGH + 10)
         await federator.announce(2, newest=announced(6, BAD), training=training(ENOUGH), secure=SECURE)
         await until(lambda: [one.version for one in client.refused_models] == [6])
+        await client.next_round(after=1, timeout_s=WITHIN_S)
         search(client, 2 * ENOUGH)
         update = await federator.update()
         sent = opened(update, VOTING, credentials.key.public)

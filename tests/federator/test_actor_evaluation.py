@@ -103,7 +103,7 @@ async def test_who_does_not_ask_stores_nothing(voting, restarted_voting) -> None
     assert [(await get_round(on.db, "mail", number)).n_evaluations for number in (1, 2, 3)] == [5, 0, 5]
     noisy = replace(served.plan, training=FpdgdPaperTraining(n_clients=4))
     assert not noisy.asks_for_evaluation
-    assert "fpdgd-paper adds noise" in noisy.no_evaluation_because
+    assert "fpdgd-paper adds noise" in noisy.no_evaluation_because(None)
 
 
 async def test_what_a_client_said_goes_with_it(voting) -> None:

@@ -10,18 +10,19 @@ from secured import QUIET
 from federator.closing.replay import replay_round
 from federator.closing.stored_recipes import load_recipes
 from foltr.failpoints import Failpoint
-from foltr.protocol.policies import SecureEvaluation, SecureVotes
+from foltr.protocol.policies import GaussianNoise, SecureEvaluation, SecureVotes
 from foltr.protocol.states import RoundState
 from foltr.secure.message_proof import MessageShape, prove_message
 from foltr.secure.norm_proof import proof_shape
 from storage.anchors import list_tallies
-from storage.queries import get_round
+from storage.models import list_models
+from storage.queries import get_round, list_events
 from storage.sums import load_sums
 
 WEIGHT = 32
 EVALUATION = SecureEvaluation(weight=WEIGHT)
 VOTES = SecureVotes(weight=64)
-PLAN = {}
+PLAN = {"evaluation": True}
 # What each of five users' lists have earned: one is not clicked at all.
 EARNED = [(1.0, 1.0, 0.0), (1.0, 1.0, 1.0), (1.0, 0.0, 1.0), (1.0, 1.0, 0.0), (0.0, 0.0, 0.0)]
 
@@ -167,6 +168,9 @@ async def test_a_newer_policy_may_weigh_them_otherwise_or_have_none(secure) -> N
     first, third = [await get_round(rounds.served.db, "mail", number) for number in (1, 3)]
     assert third.evaluation_deviation == pytest.approx(4 * first.evaluation_deviation)
     assert await replays(rounds, 1, 3, 5, 7)
+    plan = rounds.served.plan
+    under = rounds.federation.issue(version=9, proofs=True, evaluation=None, **QUIET).policy
+    assert plan.no_evaluation_because(under).endswith("for one that does: foltr policy new --evaluation")
 
 
 async def test_an_abandoned_round_tells_nothing(secure) -> None:
@@ -224,3 +228,52 @@ async def test_a_federator_that_dies_tells_the_same(secure, module, dies_at) -> 
     await rounds.restart()
     assert (await rounds.until_closed(1)).state is RoundState.COMPLETED
     assert await shown(rounds, 1) == (5, 0.8, 0.6, 0.4)
+
+
+async def test_who_does_not_ask_stores_nothing(secure) -> None:
+    """The sum has the numbers, as the policy says; a federator that is started without keeps none of them."""
+    plan = {"evaluation": False}
+    rounds = await started(secure, plan=plan)
+    assert (await play(rounds)).state is RoundState.COMPLETED
+    assert await shown(rounds, 1) == (0, None, None, None)
+
+
+# --- taking back ----------------------------------------------------------------------------------------------------
+
+
+RULED = {"evaluation": True, "evaluation_take_back": True}
+GOOD, BAD = [(1.0, 1.0, 1.0)] * 5, [(1.0, 0.0, 1.0)] * 5
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+async def test_three_rounds_that_earn_less_have_the_model_taken_back(secure, restarts) -> None:
+    """By what sums say: the ninth round ends it, is stored with nothing of it, and those before it replay."""
+    rounds = await started(secure, plan=RULED)
+    for earned in (*[GOOD] * 6, BAD, BAD):
+        assert (await play(rounds, earned)).state is RoundState.COMPLETED
+    if restarts:
+        await rounds.restart()
+    row = await play(rounds, BAD)
+    assert (row.state, row.reason) == (RoundState.ABANDONED, "model_taken_back")
+    assert await shown(rounds, 9) == (0, None, None, None)
+    (restored,) = [row for row in await list_models(rounds.served.db, "mail") if row.restored_version is not None]
+    assert (restored.version, restored.restored_version) == (9, 1)
+    (event,) = await list_events(rounds.served.db, "mail", kind="model_taken_back")
+    assert "mean reward" in event.detail
+    assert (await play(rounds, BAD)).state is RoundState.COMPLETED, "what is compared begins anew"
+    assert await replays(rounds, 1, 8, 10)
+
+
+@pytest.mark.parametrize("change", ["noise", "no evaluation", "not asked"])
+async def test_no_model_is_taken_back_for_what_noise_may_be(secure, change) -> None:
+    """Or where the policy asks for no evaluation, or the setting for no rule: the last two of nine change nothing."""
+    noisy = {"noise": GaussianNoise(variance=4000)} if change == "noise" else {}
+    rounds = await started(secure, plan=PLAN if change == "not asked" else RULED, **noisy)
+    for _ in range(6):
+        await play(rounds, GOOD)
+    if change == "no evaluation":
+        rounds.publish(rounds.federation.issue(version=2, n_interactions=1, proofs=True, evaluation=None, **QUIET))
+        await rounds.served.turn()
+    for _ in range(3):
+        assert (await play(rounds, BAD)).state is RoundState.COMPLETED
+    assert await list_events(rounds.served.db, "mail", kind="model_taken_back") == []

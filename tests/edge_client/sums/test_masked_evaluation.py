@@ -1,0 +1,153 @@
+"""What a device says of its user's lists under a policy: three numbers of 0 or u behind the masks; all look alike."""
+
+import numpy as np
+import pytest
+from made_policies import policy
+from played import N_FEATURES
+from under_policy import DeviceUnderPolicy, identity, learned_update, opened, unmasked
+
+from edge_client.sums.masked_update import mask_update
+from foltr.protocol.codec import encode
+from foltr.protocol.evaluations import Evaluation
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.policies import allowance_of
+from foltr.protocol.updates import DenseDelta, Vote
+from foltr.secure.norm_proof import proof_shape
+
+DIM, WEIGHT = 40, 32
+KEY = identity().key
+EVALUATING = policy(DIM, proofs=True, evaluation_weight=WEIGHT)
+BOTH = policy(DIM, proofs=True, vote_weight=64, evaluation_weight=WEIGHT)
+CLICKED_BELOW = Evaluation(clicked=1.0, reward=0.0, base_reward=1.0)
+BASE = (3.0, 2.0, 1.0)
+
+
+def sent(evaluation, signed=EVALUATING, vote=None):
+    update = learned_update(DenseDelta(dim=DIM, values=pack_vector(np.zeros(DIM))))
+    return mask_update(update, signed, 2.0, KEY, vote, evaluation)
+
+
+@pytest.mark.parametrize(
+    ("evaluation", "numbers"), [(CLICKED_BELOW, [WEIGHT, 0, WEIGHT]), (None, [0, 0, 0])], ids=["told", "not told"]
+)
+def test_an_evaluation_is_three_numbers_behind_the_update_and_the_vote(evaluation, numbers):
+    """Without votes just behind the update; the proofs, which `opened` checks, pass, and nothing is in the open."""
+    alone = sent(evaluation)
+    assert opened(alone, EVALUATING, KEY.public).tolist() == [0] * DIM + numbers
+    both = sent(evaluation, BOTH, Vote(anchor_version=3, value=-1))
+    assert opened(both, BOTH, KEY.public).tolist() == [0] * DIM + [64, 0] + numbers
+    assert (alone.evaluation, both.evaluation, both.vote) == (None, None, None)
+    assert len(both.body.proof) == 8 * (proof_shape(DIM, BOTH.policy.bound).n_proof + 15)
+
+
+def test_a_mean_between_is_one_of_the_two_at_random():
+    """By the system's randomness; never anything between, and all messages are as long as each other."""
+    halves = [sent(Evaluation(clicked=1.0, reward=0.5, base_reward=0.5)) for _ in range(60)]
+    numbers = np.array([opened(update, EVALUATING, KEY.public)[DIM:] for update in halves])
+    assert (numbers[:, 0] == WEIGHT).all()
+    assert (numbers[:, 1] == numbers[:, 2]).all(), "one draw decides all"
+    assert set(numbers[:, 1]) == {0, WEIGHT}
+    assert len({len(encode(update)) for update in [*halves, sent(None)]}) == 1
+
+
+def test_a_policy_without_evaluation_hears_none():
+    """What is sent is as long as it was before there were any."""
+    for signed, n in ((policy(DIM, proofs=True), 0), (policy(DIM, proofs=True, vote_weight=64), 2), (policy(DIM), 0)):
+        update = sent(CLICKED_BELOW, signed)
+        assert (update.body.dim, update.evaluation) == (DIM + n, None)
+        assert opened(update, signed, KEY.public).tolist() == [0] * (DIM + n)
+
+
+def test_what_hides_the_numbers_is_drawn_anew():
+    """Two messages that say the same have no random number in common."""
+    proofs = [unmasked(sent(CLICKED_BELOW), EVALUATING, KEY.public)[0][-9:] for _ in range(2)]
+    assert (proofs[0] != proofs[1]).all()
+
+
+# --- a device -------------------------------------------------------------------------------------------------------
+
+
+def asking(**changed):
+    return policy(N_FEATURES, proofs=True, evaluation_weight=WEIGHT, **changed)
+
+
+def click(device, *places):
+    """Show a list of three for each, and click on the document that is at this place of the base order; or on none."""
+    for number, place in enumerate(places):
+        features = np.zeros((3, N_FEATURES), np.float32)
+        features[:, number % N_FEATURES] = 1.0
+        serp = device.agent.rank(features, k=3, base=BASE)
+        device.agent.record_clicks(serp, [] if place is None else [serp.ranking.tolist().index(place)])
+
+
+async def numbers_in(device, update):
+    return device.open(update)[N_FEATURES:].tolist()
+
+
+async def test_a_device_says_what_its_lists_have_earned(tmp_path):
+    """What the base order has first is clicked: it says so for sure; it pays for all three; and nobody asked aloud."""
+    device = DeviceUnderPolicy(tmp_path / "store", asking())
+    device.announce(1)
+    click(device, 0, 0)
+    update = await device.update()
+    clicked, _, base_reward = await numbers_in(device, update)
+    assert (clicked, base_reward, update.evaluation) == (WEIGHT, WEIGHT, None)
+    assert device.store.spent().charge == allowance_of(device.signed.policy).charge
+    device.answer(update)
+    device.announce(2)
+    click(device, None, None)
+    assert await numbers_in(device, await device.update()) == [0, 0, 0]
+
+
+async def test_who_switched_it_off_sends_zeros(tmp_path):
+    """As many numbers as anybody, or the federator would see who has."""
+    device = DeviceUnderPolicy(tmp_path / "store", asking(), evaluation=False)
+    device.announce(1)
+    click(device, 0, 0)
+    assert await numbers_in(device, await device.update()) == [0, 0, 0]
+
+
+async def test_lists_without_a_base_order_say_nothing(tmp_path):
+    """As an application that knows none has them."""
+    device = DeviceUnderPolicy(tmp_path / "store", asking())
+    device.announce(1)
+    device.see(0, 1)
+    update = await device.update()
+    assert len(await numbers_in(device, update)) == 3
+
+
+async def test_a_device_that_dies_sends_the_same_numbers_again(tmp_path):
+    """Rounding is drawn once: what was stored is sent, to the byte, however often."""
+    device = DeviceUnderPolicy(tmp_path / "store", asking())
+    device.announce(1)
+    click(device, 0, None)
+    first = await device.update()
+    for _ in range(3):
+        device.restart()
+        device.announce(1)
+        assert await device.update() == first
+    device.answer(first)
+    assert device.store.spent().last == 1
+
+
+async def test_a_newer_policy_says_whether_it_is_asked_for(tmp_path):
+    """With another weight, with none, and with one again: each update is as its own round's policy has it."""
+    device = DeviceUnderPolicy(tmp_path / "store", asking())
+    heard = [
+        policy(N_FEATURES, proofs=True, evaluation_weight=8, version=2),
+        policy(N_FEATURES, proofs=True, vote_weight=64, version=3),
+        policy(N_FEATURES, proofs=True, vote_weight=64, evaluation_weight=8, version=4),
+    ]
+    found = []
+    for number, signed in enumerate(heard, start=1):
+        device.hear_policy(signed)
+        device.signed = signed
+        device.join()  # under another policy marks are asked for anew
+        device.announce(number)
+        click(device, 0, 0)
+        update = await device.update()
+        found.append(await numbers_in(device, update))
+        device.answer(update)
+    weights = [[each for each in numbers if each] for numbers in found]
+    assert [len(numbers) for numbers in found] == [3, 2, 5]
+    assert [set(each) for each in weights] == [{8}, set(), {8}]
