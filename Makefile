@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers soak load api-load servers pins clean containers-test
+.PHONY: help demo test browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers soak load api-load screenshots servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -155,6 +155,10 @@ load: $(INSTALLED) servers ## how many updates a second the federator takes, and
 
 api-load: $(INSTALLED) servers ## how fast the HTTP API answers 200 pages, and whether the federator notices it
 	@$(BIN)/python benchmarks/api_load.py
+
+screenshots: $(INSTALLED) ## pictures of the dashboard in its states, as its tests in Chromium see it: build/screenshots
+	@mkdir -p build/screenshots
+	@FOLTR_TEST_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -q tests/api/test_page.py
 
 soak: $(INSTALLED) servers ## hundreds of devices that come and go for 20 minutes: is anything lost, does anything grow
 	@$(BIN)/python benchmarks/soak.py

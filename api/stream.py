@@ -118,7 +118,9 @@ class EventStream(Response):
         telling = asyncio.create_task(self._tell(send))
         gone = asyncio.create_task(_until_gone(receive))
         try:
-            await asyncio.wait({telling, gone}, return_when=asyncio.FIRST_COMPLETED, timeout=_LONGEST_S)
+            # It ends by itself, and in order: a stream that is cut off is an error in the console of the browser.
+            at_most = _LONGEST_S + _ALIVE_EVERY_S + _TAKES_WITHIN_S
+            await asyncio.wait({telling, gone}, return_when=asyncio.FIRST_COMPLETED, timeout=at_most)
         finally:
             self._live.leave()
             for task in (telling, gone):

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from asked import FEDERATION, asked
 from databases import migrated_sqlite, open_migrated
+from made_erasures import DONE, PAUSE_REASON, PAUSED, made_erasures
 from made_history import made_history
 from made_tallies import made_tallies
 from playwright.async_api import async_playwright
@@ -29,6 +30,8 @@ PHONE = {"width": 360, "height": 740}
 DESK = {"width": 1200, "height": 900}
 # A folder to look at what the tests have seen.
 SCREENSHOTS = os.environ.get("FOLTR_TEST_SCREENSHOTS")
+
+_IS_LATER = "before => document.getElementById('asof').dateTime > before"
 
 browsing = [pytest.mark.slow, pytest.mark.skipif(CHROMIUM is None, reason="no chromium")]
 
@@ -73,8 +76,12 @@ async def many_rounds(db_url, n_rounds=40):
 
 
 @asynccontextmanager
-async def looking(server, token=None, viewport=None, dark=False):
-    """A page of a browser that has the cookie; it fails at the end where anything was an error, or went elsewhere."""
+async def looking(server, token=None, viewport=None, dark=False, forgiven=None):
+    """A page of a browser that has the cookie; it fails at the end where anything was an error, or went elsewhere.
+
+    Args:
+        forgiven: errors with these words are none.
+    """
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         context = await browser.new_context(
@@ -91,6 +98,7 @@ async def looking(server, token=None, viewport=None, dark=False):
             yield page
         finally:
             await browser.close()
+        errors = [text for text in errors if forgiven is None or forgiven not in text]
         assert (errors, foreign) == ([], [])
 
 
@@ -191,6 +199,56 @@ class TestInChromium:
             await seen(page, "away")
             away.rename(path)
             await page.wait_for_selector("#away", state="hidden")
+
+    async def test_erasures_are_shown_with_their_progress_and_receipts(self, tmp_path):
+        """One waits, a job is paused in the middle with its reason, and whoever is done has a receipt to take away."""
+        url = migrated_sqlite(tmp_path / "foltr.sqlite")
+        await made_erasures(url)
+        async with asked(url, tmp_path) as server, looking(server, server.token(Role.VIEWER)) as page:
+            await page.goto(server.url)
+            await page.wait_for_selector("#erasures tbody tr")
+            assert [await page.text_content(f"#e-{state}") for state in ("waiting", "unlearning", "done")] == [
+                *("1", "1", "2")
+            ]
+            assert PAUSE_REASON in await page.text_content("#job-words")
+            assert await page.get_attribute("#job-steps", "max") is not None
+            links = await page.eval_on_selector_all("#erasures a", "all => all.map(one => one.getAttribute('href'))")
+            assert len(links) == 2
+            assert (await server.get(links[0], server.token(Role.VIEWER))).text.count(".") == 2
+            await seen(page, "erasures")
+        for name in (DONE, PAUSED):
+            async with (
+                asked(url, tmp_path) as server,
+                looking(server, server.token(Role.PARTICIPANT, name), PHONE) as page,
+            ):
+                await page.goto(server.url)
+                assert "was forgotten on" in await page.text_content(".waits")
+                assert await page.is_visible("text=My receipt") is (name == DONE)
+                await seen(page, f"participant-{name}")
+
+    async def test_a_tab_that_is_open_for_a_day_goes_on_and_ends_with_its_token(self, busy, monkeypatch):
+        """Its streams end and begin again, it does not grow, and once its token is void it asks for another one."""
+        monkeypatch.setattr("api.stream._EVERY_S", 0.1)
+        monkeypatch.setattr("api.stream._LONGEST_S", 1.0)
+        token = busy.token(Role.VIEWER)
+        async with looking(busy, token, forgiven="the server responded with a status of 403") as page:
+            await page.clock.install()
+            await page.goto(busy.url)
+            await page.wait_for_selector("#chart-presence canvas")
+            n_elements = await page.evaluate("document.querySelectorAll('*').length")
+            for _ in range(3):
+                before = await page.get_attribute("#asof", "datetime")
+                await page.clock.fast_forward("08:00:00")
+                await page.wait_for_function(_IS_LATER, arg=before)
+                assert await page.text_content("#link") == ""
+            assert await page.evaluate("document.querySelectorAll('*').length") <= n_elements + 20
+            busy.served.tokens.revoke(token.split(".")[0])
+            for _ in range(60):
+                await page.clock.fast_forward(10_000)
+                if await page.is_visible("#token"):
+                    break
+                await page.wait_for_timeout(200)
+            assert "revoked" in await page.text_content("main")
 
     async def test_a_token_goes_in_by_the_form_and_out_again(self, busy):
         """By keyboard alone; no script sees the cookie."""

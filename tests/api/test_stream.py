@@ -192,6 +192,22 @@ async def test_listeners_hear_that_the_database_is_away(tmp_path, monkeypatch):
             assert await listener.next("status")
 
 
+async def test_a_listener_that_is_slow_gets_the_newest_and_none_in_between(server):
+    """What it has not taken is not kept for it: 200 of them cost no more than one."""
+    live = server.app.state.live
+    live.enter()
+    try:
+        async with asyncio.timeout(20):
+            version, first = await live.after(0)
+            while (await live.after(version))[0] < 5:
+                version += 1
+            newest, event = await live.after(1)
+        assert newest >= 5
+        assert event != first
+    finally:
+        live.leave()
+
+
 async def test_a_page_that_takes_nothing_is_let_go(server, monkeypatch):
     """Its buffers fill, and the server does not wait for ever for it."""
     monkeypatch.setattr("api.stream._TAKES_WITHIN_S", 0.3)
