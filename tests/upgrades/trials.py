@@ -199,7 +199,7 @@ def secure_beginning(here: Deployment, old: Version, helpers: Version) -> Iterat
     here.succeed(old, "db", "upgrade", "--db", here.db)
     for name in ("north", "south"):
         here.start(name, helpers, "helper", "run", "--credentials", f"{name}.json")
-    here.federator(old, 4, 4, "--privacy", "secure")
+    here.federator(old, 4, 5, "--privacy", "secure")
     for name in DEVICES:
         here.device(name, old)
     here.learn(2, n_updates=4)
@@ -214,7 +214,7 @@ def publish_policy(here: Deployment, version: Version, more: tuple[str, ...]) ->
         keys.append(f"{name}-{time.monotonic_ns()}.keys")
         here.succeed(version, "helper", "keys", "--credentials", f"{name}.json", "--out", keys[-1])
     helpers = [part for key in keys for part in ("--helper", key)]
-    terms = ("--clients", "4", "--rounds", "400", "--participations", "400", "--n-min", "3", "--period", "1")
+    terms = ("--clients", "4", "--rounds", "2000", "--participations", "2000", "--n-min", "4", "--dim", "136")
     here.succeed(version, "policy", "new", *helpers, *terms, *more)
     here.succeed(version, "policy", "publish")
 
@@ -226,7 +226,7 @@ def federator_in_mid_round(here: Deployment, old: Version, new: Version) -> Iter
     here.stop("federator")
     ((number, _),) = here.ask("SELECT round, n_updates FROM round_history WHERE state = 'collecting'")
     here.succeed(new, "db", "upgrade", "--db", here.db)
-    here.federator(new, 4, 4, "--privacy", "secure")
+    here.federator(new, 4, 5, "--privacy", "secure")
     for name in DEVICES[2:]:
         here.device(name, old)
     here.until("the open round is completed", lambda: here.completed().get(int(str(number)), 0) == 4)
