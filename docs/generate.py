@@ -13,6 +13,8 @@ from typing import Any, get_args
 
 import msgpack
 from filled import fill
+from log_lines import find_log_lines, log_lines_table
+from log_words import PARTS as LOG_WORDS
 from pydantic_core import PydanticUndefined
 from results_tables import (
     PRIVACY_PARTS,
@@ -319,6 +321,15 @@ def routes_table() -> str:
     return "\n".join(lines)
 
 
+def log_lines_section(part: str) -> str:
+    """One of the tables of log lines; ValueError where the code has lines that no table has."""
+    found = find_log_lines(DOCS.parent)
+    told = set().union(*LOG_WORDS.values()) | set(map(str, EventKind))
+    if untold := sorted(found.keys() - told):
+        raise ValueError(f"docs/log_words.py does not say what these lines mean: {', '.join(untold)}")
+    return log_lines_table(found, LOG_WORDS[part])
+
+
 SECTIONS = {
     "results/README.md": {"index": results_index},
     "results/robustness.md": {
@@ -341,6 +352,7 @@ SECTIONS = {
         "job": partial(diagram, OF_JOBS),
         "erasure": partial(diagram, OF_ERASURES),
     },
+    "logs.md": {part: partial(log_lines_section, part) for part in LOG_WORDS},
     "errors.md": {"receipts": receipts_table, "events": events_table, "reasons": reasons_table, "exits": exits_table},
     "history.md": {"tables": tables},
     "api.md": {"routes": routes_table},

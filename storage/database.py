@@ -30,8 +30,8 @@ CONNECT_TIMEOUT_S: Final = 10
 BUSY_TIMEOUT_S: Final = 5
 STATEMENT_TIMEOUT_S: Final = 30
 # The server gives up first and says why; the client gives up when the server cannot even say that.
-COMMAND_TIMEOUT_S: Final = STATEMENT_TIMEOUT_S + 5
-# A whole database is written anew.
+ANSWER_TIMEOUT_S: Final = 5
+# A whole database is written anew, or a large table changed.
 VACUUM_TIMEOUT_S: Final = 3600
 
 _FORMS = "sqlite:///folder/file.sqlite, postgresql://user:password@host:5432/name, postgresql://user@/name?host=/socket/folder"
@@ -116,18 +116,23 @@ class Database:
         """As `transaction`, for a change of the schema: SQLite checks foreign keys at its end and not before.
 
         SQLite changes a table's constraints by making it anew, and would refuse to drop the old one that others refer
-        to. This cannot be put off within a transaction.
+        to. This cannot be put off within a transaction. In PostgreSQL a statement may take as long as a large table
+        needs; for a lock it waits no longer than any other, since who comes after it would wait, too.
         """
+        engine = self.engine
         try:
-            async with self._begin(self._writer.execution_options(**{_REBUILDS: True})) as connection:
+            if self.dialect == "postgresql":
+                engine = _create_engine(self.engine.url, statement_timeout_s=VACUUM_TIMEOUT_S)
+            options = {_WRITES: True, _REBUILDS: True}
+            async with self._begin(engine.execution_options(**options)) as connection:
                 yield connection
                 if self.dialect == "sqlite":
                     broken = (await connection.execute(text("PRAGMA foreign_key_check"))).first()
                     if broken is not None:
                         raise RuntimeError(f"{self.location}: rows of {broken[0]} refer to rows that are not there")
         finally:
-            # No connection without foreign keys may stay in the pool.
-            await self.engine.dispose()
+            # No connection without foreign keys, or with so much patience, may stay in a pool.
+            await engine.dispose()
 
     async def purge(self, *tables: str) -> bool:
         """Leave no byte of what was deleted from small tables, neither in the file nor in SQLite's log.
@@ -346,7 +351,8 @@ def _describe(url: URL) -> str:
     return f"The PostgreSQL database {url.database!r} at {host}:{port}"
 
 
-def _create_engine(url: URL) -> AsyncEngine:
+def _create_engine(url: URL, statement_timeout_s: float | None = None) -> AsyncEngine:
+    statement_timeout_s = statement_timeout_s or STATEMENT_TIMEOUT_S
     is_sqlite = url.get_backend_name() == "sqlite"
     options: dict[str, Any]
     if is_sqlite:
@@ -355,10 +361,10 @@ def _create_engine(url: URL) -> AsyncEngine:
     else:
         options = {
             "timeout": CONNECT_TIMEOUT_S,
-            "command_timeout": COMMAND_TIMEOUT_S,
+            "command_timeout": statement_timeout_s + ANSWER_TIMEOUT_S,
             "server_settings": {
                 "application_name": "foltr",
-                "statement_timeout": f"{STATEMENT_TIMEOUT_S}s",
+                "statement_timeout": f"{statement_timeout_s:g}s",
                 "lock_timeout": f"{BUSY_TIMEOUT_S}s",
                 "idle_in_transaction_session_timeout": f"{2 * STATEMENT_TIMEOUT_S}s",
             },

@@ -122,6 +122,20 @@ async def test_two_services_may_upgrade_at_once(database_url: str) -> None:
         assert await current(one) == head()
 
 
+async def test_a_large_table_may_take_its_time(database_url: str, monkeypatch) -> None:
+    """A step of an upgrade is not cancelled after the seconds that a federator's statement has; what comes later is."""
+    monkeypatch.setattr("storage.database.STATEMENT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("storage.database.ANSWER_TIMEOUT_S", 0.1)
+    async with await Database.connect(database_url) as db:
+        if db.dialect == "sqlite":
+            pytest.skip("SQLite has no such limit")
+        async with db.rebuilding() as connection:
+            await connection.execute(text("SELECT pg_sleep(1)"))
+        with pytest.raises(DBAPIError, match="statement timeout"):
+            async with db.transaction() as connection:
+                await connection.execute(text("SELECT pg_sleep(1)"))
+
+
 async def test_an_old_schema_says_what_to_run(database_url: str) -> None:
     """A service does not start on a schema it was not written for."""
     async with await Database.connect(database_url) as db:

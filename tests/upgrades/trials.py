@@ -1,21 +1,13 @@
 """An older version and this one in one federation: who may be upgraded first, and what happens to an open round.
 
-Run: python tests/upgrades/trials.py CHECKOUT [TRIAL ...]     (from the repository's root, with PYTHONPATH=tests:.)
-
-CHECKOUT is a folder with the older version, e.g. of `git worktree add ../older COMMIT`. It runs with the packages that are
-installed for this one. Real processes, a real Mosquitto with TLS and access list, SQLite.
+Each trial yields lines that say what was found, and raises TrialError where the two do not get on as was expected.
 """
 
-import argparse
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from upgrades.deployment import Deployment, TrialError, Version
 
-PROJECT = Path(__file__).parents[2]
 Trial = Callable[[Deployment, Version, Version], Iterator[str]]
 DEVICES = ("device-1", "device-2", "device-3", "device-4")
 
@@ -115,7 +107,7 @@ def operators_commands(here: Deployment, new: Version) -> Iterator[str]:
 
 
 def erased(here: Deployment) -> bool:
-    return [state for (state,) in here.ask("SELECT state FROM erasures")] == ["completed"]
+    return here.ask("SELECT state FROM erasures") == [("completed",)]
 
 
 def devices_first(here: Deployment, old: Version, new: Version) -> Iterator[str]:
@@ -137,6 +129,30 @@ def devices_first(here: Deployment, old: Version, new: Version) -> Iterator[str]
     yield "the old federator obeys orders of the new version's commands"
     if schema_of(old) != schema_of(new):
         yield "foltr status: " + here.refused(new, "status", "--db", here.db, code=2)
+
+
+def tables_under_a_running_federator(here: Deployment, old: Version, new: Version) -> Iterator[str]:
+    """The tables are upgraded by mistake while the old federator runs on them."""
+    here.succeed(old, "enrol", *DEVICES, "--out-dir", "devices")
+    here.succeed(old, "db", "upgrade", "--db", here.db)
+    here.federator(old, 3, 4)
+    for name in DEVICES:
+        here.device(name, old)
+    here.learn(2, n_updates=3)
+    here.succeed(new, "db", "upgrade", "--db", here.db)
+    newest = max(here.completed())
+    here.until(
+        "the old federator ends or goes on", lambda: here.has_ended("federator") or max(here.completed()) > newest + 3
+    )
+    if here.has_ended("federator"):
+        yield f"the old federator ends with {here.ended('federator')}: {here.log('federator').splitlines()[-1]}"
+    else:
+        here.stop("federator")
+        yield "the old federator goes on, and can be stopped"
+    here.federator(new, 3, 4)
+    here.learn(3, n_updates=3)
+    here.stop(*DEVICES, "federator")
+    yield from same_bits(here, new)
 
 
 def helpers_first(here: Deployment, old: Version, new: Version) -> Iterator[str]:
@@ -180,14 +196,26 @@ def policy_too_early(here: Deployment, old: Version, new: Version) -> Iterator[s
         here.stop(name)
         here.device(name, new)
     here.learn(1, n_updates=4)
-    publish_policy(here, new, more=())
+    publish_policy(here, new)
     newest = max(here.completed())
     time.sleep(20)
     n_after = [n for number, n in here.completed().items() if number > newest]
-    said = {name: last_trouble(here.log(name)) for name in ("federator", "north", "device-1", "device-3")}
-    yield f"20 s after a policy of the new version: rounds with {n_after or 'no'} updates; " + "; ".join(
-        f"{name} says {line!r}" for name, line in said.items()
-    )
+    told = here.ask("SELECT kind, code, detail FROM events WHERE kind LIKE 'policy%' ORDER BY id DESC LIMIT 1")
+    yield f"20 s after a policy of the new version: rounds with {n_after or 'no'} updates; the event is {told}"
+    yield f"helper: {last_trouble(here.log('north'))!r}, old device: {last_trouble(here.log('device-3'))!r}"
+    here.stop("federator")
+    here.succeed(new, "db", "upgrade", "--db", here.db)
+    for name in ("north", "south"):
+        here.stop(name)
+        here.start(name, new, "helper", "run", "--credentials", f"{name}.json")
+    here.federator(new, 4, 5, "--privacy", "secure")
+    for name in DEVICES[2:]:
+        here.stop(name)
+        here.device(name, new)
+    ((number,),) = here.ask("SELECT round FROM round_history WHERE state = 'collecting'")
+    here.succeed(new, "rounds", "deadline", number, "--max-time", 1)
+    here.learn(2, n_updates=4)
+    yield f"once all are new, and the deadline of round {number} has passed, which is under the older policy, it goes on"
 
 
 def secure_beginning(here: Deployment, old: Version, helpers: Version) -> Iterator[str]:
@@ -195,7 +223,7 @@ def secure_beginning(here: Deployment, old: Version, helpers: Version) -> Iterat
     for name in ("north", "south"):
         here.succeed(old, "enrol", "--helper", name, "--out", f"{name}.json")
     here.succeed(old, "enrol", *DEVICES, "--out-dir", "devices")
-    publish_policy(here, old, more=())
+    publish_policy(here, old)
     here.succeed(old, "db", "upgrade", "--db", here.db)
     for name in ("north", "south"):
         here.start(name, helpers, "helper", "run", "--credentials", f"{name}.json")
@@ -206,7 +234,7 @@ def secure_beginning(here: Deployment, old: Version, helpers: Version) -> Iterat
     yield "an old secure federation has learned"
 
 
-def publish_policy(here: Deployment, version: Version, more: tuple[str, ...]) -> None:
+def publish_policy(here: Deployment, version: Version) -> None:
     """Make a policy from new keys of the helpers, and publish it where a federation runs."""
     names = ("north", "south")
     keys = []
@@ -215,7 +243,7 @@ def publish_policy(here: Deployment, version: Version, more: tuple[str, ...]) ->
         here.succeed(version, "helper", "keys", "--credentials", f"{name}.json", "--out", keys[-1])
     helpers = [part for key in keys for part in ("--helper", key)]
     terms = ("--clients", "4", "--rounds", "2000", "--participations", "2000", "--n-min", "4", "--dim", "136")
-    here.succeed(version, "policy", "new", *helpers, *terms, *more)
+    here.succeed(version, "policy", "new", *helpers, *terms)
     here.succeed(version, "policy", "publish")
 
 
@@ -236,9 +264,10 @@ def federator_in_mid_round(here: Deployment, old: Version, new: Version) -> Iter
 
 def newer_policy(here: Deployment, new: Version) -> Iterator[str]:
     """A policy of the new version holds once everybody is new; what was computed before follows from what is stored."""
-    publish_policy(here, new, more=())
-    here.succeed(new, "db", "current", "--db", here.db)
-    here.until("the newer policy holds", lambda: "policy_adopted" in here.log("federator"))
+    adopted = "SELECT count(*) FROM events WHERE kind = 'policy_adopted'"
+    before = here.ask(adopted)
+    publish_policy(here, new)
+    here.until("the newer policy holds", lambda: here.ask(adopted) != before)
     here.learn(2, n_updates=4)
     here.stop(*DEVICES, "federator")
     yield "a policy of the new version holds, and sums are opened under it"
@@ -253,44 +282,17 @@ def last_trouble(log: str) -> str:
 
 def schema_of(version: Version) -> str:
     """The newest revision of the tables that a version knows."""
-    return max(path.name[:4] for path in (version.checkout / "migrations/versions").glob("0*.py"))
+    return max(str(path.name[:4]) for path in (version.checkout / "migrations/versions").glob("0*.py"))
 
 
 TRIALS: dict[str, Trial] = {
-    trial.__name__: trial for trial in (federator_first, devices_first, helpers_first, helpers_last, policy_too_early)
+    trial.__name__: trial
+    for trial in (
+        federator_first,
+        devices_first,
+        tables_under_a_running_federator,
+        helpers_first,
+        helpers_last,
+        policy_too_early,
+    )
 }
-
-
-def run_trial(trial: Trial, old: Version, new: Version, folder: Path) -> Iterator[str]:
-    """Yield what was found, line by line.
-
-    Raises:
-        TrialError: the two versions do not get on as was expected.
-    """
-    here = Deployment(folder, old)
-    try:
-        yield from trial(here, old, new)
-    finally:
-        here.close()
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("checkout", type=Path)
-    parser.add_argument("trials", nargs="*", choices=[*TRIALS, []])
-    options = parser.parse_args()
-    old, new, failed = Version(options.checkout.resolve()), Version(PROJECT), 0
-    for name in options.trials or TRIALS:
-        print(f"{name} (tables {schema_of(old)} and {schema_of(new)})", flush=True)
-        with tempfile.TemporaryDirectory(prefix="foltr-skew-") as folder:
-            try:
-                for line in run_trial(TRIALS[name], old, new, Path(folder)):
-                    print(f"  {line}", flush=True)
-            except TrialError as error:
-                failed += 1
-                print(f"  FAILED: {error}", flush=True)
-    return min(failed, 1)
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,106 @@
+"""Every line that a process may log, found in the source: its name, its level, and who logs it."""
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from broker.failures import Trouble
+from foltr.protocol.events import EventKind
+
+ROOMS = ("foltr", "broker", "federator", "edge_client", "helper", "storage", "operations", "api")
+LEVELS = ("debug", "info", "warning", "error", "exception")
+# By the beginning of a file's path, the first that fits; what several share is logged by each of them.
+WHO = {
+    "federator": "federator",
+    "helper": "helper",
+    "edge_client": "device",
+    "api": "API",
+    "foltr/cli/federator": "federator",
+    "foltr/cli/helper": "helper",
+    "foltr/cli/api": "API",
+    "foltr/cli/client": "device",
+    "foltr/cli/fleet": "device",
+    "foltr/cli/operator": "desk",
+    "foltr/operator": "desk",
+    "": "each",
+}
+# Names that a variable stands for, where the source alone does not say.
+_STANDS_FOR: dict[str, tuple[str, ...]] = {"event.kind": (), "kind": (), "cause.trouble": tuple(map(str, Trouble))}
+
+
+@dataclass
+class LogLine:
+    """One name of a line: at which levels it is logged, and by whom."""
+
+    levels: set[str] = field(default_factory=set)
+    who: set[str] = field(default_factory=set)
+
+
+def find_log_lines(root: Path) -> dict[str, LogLine]:
+    """Return by name what the packages below ``root`` log, but for lines that are named after a kind of event.
+
+    Raises:
+        ValueError: a line's name cannot be found out; the message says where it is logged.
+    """
+    found: dict[str, LogLine] = {}
+    for room in ROOMS:
+        for path in sorted((root / room).rglob("*.py")):
+            place = path.relative_to(root).as_posix()
+            who = next(process for beginning, process in WHO.items() if place.startswith(beginning))
+            tree = ast.parse(path.read_text())
+            for level, name, line in _calls(tree):
+                for event in _names(name, tree, f"{place}:{line}"):
+                    one = found.setdefault(event, LogLine())
+                    one.levels.add("error" if level == "exception" else level)
+                    one.who.add(who)
+    return found
+
+
+def _calls(tree: ast.Module) -> Iterator[tuple[str, ast.expr, int]]:
+    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call) and node.args):
+        match call.func:
+            case ast.Attribute(value=ast.Name(id="log"), attr=level) if level in LEVELS:
+                yield level, call.args[0], call.lineno
+            case ast.Name(id="keep_published"):
+                yield "debug", call.args[-1], call.lineno
+
+
+def _names(node: ast.expr, tree: ast.Module, place: str) -> set[str]:
+    match node:
+        case ast.Constant(value=str(value)):
+            return {value}
+        case ast.IfExp(body=body, orelse=otherwise):
+            return _names(body, tree, place) | _names(otherwise, tree, place)
+        case ast.Attribute(value=ast.Name(id="EventKind"), attr=attr):
+            return {str(EventKind[attr])}
+        case _ if (written := ast.unparse(node)) in _STANDS_FOR:
+            return set(_STANDS_FOR[written])
+        case ast.Name(id="delayed"):
+            return set()  # its callers are looked at
+        case ast.Name(id=name) if values := _assigned(name, tree):
+            return set().union(*(_names(value, tree, place) for value in values))
+    raise ValueError(f"{place}: log lines are named by a literal, not by {ast.unparse(node)}")
+
+
+def _assigned(name: str, tree: ast.Module) -> list[ast.expr]:
+    targets = (
+        node for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)
+    )
+    return [one.value for one in targets if ast.unparse(one.targets[0]) == name]
+
+
+def log_lines_table(found: Mapping[str, LogLine], words: Mapping[str, str]) -> str:
+    """Tell of the lines that ``words`` has, in its order.
+
+    Raises:
+        ValueError: nothing logs one of them.
+    """
+    if gone := sorted(words.keys() - found.keys()):
+        raise ValueError(f"nothing logs these lines of docs/log_words.py any more: {', '.join(gone)}")
+    lines = ["| line | level | who | meaning |", "|---|---|---|---|"]
+    for name, meaning in words.items():
+        one = found[name]
+        levels = ", ".join(level for level in LEVELS if level in one.levels)
+        lines.append(f"| `{name}` | {levels} | {', '.join(sorted(one.who))} | {meaning} |")
+    return "\n".join(lines)

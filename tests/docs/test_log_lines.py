@@ -1,0 +1,60 @@
+"""docs/logs.md has every line that a process may log, and docs/errors.md every exit code."""
+
+import re
+
+import pytest
+from cli.commands import PROJECT
+from log_lines import find_log_lines, log_lines_table
+from log_words import PARTS
+
+from foltr.protocol.events import EventKind
+
+
+def test_every_log_line_is_in_one_table():
+    """What the code logs is what the page tells of, but for lines that are named after an event."""
+    told = [name for part in PARTS.values() for name in part]
+    assert len(told) == len(set(told))
+    found = find_log_lines(PROJECT).keys()
+    assert found - set(map(str, EventKind)) <= set(told) <= found
+    page = (PROJECT / "docs/logs.md").read_text()
+    assert [name for name in told if f"\n| `{name}` |" not in page] == []
+
+
+@pytest.mark.parametrize(
+    ("code", "names"),
+    [
+        ("log.warning('one_thing', cause=1)", {"one_thing"}),
+        ("log.info('opened' if x else 'closed')", {"opened", "closed"}),
+        ("def f():\n    event = 'back' if x else 'away'\n    log.info(event)", {"back", "away"}),
+        ("log.warning(cause.trouble)", {"broker_unreachable", "login_refused", "session_taken_over"}),
+        ("keep_published(a, b, 'delayed_thing')", {"delayed_thing"}),
+    ],
+)
+def test_how_lines_are_found(tmp_path, code, names):
+    """By their first argument, also where that is one of two, a variable, or a cause's own name."""
+    (tmp_path / "helper").mkdir()
+    (tmp_path / "helper/desk.py").write_text(code)
+    found = find_log_lines(tmp_path)
+    assert found.keys() == names
+    assert {who for line in found.values() for who in line.who} == {"helper"}
+
+
+def test_a_line_that_nobody_can_find_is_an_error(tmp_path):
+    """A name that is put together when it is logged is in no table; a table's line that is gone is told, too."""
+    (tmp_path / "helper").mkdir()
+    (tmp_path / "helper/desk.py").write_text("log.warning(f'{what}_failed')")
+    with pytest.raises(ValueError, match=r"helper/desk\.py:1: log lines are named by a literal"):
+        find_log_lines(tmp_path)
+    with pytest.raises(ValueError, match="any more: gone"):
+        log_lines_table({}, {"gone": "It was there once."})
+
+
+def test_every_exit_code_is_in_the_table():
+    """Each number that the command line ends with, wherever it says so."""
+    source = "\n".join(path.read_text() for path in (PROJECT / "foltr/cli").rglob("*.py"))
+    named = re.findall(r"^_?EXIT_.* = ([\d, ]+)$", source, re.MULTILINE)
+    ends = {int(number) for numbers in named for number in numbers.split(", ")}
+    ends |= {int(number) for number in re.findall(r"(?:typer\.Exit|sys\.exit)\((\d+)\)", source)}
+    page = (PROJECT / "docs/errors.md").read_text()
+    assert ends == {1, 2, 3, 130}
+    assert [number for number in (0, *ends) if f"\n| {number} |" not in page] == []
