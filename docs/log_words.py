@@ -8,7 +8,11 @@ FROM_START_TO_END = {
     "clients_go_on": "What `clients_wait` said is over.",
     "clients_started": "`foltr client run` has started its devices.",
     "clients_stopped": "It has ended in order.",
+    "desk_started": "`foltr enrol desk` answers requests for enrolment from now on.",
+    "desk_stopped": "It has ended in order.",
     "device_done": "A device has taken part in as many rounds as it was told to.",
+    "enrolled": "A replica was enrolled with a token, into a slot of its own.",
+    "enrolment_answered": "The desk has answered who has a token; the code says how.",
     "federator_started": "It has the broker and the database.",
     "federator_stopped": "It has ended in order; the open round waits in the database.",
     "helper_started": "It answers the federator from now on.",
@@ -23,10 +27,14 @@ NEEDS_YOU = {
     "audit_log_differs": "The log of erasures lacks what was published: forget again who was forgotten since the "
     "backup that was restored. Or somebody has written to the database: keep a copy.",
     "audit_log_cut": "A device holds an entry of the log of erasures that the federator's log lacks. Ask its operator.",
+    "broker_not_told": "The desk has let somebody in at the broker's files: send the broker SIGHUP, where it does not "
+    "look for changes itself.",
     "broker_unreachable": "There is no connection to the broker; it is tried again. Start the broker, look at the "
     "address, the certificate and the network.",
     "bytes_left": "It ended before it could write a table anew: the next start does.",
     "database_unavailable": "A transaction is tried again; no receipts are sent until the database is back.",
+    "desk_cannot_work": "The operator's folder cannot be written to; the cause says why.",
+    "desk_hears_nothing": "The broker does not deliver what the desk writes: its access list is an older one.",
     "device_refused": "A device of `foltr client run` was not let in for good, or was forgotten; the others go on.",
     "erasure_overdue": "Somebody asked to be forgotten and was not by the deadline: `foltr erasures list`.",
     "fallback_used": "Too few updates for the rule: `aggregation_fallback` made the model. Wait for more devices, or "
@@ -47,6 +55,7 @@ NEEDS_YOU = {
     "[what to do](defence.md#a-model-that-was-taken-back).",
     "no_new_round": "No round has begun for five minutes; the hint says what to look at.",
     "no_tokens": "The HTTP API lets nobody in until `foltr api token new`.",
+    "operator_folder_is_older": "The operator's folder is a copy of before; its open tokens are revoked.",
     "policy_unused": "There is a policy of secure sums in the credentials, and `privacy` is `trusted`.",
     "round_held_back": "Norm proofs of most devices failed in the last rounds, so the next one waits: a helper lies.",
     "round_objected": "This device takes no part in rounds as they are; the cause says why.",
@@ -55,6 +64,7 @@ NEEDS_YOU = {
     "store_not_deleted": "A forgotten device could not delete its file: delete it by hand.",
     "takes_no_part": "This device takes no part in rounds with secure sums; the cause says why, e.g. its budget.",
     "clients_wait": "Devices of `foltr client run` cannot take part; the cause says why.",
+    "token_refused": "The desk does not take a token of `foltr client run --tokens`; the cause says why.",
     "unlearning_held": "A job waits for your order: `foltr erasures list` says what it costs.",
     "unlearning_paused": "A job waits for a device; it goes on with the first one that is there.",
     "unsigned": "Anybody may take part under any name: for trying out only.",
@@ -107,10 +117,10 @@ PASSES_BY_ITSELF = {
     "no_anchor": "Devices do not vote; the hint says why.",
     "no_evaluation": "Devices do not say how well lists do; the hint says why.",
     "not_ready": "`/readyz` says no: the database or its tables are not there.",
+    "not_handed_on": "What came over HTTP was not given to the broker; whoever posted it is told.",
     "nothing_to_send_yet": "A device has not learned enough for an update.",
     "observer_failed": "An application's observer raised; the line has the traceback.",
     "order_handed_on": "An order that came over HTTP was given to the broker.",
-    "order_not_handed_on": "It was not; whoever posted it is told.",
     "pending_update_not_understood": "An older version left an update behind; its clicks go into a new one.",
     "policy_adopted": "A helper knows a newer policy.",
     "policy_not_stored": "A device could not write to its store; it hears of the policy again.",
@@ -153,6 +163,7 @@ PASSES_BY_ITSELF = {
     "update_not_stored": "A device could not write to its store; it makes the update again.",
     "votes_idle": "A device does not vote under this method.",
     "will_send_again": "A message was lost with the connection.",
+    "wish_handed_on": "A device's wish that came over HTTP was given to the broker.",
     "withdrawal_not_stored": "A device could not write to its store.",
 }
 
