@@ -215,7 +215,7 @@ def policy_too_early(here: Deployment, old: Version, new: Version) -> Iterator[s
     ((number,),) = here.ask("SELECT round FROM round_history WHERE state = 'collecting'")
     here.succeed(new, "rounds", "deadline", number, "--max-time", 1)
     here.learn(2, n_updates=4)
-    yield f"once all are new, and the deadline of round {number} has passed, which is under the older policy, it goes on"
+    yield f"all are new, and round {number}, under the older policy, has been ended: rounds go on"
 
 
 def secure_beginning(here: Deployment, old: Version, helpers: Version) -> Iterator[str]:
