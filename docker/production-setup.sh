@@ -1,6 +1,6 @@
 #!/bin/sh
 # What the production stack needs before it starts, each made once and kept: the broker's configuration with its
-# certificates, the operator's folder with the enrolment key, passwords, credentials, and the policy of secure sums.
+# certificates, the operator's folder with the enrolment key, passwords, credentials, tokens, and the policy of secure sums.
 # Run by the service `setup`, which has no network; each volume it writes is seen by the one service that needs it.
 set -eu
 umask 077
@@ -9,10 +9,12 @@ foltr_user=10001 broker_user=1883
 
 /bin/sh /usr/local/bin/database-password.sh /database
 
-if [ ! -e "$operator/broker.json" ]; then
+# Again with --force where the access list is of a version that had no desk: what devices have stays good.
+if [ ! -e "$operator/broker.json" ] || ! grep -q '^user @desk$' /mosquitto/config/acl; then
     mkdir -p "$operator"
     foltr broker config --tls --federation "$FOLTR_FEDERATION" --host "$HOST" --host mosquitto --host localhost \
-        --listen 0.0.0.0 --out /mosquitto/config --data-dir /mosquitto/data --uid $broker_user --operator "$operator"
+        --listen 0.0.0.0 --out /mosquitto/config --data-dir /mosquitto/data --uid $broker_user --operator "$operator" \
+        --force
 fi
 for helper in north south; do
     [ -e /helpers/$helper/credentials.json ] ||
@@ -30,15 +32,16 @@ fi
 if [ -e "$operator/federator.json" ]; then
     cp "$operator/federator.json" /federator/credentials.json
 fi
-if [ ! -e /devices/enrolled ]; then
-    # Begun before and not ended: the register has names whose keys went with that container.
-    foltr enrol device --count "$DEVICES" --operator "$operator" --replace --out-dir /tmp/devices
-    for file in /tmp/devices/*.json; do
-        slot=/devices/$(basename "$file" .json)
-        mkdir -p "$slot"
-        mv "$file" "$slot/credentials.json"
-    done
-    touch /devices/enrolled
+# A one-time token for each device that has not enrolled itself; what it had been given before is revoked.
+names= number=1
+while [ "$number" -le "$DEVICES" ]; do
+    name=$(printf 'device-%04d' "$number")
+    [ -e /devices/$name/credentials.json ] || [ -e /devices/$name/forgotten ] || names="$names $name"
+    number=$((number + 1))
+done
+if [ -n "$names" ]; then
+    # Several words.
+    foltr enrol $names --token --expires "$TOKEN_EXPIRES" --operator "$operator" --replace --out-dir /tokens
 fi
 chown -R $broker_user:$broker_user /operator /mosquitto/config /mosquitto/data
-chown -R $foltr_user:$foltr_user /federator /helpers/north /helpers/south /devices
+chown -R $foltr_user:$foltr_user /federator /helpers/north /helpers/south /devices /tokens

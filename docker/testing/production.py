@@ -19,6 +19,7 @@ FEDERATION = "production"
 _OPERATOR = ("--operator", "/operator/foltr")
 _KEY = ("--key", "/run/federator/credentials.json")
 _RECEIPT = "/tmp/receipt.jws"  # noqa: S108 (the container's own)
+_AGAIN = "/tmp/again.json"  # noqa: S108
 _ENVIRONMENT = {
     "FOLTR_DEVICES": str(N_DEVICES),
     # Two may be missing: so rounds go on without the device that is forgotten.
@@ -37,6 +38,7 @@ def run_in_production(compose: Path) -> Iterator[str]:
     stack.remove()
     try:
         yield bring_up(stack)
+        yield use_tokens_again(stack)
         for service in KILLED:
             yield kill_in_mid_round(stack, service)
         yield upgrade(stack)
@@ -53,11 +55,24 @@ def bring_up(stack: Stack) -> str:
     stack.wait_healthy("mosquitto", "postgres")
     stack.once("migrate")
     stack.once("announce")
-    stack.up("helper-north", "helper-south", "federator")
+    stack.up("helper-north", "helper-south", "federator", "desk")
     stack.up("edge-client", scale={"edge-client": N_DEVICES})
     wait_until("a secure sum of nearly all devices", lambda: max(completed(stack).values(), default=0) > 0, 180.0)
-    stack.wait_healthy("federator", "helper-north", "helper-south", "edge-client")
-    return f"compose.production.yaml is up: TLS, two helpers, {N_DEVICES} enrolled devices, secure sums"
+    stack.wait_healthy("federator", "helper-north", "helper-south", "desk", "edge-client")
+    return f"compose.production.yaml is up: TLS, two helpers, {N_DEVICES} devices that enrolled themselves, secure sums"
+
+
+def use_tokens_again(stack: Stack) -> str:
+    """Every device has used its token, by itself; whoever comes with one of them later gets nothing."""
+    listed = json.loads(stack.command("operator", "foltr", "desk", "tokens", *_OPERATOR, "--json"))["tokens"]
+    states = sorted(row["state"] for row in listed)
+    if states != ["used"] * N_DEVICES:
+        raise StackError(f"tokens: {states}")
+    again = ("foltr", "client", "enrol", "--token", "/tokens/device-0001.token", "--out", _AGAIN)
+    said = stack.execute("edge-client", "sh", "-c", f"{shlex.join(again)} 2>&1 || test $? = 1")
+    if "token_used" not in said:
+        raise StackError(f"a used token was used again: {said}")
+    return f"{N_DEVICES} tokens are used, and none of them twice"
 
 
 def kill_in_mid_round(stack: Stack, service: str) -> str:

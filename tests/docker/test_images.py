@@ -58,7 +58,7 @@ def test_only_the_broker_is_reached_from_outside_and_only_the_operator_has_the_e
     on_database = {name for name, service in services.items() if "database" in service.get("networks", ())}
     assert on_database == {"postgres", "migrate", "federator"}
     having = {name for name, service in services.items() if "operator:/operator" in service.get("volumes", ())}
-    assert having == {"setup", "announce", "operator"}
+    assert having == {"setup", "announce", "desk", "operator"}
     assert services["setup"]["network_mode"] == "none"
 
 

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+from foltr.operator.folder import open_authority
+from foltr.operator.one_time_tokens import read_token
+
 REPOSITORY = Path(__file__).parents[2]
-FOLDERS = ("operator", "helpers", "devices", "federator", "mosquitto", "database", "tmp")
+FOLDERS = ("operator", "helpers", "devices", "tokens", "federator", "mosquitto", "database", "tmp")
 SHIMS = {
     "foltr": f'exec "{sys.executable}" -c "from foltr.cli.main import main; main()" "$@"',
-    "chown": "exit 0",
-    "touch": 'test -z "${DIES:-}" && exec /usr/bin/touch "$@"; kill -9 $PPID',
+    "chown": 'test -z "${DIES:-}" && exit 0; kill -9 $PPID',
 }
 
 
@@ -33,23 +35,55 @@ def set_up(tmp_path):
         shim.chmod(0o755)
 
     def run(**more):
-        told = {"FOLTR_FEDERATION": "mail", "FOLTR_PRIVACY": "trusted", "HOST": "localhost", "DEVICES": "2"}
+        told = {"FOLTR_FEDERATION": "mail", "FOLTR_PRIVACY": "trusted", "HOST": "localhost"}
         path = f"{tmp_path / 'shims'}:{os.environ['PATH']}"
         python = f"{REPOSITORY}:{os.environ.get('PYTHONPATH', '')}"
-        environment = {**os.environ, **told, "POLICY": "", "PATH": path, "PYTHONPATH": python, **more}
+        told |= {"DEVICES": "2", "TOKEN_EXPIRES": "1h", "POLICY": "", "PATH": path, "PYTHONPATH": python}
+        environment = {**os.environ, **told, **more}
         return subprocess.run(["/bin/sh", script], env=environment, cwd=tmp_path, check=False, timeout=120).returncode
 
     return run
 
 
+def tokens(tmp_path):
+    return {path.stem: read_token(path).token for path in tmp_path.glob("tokens/*.token")}
+
+
+def states(tmp_path):
+    with open_authority(tmp_path / "operator/foltr") as authority:
+        return {record.token: str(record.state) for record in authority.tokens.records()}
+
+
 def test_a_setup_that_was_killed_is_ended_by_the_next(set_up, tmp_path):
-    """The devices are enrolled, and that they are was not noted: else no stack would ever start again."""
+    """Its tokens were not handed over yet: each device has one that is open, and no more."""
     assert set_up(DIES="yes") != 0
-    assert not (tmp_path / "devices/enrolled").exists()
     assert set_up() == 0
-    names = sorted(path.parent.name for path in tmp_path.glob("devices/*/credentials.json"))
-    assert names == ["device-0001", "device-0002"]
+    now = tokens(tmp_path)
+    assert sorted(now) == ["device-0001", "device-0002"]
+    assert sorted(token for token, state in states(tmp_path).items() if state == "open") == sorted(now.values())
+
+
+def test_what_was_made_stays(set_up, tmp_path):
+    """Credentials of services; and a device that is enrolled, or was forgotten, is given no token again."""
+    assert set_up() == 0
     before = {path: path.read_bytes() for path in tmp_path.rglob("credentials.json")}
-    assert len(before) == 5
+    assert len(before) == 3
+    first = tokens(tmp_path)
+    for name, file in (("device-0001", "credentials.json"), ("device-0002", "forgotten")):
+        (tmp_path / "devices" / name).mkdir()
+        (tmp_path / "devices" / name / file).touch()
+    assert set_up(DEVICES="3") == 0
+    assert {path: path.read_bytes() for path in before} == before
+    assert first.items() < tokens(tmp_path).items()
+    assert set(tokens(tmp_path)) == {"device-0001", "device-0002", "device-0003"}
+
+
+def test_a_stack_from_before_there_was_a_desk_lets_it_in(set_up, tmp_path):
+    """Its access list is written anew; who was let in before is still."""
     assert set_up() == 0
-    assert {path: path.read_bytes() for path in tmp_path.rglob("credentials.json")} == before
+    acl, passwords = (tmp_path / "mosquitto/config" / name for name in ("acl", "passwords"))
+    whole, known = acl.read_text(), set(passwords.read_text().splitlines())
+    acl.write_text(whole.replace("user @desk", "user @nobody"))
+    assert set_up() == 0
+    assert acl.read_text() == whole
+    assert {line for line in known if "@token." not in line} <= set(passwords.read_text().splitlines())

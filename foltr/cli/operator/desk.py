@@ -63,7 +63,7 @@ def run(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> Non
 
         access = BrokerAccess(**asdict(provision_desk(operator)))
         tell_broker(operator)
-    address = BrokerAddress.of(redirect(access, settings.broker_url if flags.get("broker_url") else _url_of(settings)))
+    address = BrokerAddress.of(redirect(access, _url_of(settings)))
     # For as long as this process lives.
     lock_store(operator / "desk", "desk", "Two desks of one folder would throw each other out at the broker.")
     service = DeskService(
