@@ -41,6 +41,7 @@ from foltr.erasure.states import TRANSITIONS as OF_ERASURES
 from foltr.methods.bodies import BodySpec, pack_body
 from foltr.methods.registry import METHODS, body_spec, parameters_of, ranker_for, training_for
 from foltr.protocol.codec import encode
+from foltr.protocol.enrolment_requests import EnrolmentCode
 from foltr.protocol.events import EventKind
 from foltr.protocol.receipts import DeviceReaction, ReceiptCode
 from foltr.protocol.signed_tickets import issue_ticket
@@ -161,6 +162,10 @@ def events_table() -> str:
     return "\n".join(
         ["| kind | what happened |", "|---|---|", *(f"| `{kind}` | {kind.meaning} |" for kind in EventKind)]
     )
+
+
+def tokens_table() -> str:
+    return "\n".join(["| code | meaning |", "|---|---|", *(f"| `{code}` | {code.meaning} |" for code in EnrolmentCode)])
 
 
 def reasons_table() -> str:
@@ -345,6 +350,7 @@ SECTIONS = {
     "settings.md": {"settings": settings_table},
     "rounds.md": {"reasons": reasons_table},
     "protocol.md": {
+        "tokens": tokens_table,
         "trainings": trainings_table,
         "bodies": bodies_table,
         "masked": masked_table,

@@ -65,6 +65,8 @@ class Terminal:
                 self._until(self._listens)
             case ["foltr", "federator", "run", *rest]:
                 self._background.append(start("federator", "run", *rest, cwd=self._folder, FOLTR_LOG_LEVEL="warning"))
+            case ["foltr", "desk", "run", *rest]:
+                self._background.append(start("desk", "run", *rest, cwd=self._folder, FOLTR_LOG_LEVEL="warning"))
             case ["foltr", "client", "run", *rest]:
                 self._devices.append(start("client", "run", *rest, cwd=self._folder, FOLTR_DATASET="synthetic"))
             case ["foltr", *rest]:
@@ -122,7 +124,7 @@ def test_the_commands_of_the_guide_run_in_order(tmp_path, access):
         revoked = foltr_process("doctor", "--credentials", "devices/device-1.json", "--json", cwd=tmp_path)
     finally:
         codes = terminal.close()
-    assert codes == [0, 0]
+    assert codes == [0, 0, 0]
     outputs = terminal.outputs
     assert outputs["rounds list"][0].count("completed") >= 2
     assert "Round 3 has no update" in outputs["rounds why"][0]
