@@ -37,7 +37,9 @@ from foltr.simulation.method_names import (
     LAMBDARANK_LEARNING_RATE,
     SIMULATOR_METHODS,
     check_acceptance,
+    check_evaluation,
     check_name_of_method,
+    check_votes,
     methods_by_pdgd,
 )
 
@@ -131,7 +133,9 @@ class SimulationConfig(BaseModel):
     take_back: bool = False
     """Devices vote on each model against an anchor, and a majority takes it back."""
     liars_vote: Literal["better", "worse", "honest"] = "better"
-    """With take_back: what hostile clients vote, to shield what they do or to have good models taken back."""
+    """With either take_back: what hostile clients say of models, to shield what they do or to have good ones go."""
+    evaluation_take_back: bool = False
+    """A model is taken back when three rounds' lists earn significantly less than those before."""
     acceptance_level: Annotated[float, Field(gt=0, le=0.5)] | None = None
     """A device takes a model only if a test of this level finds that it explains its own clicks better; unset: any."""
     privacy: Literal["trusted", "secure"] = "trusted"
@@ -181,6 +185,11 @@ class SimulationConfig(BaseModel):
     def _numbers_as_numbers(cls, value: dict[str, Value]) -> dict[str, Value]:
         # So that a configuration from the command line equals the same one from JSON.
         return {name: _number(item) if isinstance(item, str) else item for name, item in sorted(value.items())}
+
+    @property
+    def has_a_say(self) -> bool:
+        """Whether what clients say of models can have one taken back."""
+        return self.take_back or self.evaluation_take_back
 
     @property
     def quantities_of_updates(self) -> tuple[int, int]:
@@ -240,7 +249,7 @@ def check_config(config: SimulationConfig) -> None:
     _check_secure(config, training)
     _check_rule(config, training)
     _check_attack(config, training)
-    _check_votes(config, training)
+    _check_say(config, training)
     if config.acceptance_level is not None:
         check_acceptance(config.method, voting=config.take_back, gated=config.base_feature is not None)
 
@@ -277,7 +286,7 @@ def attack_of(config: SimulationConfig) -> AttackSpec | None:
     """The attack, None where nobody attacks; SettingsError where there is no such thing."""
     if config.attack is None:
         # With votes there is something to do without an attack: to lie in them.
-        if (config.attackers and not config.take_back) or config.attack_parameters:
+        if (config.attackers and not config.has_a_say) or config.attack_parameters:
             raise SettingsError("attack: attackers need something to do; `foltr attacks` lists what there is")
         return None
     spec = read_attack(config.attack, config.attack_parameters)
@@ -355,21 +364,15 @@ def _check_attack(config: SimulationConfig, training: Training) -> None:
     check_attack(spec, training)
 
 
-def _check_votes(config: SimulationConfig, training: Training) -> None:
-    if not config.take_back:
-        if config.liars_vote != SimulationConfig.model_fields["liars_vote"].default:
-            raise SettingsError("liars_vote: nobody votes; add take_back = true, or leave it out")
-        return
-    if config.privacy == "secure" and config.mechanism == "gamma":
-        raise SettingsError("take_back: votes in secure sums go with gaussian noise; choose mechanism = gaussian")
-    if config.privacy == "secure" and config.norm_proof == "none":
-        raise SettingsError("take_back: in a secure sum each vote needs a proof; choose norm_proof = l2")
-    voting = ", ".join(name for name, method in METHODS.items() if method.no_votes_because is None)
-    if config.method in SIMULATOR_METHODS:
-        raise SettingsError(f"take_back: {config.method} has no devices that could vote; choose one of {voting}")
-    cause = spec_of(training).no_votes_because
-    if cause is not None:
-        raise SettingsError(f"take_back: {cause}; choose one of {voting}")
+def _check_say(config: SimulationConfig, training: Training) -> None:
+    """SettingsError where clients are to say something of models that they cannot, or are to lie and say nothing."""
+    secure = config.privacy == "secure"
+    if config.take_back:
+        check_votes(config.method, training, config.mechanism if secure else None, config.norm_proof)
+    if config.evaluation_take_back:
+        check_evaluation(config.method, training, secure=secure)
+    if not config.has_a_say and config.liars_vote != SimulationConfig.model_fields["liars_vote"].default:
+        raise SettingsError("liars_vote: nobody votes; add take_back = true, or leave it out")
 
 
 def parameter_values(config: SimulationConfig) -> dict[str, Value]:

@@ -18,6 +18,7 @@ from foltr.simulation.clients.own_models import OwnModels
 from foltr.simulation.clients.population import Population
 from foltr.simulation.clients.voters import LIES, Voters
 from foltr.simulation.config import SimulationConfig, attack_of, parameter_values, rule_of
+from foltr.simulation.declines import LIED_REWARDS, Declines
 from foltr.simulation.learners import Federation, Learner
 from foltr.simulation.method_names import SIMULATOR_METHODS
 from foltr.simulation.runners import ReferenceRunner, Runner
@@ -93,6 +94,7 @@ def make_learner(
         config.attackers,
         secure_sums_of(config, training, ranker),
         voters,
+        Declines(config.attackers, LIED_REWARDS[config.liars_vote]) if config.evaluation_take_back else None,
     )
     return learner, chosen_kind
 

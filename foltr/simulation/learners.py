@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.aggregation.client_records import with_progress_of
+from foltr.aggregation.effectiveness import Decline
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.aggregation.standing import Verdict
@@ -22,10 +23,13 @@ from foltr.protocol.trainings import Training
 from foltr.simulation.clients.attackers import AttackedAggregation
 from foltr.simulation.clients.population import Population
 from foltr.simulation.clients.voters import Voters
+from foltr.simulation.declines import Declines
 from foltr.simulation.defence_record import Decision, RoundDefence
 from foltr.simulation.kept_updates import Receiving
 from foltr.simulation.runners import Experience, Runner, State
 from foltr.simulation.secure_sums import SecureAggregation, SecureSums
+
+_TAKEN_BACK = "the model was taken back"
 
 
 class Learner(Protocol):
@@ -59,6 +63,7 @@ class Federation:
         n_attackers: how many clients, from the first on, are hostile.
         secure: what secure sums are under; None: the federator sees every update.
         voters: the clients as those who vote on each model, the runner's; None where nobody does.
+        declines: what rounds earned; None where no model is taken back for that.
     """
 
     def __init__(
@@ -75,8 +80,10 @@ class Federation:
         n_attackers: int = 0,
         secure: SecureSums | None = None,
         voters: Voters | None = None,
+        declines: Declines | None = None,
     ) -> None:
         self._runner = runner
+        self._declines = declines
         self._training = training
         self._ranker = ranker
         self._model = first
@@ -115,10 +122,18 @@ class Federation:
             proofs = aggregation.norm_proofs
         if self._voters is not None and decision is not None and decision.verdict is Verdict.TAKE_BACK:
             self._take_back(self._voters, number)
-            of_round = RoundDefence(abandoned="the model was taken back", norm_proofs=proofs, decision=decision)
+            of_round = RoundDefence(abandoned=_TAKEN_BACK, norm_proofs=proofs, decision=decision)
             return replace(experience, defence=of_round)
+        reward = None if self._declines is None else self._declines.reward_of(number - 1, experience)
+        if self._declines is not None and reward is not None and decision is None:
+            decline = self._declines.decline_with(reward)
+            if decline is not None:
+                self._serve_again(self._declines, decline)
+                return replace(experience, defence=RoundDefence(abandoned=_TAKEN_BACK, decline=decline))
         if following is None:
             following, abandoned = self._finish(aggregation)
+        if self._declines is not None and reward is not None and abandoned is None:
+            self._declines.keep(reward, self._model, self._memory)
         if self._voters is not None and decision is not None:
             # It is the model that was voted on: what this round makes nobody has compared yet.
             self._voters.begin_anew(self._model)
@@ -176,6 +191,20 @@ class Federation:
         defence = None if evidence is None else with_progress_of(evidence, path.defence)
         self._memory = Memory(path.optimiser, defence)
         voters.take_back(number)
+        if self._declines is not None:
+            self._declines.begin_anew()
+
+    def _serve_again(self, declines: Declines, decline: Decline) -> None:
+        """Put a model of before a decline in place of the newest; of its progress only an anchor's is remembered."""
+        self._model, optimiser = declines.model(decline.base_version)
+        evidence, path = self._memory.defence, None
+        if self._voters is not None and not self._voters.compares(self._model):
+            path = self._memory_of_anchor.defence
+        self._memory = Memory(optimiser, None if evidence is None else with_progress_of(evidence, path))
+        declines.begin_anew()
+        if self._voters is not None:
+            self._voters.begin_anew(self._model)
+            self._memory_of_anchor = self._memory
 
     def _participants_of(self, number: int) -> NDArray[np.int64]:
         if self._secure is not None:
@@ -213,7 +242,8 @@ class Federation:
             kept |= {"anchor_optimiser": of_anchor.optimiser, "anchor_defence": of_anchor.defence}
         memory = {name: np.frombuffer(value or b"", np.uint8) for name, value in kept.items()}
         voters = {} if self._voters is None else self._voters.state()
-        return {"model": self._model, **memory, **voters, **self._runner.state()}
+        declines = {} if self._declines is None else self._declines.state()
+        return {"model": self._model, **memory, **voters, **declines, **self._runner.state()}
 
     def restore(self, state: State) -> None:
         self._model = state["model"].astype(np.float32)
@@ -222,6 +252,8 @@ class Federation:
             self._voters.restore(state)
             of_anchor = (state["anchor_optimiser"].tobytes() or None, state["anchor_defence"].tobytes() or None)
             self._memory_of_anchor = Memory(*of_anchor)
+        if self._declines is not None:
+            self._declines.restore(state)
         self._runner.restore(state)
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 
 from foltr.errors import SettingsError
-from foltr.methods.registry import METHODS, methods_with, parameters_of
+from foltr.methods.registry import METHODS, methods_with, parameters_of, spec_of
 from foltr.methods.spec import Lists
+from foltr.protocol.trainings import Training
 
 # Not federations, so no service runs them; they learn by PDGD unless said otherwise.
 SIMULATOR_METHODS: Mapping[str, str] = {
@@ -49,6 +50,35 @@ def check_acceptance(method: str, *, voting: bool, gated: bool) -> None:
     for name, is_set in (("take_back", voting), ("base_feature", gated)):
         if is_set:
             raise SettingsError(f"acceptance_level: devices judge models in one way; leave out {name}, or this")
+
+
+def check_votes(method: str, training: Training, mechanism: str | None, norm_proof: str) -> None:
+    """Raise SettingsError unless devices with this method can vote, and be counted.
+
+    Args:
+        mechanism: of secure sums; None where every vote is seen.
+    """
+    if mechanism == "gamma":
+        raise SettingsError("take_back: votes in secure sums go with gaussian noise; choose mechanism = gaussian")
+    if mechanism is not None and norm_proof == "none":
+        raise SettingsError("take_back: in a secure sum each vote needs a proof; choose norm_proof = l2")
+    voting = ", ".join(name for name, spec in METHODS.items() if spec.no_votes_because is None)
+    if method in SIMULATOR_METHODS:
+        raise SettingsError(f"take_back: {method} has no devices that could vote; choose one of {voting}")
+    cause = spec_of(training).no_votes_because
+    if cause is not None:
+        raise SettingsError(f"take_back: {cause}; choose one of {voting}")
+
+
+def check_evaluation(method: str, training: Training, *, secure: bool) -> None:
+    """Raise SettingsError unless the federator of a run can see what its devices' lists earned."""
+    if secure:
+        raise SettingsError("evaluation_take_back: a run has it where updates are seen; choose privacy = trusted")
+    if method in SIMULATOR_METHODS:
+        raise SettingsError(f"evaluation_take_back: {method} has no federator; choose a method of the service")
+    cause = spec_of(training).no_evaluation_because
+    if cause is not None:
+        raise SettingsError(f"evaluation_take_back: {cause}; choose another method")
 
 
 def methods_by_pdgd() -> list[str]:
