@@ -145,7 +145,9 @@ class SecureDemo(Demo):
             seed=self._settings.seed,
             stop_after_round=self._n_rounds,
             enrolment_key=parties.enrolment_key,
-            anchor=parties.policy.policy.votes is not None,  # the noise pays for them
+            # The noise pays for both.
+            anchor=parties.policy.policy.votes is not None,
+            evaluation=parties.policy.policy.evaluation is not None,
             secure=SecureSettings(
                 parties.policy, helper_deadline_s=_HELPER_DEADLINE_S, sealing_keys=(parties.sealing_key,)
             ),
