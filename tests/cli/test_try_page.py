@@ -1,0 +1,45 @@
+"""docs/try.md, the first ten minutes: its commands, as they stand there, from nothing to a receipt."""
+
+import shlex
+import time
+
+import pytest
+from cli.commands import foltr_process, start, stop
+from cli.snippets import blocks
+from cli.test_readme import query
+
+LASTING = (["foltr", "broker"], ["foltr", "federator"], ["foltr", "client"])
+
+
+@pytest.mark.slow
+def test_the_first_ten_minutes(tmp_path, unused_tcp_port):
+    """Rounds complete, somebody is forgotten, and the receipt is right; what ran in a terminal ends well."""
+    access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{unused_tcp_port}", "FOLTR_LOG_LEVEL": "warning"}
+    running = []
+    printed = {}
+    try:
+        for line in filter(None, "\n".join(blocks("docs/try.md", "sh")).splitlines()):
+            words = shlex.split(line)
+            if words[0] == "sqlite3":
+                assert len(query(tmp_path / "foltr.sqlite", words[2])) == 5
+            elif words[:2] in LASTING:
+                port = ("--port", str(unused_tcp_port)) if words[1] == "broker" else ()
+                running.append(start(*words[1:], *port, cwd=tmp_path, **access))
+                if words[1] == "client":
+                    wait_for_rounds(tmp_path / "foltr.sqlite", 6)
+            else:
+                done = foltr_process(*words[1:], cwd=tmp_path, timeout_s=90, **access)
+                assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+                printed[" ".join(words[1:3])] = done.stdout
+    finally:
+        ended = [stop(process) for process in reversed(running)]
+    assert [code for code, _ in ended] == [0, 0, 0], ended
+    assert "device-0002" not in printed["clients list"]
+    assert "done" in printed["erasures list"]
+
+
+def wait_for_rounds(database, n_rounds):
+    give_up_at = time.monotonic() + 60
+    while query(database, "SELECT count(*) FROM rounds WHERE state = 'completed'")[0][0] < n_rounds:
+        assert time.monotonic() < give_up_at, "the devices do not learn"
+        time.sleep(0.2)
