@@ -17,8 +17,8 @@ from storage.sum_tables import round_evaluations
 from storage.tables import clients, rounds, updates
 from storage.views import round_history
 
-# Some have few evaluations, or were abandoned; however long a federation is without any, a round's end takes as long.
-_LOOKED_THROUGH = 10 * JUDGED_WINDOW
+# Some have few evaluations; however long a federation is without any, a round's end takes no longer.
+_LOOKED_THROUGH = 2 * JUDGED_WINDOW
 
 
 async def list_rewards(db: Database, name: str, since_version: int, number: int) -> list[RoundReward]:
@@ -30,34 +30,32 @@ async def list_rewards(db: Database, name: str, since_version: int, number: int)
         number: the round that is about to end; completed or not it counts, but for sums, which are stored as it ends.
     """
     recent = (
-        (rounds.c.federation == name)
-        & (rounds.c.number <= number)
-        & (rounds.c.number > number - _LOOKED_THROUGH)
-        & (rounds.c.base_version >= since_version)
-        & or_(rounds.c.state == RoundState.COMPLETED, rounds.c.number == number)
+        select(rounds.c.number, rounds.c.base_version)
+        .where(rounds.c.federation == name, rounds.c.number <= number, rounds.c.base_version >= since_version)
+        .where(or_(rounds.c.state == RoundState.COMPLETED, rounds.c.number == number))
+        .order_by(rounds.c.number.desc())
+        .limit(_LOOKED_THROUGH)
+        .subquery()
     )
     seen = (
         select(
-            rounds.c.number,
-            rounds.c.base_version,
+            recent.c.number,
+            recent.c.base_version,
             func.count(),
             func.sum(updates.c.reward),
             func.sum(updates.c.reward * updates.c.reward),
         )
-        .join_from(rounds, updates, (updates.c.federation == name) & (updates.c.round == rounds.c.number))
+        .join_from(recent, updates, (updates.c.federation == name) & (updates.c.round == recent.c.number))
         .join(clients, clients.c.id == updates.c.client)
-        .where(recent, updates.c.clicked.is_not(None), clients.c.quarantined_at.is_(None))
-        .group_by(rounds.c.number, rounds.c.base_version)
+        .where(updates.c.clicked.is_not(None), clients.c.quarantined_at.is_(None))
+        .group_by(recent.c.number, recent.c.base_version)
         .having(func.count() >= LEAST_EVALUATIONS)
-        .order_by(rounds.c.number.desc())
-        .limit(JUDGED_WINDOW)
     )
+    of_round = (round_evaluations.c.federation == name) & (round_evaluations.c.round == recent.c.number)
     summed = (
-        select(rounds.c.number, rounds.c.base_version, *_SUMS)
-        .join_from(rounds, round_evaluations, _IS_OF_ROUND)
-        .where(recent, round_evaluations.c.n_updates >= LEAST_EVALUATIONS)
-        .order_by(rounds.c.number.desc())
-        .limit(JUDGED_WINDOW)
+        select(recent.c.number, recent.c.base_version, *_SUMS)
+        .join_from(recent, round_evaluations, of_round)
+        .where(round_evaluations.c.n_updates >= LEAST_EVALUATIONS)
     )
     async with db.reading() as connection:
         found = {row[0]: reward_of_updates(*row[1:]) for row in await connection.execute(seen)}
@@ -81,4 +79,3 @@ async def newest_evaluated(db: Database, name: str, limit: int) -> list[Evaluate
 
 
 _SUMS = [round_evaluations.c[name] for name in RoundEvaluation.__slots__]
-_IS_OF_ROUND = (round_evaluations.c.federation == rounds.c.federation) & (round_evaluations.c.round == rounds.c.number)

@@ -22,6 +22,7 @@ from foltr.numerics.streams import client_streams
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.codec import decode
+from foltr.protocol.evaluations import EvaluationRequest
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.membership import Join
 from foltr.protocol.receipts import ReceiptCode
@@ -110,6 +111,17 @@ async def test_devices_vote_unless_they_are_not_to(mqtt_broker, data, votes, exp
         await federator.say(TOPICS.anchor, model(), retain=True)
         updates = await updates_of(federator, fleet_of(mqtt_broker, data, ["one"], votes=votes), training)
     assert updates["one"].vote == expected
+
+
+@pytest.mark.parametrize("evaluation", [True, False])
+async def test_devices_say_what_their_lists_earned_unless_they_are_not_to(mqtt_broker, data, evaluation):
+    """As `foltr client run` has it, with and without ``--no-evaluation``."""
+    training = PdgdTraining(min_interactions=2, max_interactions=2)
+    async with Federator(mqtt_broker) as federator:
+        await federator.say(TOPICS.evaluation, EvaluationRequest(federation="mail"), retain=True)
+        fleet = fleet_of(mqtt_broker, data, ["one"], evaluation=evaluation)
+        updates = await updates_of(federator, fleet, training)
+    assert (updates["one"].evaluation is not None) == evaluation
 
 
 async def test_devices_know_their_users_examination(mqtt_broker, data, monkeypatch):
