@@ -12,6 +12,7 @@ from pathlib import Path
 
 from stack import PROJECT, Stack, StackError, run, wait_until
 from trial import N_DEVICES, after, completed
+from watching import look_at
 
 KILLED = ("federator", "mosquitto", "postgres", "helper-north")
 FORGOTTEN = f"device-{N_DEVICES:04d}"
@@ -39,6 +40,7 @@ def run_in_production(compose: Path) -> Iterator[str]:
     try:
         yield bring_up(stack)
         yield use_tokens_again(stack)
+        yield look_at(stack, "federator", "helper-north", "helper-south")
         for service in KILLED:
             yield kill_in_mid_round(stack, service)
         yield upgrade(stack)

@@ -19,7 +19,7 @@ from stack import NAMESPACE, PROJECT, StackError, run
 from trial import try_out
 
 HERE = Path(__file__).parent
-TARGETS = ("federator", "edge-client", "helper")
+TARGETS = ("federator", "edge-client", "helper", "dashboard")
 _UNABLE = 75
 
 

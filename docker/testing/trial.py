@@ -6,6 +6,7 @@ from pathlib import Path
 
 from learning import ndcg_of_model
 from stack import PROJECT, Stack, StackError, wait_until
+from watching import look_at
 
 N_DEVICES = 20
 N_FEWER = 5
@@ -34,6 +35,7 @@ def _look(stack: Stack) -> Iterator[str]:
     yield learned(stack)
     stack.wait_healthy("federator", "edge-client")
     yield "the health checks of the federator and of all devices pass"
+    yield look_at(stack, "federator")
 
     devices = stack.containers("edge-client")
     stack.remove_containers(devices[N_FEWER:])

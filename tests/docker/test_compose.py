@@ -30,7 +30,7 @@ def test_the_mosquitto_configuration_is_what_the_generator_writes() -> None:
     assert f"mosquitto-data:{LISTENER.data_dir}" in SERVICES["mosquitto"]["volumes"]
 
 
-@pytest.mark.parametrize("name", ["federator", "edge-client"])
+@pytest.mark.parametrize("name", ["federator", "edge-client", "dashboard"])
 def test_the_defaults_are_values_that_foltr_takes(name: str) -> None:
     variables = SERVICES[name]["environment"]
     values = {variable.removeprefix(ENV_PREFIX).lower(): str(value) for variable, value in variables.items()}
@@ -72,7 +72,7 @@ def test_the_federator_finds_the_database(tmp_path: Path) -> None:
 def test_only_who_needs_the_password_has_it() -> None:
     """As a file: nothing secret is in an environment, where `inspect` shows it."""
     having = {name for name, service in SERVICES.items() if "database-password" in str(service.get("volumes"))}
-    assert having == {"setup", "postgres", "federator"}
+    assert having == {"setup", "postgres", "federator", "dashboard"}
     assert "POSTGRES_PASSWORD" not in TEXT.replace("POSTGRES_PASSWORD_FILE", "")
 
 

@@ -36,8 +36,10 @@ def pins(file: str) -> dict[str, set[str]]:
 def test_the_compose_file_is_one_by_the_compose_specification():
     """Parsed and validated against the specification, with every service there."""
     # Merged by YAML before: this reader of the specification knows no <<.
-    parsed = PyCompose.from_yaml(yaml.safe_dump(COMPOSE))
-    assert sorted(parsed.service_names()) == ["edge-client", "federator", "mosquitto", "postgres", "setup"]
+    parsed = PyCompose.from_yaml(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", yaml.safe_dump(COMPOSE)))
+    assert sorted(parsed.service_names()) == [
+        *("dashboard", "edge-client", "federator", "grafana", "mosquitto", "postgres", "prometheus", "setup"),
+    ]
 
 
 def test_the_production_file_is_one_too():
@@ -50,13 +52,22 @@ def test_the_production_file_is_one_too():
         assert {name for name in service.get("environment", {}) if name.startswith(ENV_PREFIX)} <= known
 
 
+def published(services):
+    """The services whose ports are published, with the address that they are published at."""
+    return {
+        name: address.rpartition(":")[0].rpartition(":")[0].rpartition("${")[0].rstrip(":")
+        for name, service in services.items()
+        for address in service.get("ports", ())
+    }
+
+
 def test_only_the_broker_is_reached_from_outside_and_only_the_operator_has_the_enrolment_key():
-    """The database is on a network that leads nowhere; what makes keys has no network."""
+    """The database is on a network that leads nowhere; what makes keys has no network; pages are for this machine."""
     services = PRODUCTION["services"]
-    assert [name for name, service in services.items() if "ports" in service] == ["mosquitto"]
+    assert published(services) == {"mosquitto": "", "dashboard": "127.0.0.1", "grafana": "127.0.0.1"}
     assert PRODUCTION["networks"]["database"]["internal"] is True
     on_database = {name for name, service in services.items() if "database" in service.get("networks", ())}
-    assert on_database == {"postgres", "migrate", "federator"}
+    assert on_database == {"postgres", "migrate", "federator", "dashboard"}
     having = {name for name, service in services.items() if "operator:/operator" in service.get("volumes", ())}
     assert having == {"setup", "announce", "desk", "operator"}
     assert services["setup"]["network_mode"] == "none"
@@ -81,14 +92,46 @@ def test_a_production_service_can_do_little_and_fill_no_disk(name):
 def test_what_compose_sets_are_settings():
     """No variable is misspelled: foltr would refuse to start."""
     known = {ENV_PREFIX + name.upper() for name in Settings.model_fields}
-    for service in ("federator", "edge-client"):
+    for service in ("federator", "edge-client", "dashboard"):
         assert set(COMPOSE["services"][service]["environment"]) <= known | {"FOLTR_CONFIG"}
 
 
 def test_nothing_is_published():
-    """Without access control no port is open to the outside."""
-    for service in COMPOSE["services"].values():
-        assert "ports" not in service
+    """Without access control no port is open to the outside; pages are for this machine."""
+    assert published(COMPOSE["services"]) == {"dashboard": "127.0.0.1", "grafana": "127.0.0.1"}
+
+
+@pytest.mark.parametrize("services", [COMPOSE["services"], PRODUCTION_SERVICES], ids=["trial", "production"])
+def test_prometheus_scrapes_whoever_shows_metrics(services):
+    """At the port that each of them has, over a network that both are on, with a token that only these two see."""
+    prometheus = services["prometheus"]
+    file = next(word for word in prometheus["command"] if "config.file" in word).rpartition("/")[2]
+    config = yaml.safe_load((PROJECT / "monitoring" / file).read_text())
+    scraped = {target for job in config["scrape_configs"] for of in job["static_configs"] for target in of["targets"]}
+    showing = {
+        f"{name}:{service['environment']['FOLTR_METRICS_PORT']}"
+        for name, service in services.items()
+        if "FOLTR_METRICS_PORT" in service.get("environment", {})
+    }
+    assert scraped == {"dashboard:8680", *showing}
+    for target in scraped:
+        assert set(services[target.partition(":")[0]]["networks"]) & set(prometheus["networks"])
+    having = {name for name, service in services.items() if "monitoring-token" in str(service.get("volumes"))}
+    assert having == {"dashboard", "prometheus"}
+    assert {prometheus["profiles"][0], services["grafana"]["profiles"][0]} == {"monitoring"}
+    assert (PROJECT / "monitoring" / config["rule_files"][0]).exists()
+
+
+def test_grafana_is_given_its_source_and_its_board():
+    """The files that are mounted are there, and the source is Prometheus of the same file."""
+    grafana = PRODUCTION_SERVICES["grafana"]
+    for mount in grafana["volumes"]:
+        assert mount.startswith("grafana-data:") or (DOCKER / mount.partition(":")[0]).exists()
+    folder = PROJECT / "monitoring/grafana/provisioning"
+    (source,) = yaml.safe_load((folder / "datasources/prometheus.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((folder / "dashboards/foltr.yaml").read_text())["providers"]
+    assert f"{provider['options']['path']}/foltr.json" in str(grafana["volumes"])
 
 
 def test_devices_scale():
@@ -107,7 +150,7 @@ def test_files_named_by_the_images_exist():
     for path in copied:
         assert (PROJECT / path).exists(), path
         assert path == "." or re.match(r"docker/[\w-]+\.(txt|sh)$", path), path
-    for service in ("federator", "edge-client", "setup"):
+    for service in ("federator", "edge-client", "setup", "dashboard"):
         build = COMPOSE["services"][service]["build"]
         assert (DOCKER / build["context"] / build["dockerfile"]).resolve() == DOCKER / "Dockerfile"
         assert f" AS {build['target']}\n" in DOCKERFILE
@@ -169,14 +212,21 @@ def test_no_key_can_be_committed_by_accident(path):
 
 
 def test_the_bases_are_the_same_in_every_file():
-    """Images, Compose files and the stand-ins for machines without a registry name the same ones."""
+    """Images, Compose files and the stand-ins for machines without a registry name the same ones.
+
+    There is no stand-in for what only the profile `monitoring` starts.
+    """
     (listed,) = re.findall(r"^bases=\((.*)\)$", (DOCKER / "testing/machine.sh").read_text(), re.MULTILINE)
     named = set(listed.split())
     used = {re.search(r"^ARG PYTHON=(.+)$", DOCKERFILE, flags=re.MULTILINE)[1]}
     for file in DOCKER.glob("compose*.yaml"):
         services = yaml.safe_load(file.read_text())["services"].values()
         used |= {
-            service["image"] for service in services if "build" not in service and "localhost/" not in service["image"]
+            service["image"]
+            for service in services
+            if "build" not in service
+            and "localhost/" not in service["image"]
+            and "monitoring" not in str(service.get("profiles"))
         }
     assert named == used
 
@@ -190,7 +240,15 @@ def test_a_device_image_has_no_database_and_no_compiler():
 
 @pytest.mark.parametrize(
     "file",
-    ["federator.txt", "edge-client.txt", "edge-client-simulation.txt", "build.txt", "testing/podman-compose.txt"],
+    [
+        "federator.txt",
+        "dashboard.txt",
+        "helper.txt",
+        "edge-client.txt",
+        "edge-client-simulation.txt",
+        "build.txt",
+        "testing/podman-compose.txt",
+    ],
 )
 def test_images_get_the_versions_that_are_tested(file):
     """Each pin of an image is the version installed here."""
