@@ -32,12 +32,14 @@ from api.tokens import TokenFile
 from edge_client.client import EdgeClient
 from edge_client.search_ranker import SearchRanker
 from federator.job import TRANSITIONS as OF_JOBS
+from federator.measures import FederatorMeasures
 from federator.round import TRANSITIONS as OF_ROUNDS
 from foltr.cli.commands import COMMANDS, load_command
 from foltr.cli.fields import option_name
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
 from foltr.cli.settings import ENV_PREFIX, Settings
 from foltr.erasure.states import TRANSITIONS as OF_ERASURES
+from foltr.measures import Measures
 from foltr.methods.bodies import BodySpec, pack_body
 from foltr.methods.registry import METHODS, body_spec, parameters_of, ranker_for, training_for
 from foltr.protocol.codec import encode
@@ -53,6 +55,7 @@ from foltr.secure.message_proof import MessageShape
 from foltr.secure.norm_proof import proof_shape
 from foltr.secure.plan import plan_noise, ratio_text
 from foltr.secure.sealing import SEAL_BYTES
+from helper.measures import HelperMeasures
 from storage.database import Database
 from storage.tables import metadata
 from storage.views import client_history, event_history, round_history
@@ -335,6 +338,16 @@ def log_lines_section(part: str) -> str:
     return log_lines_table(found, LOG_WORDS[part])
 
 
+def measures_table(measures: Measures) -> str:
+    """What a process shows to Prometheus."""
+    lines = ["| metric | labels | what it is |", "|---|---|---|"]
+    for one in measures.all:
+        labels = [*measures.about] + ([] if one.label is None else [one.label.name])
+        shown = ", ".join(f"`{label}`" for label in labels)
+        lines.append(f"| `{one.name}` | {shown} | {type(one).__name__.lower()}: {one.meaning} |")
+    return "\n".join(lines)
+
+
 SECTIONS = {
     "results/README.md": {"index": results_index},
     "results/robustness.md": {
@@ -364,6 +377,10 @@ SECTIONS = {
     "api.md": {"routes": routes_table},
     "sdk.md": {"arguments": arguments_table},
     "privacy.md": {"plans": plans_table},
+    "metrics.md": {
+        "federator": partial(measures_table, FederatorMeasures("mail")),
+        "helper": partial(measures_table, HelperMeasures("mail", "north")),
+    },
 }
 
 

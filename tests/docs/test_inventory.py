@@ -26,6 +26,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/errors.md": {"": HERE},
     "docs/features.md": {"": HERE},
     "docs/history.md": {"-- ": "tests/cli/test_docs.py", "": HERE},
+    "docs/metrics.md": {"": HERE},
     "docs/postgresql.md": {"": "tests/cli/test_postgresql_page.py"},
     "docs/privacy.md": {
         "foltr broker config": "tests/cli/privacy/test_secure_federation.py",

@@ -175,11 +175,12 @@ def test_attackers_take_part_as_on_the_page_on_devices(tmp_path, unused_tcp_port
 
 
 @pytest.mark.skipif(shutil.which("promtool") is None, reason="no promtool")
-def test_prometheus_takes_the_configuration_of_the_page_on_the_api(tmp_path):
+@pytest.mark.parametrize("page", ["docs/api.md", "docs/metrics.md"])
+def test_prometheus_takes_the_configuration_of_a_page(tmp_path, page):
     """With our rules, and a token in a file of the test."""
     (tmp_path / "token").write_text("x")
     shutil.copy(PROJECT / "monitoring/alerts.yml", tmp_path)
-    for block in blocks("docs/api.md", "yaml"):
+    for block in blocks(page, "yaml"):
         (tmp_path / "prometheus.yml").write_text(block.replace("/etc/prometheus/foltr-token", f"{tmp_path}/token"))
         words = ["promtool", "check", "config", tmp_path / "prometheus.yml"]
         done = subprocess.run(words, capture_output=True, text=True, check=False)
