@@ -17,7 +17,8 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.operator.credentials import BrokerAccess, Credentials, write_credentials, write_secret
 from foltr.operator.one_time_tokens import OneTimeToken
 from foltr.protocol.enrolment import read_enrolment
-from foltr.protocol.enrolment_requests import EnrolmentAnswer, EnrolmentCode, TokenId
+from foltr.protocol.enrolment_requests import EnrolmentAnswer, EnrolmentCode
+from foltr.protocol.fields import TokenId
 from foltr.protocol.signed_requests import answer_info, issue_request, read_answer
 from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.protocol.topics import Topics, token_user

@@ -13,8 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess
-from foltr.protocol.enrolment_requests import TokenId
-from foltr.protocol.fields import Name
+from foltr.protocol.fields import Name, TokenId
 from foltr.protocol.signing import SigningKey, key_from_text
 
 

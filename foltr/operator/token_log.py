@@ -18,8 +18,8 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from foltr.errors import ProtocolViolationError, SettingsError
 from foltr.operator.credentials import write_secret
 from foltr.operator.register import Register, read_private
-from foltr.protocol.enrolment_requests import DeskHead, EnrolmentCode, EnrolmentRequest, TokenId
-from foltr.protocol.fields import Name
+from foltr.protocol.enrolment_requests import DeskHead, EnrolmentCode, EnrolmentRequest
+from foltr.protocol.fields import Name, TokenId
 from foltr.protocol.signed_requests import issue_answer, issue_head
 from foltr.protocol.signing import SigningKey, key_to_text
 

@@ -8,13 +8,11 @@ device made itself. What the answer has for the device alone is sealed to a seco
 from enum import StrEnum
 from typing import Annotated, ClassVar
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
-from foltr.protocol.fields import Detail, Message, Name, PublicKey, Serial, Sha256, Timestamp
+from foltr.protocol.fields import Detail, Message, Name, PublicKey, Serial, Sha256, Timestamp, TokenId
 from foltr.protocol.signing import SIGNATURE_BYTES
 
-# What names a token to people, to the broker and in logs; it lets nobody in.
-TokenId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{16}$")]
 MAX_REQUEST_BYTES = 1024
 # Credentials with two certificates and a policy take some 10 kB.
 MAX_SEALED_BYTES = 128 * 1024

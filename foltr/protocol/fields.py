@@ -23,6 +23,9 @@ MAX_DIM = 4_000_000
 MAX_CHUNKED_BYTES = 4 * MAX_DIM + 40_000
 # A name is one level of an MQTT topic, so the separators and wildcards of MQTT cannot be in it.
 NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+# What names a one-time token to people, to the broker and in logs; it lets nobody in.
+TOKEN_PATTERN = r"^[0-9a-f]{16}$"  # noqa: S105 (what one looks like)
+TokenId = Annotated[str, StringConstraints(pattern=TOKEN_PATTERN)]
 Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
 
 

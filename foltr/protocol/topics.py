@@ -6,9 +6,10 @@ from enum import StrEnum
 from functools import cached_property
 
 from foltr.errors import SettingsError
-from foltr.protocol.fields import NAME_PATTERN
+from foltr.protocol.fields import NAME_PATTERN, TOKEN_PATTERN
 
 _NAME = re.compile(NAME_PATTERN)
+_TOKEN = re.compile(TOKEN_PATTERN)
 TOKEN_USERS = "@token."  # noqa: S105 (how names begin)
 
 
@@ -180,9 +181,10 @@ class Topics:
         """The filter of all these requests."""
         return f"{self.root}/tokens/+/request"
 
-    def token_of(self, topic: str) -> str:
-        """Return the token that a topic of a request is for; it may be none."""
-        return topic.removeprefix(f"{self.root}/tokens/{TOKEN_USERS}").removesuffix("/request")
+    def token_of(self, topic: str) -> str | None:
+        """Return the token that a topic of a request is for; None where it is no token's."""
+        token = topic.removeprefix(f"{self.root}/tokens/{TOKEN_USERS}").removesuffix("/request")
+        return token if _TOKEN.fullmatch(token) and topic == self.enrolment_request(token) else None
 
     def enrolment_answer(self, token: str) -> str:
         """Return where that request is answered."""

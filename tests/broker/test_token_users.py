@@ -49,6 +49,18 @@ async def session(credentials, *topics):
         yield link
 
 
+async def refusal(credentials):
+    """Why a user is not let in, once the broker has read its files again, which it does when it gets to it."""
+    async with asyncio.timeout(WITHIN_S):
+        while True:
+            async with link_to(credentials.address, "some-client") as link:
+                try:
+                    await link.wait_connected(0.3)
+                except UnavailableError as error:
+                    return str(error)
+            await asyncio.sleep(0.1)
+
+
 async def topics_until(link, last):
     """The topics of what is said while this user listens, up to the first message on ``last``, which is left out."""
     arrived = []
@@ -109,9 +121,7 @@ async def test_a_token_that_is_of_no_use_is_not_let_in(server):
     assert withdraw_tokens(server.operator_dir, ["00000000000000aa"], [ONE, TWO])
     reload_broker(server.operator_dir)
     expected = "refuses our client certificate" if server.mode == "mtls" else "does not let this user in"
-    async with link_to(gone.address, "some-client") as link:
-        with pytest.raises(UnavailableError, match=expected):
-            await link.wait_connected(0.3)
+    assert expected in await refusal(gone)
     async with session(server.users[ONE]):
         pass
     assert not withdraw_tokens(server.operator_dir, [], [ONE, TWO])
@@ -123,6 +133,19 @@ def test_the_desk_keeps_its_access(server):
     before = path.read_bytes()
     assert provision_desk(server.operator_dir) == read_credentials(path) == server.users["desk"]
     assert path.read_bytes() == before
+
+
+async def test_a_desk_whose_file_is_gone_gets_other_access(server):
+    """By password the former one is void at once; with certificates it lasts until it ends."""
+    former = provision_desk(server.operator_dir)
+    (server.operator_dir / "desk.broker.json").unlink()
+    server.users["desk"] = provision_desk(server.operator_dir)
+    reload_broker(server.operator_dir)
+    assert server.users["desk"] != former
+    async with session(server.users["desk"]):
+        pass
+    if server.mode == "passwords":
+        assert "does not let this user in" in await refusal(former)
 
 
 def test_a_broker_from_before_there_was_a_desk_is_named(tmp_path):

@@ -105,8 +105,10 @@ class DeskService:
             self._receive_head(message.payload)
             return
         token = self._topics.token_of(message.topic)
+        if token is None:
+            return  # a device may write below its own name here; there is nothing for it
         has_room = token in self._waiting or len(self._waiting) < MAX_WAITING
-        # A request is never retained by whoever is asked to enrol; one that is would be answered at every start.
+        # No device of ours has its request retained; one that is would be answered at every start.
         if has_room and not message.retained and len(message.payload) <= MAX_REQUEST_BYTES:
             self._waiting[token] = message.payload
             self._arrived.set()

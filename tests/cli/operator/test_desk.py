@@ -6,6 +6,7 @@ import time
 
 import pytest
 from cli.commands import foltr, foltr_process, start, stop
+from links import link_to
 from servers import MissingError, ProvisionedMosquitto
 
 from foltr.cli.operator.tokens import read_duration
@@ -14,6 +15,7 @@ from foltr.operator.credentials import read_credentials
 from foltr.operator.folder import open_authority
 from foltr.operator.one_time_tokens import read_token
 from foltr.protocol.enrolment import read_enrolment
+from foltr.protocol.topics import Topics
 
 WITHIN_S = 30.0
 pytestmark = pytest.mark.usefixtures("broker")
@@ -173,6 +175,19 @@ def test_a_device_that_is_killed_anywhere_is_enrolled_by_the_same_command_again(
     assert not (tmp_path / "till-1.json").exists()
     assert asked(tmp_path, "till-1").returncode == 0
     assert serials(tmp_path) == {"till-1": 1}
+
+
+async def test_a_device_that_writes_where_tokens_ask_is_not_heard(broker, desks, tmp_path):
+    """The access list lets each user write below its own name: it is answered nothing, and no log has its name."""
+    made(tmp_path, "till-1")
+    (credentials,) = broker.enrol("hostile")
+    desk = desks()
+    async with link_to(credentials.address, "hostile") as link:
+        await link.wait_connected(WITHIN_S)
+        for payload in (b"", b"x" * 500, bytes(4000)):
+            await link.publish(f"{Topics('mail').root}/tokens/hostile/request", payload, retain=True)
+    assert asked(tmp_path, "till-1").returncode == 0
+    assert "hostile" not in stop(desk)[1]
 
 
 def test_one_folder_has_one_desk(desks, tmp_path):

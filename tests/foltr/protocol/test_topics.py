@@ -114,3 +114,12 @@ def test_a_name_that_is_no_topic_level_names_the_key(name):
 def test_a_name_is_handed_back(name):
     """`check_name` can be used in an assignment."""
     assert check_name("federation", name) == name
+
+
+@pytest.mark.parametrize("level", ["till-1", "@token.", "@token.0123", f"@token.{'AB' * 8}", "@token.../x", "head"])
+def test_what_is_no_tokens_request_is_none(level):
+    """A name that a device may write below is taken for no token; a token's own topic is."""
+    topics = Topics("mail")
+    assert topics.token_of(f"{topics.root}/tokens/{level}/request") is None
+    assert topics.token_of(topics.enrolment_request("0123456789abcdef")) == "0123456789abcdef"
+    assert topics.token_of(topics.enrolment_answer("0123456789abcdef")) is None
