@@ -74,14 +74,14 @@ chromium: ## install Chromium for browser-test, if it is missing and you may
 containers-test: $(INSTALLED) ## the images and both Compose files, really run by podman: some minutes, 2 GB of disk
 	@PYTHONPATH=. $(BIN)/python docker/testing/run.py
 
-promtool: ## install Prometheus, whose checker tries the alert rules, if it is missing and you may
+promtool: ## install Prometheus, for tests of the alert rules and of the board, if it is missing and you may
 	@if ! command -v promtool >/dev/null; then \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			echo "Installing Prometheus with apt"; \
 			{ apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends prometheus; } \
-				>/dev/null 2>&1 || echo "Prometheus could not be installed: tests of alert rules will be skipped"; \
+				>/dev/null 2>&1 || echo "Prometheus could not be installed: tests of the alert rules and of the board will be skipped"; \
 		else \
-			echo "No promtool, and not root to install it: tests of alert rules will be skipped"; \
+			echo "No promtool, and not root to install it: tests of the alert rules and of the board will be skipped"; \
 		fi; \
 	fi
 

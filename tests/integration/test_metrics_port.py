@@ -1,7 +1,10 @@
 """A federator's metrics on a port of its own: true, by the conventions, and only where a port is asked for."""
 
+import asyncio
 import shutil
+import signal
 import socket
+from urllib.parse import urlsplit
 
 import pytest
 from integration.deployment import FEDERATION, Deployment, client_name
@@ -40,6 +43,20 @@ async def test_a_federator_shows_what_it_does(deployment, tmp_path):
     if shutil.which("promtool") is None:
         pytest.skip("no promtool: what was shown was not held against its conventions")
     assert await complaints(text) == ""
+
+
+async def test_it_answers_while_it_waits_for_its_broker(deployment, tmp_path):
+    """And says so; an idle connection keeps it from ending no more than a slow reader would."""
+    deployment.start_federator(1, "--metrics-port", "0", broker_url="mqtt://127.0.0.1:1", **QUIET)
+    url = await shown_at(tmp_path / "federator.log")
+    found = samples(await scrape(url))
+    assert found["foltr_federator_broker_connected",] == 0
+    assert ("foltr_federator_round_number",) not in found
+    address = urlsplit(url)
+    _, idle = await asyncio.open_connection(address.hostname, address.port)
+    deployment.federator.send_signal(signal.SIGTERM)
+    assert await deployment.exit_code(10.0) == 0
+    idle.close()
 
 
 async def test_a_port_that_is_taken_is_said(deployment, tmp_path):
