@@ -69,7 +69,7 @@ async def hand_on(request: Request, served: ServedHere, _who: Operator) -> Order
     require_same_origin(request)
     credentials = require_credentials(served)
     try:
-        order = read_order(await request.body(), credentials.enrolment_public_key, served.federation)
+        order = read_order(await request.body(), credentials.operator_keys, served.federation)
     except MessageError as error:
         raise HTTPException(400, f"{error.code}: {error}") from error
     if isinstance(order, AskNewest):

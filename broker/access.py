@@ -166,6 +166,7 @@ pattern read {topics.audit_head}
 pattern read {topics.policy}
 pattern read {topics.schema}
 pattern read {topics.authorities}
+pattern read {topics.operator_key}
 pattern read {topics.root}/unlearning/+
 
 user {FEDERATOR_USER}
@@ -204,6 +205,8 @@ topic write {topics.federator_key}
 topic write {topics.policy}
 topic write {topics.schema}
 topic write {topics.authorities}
+topic write {topics.operator_key}
+topic write {topics.kept_enrolments}
 topic write {topics.operator}
 # A device's wish to be forgotten may be brought by whoever serves its participant: what counts is who has signed it.
 topic write {topics.client("+", ClientTopic.FORGET)}
@@ -219,5 +222,6 @@ def _of_helper(topics: Topics, name: str) -> str:
     return f"""
 user {helper_user(name)}
 topic read {topics.helper_requests(name)}
+topic read {topics.kept_enrolments}
 topic write {topics.helper_answers(name)}
 """

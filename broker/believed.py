@@ -10,6 +10,7 @@ from typing import Final
 from broker.link import MqttLink
 from foltr.errors import MessageError, SettingsError
 from foltr.logs import get_logger
+from foltr.protocol.operator_keys import Believed, stored_by
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_authorities import read_authorities
 
@@ -22,13 +23,13 @@ class BelievedAuthorities:
     """Decides by which authorities one link knows the broker.
 
     Args:
-        enrolment_key: the operator's, public; None believes no list.
+        operator: its public key, or keys; None believes no list.
         kept: what `take` returned before a restart; None where it returned nothing yet.
     """
 
-    def __init__(self, link: MqttLink, enrolment_key: bytes | None, federation: str, kept: bytes | None = None) -> None:
+    def __init__(self, link: MqttLink, operator: Believed | None, federation: str, kept: bytes | None = None) -> None:
         self._link = link
-        self.enrolment_key = enrolment_key
+        self.operator = operator
         self._federation = federation
         material = link.address.tls_material
         # Whoever was given no authority goes by those of its system, which are nobody's to replace.
@@ -36,7 +37,7 @@ class BelievedAuthorities:
         self._version = 0
         if kept is not None and self._given is not None and kept[:_N_DIGEST] == self._digest(self._given):
             try:
-                self.take(kept[_N_DIGEST:])
+                self._take(kept[_N_DIGEST:], stored_by(operator))
             except MessageError as error:
                 log.warning("authorities_not_remembered", cause=str(error))
 
@@ -46,9 +47,12 @@ class BelievedAuthorities:
         Raises:
             MessageError: it is not this operator's, cannot be read, or holds what is no certificate.
         """
-        if self.enrolment_key is None or self._given is None or not payload:
+        return self._take(payload, self.operator)
+
+    def _take(self, payload: bytes, operator: Believed | None) -> bytes | None:
+        if operator is None or self._given is None or not payload:
             return None
-        read = read_authorities(payload, self.enrolment_key, self._federation)
+        read = read_authorities(payload, operator, self._federation)
         if read.version <= self._version:
             return None
         try:

@@ -194,6 +194,11 @@ class Agent:
             on_event=self._tell,
         )
 
+    def believe(self, credentials: Credentials) -> None:
+        """Believe the operator by these credentials from now on: its enrolment key has a successor."""
+        for part in (self.session, self.policy, self.features):
+            part.believe(credentials)
+
     @property
     def forgotten(self) -> bool:
         """The federation has erased this client."""

@@ -73,12 +73,16 @@ class Features:
         if credentials is None or not payload:
             return
         try:
-            published = read_schema(payload, credentials.enrolment_public_key, credentials.federation).schema
+            published = read_schema(payload, credentials.operator_keys, credentials.federation).schema
         except MessageError as error:
             log.warning("schema_refused", client_id=credentials.name, cause=str(error))
             return
         if self._published is None or published.version >= self._published.version:
             self._published = published
+
+    def believe(self, credentials: Credentials) -> None:
+        """Believe the operator by these credentials from now on: its enrolment key has a successor."""
+        self._credentials = credentials
 
     def difference(self, announced: bytes | None) -> str | None:
         """Say how the federation's features differ from these; None where they are the same.

@@ -16,6 +16,7 @@ from edge_client.recording import Later
 from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, MessageError, UnavailableError, UsageError
 from foltr.logs import get_logger
+from foltr.operator.credentials import Credentials
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import PdgdTraining
@@ -44,6 +45,7 @@ class Runtime:
         self._link = self._make_link(options)
         self._agent: Agent | None = None
         self._authorities: BelievedAuthorities | None = None
+        self._credentials = options.credentials
         self._turns: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -56,8 +58,8 @@ class Runtime:
             # No name holds a colon, so no two share an id.
             client_id=f"foltr:{options.federation}:{options.client_id}",
             subscriptions=(
-                # The first two first: whose key the others are signed with, and what may be sent, depends on them.
-                *(topics.federator_key, topics.policy, topics.schema, topics.authorities),
+                # The first ones first: whose keys the others are signed with, and what may be sent, depends on them.
+                *(topics.operator_key, topics.federator_key, topics.policy, topics.schema, topics.authorities),
                 # And the anchor, and whether evaluations are asked for, before the round, by which they count.
                 *((topics.anchor,) if options.votes else ()),
                 *((topics.evaluation,) if options.evaluation else ()),
@@ -84,7 +86,8 @@ class Runtime:
             later: see `Recorder`.
         """
         options = self.options
-        operator = None if options.credentials is None else options.credentials.enrolment_public_key
+        credentials = self._credentials = self._with_stored_succession(store)
+        operator = None if credentials is None else credentials.operator_keys
         kept = None if store.forgotten else store.authorities()
         self._authorities = BelievedAuthorities(self._link, operator, options.federation, kept)
         self._agent = Agent(
@@ -92,7 +95,7 @@ class Runtime:
             store,
             options.federation,
             options.client_id,
-            options.credentials,
+            credentials,
             exploration=options.exploration,
             seed=options.seed,
             learner=options.learner,
@@ -252,8 +255,39 @@ class Runtime:
     def _receive(self, message: InboundMessage) -> None:
         if message.topic == self.agent.session.topics.authorities:
             self._take_authorities(message.payload)
+        elif message.topic == self.agent.session.topics.operator_key:
+            self._take_succession(message.payload)
         else:
             self.agent.receive(message)
+
+    def _with_stored_succession(self, store: DeviceStore) -> Credentials | None:
+        """The credentials, believing the enrolment key that followed from theirs, as far as the store knows."""
+        stored = None if store.forgotten else store.succession()
+        if stored is None or self.options.credentials is None:
+            return self.options.credentials
+        try:
+            return self.options.credentials.with_succession(stored)
+        except MessageError:
+            return self.options.credentials  # written since, or by another operator
+
+    def _take_succession(self, payload: bytes) -> None:
+        """Believe the operator's newest enrolment key, and what former ones have signed only where that says so."""
+        agent, known = self.agent, self._credentials
+        if known is None or agent.forgotten or not payload:
+            return
+        try:
+            newer = known.with_succession(payload)
+            if newer.succession == known.succession:
+                return
+            agent.store.put_succession(payload)
+        except (MessageError, DataError) as error:
+            log.warning("succession_not_taken", client_id=self.options.client_id, cause=str(error))
+            return
+        self._credentials = newer
+        agent.believe(newer)
+        if self._authorities is not None:
+            self._authorities.operator = newer.operator_keys
+        log.info("enrolment_key_rotated", client_id=self.options.client_id)
 
     def _take_authorities(self, payload: bytes) -> None:
         """Know the broker as the operator says from the next connection on, and remember it."""

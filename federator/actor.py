@@ -38,6 +38,7 @@ from federator.summing.store import SumStore
 from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.audit_heads import AuditHead
+from foltr.protocol.operator_keys import newest_of
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import RoundState
 from foltr.protocol.topics import ClientTopic, Topics
@@ -222,8 +223,10 @@ class FederationActor:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the operator has given the federator another key than this one's."""
-        newest = self.state.federator_key
+        """Whether the operator has given the federator another key than this one's, or has another one itself."""
+        newest, operator = self.state.federator_key, self._plan.enrolment_key
+        if operator is not None and self.state.operator_key not in (None, newest_of(operator)):
+            return True
         return newest is not None and self._key is not None and newest != self._key.public
 
     def stop(self) -> None:
@@ -427,8 +430,8 @@ class FederationActor:
 
 
 def key_replaced(federation: str) -> SettingsError:
-    """Say that this federator's key is not the one that devices believe."""
+    """Say that this federator's key, or the one that it believes the operator by, counts no more."""
     return SettingsError(
-        f"credentials: the operator has given the federator of {federation!r} another key, and devices believe no "
-        "other. Start it with the newest federator.json of the operator's folder"
+        f"credentials: the operator has given the federator of {federation!r} another key, or has another one itself, "
+        "and devices believe no other. Start it with the newest federator.json of the operator's folder"
     )

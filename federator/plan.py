@@ -12,6 +12,7 @@ from foltr.errors import SettingsError
 from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import Ranker, check_method, check_rule, n_auxiliary, spec_of
 from foltr.protocol.fields import MAX_DIM
+from foltr.protocol.operator_keys import Believed
 from foltr.protocol.policies import Policy
 from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.states import Pacing, Privacy
@@ -32,7 +33,7 @@ class FederationPlan:
         stop_after_round: stop once this round has ended; None goes on for ever.
         resume_grace_s: at least this long an open round stays open after a restart.
         database_patience_s: how long one transaction is retried while the database is away.
-        enrolment_key: the operator's public key, which every client's identity is checked against; None takes
+        enrolment_key: the operator's public key, or keys, which every client's identity is checked against; None takes
             any client under any name.
         unlearning: how clients that were forgotten are unlearned.
         secure: of a federation with secure sums; None: it is trusted, and sees every update.
@@ -54,7 +55,7 @@ class FederationPlan:
     stop_after_round: int | None = None
     resume_grace_s: float = 5.0
     database_patience_s: float = 60.0
-    enrolment_key: bytes | None = None
+    enrolment_key: Believed | None = None
     unlearning: UnlearningPolicy = field(default_factory=UnlearningPolicy)
     history_rounds: int | None = None
     anchor: bool = False

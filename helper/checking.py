@@ -12,6 +12,7 @@ from foltr.errors import MessageError
 from foltr.protocol.enrolment import read_enrolment
 from foltr.protocol.helper_messages import CheckRequest, HelperRefusalCode, RefusedTicket, TicketFault
 from foltr.protocol.membership import Enrolment
+from foltr.protocol.operator_keys import Believed
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_tickets import ClaimedTicket, misplaced, open_ticket, ticket_hash, ticket_name
 from foltr.secure.sealing import seal_info
@@ -89,7 +90,7 @@ def check_page(
     request: CheckRequest,
     claimed: Sequence[ClaimedTicket | None],
     terms: Terms,
-    enrolment_key: bytes,
+    enrolment_key: Believed,
     void: VoidEnrolments,
     known: Mapping[str, KnownClient],
 ) -> CheckedPage:
@@ -120,7 +121,7 @@ def _judge(
     i: int,
     claimed: ClaimedTicket | None,
     terms: Terms,
-    enrolment_key: bytes,
+    enrolment_key: Believed,
     void: VoidEnrolments,
     known: Mapping[str, KnownClient],
     names_before: set[str],
@@ -162,7 +163,7 @@ def _opened(signed: bytes) -> ClaimedTicket | None:
 
 
 @lru_cache(maxsize=_ENROLMENTS_REMEMBERED)
-def _enrolment(signed: bytes, enrolment_key: bytes, federation: str, client_id: str) -> Enrolment | TicketFault:
+def _enrolment(signed: bytes, enrolment_key: Believed, federation: str, client_id: str) -> Enrolment | TicketFault:
     try:
         return read_enrolment(signed, enrolment_key, federation, client_id)
     except MessageError as error:

@@ -20,6 +20,7 @@ from foltr.protocol.helper_messages import (
     OpenRequest,
     tickets_of_page,
 )
+from foltr.protocol.operator_keys import OperatorKeys
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.protocol.topics import Topics
@@ -57,7 +58,6 @@ class Desk:
         self._name = credentials.name
         self._federation = credentials.federation
         self._key = credentials.key
-        self._enrolment_key = credentials.enrolment_public_key
         self._store = store
         self._entropy = entropy
         self._measures = measures or HelperMeasures(credentials.federation, credentials.name)
@@ -65,6 +65,11 @@ class Desk:
         self._n_ignored: Counter[str] = Counter()
         self._asked_on = topics.helper_requests(self._name)
         self._answers_on = topics.helper_answers(self._name)
+
+    @property
+    def operator(self) -> OperatorKeys:
+        """Whom this helper believes as the operator."""
+        return self._standing.operator
 
     @property
     def authorities(self) -> bytes | None:
@@ -113,7 +118,7 @@ class Desk:
             raise MessageError(ReceiptCode.MALFORMED, f"a page of {len(request.tickets)} tickets, above {most}")
         claimed = read_page(request)
         known = self._store.known_clients(request, {one.ticket.client_id for one in claimed if one is not None})
-        page = check_page(request, claimed, terms, self._enrolment_key, self._standing.void, known)
+        page = check_page(request, claimed, terms, self._standing.operator, self._standing.void, known)
         n_destroyed = self._store.keep_page(request, page.good, terms.sealing_key.public)
         self._measures.tickets_good.add(len(page.good))
         for refused in page.refused:

@@ -88,7 +88,9 @@ class HelperService:
             address,
             client_id=f"foltr-helper:{credentials.federation}:{credentials.name}",
             subscriptions=(
-                *(topics.policy, topics.roster, topics.roster_chunks, topics.federator_key, topics.authorities),
+                # The first two first: the others are signed with these keys.
+                *(topics.operator_key, topics.kept_enrolments, topics.policy, topics.roster, topics.roster_chunks),
+                *(topics.federator_key, topics.authorities),
                 self._asked_on,
             ),
             on_message=self._receive,
@@ -97,9 +99,7 @@ class HelperService:
             persistent=False,
             give_up_after_s=give_up_after_s,
         )
-        self._authorities = BelievedAuthorities(
-            self._link, credentials.enrolment_public_key, credentials.federation, desk.authorities
-        )
+        self._authorities = BelievedAuthorities(self._link, desk.operator, credentials.federation, desk.authorities)
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve. Raises UnavailableError once the link gives up, DataError where the store cannot be used."""
@@ -168,6 +168,7 @@ class HelperService:
 
     async def _take_authorities(self, payload: bytes) -> None:
         try:
+            self._authorities.operator = self._desk.operator
             kept = self._authorities.take(payload)
             if kept is not None:
                 await asyncio.to_thread(self._desk.keep_authorities, kept)

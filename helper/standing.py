@@ -3,11 +3,15 @@
 They are kept in the store, so that a broker that has lost what it retained takes nothing back.
 """
 
+from contextlib import suppress
+
 from foltr.errors import MessageError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
 from foltr.protocol.enrolment import read_roster
+from foltr.protocol.operator_keys import OperatorKeys, read_kept_enrolments
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.roster import KeptEnrolments
 from foltr.protocol.roster_assembly import RosterAssembler
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.protocol.topics import Topics
@@ -29,14 +33,19 @@ class Standing:
 
     def __init__(self, credentials: Credentials, store: HelperStore) -> None:
         self._credentials = credentials
-        self._operator = credentials.enrolment_public_key
+        self._kept: KeptEnrolments | None = None
         self._topics = Topics(credentials.federation)
         self._store = store
-        self._assembler = RosterAssembler(self._topics, self._operator)
+        self._assembler = RosterAssembler(self._topics, credentials.enrolment_public_key)
         self._policies: dict[bytes, SignedPolicy] = {}
         self._roster_version = 0
         self.void = VoidEnrolments(None)
         self._remember()
+
+    @property
+    def operator(self) -> OperatorKeys:
+        """Whom to believe as the operator, and the enrolments of its former keys that count."""
+        return self._credentials.operator_keys.keeping(self._kept)
 
     @property
     def federator_key(self) -> bytes:
@@ -44,8 +53,12 @@ class Standing:
 
     def take(self, topic: str, payload: bytes) -> None:
         """Take what the operator says; MessageError where it did not say so."""
-        if topic == self._topics.policy:
-            self._take_policy(read_policy(payload, self._operator, self._credentials.federation))
+        if topic == self._topics.operator_key:
+            self._take_succession(payload)
+        elif topic == self._topics.kept_enrolments:
+            self._take_kept(payload)
+        elif topic == self._topics.policy:
+            self._take_policy(read_policy(payload, self.operator, self._credentials.federation))
         elif topic == self._topics.federator_key:
             self._take_federator_key(payload)
         elif (roster := self._assembler.take(topic, payload)) is not None and self._adopt_roster(roster):
@@ -62,15 +75,23 @@ class Standing:
         return find_terms(policy, name, self._credentials.key.public, sealing_keys)
 
     def _remember(self) -> None:
-        """Take up what the store has, then what came with the credentials."""
+        """Take up what the store has, then what came with the credentials, by whom these believe."""
+        issued = self._credentials.signed_policy
+        if (succession := self._store.meta("succession")) is not None:
+            self._succeed(succession)
+        if (kept := self._store.meta("kept_enrolments")) is not None:
+            with suppress(MessageError):  # of the key before; the broker has the newest
+                self._kept = read_kept_enrolments(kept, self.operator, self._credentials.federation)
+        stored = self.operator.stored()
         for signed in self._store.policies():
-            policy = read_policy(signed, self._operator, self._credentials.federation)
+            policy = read_policy(signed, stored, self._credentials.federation)
             self._policies[policy.hash] = policy
         if (roster := self._store.meta("roster")) is not None:
-            self._adopt_roster(roster)
+            self._adopt_roster(roster, stored)
         if (statement := self._store.meta("federator_key")) is not None:
-            self._believe(statement)
-        if (issued := self._credentials.signed_policy) is not None:
+            with suppress(MessageError):  # of a former enrolment key, and not the newest; the broker has that
+                self._believe(statement)
+        if issued is not None:
             self._take_policy(issued)
 
     def _take_policy(self, policy: SignedPolicy) -> None:
@@ -80,9 +101,28 @@ class Standing:
             self._policies[policy.hash] = policy
             log.info("policy_adopted", version=policy.policy.version, hash=policy.hash.hex())
 
-    def _adopt_roster(self, payload: bytes) -> bool:
+    def _take_succession(self, payload: bytes) -> None:
+        if payload and self._succeed(payload):
+            self._store.set_meta("succession", payload)
+            log.info("enrolment_key_rotated")
+
+    def _succeed(self, payload: bytes) -> bool:
+        """Whether a succession of the operator's enrolment key is news."""
+        newer = self._credentials.with_succession(payload)
+        is_news = newer.succession != self._credentials.succession
+        self._credentials = newer
+        self._assembler = RosterAssembler(self._topics, newer.enrolment_public_key)
+        return is_news
+
+    def _take_kept(self, payload: bytes) -> None:
+        kept = read_kept_enrolments(payload, self.operator, self._credentials.federation)
+        if self._kept is None or kept.sequence > self._kept.sequence:
+            self._store.set_meta("kept_enrolments", payload)
+            self._kept = kept
+
+    def _adopt_roster(self, payload: bytes, operator: OperatorKeys | None = None) -> bool:
         """Whether a roster is newer than the one that counted until now."""
-        roster = read_roster(payload, self._operator, self._credentials.federation)
+        roster = read_roster(payload, operator or self.operator, self._credentials.federation)
         if roster.version <= self._roster_version:
             return False
         self._roster_version, self.void = roster.version, VoidEnrolments(roster)

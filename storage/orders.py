@@ -8,7 +8,7 @@ from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError
-from foltr.protocol.orders import RevokeClient, RotateKey
+from foltr.protocol.orders import RevokeClient, RotateEnrolmentKey, RotateKey
 from storage.clients import keys_for, select_named
 from storage.database import Database, fetch_all, insert_into
 from storage.events import clean
@@ -64,11 +64,13 @@ async def find_orders(db: Database, name: str, numbers: Collection[int]) -> dict
 async def standing_orders(db: Database, name: str, after: int) -> list[NewOrder]:
     """List what a federator is to know of the orders at its start, in order.
 
-    That is the newest one, those that gave it another key, and revocations ``after`` its roster was made.
+    That is the newest one, those that gave it or the operator another key, and revocations ``after`` its roster was
+    made.
     """
     newest = select(federations.c.last_order).where(federations.c.name == name).scalar_subquery()
     revocations = (orders.c.kind == RevokeClient.kind_name) & (orders.c.number > after)
-    stands = (orders.c.kind == RotateKey.kind_name) | (orders.c.number == newest) | revocations
+    rotations = orders.c.kind.in_([RotateKey.kind_name, RotateEnrolmentKey.kind_name])
+    stands = rotations | (orders.c.number == newest) | revocations
     query = _STORED.where(orders.c.federation == name, stands)
     async with db.reading() as connection:
         return await fetch_all(connection, NewOrder, query.order_by(orders.c.number))

@@ -185,6 +185,12 @@ class Session:
         self._newest.clear()  # whoever had stolen the older key may have left no number above what he said
         log.info("federator_key_rotated", client_id=self.client_id, sequence=newer.federator_key_sequence)
 
+    def believe(self, credentials: Credentials) -> None:
+        """Believe the operator by these credentials from now on, and the federator as before."""
+        if self._credentials is not None:
+            newer = {"enrolment_key": credentials.enrolment_key, "succession": credentials.succession}
+            self._credentials = self._credentials.model_copy(update=newer)
+
     def _with_stored_key(self, credentials: Credentials | None) -> Credentials | None:
         stored = self._store.federator_key()
         if credentials is None or stored is None:

@@ -61,6 +61,15 @@ class HeardStore(StoreFile):
         with self.transaction() as cursor:
             cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('federator_key', ?)", (statement,))
 
+    def succession(self) -> bytes | None:
+        """Return how the operator's enrolment key followed from that of the credentials; None where it is that."""
+        return self._meta("succession")
+
+    def put_succession(self, succession: bytes) -> None:
+        """Keep the newest succession of the operator's enrolment key."""
+        with self.transaction() as cursor:
+            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('succession', ?)", (succession,))
+
     def authorities(self) -> bytes | None:
         """Return what is kept of the operator's newest list of authorities (`broker.believed`); None before it."""
         return self._meta("authorities")

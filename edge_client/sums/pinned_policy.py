@@ -35,7 +35,8 @@ class PinnedPolicy:
         self._client_id = client_id
         self.newest = None if store.forgotten else _stored(store)
         given = None if credentials is None or store.forgotten else credentials.policy_bytes
-        if given is not None and self._follow(given):
+        # Its own file was checked when it was read, by the operator's key of that day.
+        if given is not None and self._follow(given, in_storage=True):
             # Before anything is sent: what is pending was made under another one, or none.
             self._store.put_policy(given)
 
@@ -64,14 +65,19 @@ class PinnedPolicy:
         except DataError as error:
             log.warning("policy_not_stored", cause=str(error))  # tried again with the next round
 
+    def believe(self, credentials: Credentials) -> None:
+        """Believe the operator by these credentials from now on: its enrolment key has a successor."""
+        self._credentials = credentials
+
     def forget(self) -> None:
         """Be under none: the client was forgotten."""
         self.newest = None
 
-    def _follow(self, payload: bytes) -> bool:
+    def _follow(self, payload: bytes, *, in_storage: bool = False) -> bool:
         if self._credentials is None or (self.newest is not None and payload == self.newest.signed):
             return False
-        read = read_policy(payload, self._credentials.enrolment_public_key, self._credentials.federation)
+        operator = self._credentials.operator_keys
+        read = read_policy(payload, operator.stored() if in_storage else operator, self._credentials.federation)
         if self.newest is not None and read.policy.version <= self.newest.policy.version:
             return False
         self.newest = read

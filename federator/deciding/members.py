@@ -14,6 +14,7 @@ from foltr.erasure.pseudonyms import pseudonym
 from foltr.errors import MessageError, SettingsError
 from foltr.protocol.enrolment import read_enrolment, read_roster
 from foltr.protocol.fields import possible_names
+from foltr.protocol.operator_keys import Believed, stored_by
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.roster import Roster
 from foltr.protocol.states import Membership
@@ -80,10 +81,10 @@ class Members:
     """The clients of one federation.
 
     Args:
-        enrolment_key: the operator's public key; None believes any name.
+        enrolment_key: the operator's public key, or keys; None believes any name.
     """
 
-    def __init__(self, federation: str, enrolment_key: bytes | None) -> None:
+    def __init__(self, federation: str, enrolment_key: Believed | None) -> None:
         self._federation = federation
         self._enrolment_key = enrolment_key
         self._clients: dict[str, Client] = {}
@@ -118,7 +119,7 @@ class Members:
         if roster is None or self._enrolment_key is None:
             return
         try:
-            self._adopt(read_roster(roster, self._enrolment_key, self._federation))
+            self._adopt(read_roster(roster, stored_by(self._enrolment_key), self._federation))
         except MessageError as error:
             raise SettingsError(
                 f"enrolment_key: the roster stored for federation {self._federation!r} was signed with another key. "

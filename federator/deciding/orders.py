@@ -27,6 +27,7 @@ from foltr.protocol.orders import (
     OrderReply,
     QuarantineClient,
     RevokeClient,
+    RotateEnrolmentKey,
     RotateKey,
     SetDeadline,
     VoidOrder,
@@ -163,6 +164,8 @@ def _obey(state: FederationState, signed: SignedOrder, now: float, decisions: De
                 _dismiss(state, order, now, decisions)
             case RotateKey() as order:
                 _rotate(state, order, now, decisions)
+            case RotateEnrolmentKey() as order:
+                _rotate_operator(state, order, now, decisions)
             case AllowReset() as order:
                 row = _allow_reset(state, order, obeyed, now, decisions)
             case ForgetClient() as order:
@@ -235,6 +238,16 @@ def _rotate(state: FederationState, order: RotateKey, now: float, decisions: Dec
         )
     state.key_sequence, state.federator_key = order.sequence, order.new_key
     decisions.note(NewEvent(to_datetime(now), "key_rotated", f"key {order.sequence}", round=state.current_round.number))
+
+
+def _rotate_operator(state: FederationState, order: RotateEnrolmentKey, now: float, decisions: Decisions) -> None:
+    if order.sequence <= state.operator_sequence:
+        raise MessageError(
+            ReceiptCode.REPLAYED, f"enrolment key {order.sequence} of the operator; {state.operator_sequence} is known"
+        )
+    state.operator_sequence, state.operator_key = order.sequence, order.new_key
+    number, what = state.current_round.number, f"enrolment key {order.sequence}"
+    decisions.note(NewEvent(to_datetime(now), "key_rotated", what, round=number))
 
 
 def _allow_reset(

@@ -9,7 +9,8 @@ from federator.plan import FederationPlan
 from federator.round import Aggregate, Round, SelectedClients
 from federator.secure_terms import SecureTerms
 from foltr.protocol.client_selection import cutoff, round_seed
-from foltr.protocol.orders import AskNewest, RevokeClient, RotateKey
+from foltr.protocol.operator_keys import stored_by
+from foltr.protocol.orders import AskNewest, RevokeClient, RotateEnrolmentKey, RotateKey
 from foltr.protocol.signed_orders import read_order
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.states import OrderOutcome, Pacing
@@ -34,6 +35,7 @@ class FederationState:
         held_reset: the unlearning job that waits for the operator's order; None where none does.
         policy: the operator's newest one that is known; None where sums are not secure.
         key_sequence: how often the operator has given the federator another key; the newest one, if there is one.
+        operator_sequence: how often the operator's enrolment key was rotated; the newest one, if it was.
     """
 
     def __init__(self, plan: FederationPlan) -> None:
@@ -51,6 +53,8 @@ class FederationState:
         self.last_digest: bytes | None = None
         self.key_sequence = 0
         self.federator_key: bytes | None = None
+        self.operator_sequence = 0
+        self.operator_key: bytes | None = None
         self.policy: SignedPolicy | None = None
         self.held_reset: HeldReset | None = None
 
@@ -182,7 +186,7 @@ class FederationState:
 
     def restore_orders(self, rows: Sequence[NewOrder]) -> None:
         """Take up the operator's orders that are stored: who is revoked since the roster, and the federator's key."""
-        enrolment_key = self.plan.enrolment_key
+        enrolment_key = stored_by(self.plan.enrolment_key)
         for row in rows:
             self.order_stored(row)
             if enrolment_key is None or row.payload is None or row.outcome is not OrderOutcome.OBEYED:
@@ -194,6 +198,8 @@ class FederationState:
                 self.members.revoke(read.order.client_id, read.order.void_below)
             elif isinstance(read.order, RotateKey):
                 self.key_sequence, self.federator_key = read.order.sequence, read.order.new_key
+            elif isinstance(read.order, RotateEnrolmentKey):
+                self.operator_sequence, self.operator_key = read.order.sequence, read.order.new_key
 
     def order_stored(self, order: NewOrder) -> None:
         """Go on to the next number."""

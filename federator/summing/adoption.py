@@ -4,6 +4,7 @@ from federator.clock import to_datetime
 from federator.plan import FederationPlan
 from federator.summing.store import SumStore
 from foltr.errors import MessageError, SettingsError
+from foltr.protocol.operator_keys import stored_by
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
 from storage.sum_records import NewPolicy, PolicyRow
 
@@ -32,7 +33,7 @@ async def adopt_policies(sums: SumStore, plan: FederationPlan, now: float) -> di
 
 def _read(row: PolicyRow, plan: FederationPlan) -> SignedPolicy:
     try:
-        return read_policy(row.signed, plan.enrolment_key or b"", plan.federation)
+        return read_policy(row.signed, stored_by(plan.enrolment_key or b""), plan.federation)
     except MessageError as error:
         raise SettingsError(
             f"enrolment_key: policy {row.version} stored for federation {plan.federation!r} was signed with another "

@@ -3,14 +3,15 @@
 from pathlib import Path
 
 from foltr.operator.document_log import DocumentLog
+from foltr.protocol.operator_keys import Believed
 from foltr.protocol.roster import Authorities
 from foltr.protocol.signed_authorities import SignedAuthorities, issue_authorities, read_authorities
 from foltr.protocol.signing import SigningKey
 
 
-def authorities_log(folder: Path, federation: str, key: SigningKey) -> DocumentLog[SignedAuthorities]:
-    """Return the lists of one operator's folder, whose lock is held; ``key`` is the enrolment key."""
-    return DocumentLog(folder, "authorities", lambda payload: read_authorities(payload, key.public, federation))
+def authorities_log(folder: Path, federation: str, operator: Believed) -> DocumentLog[SignedAuthorities]:
+    """Return the lists of one operator's folder, whose lock is held; ``operator`` has signed them."""
+    return DocumentLog(folder, "authorities", lambda payload: read_authorities(payload, operator, federation))
 
 
 def write_authorities(

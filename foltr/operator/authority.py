@@ -35,6 +35,7 @@ from foltr.operator.credentials import (
     read_credentials,
     write_secret,
 )
+from foltr.operator.enrolment_rotation import n_successions, succession_messages
 from foltr.operator.order_log import OrderLog
 from foltr.operator.policy_log import policy_log, write_policy
 from foltr.operator.register import EnrolledDevice, Register, read_enrolment_key, write_register
@@ -49,6 +50,7 @@ from foltr.protocol.orders import (
     DismissProposals,
     ForgetClient,
     LiftQuarantine,
+    Order,
     OrderAnswer,
     OrderReply,
     QuarantineClient,
@@ -76,11 +78,12 @@ class Authority:
         self._operator = read_credentials(folder / "operator.json", "operator")
         if self._operator.enrolment_public_key != self._key.public:
             raise SettingsError(f"{folder}: enrolment.key and operator.json are not of one operator; restore a backup")
-        self.orders = OrderLog(folder / "orders", register.federation, self._key)
-        self.policies = policy_log(folder / "policies", register.federation, self._key)
-        self.schemas = schema_log(folder / "schemas", register.federation, self._key)
+        keys = self._operator.operator_keys.stored()
+        self.orders = OrderLog(folder / "orders", register.federation, self._key, keys)
+        self.policies = policy_log(folder / "policies", register.federation, keys)
+        self.schemas = schema_log(folder / "schemas", register.federation, keys)
         self.tokens = TokenLog(folder / "tokens", register.federation, self._key)
-        self.authorities = authorities_log(folder / "authorities", register.federation, self._key)
+        self.authorities = authorities_log(folder / "authorities", register.federation, keys)
         self._catch_up()
         self._operator = carry_policy(folder, self._operator, self.policies.newest())
 
@@ -280,7 +283,7 @@ class Authority:
             whether it is news.
         """
         try:
-            statement = read_federator_key(payload, self._key.public, self.federation)
+            statement = read_federator_key(payload, self._operator.operator_keys, self.federation)
         except MessageError:
             return False  # somebody else wrote it
         if statement.sequence <= self._operator.federator_key_sequence:
@@ -296,14 +299,7 @@ class Authority:
 
     def _order(
         self,
-        order: AllowReset
-        | SetDeadline
-        | RevokeClient
-        | QuarantineClient
-        | LiftQuarantine
-        | DismissProposals
-        | ForgetClient
-        | RotateKey,
+        order: Order,
     ) -> SignedOrder:
         signed = self.orders.write(order)
         self._catch_up()
@@ -386,6 +382,8 @@ class Authority:
     def unpublished(self) -> list[tuple[str, bytes]]:
         """What is to be retained at the broker and is not yet, as (topic, payload)."""
         register, messages = self._register, []
+        if register.published_succession != n_successions(self.folder):
+            messages += succession_messages(self.folder, self.federation)
         if register.published_roster != register.roster_version:
             messages += self.roster_messages()
         statement = self.folder / "federator-key.bin"
@@ -409,15 +407,15 @@ class Authority:
             "published_policy": register.policy_to_publish,
             "published_schema": register.schema_to_publish,
             "published_authorities": self.authorities.newest_version,
+            "published_succession": n_successions(self.folder),
         }
         if published != {name: getattr(register, name) for name in published}:
             self._store(**published)
 
     def publish_again(self) -> None:
         """Publish all of it with the next occasion: the broker may have lost it."""
-        self._store(
-            published_roster=0, published_key=0, published_policy=0, published_schema=0, published_authorities=0
-        )
+        kinds = ("roster", "key", "policy", "schema", "authorities", "succession")
+        self._store(**{f"published_{kind}": 0 for kind in kinds})
 
     def roster_messages(self) -> list[tuple[str, bytes]]:
         """What is retained of the roster, see `foltr.operator.roster_messages`."""

@@ -10,13 +10,14 @@ import secrets
 import stat
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from foltr.errors import MessageError, SettingsError
 from foltr.protocol.enrolment import issue_enrolment, read_federator_key
 from foltr.protocol.fields import Name
+from foltr.protocol.operator_keys import OperatorKeys, follow_succession, read_kept_enrolments
 from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
@@ -56,6 +57,8 @@ class Credentials(BaseModel):
         sealing_keys: private, X25519, of the federator: its own, then former ones that policies are sealed to.
         federator_sealing_key: public, of the first of these; the operator's only, to seal a policy's verify key to.
             None where it is not known, as in a folder that was restored.
+        succession: how the enrolment key followed from the first one, as signed, base64; None where it is that.
+        kept_enrolments: those of former enrolment keys that count, as signed, base64; the federator's only.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -72,6 +75,15 @@ class Credentials(BaseModel):
     policy: str | None = None
     sealing_keys: Annotated[tuple[str, ...], Field(repr=False)] = ()
     federator_sealing_key: str | None = None
+    succession: str | None = None
+    kept_enrolments: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_what_few_have(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave out what is not there: software from before there were successions reads these files, too."""
+        fields: dict[str, Any] = serialise(self)
+        absent = {name for name in ("succession", "kept_enrolments") if getattr(self, name) is None}
+        return {name: value for name, value in fields.items() if name not in absent}
 
     @property
     def key(self) -> SigningKey:
@@ -82,6 +94,31 @@ class Credentials(BaseModel):
     @property
     def enrolment_public_key(self) -> bytes:
         return key_from_text("enrolment_key", self.enrolment_key)
+
+    @property
+    def operator_keys(self) -> OperatorKeys:
+        """Whom to believe as the operator.
+
+        Raises:
+            MessageError: the succession is not of this enrolment key, or cannot be read.
+        """
+        if self.succession is None:
+            return OperatorKeys(self.enrolment_public_key)
+        keys = follow_succession(base64.b64decode(self.succession), self.enrolment_public_key, self.federation)
+        if self.kept_enrolments is None:
+            return keys
+        signed = base64.b64decode(self.kept_enrolments)
+        return keys.keeping(read_kept_enrolments(signed, keys, self.federation))
+
+    def with_succession(self, succession: bytes) -> "Credentials":
+        """Return these credentials, believing the enrolment key that followed from theirs.
+
+        Raises:
+            MessageError: it does not follow from theirs.
+        """
+        keys = follow_succession(succession, self.enrolment_public_key, self.federation)
+        text = base64.b64encode(succession).decode()
+        return self.model_copy(update={"enrolment_key": key_to_text(keys.newest), "succession": text})
 
     @property
     def federator_public_key(self) -> bytes:
@@ -108,7 +145,7 @@ class Credentials(BaseModel):
         Raises:
             MessageError: it is not this operator's statement, or older than the key that is known (``replayed``).
         """
-        stated = read_federator_key(statement, self.enrolment_public_key, self.federation)
+        stated = read_federator_key(statement, self.operator_keys, self.federation)
         if stated.sequence < self.federator_key_sequence:
             raise MessageError(
                 ReceiptCode.REPLAYED, f"key {stated.sequence} of the federator; {self.federator_key_sequence} is known"
@@ -134,7 +171,7 @@ class Credentials(BaseModel):
             MessageError: it is not this operator's, or cannot be read.
         """
         signed = self.policy_bytes
-        return None if signed is None else read_policy(signed, self.enrolment_public_key, self.federation)
+        return None if signed is None else read_policy(signed, self.operator_keys, self.federation)
 
 
 def public_key_from(text: str) -> bytes:
@@ -200,7 +237,7 @@ def read_credentials(path: Path, role: Role) -> Credentials:
     try:
         credentials = Credentials.model_validate_json(text)
         _ = credentials.enrolment_public_key, credentials.federator_public_key
-        _ = credentials.enrolment_bytes, credentials.signed_policy
+        _ = credentials.operator_keys, credentials.enrolment_bytes, credentials.signed_policy
         _ = credentials.opened_sealing_keys, credentials.federator_sealing_public_key
         if credentials.signing_key is not None:
             _ = credentials.key

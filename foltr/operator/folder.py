@@ -15,6 +15,7 @@ from foltr.operator.credentials import (
     write_credentials,
     write_secret,
 )
+from foltr.operator.enrolment_rotation import complete_rotation
 from foltr.operator.lock import LOCK_WAIT_S, locked
 from foltr.operator.register import new_register, read_enrolment_key, read_register, write_register
 from foltr.protocol.signing import SigningKey, key_to_text
@@ -45,7 +46,7 @@ def open_authority(
             f"operator: {folder} is not an operator's folder; name it with --operator, or make one: foltr enrol"
         )
     with locked(folder, lock_wait_s):
-        yield Authority(folder, read_register(folder, federation))
+        yield Authority(folder, complete_rotation(folder, read_register(folder, federation)))
 
 
 @contextmanager
@@ -83,7 +84,7 @@ def create_authority(
         register = read_register(folder, federation)
         if register.is_new:
             _create_keys(folder, federation, federator, operator)
-        yield Authority(folder, register)
+        yield Authority(folder, complete_rotation(folder, register))
 
 
 def _create_keys(folder: Path, federation: str, federator: BrokerAccess, operator: BrokerAccess) -> None:

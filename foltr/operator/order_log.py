@@ -14,10 +14,12 @@ from pathlib import Path
 from foltr.errors import MessageError, SettingsError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.operator.credentials import write_secret
-from foltr.protocol.codec import decode
+from foltr.protocol.codec import decode, open_envelope
+from foltr.protocol.operator_keys import Believed
 from foltr.protocol.orders import AllowReset, ForgetClient, ForgetTombstone, Order, OrderAnswer, VoidOrder, named_client
 from foltr.protocol.signed_orders import SignedOrder, issue_order, read_order
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import Topics
 
 
 @dataclass(frozen=True)
@@ -34,12 +36,14 @@ class OrderLog:
     Args:
         folder: of the orders alone; made with the first one.
         key: the enrolment key, which signs them.
+        operator: whose signatures those in the folder have; None: the key's.
     """
 
-    def __init__(self, folder: Path, federation: str, key: SigningKey) -> None:
+    def __init__(self, folder: Path, federation: str, key: SigningKey, operator: Believed | None = None) -> None:
         self._folder = folder
         self._federation = federation
         self._key = key
+        self._operator = operator or key.public
         names = [path for path in folder.iterdir() if path.stem.isdecimal()] if folder.is_dir() else []
         self._orders = {int(path.stem) for path in names if path.suffix == ".order"}
         self._answered = {int(path.stem) for path in names if path.suffix == ".answer"}
@@ -61,7 +65,7 @@ class OrderLog:
             return None
         path = self._path(number, "order")
         try:
-            read = read_order(path.read_bytes(), self._key.public, self._federation)
+            read = read_order(path.read_bytes(), self._operator, self._federation)
         except (OSError, MessageError) as error:
             raise SettingsError(f"operator: {path} is damaged ({error}); restore it from a backup") from error
         if not isinstance(read, SignedOrder):
@@ -133,6 +137,8 @@ class OrderLog:
             return self._put(number, VoidOrder(federation=self._federation))
         if isinstance(signed.order, AllowReset) and self.is_answered(number):
             return self._put(number, VoidOrder(federation=self._federation, replaces=signed.digest))
+        if not open_envelope(signed.payload).is_signed_by(self._key.public, Topics(self._federation).operator):
+            return self._put(number, signed.order)  # by a former key, which the federator believes no more
         return signed
 
     def shift(self, first: int, newest: int) -> dict[int, int]:

@@ -4,14 +4,15 @@ from pathlib import Path
 
 from foltr.errors import SettingsError
 from foltr.operator.document_log import DocumentLog
+from foltr.protocol.operator_keys import Believed
 from foltr.protocol.policies import Policy
 from foltr.protocol.signed_policies import SignedPolicy, issue_policy, read_policy
 from foltr.protocol.signing import SigningKey
 
 
-def policy_log(folder: Path, federation: str, key: SigningKey) -> DocumentLog[SignedPolicy]:
-    """Return the policies of one operator's folder, whose lock is held; ``key`` is the enrolment key."""
-    return DocumentLog(folder, "policy", lambda payload: read_policy(payload, key.public, federation))
+def policy_log(folder: Path, federation: str, operator: Believed) -> DocumentLog[SignedPolicy]:
+    """Return the policies of one operator's folder, whose lock is held; ``operator`` has signed them."""
+    return DocumentLog(folder, "policy", lambda payload: read_policy(payload, operator, federation))
 
 
 def write_policy(log: DocumentLog[SignedPolicy], key: SigningKey, policy: Policy) -> SignedPolicy:

@@ -41,6 +41,7 @@ class Register(BaseModel):
             ``published_policy`` the one that the broker was given.
         schema_to_publish, published_schema: likewise of the feature schema.
         published_authorities: the version of the list of authorities that the broker was given.
+        published_succession: how many rotations of the enrolment key the broker was told of.
         n_roster_chunks: the most chunks that a published roster had.
         through: the newest order whose consequences are in here.
         enrolled: by client, without those that were revoked.
@@ -62,6 +63,7 @@ class Register(BaseModel):
     schema_to_publish: int = 0
     published_schema: int = 0
     published_authorities: int = 0
+    published_succession: int = 0
     n_roster_chunks: int = 0
     through: int = 0
     enrolled: dict[Name, EnrolledDevice] = {}

@@ -4,14 +4,15 @@ from pathlib import Path
 
 from foltr.errors import SettingsError
 from foltr.operator.document_log import DocumentLog
+from foltr.protocol.operator_keys import Believed
 from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.signed_schemas import SignedSchema, issue_schema, read_schema
 from foltr.protocol.signing import SigningKey
 
 
-def schema_log(folder: Path, federation: str, key: SigningKey) -> DocumentLog[SignedSchema]:
-    """Return the schemas of one operator's folder, whose lock is held; ``key`` is the enrolment key."""
-    return DocumentLog(folder, "schema", lambda payload: read_schema(payload, key.public, federation))
+def schema_log(folder: Path, federation: str, operator: Believed) -> DocumentLog[SignedSchema]:
+    """Return the schemas of one operator's folder, whose lock is held; ``operator`` has signed them."""
+    return DocumentLog(folder, "schema", lambda payload: read_schema(payload, operator, federation))
 
 
 def write_schema(

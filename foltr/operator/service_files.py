@@ -16,6 +16,7 @@ from foltr.operator.credentials import (
     write_credentials,
     write_secret,
 )
+from foltr.operator.enrolment_rotation import kept_enrolments_of
 from foltr.protocol.enrolment import issue_federator_key
 from foltr.protocol.policies import Policy
 from foltr.protocol.roster import FederatorKey
@@ -96,6 +97,7 @@ def prepare_federator(
             "federator_key_sequence": operator.federator_key_sequence + 1,
             "sealing_keys": tuple(key_to_text(each.private) for each in sealing_keys),
             "federator_sealing_key": None,
+            "kept_enrolments": kept_enrolments_of(folder),
         }
     )
     write_credentials(_prepared(folder, credentials.federator_key_sequence), credentials)

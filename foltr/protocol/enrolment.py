@@ -9,6 +9,7 @@ from foltr.errors import MessageError
 from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES
 from foltr.protocol.membership import Enrolment
+from foltr.protocol.operator_keys import Believed, OperatorKeys, document_digest, enrolment_digest, signed_by_operator
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.roster import FederatorKey, Roster
 from foltr.protocol.signing import SigningKey
@@ -25,7 +26,7 @@ def issue_enrolment(
     return encode(enrolment, Topics(federation).enrolment(client_id), serial, key)
 
 
-def read_enrolment(payload: bytes, enrolment_key: bytes, federation: str, client_id: str) -> Enrolment:
+def read_enrolment(payload: bytes, enrolment_key: Believed, federation: str, client_id: str) -> Enrolment:
     """The enrolment a device shows.
 
     Raises:
@@ -33,7 +34,11 @@ def read_enrolment(payload: bytes, enrolment_key: bytes, federation: str, client
             ``malformed`` or ``unsupported_version``: it cannot be read.
     """
     envelope = open_envelope(payload)
-    if not envelope.is_signed_by(enrolment_key, Topics(federation).enrolment(client_id)):
+    topic = Topics(federation).enrolment(client_id)
+    digest = None
+    if isinstance(enrolment_key, OperatorKeys) and not envelope.is_signed_by(enrolment_key.newest, topic):
+        digest = enrolment_digest(envelope.read(Enrolment))
+    if not signed_by_operator(envelope, enrolment_key, topic, digest):
         raise MessageError(
             ReceiptCode.NOT_ENROLLED, "the enrolment is not one of this client signed by this federation's operator"
         )
@@ -48,12 +53,12 @@ def issue_roster(key: SigningKey, roster: Roster) -> bytes:
     return encode(roster, Topics(roster.federation).roster, roster.version, key)
 
 
-def read_roster(payload: bytes, enrolment_key: bytes, federation: str) -> Roster:
+def read_roster(payload: bytes, enrolment_key: Believed, federation: str) -> Roster:
     """The roster in ``payload``; MessageError ``bad_signature`` or ``malformed`` if it is not the operator's."""
     # Some 40 bytes for each revoked device: it may outgrow other messages.
     envelope = open_envelope(payload, MAX_CHUNKED_BYTES)
     topics = Topics(federation)
-    if not envelope.is_signed_by(enrolment_key, topics.roster):
+    if not signed_by_operator(envelope, enrolment_key, topics.roster):
         raise MessageError(ReceiptCode.BAD_SIGNATURE, "the roster is not signed by this federation's operator")
     roster = envelope.read(Roster)
     if roster.federation != federation:
@@ -66,10 +71,10 @@ def issue_federator_key(key: SigningKey, statement: FederatorKey) -> bytes:
     return encode(statement, Topics(statement.federation).federator_key, statement.sequence, key)
 
 
-def read_federator_key(payload: bytes, enrolment_key: bytes, federation: str) -> FederatorKey:
+def read_federator_key(payload: bytes, enrolment_key: Believed, federation: str) -> FederatorKey:
     """The statement in ``payload``; MessageError if it is not the operator's. An older one may come again."""
     envelope = open_envelope(payload)
-    if not envelope.is_signed_by(enrolment_key, Topics(federation).federator_key):
+    if not signed_by_operator(envelope, enrolment_key, Topics(federation).federator_key, document_digest(payload)):
         raise MessageError(ReceiptCode.BAD_SIGNATURE, "the federator's key is not signed by this federation's operator")
     statement = envelope.read(FederatorKey)
     if statement.federation != federation:

@@ -16,7 +16,7 @@ from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
 from foltr.protocol.orders import ORDER_TYPES, AskNewest, OrderAnswer
 from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
-from foltr.protocol.roster import Authorities, FederatorKey, Roster
+from foltr.protocol.roster import Authorities, FederatorKey, KeptEnrolments, Roster, Succession, SuccessionLink
 from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.tickets import Ticket
 from foltr.protocol.updates import Chunk, Manifest, ModelUpdate, UnlearningUpdate
@@ -38,6 +38,9 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         Roster,
         FederatorKey,
         Authorities,
+        SuccessionLink,
+        Succession,
+        KeptEnrolments,
         *ORDER_TYPES.values(),
         AskNewest,
         OrderAnswer,

@@ -112,6 +112,16 @@ class RotateKey(Message):
     new_key: PublicKey
 
 
+class RotateEnrolmentKey(Message):
+    """Operator to federator: orders are signed with ``new_key`` from now on; others are told by `Succession`."""
+
+    kind_name: ClassVar[str] = "rotate_enrolment_key"
+    federation: Name
+    sequence: KeySequence
+    old_key: PublicKey
+    new_key: PublicKey
+
+
 class AllowReset(Message):
     """Operator to federator: unlearning job ``job`` may put the first model in service, whatever is lost by it."""
 
@@ -178,6 +188,7 @@ Order = (
     | ForgetTombstone
     | VoidOrder
     | RotateKey
+    | RotateEnrolmentKey
     | AllowReset
 )
 ORDER_TYPES: dict[str, type[Order]] = {
@@ -192,6 +203,7 @@ ORDER_TYPES: dict[str, type[Order]] = {
         ForgetTombstone,
         VoidOrder,
         RotateKey,
+        RotateEnrolmentKey,
         AllowReset,
     )
 }

@@ -9,6 +9,7 @@ from collections import OrderedDict
 from foltr.errors import MessageError
 from foltr.protocol.chunks import Assembly
 from foltr.protocol.codec import open_envelope
+from foltr.protocol.operator_keys import Believed, newest_of
 from foltr.protocol.topics import Topics
 from foltr.protocol.updates import Chunk, Manifest
 
@@ -18,9 +19,9 @@ _N_KEPT = 2
 class RosterAssembler:
     """The chunks of rosters that have arrived, and the newest manifest."""
 
-    def __init__(self, topics: Topics, enrolment_key: bytes | None) -> None:
+    def __init__(self, topics: Topics, enrolment_key: Believed | None) -> None:
         self._topics = topics
-        self._enrolment_key = enrolment_key
+        self._enrolment_key = None if enrolment_key is None else newest_of(enrolment_key)
         self._manifest: Manifest | None = None
         self._chunks: OrderedDict[bytes, dict[int, Chunk]] = OrderedDict()
 

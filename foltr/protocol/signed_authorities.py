@@ -6,6 +6,7 @@ replaced without anybody being enrolled anew. Whoever holds the broker's key alo
 
 from dataclasses import dataclass
 
+from foltr.protocol.operator_keys import Believed
 from foltr.protocol.roster import Authorities
 from foltr.protocol.signed_documents import issue_document, read_document
 from foltr.protocol.signing import SigningKey
@@ -35,7 +36,7 @@ def issue_authorities(key: SigningKey, authorities: Authorities) -> SignedAuthor
     return SignedAuthorities(authorities, issue_document(key, authorities, topic, authorities.version))
 
 
-def read_authorities(payload: bytes, enrolment_key: bytes, federation: str) -> SignedAuthorities:
+def read_authorities(payload: bytes, enrolment_key: Believed, federation: str) -> SignedAuthorities:
     """Read authorities.
 
     Raises:

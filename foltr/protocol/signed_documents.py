@@ -9,6 +9,7 @@ from typing import Protocol, TypeVar
 from foltr.errors import MessageError
 from foltr.protocol.codec import encode, open_envelope
 from foltr.protocol.fields import Message
+from foltr.protocol.operator_keys import Believed, document_digest, signed_by_operator
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
 
@@ -30,7 +31,7 @@ def issue_document(key: SigningKey, message: Message, topic: str, version: int) 
     return encode(message, topic, version, key)
 
 
-def read_document(payload: bytes, enrolment_key: bytes, topic: str, expected: type[M], what: str) -> M:
+def read_document(payload: bytes, enrolment_key: Believed, topic: str, expected: type[M], what: str) -> M:
     """Read a document.
 
     Args:
@@ -40,6 +41,6 @@ def read_document(payload: bytes, enrolment_key: bytes, topic: str, expected: ty
         MessageError: ``bad_signature``: the operator has not signed it for this topic; ``malformed``.
     """
     envelope = open_envelope(payload)
-    if not envelope.is_signed_by(enrolment_key, topic):
+    if not signed_by_operator(envelope, enrolment_key, topic, document_digest(payload)):
         raise MessageError(ReceiptCode.BAD_SIGNATURE, f"the {what} is not signed by this federation's operator")
     return envelope.read(expected)

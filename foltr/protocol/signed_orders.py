@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from foltr.errors import MessageError
 from foltr.protocol.codec import Envelope, encode, open_envelope
+from foltr.protocol.operator_keys import Believed, document_digest, signed_by_operator
 from foltr.protocol.orders import ORDER_LIMIT, ORDER_TYPES, AskNewest, Order, OrderAnswer
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
@@ -40,10 +41,10 @@ def issue_question(key: SigningKey, federation: str, challenge: bytes) -> bytes:
     return encode(question, Topics(federation).operator, 0, key)
 
 
-def read_order(payload: bytes, enrolment_key: bytes, federation: str) -> SignedOrder | AskNewest:
+def read_order(payload: bytes, enrolment_key: Believed, federation: str) -> SignedOrder | AskNewest:
     """The order, or the question, in ``payload``; MessageError if it is neither, or not the operator's."""
     envelope = open_envelope(payload)
-    if not envelope.is_signed_by(enrolment_key, Topics(federation).operator):
+    if not signed_by_operator(envelope, enrolment_key, Topics(federation).operator, document_digest(payload)):
         raise MessageError(ReceiptCode.BAD_SIGNATURE, "the order is not signed by this federation's operator")
     read = envelope.read(AskNewest) if envelope.kind == AskNewest.kind_name else _order_in(envelope)
     if read.federation != federation:

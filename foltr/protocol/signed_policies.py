@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass
 
 from foltr.errors import MessageError
+from foltr.protocol.operator_keys import Believed
 from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_documents import issue_document, read_document
@@ -33,7 +34,7 @@ def issue_policy(key: SigningKey, policy: Policy) -> SignedPolicy:
     return SignedPolicy(policy, issue_document(key, policy, Topics(policy.federation).policy, policy.version))
 
 
-def read_policy(payload: bytes, enrolment_key: bytes, federation: str) -> SignedPolicy:
+def read_policy(payload: bytes, enrolment_key: Believed, federation: str) -> SignedPolicy:
     """Read a policy.
 
     Raises:

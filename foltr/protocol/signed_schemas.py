@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from foltr.protocol.operator_keys import Believed
 from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.signed_documents import issue_document, read_document
 from foltr.protocol.signing import SigningKey
@@ -25,7 +26,7 @@ def issue_schema(key: SigningKey, schema: FeatureSchema, federation: str) -> Sig
     return SignedSchema(schema, issue_document(key, schema, Topics(federation).schema, schema.version))
 
 
-def read_schema(payload: bytes, enrolment_key: bytes, federation: str) -> SignedSchema:
+def read_schema(payload: bytes, enrolment_key: Believed, federation: str) -> SignedSchema:
     """Read a schema.
 
     Raises:

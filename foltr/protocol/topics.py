@@ -95,6 +95,16 @@ class Topics:
         return f"{self.root}/audit-head"
 
     @cached_property
+    def operator_key(self) -> str:
+        """The newest enrolment key, once it has a successor."""
+        return f"{self.root}/operator-key"
+
+    @cached_property
+    def kept_enrolments(self) -> str:
+        """The enrolments of former enrolment keys that still count."""
+        return f"{self.root}/kept-enrolments"
+
+    @cached_property
     def authorities(self) -> str:
         """The certificate authorities that the broker is known by."""
         return f"{self.root}/authorities"

@@ -219,6 +219,8 @@ async def test_a_device_speaks_nowhere_else(server):
         f"{ROOT}/policy",
         f"{ROOT}/schema",
         f"{ROOT}/authorities",
+        f"{ROOT}/operator-key",
+        f"{ROOT}/kept-enrolments",
         f"{ROOT}/operator",
         "foltr/v1/other/clients/device-1/join",
         "foltr/v1/other/model",
@@ -293,7 +295,7 @@ async def test_a_device_hears_what_is_for_it(server):
     async with session(server, "federator") as federator, session(server, "operator") as operator:
         for topic in PUBLIC:
             await federator.publish(topic, b"x", retain=True)
-        said = [f"{ROOT}/roster", f"{ROOT}/policy", f"{ROOT}/schema", f"{ROOT}/authorities"]
+        said = [f"{ROOT}/{each}" for each in ("roster", "policy", "schema", "authorities", "operator-key")]
         for topic in said:
             await operator.publish(topic, b"x", retain=True)
         inbox = f"{ROOT}/clients/device-1/inbox"
@@ -309,6 +311,7 @@ async def test_a_device_hears_what_is_for_it(server):
             topics.policy,
             topics.schema,
             topics.authorities,
+            topics.operator_key,
             topics.federator_status,
             topics.audit_head,
         )
@@ -405,7 +408,8 @@ async def test_the_services_keep_to_their_own(server):
 
 async def test_a_helper_does_its_work(server):
     """It hears the operator and what the federator asks it; and is heard by the federator alone."""
-    said = [f"{ROOT}/{each}" for each in ("policy", "roster", "roster/chunks/0", "federator-key", "authorities")]
+    kinds = ("policy", "roster", "roster/chunks/0", "federator-key", "authorities", "operator-key", "kept-enrolments")
+    said = [f"{ROOT}/{each}" for each in kinds]
     asked, answered = f"{ROOT}/helpers/north/requests", f"{ROOT}/helpers/north/answers"
     async with (
         session(server, "north", *said, asked) as helper,

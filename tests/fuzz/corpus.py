@@ -48,6 +48,7 @@ from foltr.protocol.orders import (
     OrderReply,
     QuarantineClient,
     RevokeClient,
+    RotateEnrolmentKey,
     RotateKey,
     SetDeadline,
     VoidOrder,
@@ -389,6 +390,7 @@ def _from_operator() -> Iterator[tuple[Message, str]]:
     yield EVALUATING.policy, TOPICS.policy
     yield SCHEMA, TOPICS.schema
     yield RotateKey(**keys), TOPICS.operator
+    yield RotateEnrolmentKey(**keys), TOPICS.operator
     yield RevokeClient(federation=FEDERATION, client_id=MEMBER, void_below=2), TOPICS.operator
     yield DismissProposals(federation=FEDERATION, client_id=MEMBER), TOPICS.operator
     yield VoidOrder(federation=FEDERATION, replaces=bytes(32)), TOPICS.operator

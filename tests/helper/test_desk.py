@@ -8,9 +8,16 @@ from desks import TOPICS, contributions
 from secure_cohorts import FEDERATION, SecureFederation
 
 from foltr.protocol.codec import decode, encode
-from foltr.protocol.enrolment import issue_federator_key, issue_roster
+from foltr.protocol.enrolment import issue_federator_key, issue_roster, read_enrolment
 from foltr.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer, TicketFault
 from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.protocol.operator_keys import (
+    document_digest,
+    enrolment_digest,
+    issue_kept_enrolments,
+    issue_link,
+    issue_succession,
+)
 from foltr.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.protocol.signing import SigningKey
@@ -336,6 +343,29 @@ def test_the_federators_new_key_is_believed(running):
         assert north.ask_raw(request, old) == []
         assert north.ask_raw(request, new) != []
         north.restart()
+
+
+def test_the_operators_new_key_is_believed(running):
+    """By the succession; of the former key count the policy and the enrolments that are kept, after a restart, too."""
+    federation, north = running()
+    sent, new = contributions(federation), SigningKey.generate()
+    links = [issue_link(federation.operator, FEDERATION, 1, new.public)]
+    succession = issue_succession(new, FEDERATION, links, [document_digest(federation.policy.signed)])
+    people = [
+        read_enrolment(one.client.enrolment, federation.operator.public, FEDERATION, one.client.name) for one in sent
+    ]
+    kept = [enrolment_digest(each) for each in people[1:]]
+    north.hear(TOPICS.operator_key, succession)
+    north.hear(TOPICS.kept_enrolments, issue_kept_enrolments(federation.operator, FEDERATION, 9, []))  # a thief's
+    north.hear(TOPICS.kept_enrolments, issue_kept_enrolments(new, FEDERATION, 1, kept))
+    north.hear(TOPICS.roster, issue_roster(federation.operator, roster(9, people[2].client_id)))  # a thief's
+    for _ in range(2):
+        (checked,) = north.ask(federation, federation.check(sent))
+        assert [(each.position, each.fault) for each in checked.refused] == [(0, TicketFault.NOT_ENROLLED)]
+        north.restart()
+    north.hear(TOPICS.roster, issue_roster(new, roster(9, people[2].client_id)))
+    (checked,) = north.ask(federation, federation.check(sent))
+    assert [each.fault for each in checked.refused] == [TicketFault.NOT_ENROLLED, TicketFault.REVOKED]
 
 
 def roster(version, *revoked):

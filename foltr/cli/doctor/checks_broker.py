@@ -320,7 +320,7 @@ def _clock(visit: Visit, announced: RoundAnnouncement) -> Finding:
 
 def _revoked(device: Credentials, visit: Visit) -> list[Finding]:
     try:
-        roster = read_roster(_whole_roster(visit), device.enrolment_public_key, device.federation)
+        roster = read_roster(_whole_roster(visit), device.operator_keys, device.federation)
     except MessageError as error:
         return [Finding("roster", State.WARNING, f"{error.detail}: somebody else wrote it; it counts for nothing")]
     payload_of_ours = device.enrolment_bytes

@@ -20,7 +20,7 @@ def policy_findings(credentials: Credentials | None, retained: bytes | None) -> 
         detail = "the credentials have one, and the broker none; the operator's next step: foltr policy publish"
         return [Finding("policy", State.WARNING, detail)]
     try:
-        newest = read_policy(retained, credentials.enrolment_public_key, credentials.federation)
+        newest = read_policy(retained, credentials.operator_keys, credentials.federation)
     except MessageError as error:
         detail = f"what the broker retains is not the operator's ({error.detail}), and obeyed by nobody"
         return [Finding("policy", State.WARNING, f"{detail}; retain the right one: foltr policy publish")]

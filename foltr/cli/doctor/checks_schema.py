@@ -27,7 +27,7 @@ def schema_findings(credentials: Credentials | None, retained: bytes | None, rou
         )
         return [Finding("schema", State.WARNING, detail)]
     try:
-        published = read_schema(retained, credentials.enrolment_public_key, credentials.federation).schema
+        published = read_schema(retained, credentials.operator_keys, credentials.federation).schema
     except MessageError as error:
         detail = f"what the broker retains is not the operator's ({error.detail}); foltr schema publish FILE"
         return [Finding("schema", State.WARNING, detail)]

@@ -238,6 +238,27 @@ def roster_publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: o
     )
 
 
+@roster_app.command("rotate-key")
+def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
+    """Give the operator another enrolment key, in place: nobody is enrolled anew, and the former key counts no more.
+
+    Devices and helpers follow when they hear of it. The federator ends, and is started with the new federator.json.
+    """
+    from foltr.operator.enrolment_rotation import begin_rotation
+
+    with open_authority(operator) as authority:
+        if authority.orders.unanswered():
+            send_unanswered(authority, broker)
+        begin_rotation(authority)
+    # What follows is drawn when the folder is opened, also where this ends here.
+    with open_authority(operator) as authority:
+        key = authority.operator.enrolment_key
+        say(f"the enrolment key of {operator} is another one now: {key}. Make a backup of the folder")
+        publish_retained(authority, broker)
+        send_unanswered(authority, broker)
+    say(f"The federator has ended. Start it with {operator / 'federator.json'}; devices and helpers need no new file")
+
+
 @contextmanager
 def _open_or_create(folder: Path, federation: str | None, broker: str | None) -> Iterator["Authority"]:
     """The operator's folder; made, where there is none, for the broker that was configured with it or named."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from foltr.cli.settings import Settings
 from foltr.errors import SettingsError
 from foltr.operator.credentials import Credentials, read_credentials
+from foltr.protocol.operator_keys import Believed
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Privacy
@@ -24,7 +25,7 @@ class FederatorIdentity:
     federation: str
     address: "BrokerAddress"
     key: SigningKey | None = None
-    enrolment_key: bytes | None = None
+    enrolment_key: Believed | None = None
     policy: SignedPolicy | None = None
     sealing_keys: tuple[SealingKey, ...] = ()
 
@@ -49,10 +50,15 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
         credentials.federation,
         broker_of(settings, credentials),
         credentials.key,
-        credentials.enrolment_public_key,
+        _operator_of(credentials),
         credentials.signed_policy,
         credentials.opened_sealing_keys,
     )
+
+
+def _operator_of(credentials: Credentials) -> Believed:
+    """The operator's key; with those before it where it was rotated."""
+    return credentials.enrolment_public_key if credentials.succession is None else credentials.operator_keys
 
 
 def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSettings | None":

@@ -53,6 +53,7 @@ from foltr.protocol.orders import (
     OrderReply,
     QuarantineClient,
     RevokeClient,
+    RotateEnrolmentKey,
     RotateKey,
     SetDeadline,
     VoidOrder,
@@ -68,7 +69,15 @@ from foltr.protocol.policies import (
     SecureVotes,
 )
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.roster import Authorities, FederatorKey, Revocation, Roster
+from foltr.protocol.roster import (
+    Authorities,
+    FederatorKey,
+    KeptEnrolments,
+    Revocation,
+    Roster,
+    Succession,
+    SuccessionLink,
+)
 from foltr.protocol.schemas import Feature, FeatureSchema
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.tickets import Ticket
@@ -262,6 +271,9 @@ MESSAGES: list[tuple[Message, str]] = [
         Authorities(federation="mail", version=2, certificates=["--one--\n", "--two--\n"]),
         _TOPICS.authorities,
     ),
+    (SuccessionLink(**_KEYS), _TOPICS.operator_key),
+    (Succession(federation="mail", links=[b"a link", b"another"], documents=[bytes(range(16))]), _TOPICS.operator_key),
+    (KeptEnrolments(federation="mail", sequence=2, digests=[bytes(range(16))]), _TOPICS.kept_enrolments),
     (SetDeadline(federation="mail", round=4, max_time_s=90.5), _TOPICS.operator),
     (RevokeClient(**CLIENT, void_below=12), _TOPICS.operator),
     (QuarantineClient(**CLIENT, reason="it flips signs"), _TOPICS.operator),
@@ -280,6 +292,7 @@ MESSAGES: list[tuple[Message, str]] = [
     ),
     (VoidOrder(federation="mail", replaces=bytes(range(32))), _TOPICS.operator),
     (RotateKey(**_KEYS), _TOPICS.operator),
+    (RotateEnrolmentKey(**_KEYS), _TOPICS.operator),
     (AllowReset(federation="mail", job=3), _TOPICS.operator),
     (AskNewest(federation="mail", challenge=bytes(range(16))), _TOPICS.operator),
     (

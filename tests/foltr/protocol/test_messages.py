@@ -17,6 +17,7 @@ from foltr.protocol.orders import (
     LiftQuarantine,
     QuarantineClient,
     RevokeClient,
+    RotateEnrolmentKey,
     RotateKey,
     SetDeadline,
 )
@@ -263,10 +264,13 @@ NEW = [
     ),
     (RevokeClient, {**CLIENT, "void_below": 2}, {"void_below": [1, 0, -1, 2**31, True]}),
     (ForgetClient, {**CLIENT, "serial": 0}, {"serial": [-1, 2**31, None]}),
-    (
-        RotateKey,
-        {"federation": "mail", "sequence": 1, "old_key": bytes(32), "new_key": bytes(32)},
-        {"sequence": [0, 2**31], "old_key": [bytes(31)], "new_key": [bytes(33)]},
+    *(
+        (
+            kind,
+            {"federation": "mail", "sequence": 1, "old_key": bytes(32), "new_key": bytes(32)},
+            {"sequence": [0, 2**31], "old_key": [bytes(31)], "new_key": [bytes(33)]},
+        )
+        for kind in (RotateKey, RotateEnrolmentKey)
     ),
     (
         SetDeadline,

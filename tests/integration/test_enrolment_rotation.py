@@ -1,0 +1,147 @@
+"""The operator's enrolment key is rotated in place: devices go on, and who has the former key is believed by nobody."""
+
+import asyncio
+import shutil
+
+import numpy as np
+import pytest
+from cli.commands import foltr_process
+from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
+from integration.oracle import power_learner
+from publishing import publish_once
+
+from edge_client.client import EdgeClient
+from foltr.operator.credentials import BrokerAccess, device_identity, read_credentials
+from foltr.operator.register import read_enrolment_key
+from foltr.protocol.enrolment import issue_federator_key, issue_roster
+from foltr.protocol.operator_keys import issue_link, issue_succession
+from foltr.protocol.orders import QuarantineClient
+from foltr.protocol.roster import FederatorKey, Revocation, Roster
+from foltr.protocol.signed_orders import issue_order
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.topics import Topics
+from storage.orders import list_orders
+from storage.queries import list_events
+
+pytestmark = pytest.mark.slow
+
+TOPICS = Topics(FEDERATION)
+# A full round has one update.
+LONG = {"max_time_s": 600.0}
+ONE = ("--min-clients", "1", "--max-clients", "1")
+
+
+@pytest.fixture
+async def deployment(mosquitto_server, migrated_url, tmp_path):
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 2) as made:
+        yield made
+
+
+@pytest.fixture
+def operator(tmp_path):
+    """Gives commands as the operator does, in processes of their own."""
+
+    async def command(*arguments):
+        folder = ("--operator", str(tmp_path / "operator"))
+        done = await asyncio.to_thread(foltr_process, *arguments, *folder, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return command
+
+
+def device(credentials, store):
+    return EdgeClient(None, credentials=credentials, store=store, learner=power_learner(0), seed=0)
+
+
+async def contributes(client, after):
+    round_ = await client.next_round(after=after, timeout_s=30)
+    client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
+    assert await client.wait_settled(30)
+    return round_.round
+
+
+def refuses(client):
+    return client.hindrance is not None and "foltr enrol" in client.hindrance.in_words
+
+
+async def rotate(deployment, operator):
+    """What the operator does: one command, and the federator is started with the file that it has written."""
+    said = await operator("roster", "rotate-key")
+    assert "federator.json" in said
+    assert await deployment.exit_code(20) == 2
+    assert "another one itself" in deployment.said()
+    deployment.start_federator(1_000, *ONE, **LONG)
+
+
+async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment, operator, tmp_path):
+    """With the file that it was enrolled with; one that stays on goes on, and one is enrolled by the newest key."""
+    folder, store = tmp_path / "operator", tmp_path / "device.sqlite"
+    keys = [read_enrolment_key(folder).public]
+    deployment.start_federator(1_000, *ONE, **LONG)
+    await deployment.serves(20)
+    async with device(deployment.devices[0], store) as off:
+        newest = await contributes(off, 0)
+    async with device(deployment.devices[1], tmp_path / "stays.sqlite") as stays:
+        newest = await contributes(stays, newest)
+        for _ in range(2):
+            await rotate(deployment, operator)
+            keys.append(read_enrolment_key(folder).public)
+            newest = await contributes(stays, newest)
+        await operator("enrol", "new", "--out", str(tmp_path / "new.json"))
+        async with device(read_credentials(tmp_path / "new.json", "device"), tmp_path / "new.sqlite") as new:
+            newest = await contributes(new, newest)
+        async with device(deployment.devices[0], store) as off:
+            newest = await contributes(off, newest)
+        # Orders and the roster of the newest key are obeyed, by who was enrolled with the first one, too.
+        await operator("revoke", client_name(0))
+        newest = await contributes(stays, newest)
+    assert len(set(keys)) == 3
+    rows = [(row.kind, str(row.outcome)) for row in await list_orders(deployment.database, FEDERATION)]
+    assert rows == [("rotate_enrolment_key", "obeyed")] * 2 + [("revoke_client", "obeyed")]
+    assert [path.name for path in folder.glob("*.key")] == ["enrolment.key"]
+
+
+async def test_who_has_the_former_key_is_believed_by_nobody(deployment, operator, tmp_path):
+    """Neither what they enrol, order or revoke, nor what they tell devices; nor is a federator with the former file."""
+    folder, access = tmp_path / "operator", BrokerAccess(broker_url=deployment.broker_url)
+    stolen, old_file = read_enrolment_key(folder), tmp_path / "old.json"
+    shutil.copy(folder / "federator.json", old_file)
+    federator = read_credentials(old_file, "federator")
+    deployment.start_federator(1_000, *ONE, **LONG)
+    await deployment.serves(20)
+    store = tmp_path / "device.sqlite"
+    async with device(deployment.devices[0], store) as client:
+        newest = await contributes(client, 0)
+        await rotate(deployment, operator)
+        newest = await contributes(client, newest)
+        thief = SigningKey.generate()
+        revoked = [Revocation(client_id=client_name(0), void_below=1_000)]
+        roster = Roster(federation=FEDERATION, version=999, through=0, revoked=revoked, salt=bytes(32), forgotten=[])
+        statement = FederatorKey(
+            federation=FEDERATION, sequence=9, old_key=federator.federator_public_key, new_key=thief.public
+        )
+        order = QuarantineClient(federation=FEDERATION, client_id=client_name(0), reason="forged")
+        link = issue_link(stolen, FEDERATION, 1, thief.public)
+        for topic, payload in (
+            (TOPICS.roster, issue_roster(stolen, roster)),
+            (TOPICS.federator_key, issue_federator_key(stolen, statement)),
+            (TOPICS.operator_key, issue_succession(thief, FEDERATION, [link], [])),
+            (TOPICS.operator, issue_order(stolen, order, 2).payload),
+        ):
+            await asyncio.to_thread(publish_once, access, "thief", topic, payload)
+        newest = await contributes(client, newest)
+        forged = device_identity(stolen, federator.federator_public_key, FEDERATION, "stranger", 900, access)
+        async with device(forged, tmp_path / "forged.sqlite") as stranger:
+            await until(lambda: refuses(stranger), 20, "a stranger is let in")
+
+    async def noted():
+        return {"order_refused"} <= {event.kind for event in await list_events(deployment.database, FEDERATION)}
+
+    await until(noted, 10, "no refusal is noted")
+    assert [row.kind for row in await list_orders(deployment.database, FEDERATION)] == ["rotate_enrolment_key"]
+    deployment.federator.kill()
+    await until(lambda: not deployment.is_alive, 10, "the federator goes on")
+    shutil.copy(old_file, folder / "federator.json")
+    deployment.start_federator(1_000, *ONE, **LONG)
+    assert await deployment.exit_code(20) == 2
