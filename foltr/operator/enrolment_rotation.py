@@ -10,10 +10,9 @@ old private key is gone after that.
 
 import base64
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from foltr.errors import SettingsError
-from foltr.operator.credentials import read_credentials, write_credentials, write_secret
+from foltr.operator.credentials import Credentials, read_credentials, write_credentials, write_secret
 from foltr.operator.order_log import OrderLog
 from foltr.operator.register import Register, read_enrolment_key, read_private, write_register
 from foltr.protocol.codec import open_envelope
@@ -31,36 +30,36 @@ from foltr.protocol.signed_orders import SignedOrder
 from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.protocol.topics import Topics
 
-if TYPE_CHECKING:
-    from foltr.operator.authority import Authority
-
 _NEXT, _SUCCESSION, _KEPT = "enrolment-next.key", "succession.bin", "kept-enrolments.bin"
 
 
-def begin_rotation(authority: "Authority") -> SignedOrder:
+def begin_rotation(folder: Path, register: Register, orders: OrderLog, operator: Credentials) -> SignedOrder:
     """Order that the enrolment key has a successor; open the folder anew after this, which draws the consequences.
+
+    Args:
+        folder: the operator's, whose lock is held, with its register, its orders and the operator's credentials.
 
     Raises:
         SettingsError: the federator's credentials are not in the folder, an order is unanswered, or more devices are
             enrolled than a list has room for.
     """
-    folder, links = authority.folder, _links(authority.folder)
+    links = _links(folder)
     if not (folder / "federator.json").exists():
         raise SettingsError(f"federator: bring a copy of federator.json into {folder}: it is to believe the new key")
-    if authority.orders.unanswered():
+    if orders.unanswered():
         raise SettingsError("orders: some are unanswered, which the new key would not sign: foltr orders send")
-    if len(authority.register.enrolled) > MAX_KEPT_ENROLMENTS or len(links) >= MAX_SUCCESSIONS:
+    if len(register.enrolled) > MAX_KEPT_ENROLMENTS or len(links) >= MAX_SUCCESSIONS:
         raise SettingsError(
             f"enrolment key: in place it is rotated up to {MAX_SUCCESSIONS} times, with up to {MAX_KEPT_ENROLMENTS:,} "
             "devices; enrol anew with another folder"
         )
     if not (folder / _NEXT).exists():
         write_secret(folder / _NEXT, SigningKey.generate().to_text() + "\n")
-    return authority.orders.write(
+    return orders.write(
         RotateEnrolmentKey(
-            federation=authority.federation,
+            federation=register.federation,
             sequence=len(links) + 1,
-            old_key=authority.operator.enrolment_public_key,
+            old_key=operator.enrolment_public_key,
             new_key=_next_key(folder).public,
         )
     )

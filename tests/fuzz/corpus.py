@@ -55,7 +55,15 @@ from foltr.protocol.orders import (
 )
 from foltr.protocol.policies import HelperKeys, L2NormProof, SecureRound
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.roster import FederatorKey, Revocation, Roster
+from foltr.protocol.roster import (
+    Authorities,
+    FederatorKey,
+    KeptEnrolments,
+    Revocation,
+    Roster,
+    Succession,
+    SuccessionLink,
+)
 from foltr.protocol.schemas import Feature, FeatureSchema
 from foltr.protocol.signed_tickets import issue_ticket
 from foltr.protocol.signing import SigningKey, key_to_text, signed_bytes
@@ -385,6 +393,10 @@ def _from_operator() -> Iterator[tuple[Message, str]]:
     yield roster, TOPICS.roster
     keys = {"federation": FEDERATION, "sequence": 1, "old_key": bytes(32), "new_key": FEDERATOR.public}
     yield FederatorKey(**keys), TOPICS.federator_key
+    yield SuccessionLink(**keys), TOPICS.operator_key
+    yield Succession(federation=FEDERATION, links=[b"a link"], documents=[bytes(16)]), TOPICS.operator_key
+    yield KeptEnrolments(federation=FEDERATION, sequence=1, digests=[bytes(16)]), TOPICS.kept_enrolments
+    yield Authorities(federation=FEDERATION, version=1, certificates=["a certificate"]), TOPICS.authorities
     yield POLICY.policy, TOPICS.policy
     yield VOTING.policy, TOPICS.policy
     yield EVALUATING.policy, TOPICS.policy

@@ -56,6 +56,8 @@ async def test_only_so_many_wait():
 class BusyDesk:
     """A desk that is at work until it is let go."""
 
+    operator, authorities = None, None
+
     def __init__(self):
         self.let_go = threading.Event()
         self.taken = []
@@ -122,6 +124,8 @@ async def test_a_store_that_cannot_be_used_ends_the_process(mqtt_broker):
     """Whoever runs it starts it again; a helper that went on would answer what it cannot remember."""
 
     class Failing:
+        operator, authorities = None, None
+
         def take(self, *_):
             raise DataError("helper store: disk full")
 

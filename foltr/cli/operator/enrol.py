@@ -249,7 +249,7 @@ def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: optio
     with open_authority(operator) as authority:
         if authority.orders.unanswered():
             send_unanswered(authority, broker)
-        begin_rotation(authority)
+        begin_rotation(operator, authority.register, authority.orders, authority.operator)
     # What follows is drawn when the folder is opened, also where this ends here.
     with open_authority(operator) as authority:
         key = authority.operator.enrolment_key

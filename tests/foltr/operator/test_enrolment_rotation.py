@@ -24,10 +24,14 @@ def folder(tmp_path):
     return tmp_path / "operator"
 
 
+def begin(authority):
+    return begin_rotation(authority.folder, authority.register, authority.orders, authority.operator)
+
+
 def rotate(folder):
     """As the command does: order, and open the folder anew; the federator has obeyed."""
     with open_authority(folder) as authority:
-        signed = begin_rotation(authority)
+        signed = begin(authority)
     with open_authority(folder) as authority:
         answer = OrderAnswer(
             federation="mail", number=signed.number, digest=signed.digest, reply=OrderReply.OBEYED, newest=signed.number
@@ -85,7 +89,7 @@ def test_it_is_completed_wherever_it_was_interrupted(folder, monkeypatch, n_writ
     """Opening the folder again is all it takes; nothing is signed by a key that is lost."""
     with open_authority(folder) as authority:
         devices = [authority.enrol("device-1", BROKER)]
-        begin_rotation(authority)
+        begin(authority)
     modules = [credentials_module]
     from foltr.operator import enrolment_rotation, register
 
@@ -113,13 +117,13 @@ def test_interrupted_before_the_order_nothing_has_changed(folder):
     """The next key waits; it is taken up by the command that is given again."""
     before = read_enrolment_key(folder).public
     with open_authority(folder) as authority:
-        begin_rotation(authority)
+        begin(authority)
     (order,) = (folder / "orders").glob("*.order")
     order.unlink()
     with open_authority(folder) as authority:
         assert authority.operator.enrolment_public_key == before
         waiting = (folder / "enrolment-next.key").read_text()
-        begin_rotation(authority)
+        begin(authority)
     with open_authority(folder):
         assert (folder / "enrolment.key").read_text() == waiting
 
@@ -129,10 +133,10 @@ def test_what_is_unanswered_comes_first(folder):
     with open_authority(folder) as authority:
         authority.deadline(1, 10.0)
         with pytest.raises(SettingsError, match="unanswered"):
-            begin_rotation(authority)
+            begin(authority)
         (folder / "federator.json").rename(folder / "elsewhere.json")
         with pytest.raises(SettingsError, match="federator"):
-            begin_rotation(authority)
+            begin(authority)
 
 
 def test_the_federators_key_is_rotated_before_and_after(folder):
