@@ -7,6 +7,7 @@ from databases import open_migrated
 from made_history import OPENED
 from made_policies import policy
 
+from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.aggregation.standing import RoundTally
 from storage.arrivals import commit_batch
 from storage.federations import claim_federation, create_federation
@@ -17,8 +18,12 @@ from storage.sum_records import NewAnswer, NewPolicy, NewSet
 from storage.sums import begin_opening, begin_summing, store_answers
 
 
-async def made_tallies(url: str) -> None:
-    """Five rounds under a policy with votes; the anchor is model 0, and round 6 is open."""
+async def made_tallies(url: str, evaluation: RoundEvaluation | None = None) -> None:
+    """Five rounds under a policy with votes; the anchor is model 0, and round 6 is open.
+
+    Args:
+        evaluation: of each round, if its policy asks for one.
+    """
     at, signed, votes = OPENED + timedelta(seconds=30), policy(dim=1), RoundTally(40, 33.4, -2.25, 3.0)
     opening = RoundOpening(1, 0, 2, 40, 0.0, 60.0, OPENED, OPENED + timedelta(seconds=60), anchor_version=0)
     opening = replace(opening, policy_hash=signed.hash, clip_norm=1.0)
@@ -35,5 +40,8 @@ async def made_tallies(url: str) -> None:
             await begin_opening(db, "mail", epoch, number, [NewSet(0, 1, 1, b"\x80", bytes(32))], {})
             await store_answers(db, "mail", epoch, number, [NewAnswer(0, "first", 0, bytes(32), b"answer")])
             await begin_summing(db, "mail", epoch, number, {0: bytes(8)}, 1)
-            made, following = NewModel(number, bytes(4), tally=votes), replace(opening, number=number + 1)
+            made, following = (
+                NewModel(number, bytes(4), tally=votes, evaluation=evaluation),
+                replace(opening, number=number + 1),
+            )
             await complete_round(db, "mail", epoch, number, made, at, replace(following, base_version=number))

@@ -35,6 +35,10 @@ _VOTES_OF_SUMS = (
     "of standard deviation 9 in each, which may take it below 0"
 )
 _REWARD = "reward 0.61/0.55: mean reciprocal rank of the first click, as shown, and of these clicks in the base order"
+_REWARD_OF_SUMS = (
+    "reward 0.61/0.55 ± 0.04: likewise, with noise of standard deviation 0.04 in each, which may take it below 0 or "
+    "above 1"
+)
 _HIGHEST_ROUND = 2**31 - 1
 
 
@@ -70,8 +74,10 @@ def rounds_list(
         has_votes = any(line.votes is not None for line in lines)
         has_rewards = any(line.reward is not None for line in lines)
         columns = _ROUND_COLUMNS + ("votes",) * has_votes + ("reward",) * has_rewards
-        if has_votes and has_rewards:  # 80 columns hold no more; when the next one opened tells it, too
-            columns = tuple(column for column in columns if column != "lasted")
+        is_noisy = any(row.evaluation_deviation is not None for row in rows)
+        if has_votes and has_rewards:  # 80 columns hold no more; when the next one opened tells how long it lasted, too
+            left_out = ("lasted", "refused") if is_noisy else ("lasted",)
+            columns = tuple(column for column in columns if column not in left_out)
         lines = fitting(lines, columns, limit)
         print_rows(lines, columns, title=f"Rounds of {name}", as_json=False)
         say_more(lines[0].round - 1 if lines else 0, "Earlier rounds", f"--limit {rows[-1].round if rows else 0}")
@@ -79,6 +85,8 @@ def rounds_list(
             say(_VOTES_OF_SUMS if any(row.tally_worse is not None for row in rows) else _VOTES)
         if has_rewards:
             say(_REWARD)
+            if is_noisy:
+                say(_REWARD_OF_SUMS)
         if erased:
             say("1 of 4: one of 4 updates is stored, the others were erased with clients; see: foltr erasures list")
 
@@ -198,8 +206,16 @@ def _line(row: "RoundHistoryRow", n_erased: int) -> SimpleNamespace:
         refused=row.n_rejected,
         model=row.model_version,
         votes=_votes_of(row),
-        reward=None if row.reward is None else f"{row.reward:.2f}/{row.base_reward or 0.0:.2f}",
+        reward=_reward_of(row),
     )
+
+
+def _reward_of(row: "RoundHistoryRow") -> str | None:
+    """What a round's lists have earned in a cell of a table; None where nobody says so."""
+    if row.reward is None:
+        return None
+    noise = "" if row.evaluation_deviation is None else f" ± {row.evaluation_deviation:.2f}"
+    return f"{row.reward:.2f}/{row.base_reward or 0.0:.2f}{noise}"
 
 
 def _votes_of(row: "RoundHistoryRow") -> str | None:

@@ -151,7 +151,9 @@ def _reward(effectiveness: Effectiveness) -> str:
     newest = effectiveness.newest
     noise = "" if newest.evaluation_deviation is None else f" ± {newest.evaluation_deviation:.2f}"
     said = f"{newest.reward:.2f}{noise} in round {newest.round}, base order {newest.base_reward:.2f}"
-    said += f", {newest.clicked:.0%} of lists clicked"
+    # Where there is noise a share may be below nothing, or above all.
+    noisy = f"{newest.clicked:.2f} of lists clicked, each as noisy"
+    said += f", {noisy if noise else f'{newest.clicked:.0%} of lists clicked'}"
     if effectiveness.mean_before is None:
         return said
     return f"{said}; {effectiveness.mean_before:.2f} in the {effectiveness.n_before} before"

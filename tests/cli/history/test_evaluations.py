@@ -6,6 +6,9 @@ import json
 import pytest
 from cli.commands import foltr
 from made_evaluations import REWARDS, made_evaluations
+from made_tallies import made_tallies
+
+from foltr.aggregation.effectiveness import RoundEvaluation
 
 
 @pytest.fixture(scope="module")
@@ -39,3 +42,18 @@ def test_status_says_how_well_it_does(options):
     assert "Reward 0.25 in round 4, base order 0.38, 75% of lists clicked; 0.60 in the 2 before" in told
     found = json.loads(foltr("status", *options, "--json").stdout)["effectiveness"]
     assert (found["newest"]["round"], found["mean_before"], found["n_before"]) == (4, pytest.approx(0.6), 2)
+
+
+def test_of_secure_sums_the_noise_is_beside_what_it_is_in(tmp_path):
+    """A mean may be below nothing, and more lists clicked than there were: it is said why, in 80 columns."""
+    url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+    asyncio.run(made_tallies(url, RoundEvaluation(40, 44.0, -6.0, 24.0, 6.0)))
+    listed = foltr("rounds", "list", "--db", url).stdout
+    (fifth,) = [line for line in listed.splitlines() if line.startswith("5 ")]
+    assert ("-0.15/0.60 ± 0.15" in fifth, len(fifth) <= 80) == (True, True), fifth
+    assert "which may take it below 0 or above 1" in " ".join(listed.split())
+    told = " ".join(foltr("rounds", "show", "5", "--db", url).stdout.split())
+    assert "By 40 updates: reward -0.150, 0.600 in the base order" in told
+    assert "each with noise of deviation 0.150" in told
+    status = " ".join(foltr("status", "--db", url).stdout.split())
+    assert "Reward -0.15 ± 0.15 in round 5, base order 0.60, 1.10 of lists clicked, each as noisy" in status
