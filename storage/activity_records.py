@@ -77,7 +77,7 @@ class NewestModel:
         published_at: when the broker took it; None: not yet.
         tainted_at: since when it is known to hold what an erased client sent.
         unlearning_job: that made it; None of any other origin.
-        restored_version: the anchor whose weights it has; None of any other origin.
+        restored_version: the older model whose weights it has again; None of any other origin.
     """
 
     version: int

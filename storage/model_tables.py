@@ -53,7 +53,7 @@ models = Table(
     Column(
         "restored_version",
         Integer,
-        comment="The anchor whose weights it has: the models since were taken back; null of any other origin",
+        comment="The older model whose weights it has: those since were taken back; null of any other origin",
     ),
     PrimaryKeyConstraint("federation", "version"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),

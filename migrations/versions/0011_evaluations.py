@@ -160,6 +160,7 @@ def upgrade() -> None:
     )
     op.execute("DROP VIEW round_history")
     _create_view(_EVALUATIONS, _JOINED, _COMMENTS | _EVALUATION_COMMENTS)
+    _comment_restored("The older model whose weights it has: those since")
 
 
 def downgrade() -> None:
@@ -170,6 +171,14 @@ def downgrade() -> None:
     for column in reversed(_CONDITIONS):
         op.execute(f"ALTER TABLE updates DROP COLUMN {column}")
     _create_view("", "", _COMMENTS)
+    _comment_restored("The anchor whose weights it has: the models since")
+
+
+def _comment_restored(whose: str) -> None:
+    """Say which model's weights a restored one has: by evaluations it is none that devices compared with."""
+    if op.get_context().dialect.name == "postgresql":
+        comment = f"{whose} were taken back; null of any other origin"
+        op.alter_column("models", "restored_version", existing_type=sa.Integer(), comment=comment)
 
 
 def _create_view(columns: str, joined: str, comments: dict[str, str]) -> None:

@@ -11,6 +11,7 @@ from foltr.errors import SettingsError
 from foltr.protocol.topics import Topics
 
 _COST = "devices get no anchor to compare models with, and none votes on a model that does harm"
+_COST_OF_NO_REQUEST = "devices are not asked how well models do by their users' clicks"
 _REMEDY = "Write the list anew where the broker is, `foltr broker config --force`, and restart the broker"
 # No anchor has so many parts: devices pass over what is said there.
 _NO_PART = 1_000_000
@@ -50,8 +51,10 @@ def list_findings(operator_dir: Path) -> list[Finding]:
     missing = [line for line in written if line and not line.startswith("#") and line not in present]
     if not missing:
         return [Finding("access list file", State.OK, f"{path} has all that this foltr writes")]
-    anchor = Topics(record.federation).anchor
+    topics = Topics(record.federation)
+    costs = [(topics.anchor, _COST), (topics.evaluation, _COST_OF_NO_REQUEST)]
+    found = [cost for topic, cost in costs if any(topic in line for line in missing)]
     lines = ", ".join(f"`{line}`" for line in missing)
-    cost = f", and so {_COST}" if any(anchor in line for line in missing) else ""
-    detail = f"{path} lacks {lines}, as one of an older foltr does{cost}. {_REMEDY}"
+    so = f", and so {'; '.join(found)}" if found else ""
+    detail = f"{path} lacks {lines}, as one of an older foltr does{so}. {_REMEDY}"
     return [Finding("access list file", State.WARNING, detail)]

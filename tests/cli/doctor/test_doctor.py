@@ -269,6 +269,15 @@ def test_an_access_list_from_before_there_were_anchors_is_found(guarded, tmp_pat
     assert "pattern read foltr/v1/mail/anchor`" in detail
 
 
+def test_an_access_list_from_before_there_were_evaluations_is_found(guarded):
+    """Devices hear no request by such a broker, and take part as ever; the operator is told what it lacks."""
+    acl, operator = guarded.broker_dir / "acl", str(guarded.operator_dir / "operator.json")
+    acl.write_text("".join(line for line in acl.read_text().splitlines(keepends=True) if "/evaluation" not in line))
+    state, detail = doctor("--credentials", operator)["access list file"]
+    assert (state, "devices are not asked how well models do" in detail) == ("warning", True)
+    assert "none votes" not in detail
+
+
 def test_an_access_list_on_another_machine_is_not_looked_for(guarded, tmp_path):
     """Nor is what somebody has added to it a fault."""
     db = migrated_sqlite(tmp_path / "f.sqlite")

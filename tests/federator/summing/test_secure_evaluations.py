@@ -15,7 +15,7 @@ from foltr.protocol.states import RoundState
 from foltr.secure.message_proof import MessageShape, prove_message
 from foltr.secure.norm_proof import proof_shape
 from storage.anchors import list_tallies
-from storage.models import latest_model, list_models
+from storage.models import list_models
 from storage.queries import get_round, list_events
 from storage.sums import load_sums
 
@@ -277,18 +277,3 @@ async def test_no_model_is_taken_back_for_what_noise_may_be(secure, change) -> N
     for _ in range(3):
         assert (await play(rounds, BAD)).state is RoundState.COMPLETED
     assert await list_events(rounds.served.db, "mail", kind="model_taken_back") == []
-
-
-async def test_three_rounds_of_sums_that_earn_less_have_the_model_taken_back(secure) -> None:
-    """On request, with the noise in the errors; the round that ends is judged by its sums before they are stored."""
-    plan = {"evaluation": True, "evaluation_take_back": True}
-    rounds = await started(secure, plan=plan, max_participations=20)
-    for _ in range(6):
-        await play(rounds, [(1.0, 1.0, 0.0)] * 5)
-    for _ in range(2):
-        assert (await play(rounds, [(0.0, 0.0, 0.0)] * 5)).state is RoundState.COMPLETED
-    row = await play(rounds, [(0.0, 0.0, 0.0)] * 5)
-    assert (row.state, row.reason) == (RoundState.ABANDONED, "model_taken_back")
-    newest = await latest_model(rounds.served.db, "mail")
-    assert (newest.version, newest.restored_version) == (9, 1)
-    assert (await shown(rounds, 9))[0] == 0, "of a round without a model nothing is released"
