@@ -37,6 +37,12 @@ def test_interactions():
     assert len(re.findall(r"nDCG@10 .*: [\d.]+ ms", printed)) == 2
 
 
+def test_footprint():
+    """It names bytes for each update, and memory."""
+    printed = run("footprint", "--clients", 3, "--rounds", 2, "--dims", 5)
+    assert re.search(r"^ +5 +6 +[\d,]+ +\d+ +\d+$", printed, re.MULTILINE)
+
+
 def test_reading():
     """It tells speed, the cost of compiling, and memory relative to the array."""
     printed = run("reading", "--megabytes", 2, "--repeats", 1)
