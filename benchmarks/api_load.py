@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from servers import FEDERATION, FOLTR, HERE, Servers, Watch, describe_machine, free_port, stop, write_devices
-from sqlalchemy import select
+from sqlalchemy import select, text
 
 from api.tokens import Role, TokenFile
 from foltr.protocol.states import RoundState
@@ -114,6 +114,8 @@ def run_turns(servers: Servers, options: argparse.Namespace) -> tuple[dict[str, 
     words = [str(servers.folder / "devices"), str(DIM), "0", "1"]
     processes["devices"] = servers.start([sys.executable, str(HERE / "constant_devices.py"), *words])
     wait_for_round(servers, processes["federator"])
+    if options.db:
+        analyse(servers)
     measured, seen = {"without": Turns(), "with": Turns()}, []
     for _ in range(options.turns):
         take(servers, measured["without"], processes, options.seconds)
@@ -130,6 +132,16 @@ def wait_for_round(servers: Servers, federator: "subprocess.Popen[bytes]") -> No
         assert federator.poll() is None, "the federator has ended"
         assert time.monotonic() < give_up_at, "no round was completed"
         time.sleep(0.5)
+
+
+def analyse(servers: Servers) -> None:
+    """Give PostgreSQL the statistics that its autovacuum gives every database within its first minutes."""
+
+    async def run() -> None:
+        async with Database(servers.db_url) as db, db.transaction() as connection:
+            await connection.execute(text("ANALYZE"))
+
+    asyncio.run(run())
 
 
 def look(
