@@ -1,5 +1,6 @@
 """``foltr enrol``, ``foltr revoke``, ``foltr roster``: who may take part, as the operator signs it."""
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,7 +23,7 @@ from foltr.cli.operator.access import (
 )
 from foltr.cli.operator.admission import RELOAD, admit, tell_broker
 from foltr.cli.operator.sending import publish_retained, send_order, send_unanswered
-from foltr.cli.operator.tokens import TOKEN_ENDING, issue_tokens, read_duration, say_issued
+from foltr.cli.operator.tokens import TOKEN_ENDING, issue_tokens, read_duration, say_issued, withdraw_useless
 from foltr.cli.output import errors, print_json, say
 from foltr.cli.settings import load_settings
 from foltr.errors import FoltrError, SettingsError, UnavailableError
@@ -249,6 +250,10 @@ def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: optio
     with open_authority(operator) as authority:
         if authority.orders.unanswered():
             send_unanswered(authority, broker)
+        # Whoever has one would not believe the answer.
+        authority.tokens.revoke(authority.tokens.records())
+        if withdraw_useless(authority, time.time()):
+            tell_broker(operator, lists_changed=True)
         begin_rotation(operator, authority.register, authority.orders, authority.operator)
     # What follows is drawn when the folder is opened, also where this ends here.
     with open_authority(operator) as authority:

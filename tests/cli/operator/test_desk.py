@@ -229,6 +229,19 @@ def test_a_token_outlives_another_certificate_of_the_broker(desks, tmp_path):
     assert asked(tmp_path, "till-1").returncode == 0
 
 
+def test_another_enrolment_key_revokes_tokens(desks, tmp_path):
+    """Who has one knows the former key, and would wait for an answer that it can believe: it is not let in."""
+    made(tmp_path, "till-1")
+    rotated = foltr("roster", "rotate-key", "--operator", "operator", cwd=tmp_path)
+    assert rotated.returncode == 3  # no federator has answered: the key is another one all the same
+    assert states(tmp_path) == {"till-1": "revoked"}
+    refused = asked(tmp_path, "till-1", "--wait", "2")
+    assert "was revoked, is not let in" in refused.stderr
+    desks()
+    made(tmp_path, "till-2")
+    assert asked(tmp_path, "till-2").returncode == 0
+
+
 def test_replace_gives_a_device_another_key_by_a_token(desks, tmp_path):
     """Without it neither an enrolled name nor one with an open token gets another; the first token is void."""
     made(tmp_path, "till-1")
