@@ -107,7 +107,7 @@ def operators_commands(here: Deployment, new: Version) -> Iterator[str]:
 
 
 def erased(here: Deployment) -> bool:
-    return here.ask("SELECT state FROM erasures") == [("completed",)]
+    return here.ask("SELECT state FROM erasures") == [("done",)]
 
 
 def devices_first(here: Deployment, old: Version, new: Version) -> Iterator[str]:
