@@ -108,9 +108,9 @@ class Answers:
         progress = self._progress
         if progress is None or progress.state is JobState.DONE:
             return (
-                "its data is erased; the model without it is not made yet: the federation gathers requests for it, for a "
-                "day unless it is set otherwise (unlearn_every_s, unlearn_after); where nothing has to be learned again, "
-                "it goes into service when the open round ends"
+                "its data is erased; the model without it is not made yet: the federation gathers requests for it, for "
+                "a day unless it is set otherwise (unlearn_every_s, unlearn_after); where nothing has to be learned "
+                "again, it goes into service when the open round ends"
             )
         step = f"step {progress.step} of {progress.n_steps}"
         told = f"its data is erased; unlearning job {progress.job} is {progress.state}, {step}"
