@@ -40,7 +40,7 @@ from enum import StrEnum
 from federator.secure_terms import SecureTerms
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.errors import ProtocolViolationError
-from foltr.protocol.client_selection import is_selected
+from foltr.protocol.client_selection import HIGHEST_TICKET, is_selected
 from foltr.protocol.helper_messages import is_kept
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.states import ASKING_HELPERS, WITHDRAWABLE, AbandonReason, Pacing, RoundState
@@ -192,6 +192,11 @@ class SelectedClients:
 
     def includes(self, client_id: str) -> bool:
         return is_selected(self.seed, self.cutoff, client_id)
+
+    @property
+    def asks_all(self) -> bool:
+        """Whether also those who come later are all asked."""
+        return self.cutoff == HIGHEST_TICKET
 
 
 @dataclass

@@ -122,11 +122,18 @@ class Rounds:
             return False
         if isinstance(step, Aggregate):
             return await self._aggregate(current)
-        if step.reason is AbandonReason.NO_UPDATES and self._state.is_idle:
+        # How long a round is held back goes by its deadline, and a helper that has opened later ones waits for numbers.
+        may_wait = step.reason is AbandonReason.NO_UPDATES and not self._is_held
+        if may_wait and self._state.is_idle(self._next_anchor):
             await self._begin_anew(current, now)
         else:
             await self._abandon(current, step.reason)
         return False
+
+    @property
+    def _next_anchor(self) -> ModelRow | None:
+        """The anchor of the round after one that makes no model."""
+        return as_anchor(self._state, self._state.anchor or self.model)
 
     async def _begin_anew(self, current: Round, now: float) -> None:
         """Give a round that nobody was there for another deadline, in the place of a row for each that passes."""
@@ -219,7 +226,7 @@ class Rounds:
         number = current.number
         now = self._clock.now()
         closed_at = to_datetime(now)
-        anchor = as_anchor(self._state, self._state.anchor or self.model)
+        anchor = self._next_anchor
         following, opening = self._state.following(current.base_version, now, anchor)
         # A missed quorum explains itself.
         events = [] if in_words is None else [NewEvent(closed_at, "round_abandoned", in_words, round=number)]

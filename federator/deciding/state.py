@@ -153,14 +153,17 @@ class FederationState:
         """Whether the open round is to end."""
         return self.round is not None and self.round.next_step(now) is not None
 
-    @property
-    def is_idle(self) -> bool:
+    def is_idle(self, anchor: ModelRow | None) -> bool:
         """Whether the round after the open one would be the same again, and nobody is there to take part in either.
 
         Where members are online and none contributed, that is worth a row: somebody may have to look why. A plan with a
-        last round counts every round.
+        last round counts every round. One that asks some by chance is the same only if it asks whoever comes: else the
+        same few would be asked again and again, of whom none may ever come back.
+
+        Args:
+            anchor: of the round after.
         """
-        current, asked = self.round, self.asks_for_votes
+        current = self.round
         return (
             current is not None
             and not current.contributions
@@ -168,7 +171,8 @@ class FederationState:
             and next(self.members.online(), None) is None
             and current.policy == self.plan.policy
             and current.terms == self._terms()
-            and asked == (self.anchor is not None)
+            and (current.selection is None or current.selection.asks_all)
+            and (anchor is None) == (self.anchor is None)
         )
 
     def is_last(self, number: int) -> bool:

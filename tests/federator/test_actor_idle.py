@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+from voted import ONES, STEPWISE, forget
+
 from broker.link import InboundMessage
 from federator.round import RoundPolicy
 from foltr.protocol.membership import Status
+from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.queries import list_events, list_rounds
 
@@ -84,3 +87,57 @@ async def test_a_round_with_another_deadline_by_order_ends_by_it(serve, operator
     await passed(served, 2)
     rows = await list_rounds(served.db, "mail")
     assert [(row.state, row.max_time_s) for row in rows] == [("abandoned", 120.0), ("collecting", 60.0)]
+
+
+async def test_a_round_that_asks_some_makes_way_for_one_that_asks_whoever_comes(serve, unsigned):
+    """Those it asks may never come back; the next one was opened while nobody was online, and begins anew."""
+    served = await serve(replace(POLICY, max_clients=1, over_selection=0.0))
+    devices = [unsigned(name) for name in ("alice", "bob", "carol")]
+    await served.join(devices)
+    await passed(served, 1)
+    asked = served.actor.state.round.selection
+    assert [asked.includes(device.client_id) for device in devices].count(True) == 1
+    for device in devices:
+        goes(served, device, online=False)
+    await served.turn()
+    await passed(served, 5)
+    rows = await list_rounds(served.db, "mail")
+    assert [(row.round, row.n_eligible, row.state) for row in rows] == [
+        (1, 0, "abandoned"),
+        (2, 3, "abandoned"),
+        (3, 0, "collecting"),
+    ]
+    others = [device for device in devices if not asked.includes(device.client_id)]
+    served.update(others[0], 3, 0)
+    await served.turn()
+    assert served.receipts.codes() == {"accepted": 1}
+
+
+async def test_where_there_can_be_no_anchor_a_round_begins_anew_too(voting, restarted_voting):
+    """Somebody who was erased is in the newest model, and nobody is there to unlearn it with: no row for each round."""
+    served, devices = await voting(anchor=False, unlearning=STEPWISE[Strategy.RELEARN])
+    for device in devices.values():
+        served.update(device, 1, 0, body=ONES)
+    await served.turn()
+    await forget(served, devices.pop("a"))
+    for device in devices.values():
+        goes(served, device, online=False)
+    await served.turn()
+    served = await restarted_voting(served, anchor=True)
+    assert (served.actor.state.asks_for_votes, served.actor.state.anchor) == (True, None)
+    n_rounds = len(await list_rounds(served.db, "mail"))
+    await passed(served, 5)
+    assert len(await list_rounds(served.db, "mail")) == n_rounds
+
+
+async def test_a_round_that_is_held_back_is_abandoned_at_its_deadline(serve):
+    """How long the next one is held back goes by its own deadline, and helpers may wait for higher numbers."""
+    served = await serve(POLICY)
+    served.actor.rounds.hold(True)
+    await passed(served, 1)
+    served.actor.rounds.hold(False)
+    await passed(served, 3)
+    assert [(row.round, row.state) for row in await list_rounds(served.db, "mail")] == [
+        (1, "abandoned"),
+        (2, "collecting"),
+    ]
