@@ -144,12 +144,17 @@ class Overview:
 
 
 async def read_overview(database: Database, name: str) -> Overview:
-    """Read how a federation is.
+    """Read how a federation is, all of it from one snapshot of the database.
 
     Raises:
         SettingsError: the database has no federation of this name.
         UnavailableError: the database cannot be reached.
     """
+    async with database.snapshot():
+        return await _read(database, name)
+
+
+async def _read(database: Database, name: str) -> Overview:
     federation = await get_federation(database, name)
     if federation is None:
         raise SettingsError(f"federation: {database.location} holds no {name!r}")

@@ -8,7 +8,8 @@ import re
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
+from contextvars import ContextVar
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -43,6 +44,9 @@ _REBUILDS = "foltr_rebuilds"
 # deadlock, out of resources, lock not available, statement cancelled, server shutting down or starting.
 _TRANSIENT_SQLSTATES = ("08", "40", "53", "55P03", "57")
 _TRANSIENT_SQLITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
+
+# What reads within `Database.snapshot`, and of which database.
+_SNAPSHOT: "ContextVar[tuple[Database | None, AsyncConnection | None]]" = ContextVar("snapshot", default=(None, None))
 
 
 class Database:
@@ -109,7 +113,21 @@ class Database:
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Read from one snapshot, without waiting for the writer."""
-        return self._begin(self._reader)
+        of, connection = _SNAPSHOT.get()
+        return nullcontext(connection) if of is self and connection is not None else self._begin(self._reader)
+
+    @asynccontextmanager
+    async def snapshot(self) -> AsyncIterator[None]:
+        """Have every `reading` within the block read from one and the same snapshot, one after the other.
+
+        A block starts no task that reads: two of them would share a connection.
+        """
+        async with self._begin(self._reader) as connection:
+            before = _SNAPSHOT.set((self, connection))
+            try:
+                yield
+            finally:
+                _SNAPSHOT.reset(before)
 
     @asynccontextmanager
     async def rebuilding(self) -> AsyncIterator[AsyncConnection]:
