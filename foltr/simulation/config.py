@@ -366,11 +366,11 @@ def _check_attack(config: SimulationConfig, training: Training) -> None:
 
 def _check_say(config: SimulationConfig, training: Training) -> None:
     """SettingsError where clients are to say something of models that they cannot, or are to lie and say nothing."""
-    secure = config.privacy == "secure"
+    mechanism = config.mechanism if config.privacy == "secure" else None
     if config.take_back:
-        check_votes(config.method, training, config.mechanism if secure else None, config.norm_proof)
+        check_votes(config.method, training, mechanism, config.norm_proof)
     if config.evaluation_take_back:
-        check_evaluation(config.method, training, secure=secure)
+        check_evaluation(config.method, training, mechanism, config.norm_proof)
     if not config.has_a_say and config.liars_vote != SimulationConfig.model_fields["liars_vote"].default:
         raise SettingsError("liars_vote: nobody votes; add take_back = true, or leave it out")
 

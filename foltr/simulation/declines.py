@@ -1,7 +1,7 @@
 """What the rounds of a simulation earned, and whether the last of them are a decline.
 
 The rule is `foltr.aggregation.effectiveness`. A client's reward is the mean reciprocal rank of the first click over its
-lists, as a device says it with an update.
+lists, as a device says it with an update. Of secure sums only what they add up to is known.
 """
 
 from collections.abc import Mapping
@@ -29,6 +29,7 @@ class Declines:
     def __init__(self, n_liars: int = 0, lie: float | None = None) -> None:
         self._n_liars = 0 if lie is None else n_liars
         self._lie = lie
+        self._told: dict[int, float] = {}
         self._rewards: list[RoundReward] = []
         self._models: dict[int, tuple[NDArray[np.float32], bytes | None]] = {}
 
@@ -38,8 +39,24 @@ class Declines:
         Args:
             version: of the model that it trained from.
         """
-        said = np.where(experience.clients < self._n_liars, self._lie or 0.0, experience.reciprocal_ranks)
+        said = self._said(experience)
         return reward_of_updates(version, len(said), float(said.sum()), float((said**2).sum()))
+
+    def take_lists(self, experience: Experience) -> None:
+        """Take what the clients of a round saw, of which `rewards_of` says what they tell."""
+        self._told = dict(zip(experience.clients.tolist(), self._said(experience).tolist(), strict=True))
+
+    def rewards_of(self, senders: Mapping[int, str]) -> dict[str, float]:
+        """Return by name the mean reward that each of these tells with an update.
+
+        Args:
+            senders: who sends one in the round whose lists were taken last, and under which name.
+        """
+        return {name: self._told[client] for client, name in senders.items()}
+
+    def _said(self, experience: Experience) -> NDArray[np.float64]:
+        """(clients,): the mean reward that each tells."""
+        return np.where(experience.clients < self._n_liars, self._lie or 0.0, experience.reciprocal_ranks)
 
     def decline_with(self, reward: RoundReward) -> Decline | None:
         """Return how far the rounds up to one that is about to end are below those before; None where by chance."""

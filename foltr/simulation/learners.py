@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.aggregation.client_records import with_progress_of
-from foltr.aggregation.effectiveness import Decline
+from foltr.aggregation.effectiveness import Decline, RoundReward, reward_of_sums
 from foltr.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.aggregation.standing import Verdict
@@ -112,9 +112,11 @@ class Federation:
         aggregation = self._aggregation(number, clients)
         # The first model is version 0, and every round makes one.
         experience = self._runner.run(self._model, number - 1, clients, aggregation)
+        if self._declines is not None:
+            self._declines.take_lists(experience)
         following, abandoned = None, None
         if self._secure is not None:
-            # Votes are in the sums: what they come to is known when these are.
+            # Votes and rewards are in the sums: what they come to is known when these are.
             following, abandoned = self._finish(aggregation)
         decision = self._decision(number, clients, aggregation, is_kept=abandoned is None)
         proofs = None
@@ -124,12 +126,13 @@ class Federation:
             self._take_back(self._voters, number)
             of_round = RoundDefence(abandoned=_TAKEN_BACK, norm_proofs=proofs, decision=decision)
             return replace(experience, defence=of_round)
-        reward = None if self._declines is None else self._declines.reward_of(number - 1, experience)
+        reward = self._reward(number, experience, aggregation)
         if self._declines is not None and reward is not None and decision is None:
             decline = self._declines.decline_with(reward)
             if decline is not None:
                 self._serve_again(self._declines, decline)
-                return replace(experience, defence=RoundDefence(abandoned=_TAKEN_BACK, decline=decline))
+                of_round = RoundDefence(abandoned=_TAKEN_BACK, norm_proofs=proofs, decline=decline)
+                return replace(experience, defence=of_round)
         if following is None:
             following, abandoned = self._finish(aggregation)
         if self._declines is not None and reward is not None and abandoned is None:
@@ -167,6 +170,20 @@ class Federation:
             return None
         nothing = standing.verdict is Verdict.KEEP or not self._voters.compares(self._model)
         return None if nothing else Decision(standing.verdict, standing)
+
+    def _reward(self, number: int, experience: Experience, aggregation: Aggregation) -> RoundReward | None:
+        """Return what a round's lists earned; None where its sums were not released, or no rule asks."""
+        if self._declines is None:
+            return None
+        if self._secure is None:
+            return self._declines.reward_of(number - 1, experience)
+        if not isinstance(aggregation, AttackedAggregation | SecureAggregation) or aggregation.evaluation is None:
+            return None
+        return reward_of_sums(number - 1, aggregation.evaluation)
+
+    def _rewards(self, number: int, clients: NDArray[np.int64]) -> dict[str, float]:
+        """Return what each client of a round says its lists earned, by the name it has there."""
+        return {} if self._declines is None else self._declines.rewards_of(self._senders(number, clients))
 
     def _opinions(self, number: int, clients: NDArray[np.int64]) -> dict[str, Opinion]:
         """Return what each client of a round votes, by the name it has there."""
@@ -226,7 +243,8 @@ class Federation:
             if self._attack is not None:
                 unclipped = frozenset(name_in(self._attack, name, number) for name in self._hostile)
             votes = partial(self._opinions, number, clients)
-            given = SecureAggregation(aggregation, self._secure, number, n_expected, unclipped, votes)
+            rewards = partial(self._rewards, number, clients)
+            given = SecureAggregation(aggregation, self._secure, number, n_expected, unclipped, votes, rewards)
         if self._attack is None:
             return given
         drawn = attack_rng(self._seed, number)

@@ -115,7 +115,8 @@ def test_liars_say_what_they_like():
     [
         ({"method": "foltr-es"}, "foltr-es adds noise"),
         ({"method": "pdgd"}, "pdgd has no federator"),
-        ({"privacy": "secure"}, "choose privacy = trusted"),
+        ({"privacy": "secure", "mechanism": "gamma"}, "choose mechanism = gaussian"),
+        ({"privacy": "secure", "norm_proof": "none"}, "choose norm_proof = l2"),
     ],
 )
 def test_where_nothing_is_said_there_is_no_rule(wrong, told):
