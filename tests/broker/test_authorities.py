@@ -1,7 +1,7 @@
 """The certificate authority is replaced in steps; devices follow the operator's list, and believe nothing older."""
 
 import pytest
-from servers import MissingError, ProvisionedMosquitto
+from own_servers import provisioned
 
 from broker.authorities import (
     AuthorityStep,
@@ -28,10 +28,7 @@ KEY = SigningKey(bytes([7]) * 32)
 @pytest.fixture(params=["passwords", "mtls"])
 def server(request, tmp_path):
     """A real Mosquitto on what `foltr broker config` wrote."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, request.param)
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = provisioned(tmp_path, request.param)
     yield server
     server.stop()
 
@@ -127,10 +124,7 @@ async def test_who_has_the_former_authority_is_no_broker_any_more(server):
 
 async def test_a_certificate_of_the_former_authority_connects_until_it_ends(tmp_path):
     """With client certificates: revoking one works in between, and after the end none of them counts."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, "mtls")
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = provisioned(tmp_path, "mtls")
     try:
         kept, revoked = server.enrol("kept", "revoked")
         links = {name: link_of(each) for name, each in (("kept", kept), ("revoked", revoked))}

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from links import WITHIN_S, Inbox, are_sent_at_once, connected, link_to
-from servers import MissingError, ProvisionedMosquitto, free_port
+from own_servers import provisioned
+from servers import free_port
 
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, LastWill, MqttLink
@@ -208,10 +209,7 @@ async def test_an_error_at_the_start_does_not_leave_a_dead_link(mqtt_broker):
 @pytest.fixture
 def tls_server(tmp_path):
     """A real Mosquitto with TLS and passwords, which the test may stop, kill and start again."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, "passwords")
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = provisioned(tmp_path, "passwords")
     server.start()
     yield server
     server.stop()

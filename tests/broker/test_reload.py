@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from own_servers import provisioned
 from servers import MissingError, ProvisionedMosquitto
 
 from broker.link import MqttLink
@@ -21,10 +22,7 @@ from broker.provision import reload_broker
 @pytest.fixture(params=["passwords", "mtls"])
 def server(request, tmp_path):
     """A real Mosquitto on what was written."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, request.param)
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = provisioned(tmp_path, request.param)
     server.start()
     yield server
     server.stop()
@@ -49,10 +47,7 @@ def test_another_brokers_process_is_left_alone(server, tmp_path):
 
 def test_a_broker_that_is_starting_is_not_killed_by_the_signal(tmp_path):
     """Mosquitto listens before it handles SIGHUP, which would end it until then: it is told when it does."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, "passwords")
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = provisioned(tmp_path, "passwords")
     slow, pid_file = tmp_path / "mosquitto", server.broker_dir / "data" / "mosquitto.pid"
     pid_file.parent.mkdir(exist_ok=True)
     # No shell: started under nohup it could not trap what it has to.

@@ -8,7 +8,7 @@ from datetime import timedelta
 
 import pytest
 from cryptography.x509 import load_der_x509_certificate
-from servers import MissingError, ProvisionedMosquitto
+from own_servers import provisioned
 
 from broker.authorities import issuing_authority
 from broker.certificates import KeyPair, belong_together, ends_at, hosts_of
@@ -21,10 +21,7 @@ from foltr.errors import SettingsError, UnavailableError
 @pytest.fixture(params=["passwords", "mtls"])
 def server(request, tmp_path):
     """A real Mosquitto on what `foltr broker config` wrote."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, request.param)
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = provisioned(tmp_path, request.param)
     yield server
     server.stop()
 

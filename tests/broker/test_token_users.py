@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import pytest
 from links import WITHIN_S, Inbox, link_to
+from own_servers import provisioned
 from servers import MissingError, ProvisionedMosquitto
 
 from broker.access import ACL_NAME
@@ -150,10 +151,7 @@ async def test_a_desk_whose_file_is_gone_gets_other_access(server):
 
 def test_a_broker_from_before_there_was_a_desk_is_named(tmp_path):
     """Its access list would drop every request without a word."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, "passwords")
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = provisioned(tmp_path, "passwords")
     acl = server.broker_dir / ACL_NAME
     acl.write_text(acl.read_text().replace("user @desk", "user @other"))
     with pytest.raises(SettingsError, match="--force"):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 from cli.commands import foltr
-from servers import MissingError, ProvisionedMosquitto
+from own_servers import provisioned
 
 from broker.provision import reload_broker
 from edge_client.client import EdgeClient
@@ -14,10 +14,7 @@ from foltr.errors import UnavailableError
 @pytest.fixture
 def server(tmp_path):
     """A Mosquitto with passwords over TLS."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, "passwords")
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = provisioned(tmp_path, "passwords")
     server.start()
     yield server
     server.stop()

@@ -5,7 +5,7 @@ import shutil
 
 import pytest
 from cli.commands import foltr
-from servers import MissingError, ProvisionedMosquitto
+from own_servers import provisioned
 
 from broker.address import BrokerAddress
 from broker.link import MqttLink
@@ -16,10 +16,7 @@ from foltr.operator.credentials import Credentials
 @pytest.fixture(params=["passwords", "mtls"])
 def server(request, tmp_path):
     """A Mosquitto, and beside it the files of a device, a helper and the two services."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, request.param)
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = provisioned(tmp_path, request.param)
     server.start()
     for arguments in (("device-1", "device-2"), ("--helper", "north")):
         done = foltr("enrol", *arguments, "--out-dir", tmp_path, "--operator", server.operator_dir)

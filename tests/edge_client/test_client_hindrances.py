@@ -2,8 +2,8 @@
 
 import numpy as np
 import pytest
+from own_servers import provisioned
 from played import TOPICS, WITHIN_S, Federator, device, until
-from servers import MissingError, ProvisionedMosquitto
 
 from edge_client.client import EdgeClient
 from edge_client.hindrances import Obstacle
@@ -51,10 +51,7 @@ async def test_a_broker_that_was_lost_is_said_to_be(mosquitto_server):
 
 async def test_a_login_that_is_refused_is_called_so(tmp_path):
     """With what the broker said, and its code."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, "passwords")
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = provisioned(tmp_path, "passwords")
     server.start()
     try:
         known = server.service("operator")

@@ -5,8 +5,8 @@ import asyncio
 import numpy as np
 import pytest
 from drawn import shown_by
+from own_servers import provisioned
 from played import TOPICS, WITHIN_S, Federator
-from servers import MissingError, ProvisionedMosquitto
 
 from edge_client.client import EdgeClient
 from edge_client.options import checked_propensities
@@ -198,10 +198,7 @@ async def test_a_device_that_nobody_answered_has_not_taken_part(mqtt_broker, dat
 
 async def test_a_device_that_is_not_let_in_ends_when_its_rounds_are_counted(tmp_path, data, monkeypatch):
     """And says what the broker said; the wait is as long as a broker needs to hear of a new device."""
-    try:
-        server = ProvisionedMosquitto(tmp_path, "passwords")
-    except MissingError as error:
-        pytest.skip(f"Mosquitto: {error}")
+    server = provisioned(tmp_path, "passwords")
     server.start()
     monkeypatch.setattr("foltr.cli.fleet.fleet._LOCKED_OUT_S", 0.4)
     monkeypatch.setattr("foltr.cli.fleet.fleet._LOOK_S", 0.2)
