@@ -17,6 +17,7 @@ from pathlib import Path
 from broker.certificates import KeyPair, create_authority, load_authority
 from broker.files import locked, replace_file
 from foltr.errors import SettingsError
+from foltr.operator.next_commands import command_in
 
 CA_KEY_NAME = "ca.key"
 
@@ -79,7 +80,9 @@ def step_of(operator_dir: Path) -> AuthorityStep:
     """
     next_, former = (files_of(operator_dir, stem).exist for stem in ("ca-next", "ca-former"))
     if next_ and former:
-        raise SettingsError("authority: its replacement was interrupted; run `foltr broker authority switch` again")
+        raise SettingsError(
+            f"authority: its replacement was interrupted; run `{_command(operator_dir, 'switch')}` again"
+        )
     return AuthorityStep.BEGUN if next_ else AuthorityStep.SWITCHED if former else AuthorityStep.ALONE
 
 
@@ -92,7 +95,7 @@ def begin_authority(operator_dir: Path, federation: str) -> None:
     """
     with locked(operator_dir):
         if (step := step_of(operator_dir)) is not AuthorityStep.ALONE:
-            raise SettingsError(f"authority: a replacement is {step} already; see: foltr broker authority show")
+            raise SettingsError(f"authority: a replacement is {step} already; see: {_command(operator_dir, 'show')}")
         issuing_authority(operator_dir)
         number = 2 + _number_of(operator_dir)
         files = files_of(operator_dir, "ca-next")
@@ -114,7 +117,7 @@ def switch_authority(operator_dir: Path) -> None:
     issuing, next_, former = (files_of(operator_dir, stem) for stem in ("ca", "ca-next", "ca-former"))
     with locked(operator_dir):
         if not next_.exist:
-            raise SettingsError("authority: there is no next one; make it with: foltr broker authority begin")
+            raise SettingsError(f"authority: there is no next one; make it with: {_command(operator_dir, 'begin')}")
         next_.load()
         if not former.exist:
             issuing.load()
@@ -132,8 +135,12 @@ def end_former_authority(operator_dir: Path) -> None:
     """
     with locked(operator_dir):
         if step_of(operator_dir) is not AuthorityStep.SWITCHED:
-            raise SettingsError("authority: none is at its end; before that: foltr broker authority switch")
+            raise SettingsError(f"authority: none is at its end; before that: {_command(operator_dir, 'switch')}")
         _remove(files_of(operator_dir, "ca-former"))
+
+
+def _command(operator_dir: Path, step: str) -> str:
+    return command_in(operator_dir, f"foltr broker authority {step}")
 
 
 _NUMBER_NAME = "ca-replaced"

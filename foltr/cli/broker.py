@@ -11,6 +11,7 @@ from foltr.cli.broker_keys import readmit, renew
 from foltr.cli.output import console
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 
 if TYPE_CHECKING:
     from broker.mosquitto import MosquittoSettings
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run the embedded MQTT broker, or configure Mosquitto.", no_args_is_help=True)
 
 PORT, TLS_PORT = 1883, 8883
-OPERATOR_DIR = Path("foltr-operator")
 HOSTS = ["localhost", "127.0.0.1"]
 
 app.command("renew")(renew)
@@ -66,7 +66,8 @@ def config(
     operator: Annotated[
         Path | None,
         typer.Option(
-            "--operator", help=f"With --tls: directory for the authority's key and credentials; default: {OPERATOR_DIR}"
+            "--operator",
+            help=f"With --tls: directory for the authority's key and credentials; default: {DEFAULT_OPERATOR_FOLDER}",
         ),
     ] = None,
     max_connections: Annotated[int | None, typer.Option(min=1, help="Clients at one time; default: no limit")] = None,
@@ -110,7 +111,7 @@ def config(
     )
     if encrypted:
         given = load_settings(federation=federation)
-        folder = operator or OPERATOR_DIR
+        folder = operator or DEFAULT_OPERATOR_FOLDER
         known = None if "federation" in given.model_fields_set else _federation_of(folder)
         _provision(out, folder, settings, known or given.federation, host or HOSTS, force=force)
         return
@@ -140,8 +141,7 @@ def _provision(
         lines.append("The running broker was told to read this; a changed listener or limit needs a restart.")
     else:
         lines.append(f"Start it with: mosquitto -c {out / CONFIG_NAME} (one that runs elsewhere: kill -HUP its pid)")
-    of_operator = "" if operator == OPERATOR_DIR else f" --operator {operator}"
-    lines.append(f"Let a device in with: foltr enrol device-1{of_operator}")
+    lines.append(f"Let a device in with: {command_in(operator, 'foltr enrol device-1')}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False)
 

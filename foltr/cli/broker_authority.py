@@ -7,10 +7,11 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.broker_keys import RELOAD
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, broker_record, open_authority
+from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority
 from foltr.cli.operator.sending import publish_authorities
 from foltr.cli.output import print_json, say
 from foltr.errors import SettingsError, UnavailableError
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help="Replace the certificate authority, in steps that devices follow.", no_args_is_help=True)
 
-_NOT_TOLD = "Devices were not told: {} Tell them with: foltr roster publish"
+_NOT_TOLD = "Devices were not told: {} Tell them with: {}"
 
 
 @app.command("begin")
@@ -31,7 +32,8 @@ def begin(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Br
     _step(operator, lambda: begin_authority(operator, record.federation))
     _tell_everybody(operator, broker)
     say("Devices that connect from now on believe both authorities. Wait until all you want to keep have been online")
-    say("(foltr clients list says when), copy federator.json to its machine, then: foltr broker authority switch")
+    switch_ = command_in(operator, "foltr broker authority switch")
+    say(f"(foltr clients list says when), copy federator.json to its machine, then: {switch_}")
 
 
 @app.command("switch")
@@ -46,7 +48,8 @@ def switch(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.B
     _reload(operator)
     _tell_everybody(operator, broker)
     say("The broker's certificate is of the new authority. A device that has not heard of it does not connect: put it")
-    say("into a copy of its file with `foltr broker authority put`, or enrol it anew. Then: foltr broker authority end")
+    put, last = (command_in(operator, f"foltr broker authority {step}") for step in ("put", "end"))
+    say(f"into a copy of its file with `{put}`, or enrol it anew. Then: {last}")
 
 
 @app.command("end")
@@ -106,7 +109,9 @@ def put(
 def _record(operator: Path) -> "BrokerRecord":
     record = broker_record(operator)
     if record is None:
-        raise SettingsError(f"operator: {operator} has no broker.json; `foltr broker config --tls` writes it")
+        raise SettingsError(
+            f"operator: {operator} has no broker.json; `{command_in(operator, 'foltr broker config --tls')}` writes it"
+        )
     return record
 
 
@@ -145,4 +150,4 @@ def _tell_everybody(operator: Path, broker: str | None) -> None:
         try:
             publish_authorities(authority, broker)
         except UnavailableError as error:
-            say(_NOT_TOLD.format(error))
+            say(_NOT_TOLD.format(error, command_in(operator, "foltr roster publish")))

@@ -5,9 +5,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder, open_authority
 from foltr.cli.output import print_json, say
 from foltr.errors import SettingsError
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
@@ -43,9 +44,9 @@ def renew(
     say(f"The broker has another key and a certificate for {', '.join(done.hosts)} until {done.ends:%Y-%m-%d}.")
     say("The running broker shows it at every connection from now on." if told else RELOAD)
     if done.old_ends is not None:
+        begin = command_in(operator, "foltr broker authority begin")
         say(
-            f"Whoever has the old key can pass for the broker until {done.old_ends:%Y-%m-%d}. If it was stolen: "
-            "foltr broker authority begin"
+            f"Whoever has the old key can pass for the broker until {done.old_ends:%Y-%m-%d}. If it was stolen: {begin}"
         )
 
 
@@ -100,7 +101,8 @@ def _known(authority: "Authority", path: Path) -> "Credentials":
             known, mine = authority.operator.enrolment_key, credentials.enrolment_key
     if credentials.federation != authority.federation or known is None or known != mine:
         raise SettingsError(
-            f"credentials: {path} is not of somebody whom {authority.folder} lets in; enrol {name} anew: foltr enrol"
+            f"credentials: {path} is not of somebody whom {authority.folder} lets in; enrol {name} anew: "
+            f"{command_in(authority.folder, 'foltr enrol')}"
         )
     return credentials
 

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -15,7 +16,6 @@ from foltr.cli.federation_files import read_initial_model, read_schema_setting
 from foltr.cli.fields import takes_fields
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.access import (
-    DEFAULT_OPERATOR_FOLDER,
     OperatorFolder,
     broker_record,
     open_authority,
@@ -27,6 +27,7 @@ from foltr.cli.output import configure_logging, say
 from foltr.cli.settings import Settings, load_settings
 from foltr.cli.tracer import tracer_to
 from foltr.operator.credentials import BrokerAccess, read_credentials
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
@@ -81,21 +82,22 @@ def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: optio
         newest = authority.policies.newest()
         if newest is not None and newest.policy.norm_proof is not None:
             federator = read_credentials(operator / "federator.json", "federator")
-            say(_about_verify_key(newest.version, is_kept=federator.can_check(newest.policy)))
+            say(_about_verify_key(operator, newest.version, is_kept=federator.can_check(newest.policy)))
         answer = send_order(authority, order, broker)
         say(f"Order {answer.number} is obeyed, and devices are told; those that are off will be when they are back")
 
 
-def _about_verify_key(version: int, *, is_kept: bool) -> str:
+def _about_verify_key(operator: Path, version: int, *, is_kept: bool) -> str:
     """Say what another key of the federator means for the policy's verify key, which was sealed to the former."""
+    another = command_in(operator, "foltr policy new")
     if is_kept:
         return (
             f"The file still opens the verify key of policy {version}. So can whoever has the old file, and devices "
-            "that are told it can lie about norms: was it exposed, sign another policy: foltr policy new"
+            f"that are told it can lie about norms: was it exposed, sign another policy: {another}"
         )
     return (
         f"The file cannot open the verify key of policy {version}: that is sealed to a key in the old file, which was "
-        "moved away. Sign another policy before the federator starts: foltr policy new"
+        f"moved away. Sign another policy before the federator starts: {another}"
     )
 
 

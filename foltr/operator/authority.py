@@ -36,6 +36,7 @@ from foltr.operator.credentials import (
     write_secret,
 )
 from foltr.operator.enrolment_rotation import n_successions, succession_messages
+from foltr.operator.next_commands import command_in
 from foltr.operator.order_log import OrderLog
 from foltr.operator.policy_log import policy_log, write_policy
 from foltr.operator.register import EnrolledDevice, Register, read_enrolment_key, write_register
@@ -177,7 +178,8 @@ class Authority:
         if device is None:
             if client_id in self._register.revoked:
                 return None
-            raise SettingsError(f"client: {client_id!r:.70} is not enrolled in {self.folder}; see: foltr roster show")
+            roster = command_in(self.folder, "foltr roster show")
+            raise SettingsError(f"client: {client_id!r:.70} is not enrolled in {self.folder}; see: {roster}")
         order = RevokeClient(federation=self.federation, client_id=client_id, void_below=device.serial + 1)
         return self._order(order)
 

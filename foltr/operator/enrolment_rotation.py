@@ -13,6 +13,7 @@ from pathlib import Path
 
 from foltr.errors import SettingsError
 from foltr.operator.credentials import Credentials, read_credentials, write_credentials, write_secret
+from foltr.operator.next_commands import command_in
 from foltr.operator.order_log import OrderLog
 from foltr.operator.register import Register, read_enrolment_key, read_private, write_register
 from foltr.protocol.codec import open_envelope
@@ -47,7 +48,8 @@ def begin_rotation(folder: Path, register: Register, orders: OrderLog, operator:
     if not (folder / "federator.json").exists():
         raise SettingsError(f"federator: bring a copy of federator.json into {folder}: it is to believe the new key")
     if orders.unanswered():
-        raise SettingsError("orders: some are unanswered, which the new key would not sign: foltr orders send")
+        send = command_in(folder, "foltr orders send")
+        raise SettingsError(f"orders: some are unanswered, which the new key would not sign: {send}")
     if len(register.enrolled) > MAX_KEPT_ENROLMENTS or len(links) >= MAX_SUCCESSIONS:
         raise SettingsError(
             f"enrolment key: in place it is rotated up to {MAX_SUCCESSIONS} times, with up to {MAX_KEPT_ENROLMENTS:,} "

@@ -14,11 +14,12 @@ from foltr.cli import options
 from foltr.cli.history.query import run_query
 from foltr.cli.history.streams import check_stream, stream_records
 from foltr.cli.listed import rows_to_list, say_more
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder, open_authority
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import console, print_json, say, to_plain
 from foltr.erasure.states import ErasureState
 from foltr.errors import DataError, SettingsError
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.protocol.states import JobState
 from foltr.protocol.topics import check_name
 

@@ -18,11 +18,12 @@ from rich.text import Text
 
 from foltr.cli import options
 from foltr.cli.erasure.answers import Answers
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority, redirect
+from foltr.cli.operator.access import OperatorFolder, open_authority, redirect
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
 from foltr.cli.output import errors, print_json, say
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, Credentials, read_credentials
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.topics import ClientTopic, Topics, check_name
 
 if TYPE_CHECKING:
@@ -151,8 +152,9 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Reque
         register = authority.register
         known = client in register.enrolled or client in register.revoked or register.is_forgotten(client)
         if not known:
+            roster = command_in(folder, "foltr roster show")
             _warn(
-                f"{client} was never enrolled with {folder} (see: foltr roster show). The order is given all the same: "
+                f"{client} was never enrolled with {folder} (see: {roster}). The order is given all the same: "
                 "whatever the federator has under this very name is erased for ever; if it has nothing, it answers "
                 "unknown_client, and nothing changes"
             )

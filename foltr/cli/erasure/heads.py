@@ -23,11 +23,11 @@ from foltr.cli.erasure.noted import (
 from foltr.cli.erasure.receipts import KEY_HELP, public_key_of
 from foltr.cli.history.heartbeat import retained, whom_to_ask
 from foltr.cli.history.query import reason_as_json
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER
 from foltr.cli.output import console, print_json
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import DataError, MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import read_credentials
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.topics import Topics

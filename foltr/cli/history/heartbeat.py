@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foltr.cli.doctor.checks import role_of
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER
 from foltr.cli.operator.identities import broker_of
 from foltr.cli.settings import Settings
 from foltr.errors import MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.protocol.codec import decode, open_envelope
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.membership import Status

@@ -6,10 +6,11 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.history.quarantine import check_client, show_quarantine
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder, open_authority
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import say
 from foltr.errors import SettingsError
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 
 _LONGEST_S = 30 * 86_400
 

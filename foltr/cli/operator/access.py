@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from broker.broker_records import BrokerRecord
     from foltr.operator.authority import Authority
 
-DEFAULT_OPERATOR_FOLDER = Path("foltr-operator")
 OperatorFolder = Annotated[
     Path,
     typer.Option("--operator", help="The operator's folder: the enrolment key and what was signed with it"),

@@ -14,7 +14,7 @@ from foltr.alive_file import AliveFile
 from foltr.cli import options
 from foltr.cli.fields import takes_fields
 from foltr.cli.listed import print_some
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, broker_record, open_authority, redirect
+from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority, redirect
 from foltr.cli.operator.admission import RELOAD, tell_broker
 from foltr.cli.operator.tokens import withdraw_useless
 from foltr.cli.output import configure_logging, print_json, say
@@ -22,6 +22,7 @@ from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError
 from foltr.file_locks import lock_store
 from foltr.operator.credentials import BrokerAccess
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 
 log = structlog.get_logger(__name__)
 
@@ -113,7 +114,7 @@ def tokens(
     n_open = sum(row.state == "open" for row in rows)
     title = f"One-time tokens of {federation}: {len(rows)}, {n_open} of them open"
     columns = ("token", "client_id", "state", "issued_at", "expires_at")
-    print_some(rows, columns, title=title, option="foltr desk tokens --all", show_all=show_all)
+    print_some(rows, columns, title=title, option=command_in(operator, "foltr desk tokens --all"), show_all=show_all)
 
 
 @app.command("revoke")
@@ -127,7 +128,8 @@ def revoke(
         records = authority.tokens.records()
         chosen = [record for record in records if {record.token, record.client_id} & set(names)]
         if unknown := set(names) - {name for record in chosen for name in (record.token, record.client_id)}:
-            raise SettingsError(f"token: {min(unknown)!r:.70} is none, nor is one for it; see: foltr desk tokens")
+            tokens = command_in(operator, "foltr desk tokens")
+            raise SettingsError(f"token: {min(unknown)!r:.70} is none, nor is one for it; see: {tokens}")
         n_revoked = authority.tokens.revoke(chosen)
         told = not withdraw_useless(authority, now) or tell_broker(operator, lists_changed=True)
     say(f"revoked {n_revoked} of {len(chosen)} tokens; the others were used or revoked before")

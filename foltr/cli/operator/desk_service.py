@@ -19,6 +19,7 @@ from foltr.cli.operator.tokens import withdraw_useless
 from foltr.errors import FoltrError, MessageError, UnavailableError, first_cause
 from foltr.operator.credentials import DESK_USER, BrokerAccess
 from foltr.operator.enrolment_desk import Served, serve, take_head
+from foltr.operator.next_commands import command_in
 from foltr.protocol.enrolment_requests import MAX_REQUEST_BYTES, DeskHead
 from foltr.protocol.signed_requests import read_head
 from foltr.protocol.topics import Topics
@@ -165,7 +166,7 @@ class DeskService:
                 next_serial=authority.register.next_serial,
                 n_revoked=n_revoked,
                 next_step="This folder does not know who was enrolled since it was copied. Its open tokens may have "
-                "been used and are revoked; make others: foltr enrol CLIENT --token",
+                f"been used and are revoked; make others: {command_in(self._operator, 'foltr enrol CLIENT --token')}",
             )
 
     def _admit(self, authority: "Authority", names: Collection[str]) -> dict[str, BrokerAccess]:

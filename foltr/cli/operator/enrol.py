@@ -14,7 +14,6 @@ from rich.progress import track
 from foltr.cli import options
 from foltr.cli.listed import print_some
 from foltr.cli.operator.access import (
-    DEFAULT_OPERATOR_FOLDER,
     OperatorFolder,
     access_to,
     broker_record,
@@ -28,6 +27,7 @@ from foltr.cli.output import errors, print_json, say
 from foltr.cli.settings import load_settings
 from foltr.errors import FoltrError, SettingsError, UnavailableError
 from foltr.operator.credentials import public_key_from, write_secret
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.topics import check_name
 
 if TYPE_CHECKING:
@@ -112,7 +112,7 @@ def enrol(
         lasts_s = read_duration(expires)
         with _open_or_create(operator, federation, broker) as authority:
             made, told = issue_tokens(authority, files, lasts_s, broker, replace=replace)
-        say_issued(authority.federation, made, told=told, json=json)
+        say_issued(operator, authority.federation, made, told=told, json=json)
         return
     files = _files(names, out, out_dir, replace=replace)
     kept = _kept_keys(names, public_key)
@@ -143,7 +143,8 @@ def enrol(
     else:
         say(f"enrolled {len(names)} devices in {authority.federation}: {files[names[0]]} to {files[names[-1]]}")
     if replaced:
-        say("The old keys are void once the devices join with the new ones; at once with: foltr roster publish")
+        publish = command_in(operator, "foltr roster publish")
+        say(f"The old keys are void once the devices join with the new ones; at once with: {publish}")
     if not told:
         say(RELOAD)
 
@@ -195,7 +196,8 @@ def revoke(
             failures.append(type(error)(f"still a user of the broker: {error} Then run this again"))
         if failures:
             raise type(failures[0])(f"{recorded}, but " + "; and ".join(str(failure) for failure in failures))
-    say(f"{recorded}; send it with: foltr orders send" if offline else f"{recorded}, and the federator knows it")
+    send = command_in(operator, "foltr orders send")
+    say(f"{recorded}; send it with: {send}" if offline else f"{recorded}, and the federator knows it")
     if note:
         say(note)
 
@@ -224,7 +226,7 @@ def roster_show(
         f"{len(register.revoked)} with void keys"
     )
     columns = ("client_id", "state", "serial", "issued_at", "void_below")
-    print_some(rows, columns, title=title, option="foltr roster show --all", show_all=show_all)
+    print_some(rows, columns, title=title, option=command_in(operator, "foltr roster show --all"), show_all=show_all)
 
 
 @roster_app.command("publish")

@@ -8,9 +8,10 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.listed import fitting, rows_to_list, say_more
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder, open_authority
 from foltr.cli.operator.sending import publish_retained, send_unanswered
 from foltr.cli.output import print_json, print_rows, say
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.orders import Order, VoidOrder, named_client
 
 if TYPE_CHECKING:
@@ -64,7 +65,8 @@ def orders_send(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: opti
             send_unanswered(authority, broker)
         else:
             publish_retained(authority, broker)
-    say(f"{waiting} orders are answered; see: foltr orders list" if waiting else "No order waits for an answer")
+    listed = command_in(operator, "foltr orders list")
+    say(f"{waiting} orders are answered; see: {listed}" if waiting else "No order waits for an answer")
 
 
 def _lines(authority: "Authority") -> Iterator[OrderLine]:

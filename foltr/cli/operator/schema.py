@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder, open_authority
 from foltr.cli.operator.sending import publish_schema
 from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,6 +14,7 @@ from foltr.errors import DataError, MessageError, UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.operator.conversation import Conversation
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess
+from foltr.operator.next_commands import command_in
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.orders import OrderAnswer, OrderReply
 from foltr.protocol.topics import Topics
@@ -46,7 +47,7 @@ def send_order(
     except UnavailableError as error:
         raise UnavailableError(
             f"{error} Order {talk.number} is kept in {authority.folder} and goes with the next command that gives one; "
-            "or send it with: foltr orders send"
+            f"or send it with: {command_in(authority.folder, 'foltr orders send')}"
         ) from error
     if talk.answer is None:
         raise RuntimeError("the talk is over without an answer")
@@ -62,7 +63,8 @@ def send_unanswered(authority: "Authority", broker: str | None, timeout_s: float
     except UnavailableError as error:
         numbers = ", ".join(str(signed.number) for signed in authority.orders.unanswered()[:20])
         kept = f"Unanswered in {authority.folder}: {numbers}" if numbers else "Nothing is unanswered"
-        raise UnavailableError(f"{error} {kept}; try again with: foltr orders send") from error
+        send = command_in(authority.folder, "foltr orders send")
+        raise UnavailableError(f"{error} {kept}; try again with: {send}") from error
 
 
 def publish_retained(authority: "Authority", broker: str | None) -> str:

@@ -13,6 +13,7 @@ from foltr.cli.operator.admission import RELOAD, access_without_users, tell_brok
 from foltr.cli.output import print_json, say
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, write_secret
+from foltr.operator.next_commands import command_in
 from foltr.operator.one_time_tokens import OneTimeToken
 from foltr.operator.token_log import TokenRecord
 from foltr.protocol.signing import key_to_text
@@ -113,14 +114,15 @@ def _access_of(
     return {token: redirect(BrokerAccess(**asdict(user)), broker) for token, user in users.items()}
 
 
-def say_issued(federation: str, made: list[IssuedToken], *, told: bool, json: bool) -> None:
-    """Print what `issue_tokens` has made."""
+def say_issued(operator: Path, federation: str, made: list[IssuedToken], *, told: bool, json: bool) -> None:
+    """Print what `issue_tokens` has made with the folder ``operator``."""
     if json:
         print_json({"federation": federation, "tokens": made, "broker_to_reload": not told})
         return
     files = made[0].file if len(made) == 1 else f"{made[0].file} to {made[-1].file}"
     what = f"a token for {made[0].client_id}" if len(made) == 1 else f"{len(made)} tokens"
     say(f"made {what} in {federation}, good once and until {made[0].expires_at:%Y-%m-%d %H:%M} UTC: {files}")
-    say(f"On the device: foltr client enrol --token {Path(made[0].file).name}; meanwhile here: foltr desk run")
+    desk = command_in(operator, "foltr desk run")
+    say(f"On the device: foltr client enrol --token {Path(made[0].file).name}; meanwhile here: {desk}")
     if not told:
         say(RELOAD)

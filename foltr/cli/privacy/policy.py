@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import DEFAULT_OPERATOR_FOLDER, OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder, open_authority
 from foltr.cli.operator.sending import publish_policy
 from foltr.cli.output import print_json, print_record, say
 from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, EvaluationOption, NormProofOption, VotesOption, one_of
 from foltr.errors import SettingsError
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
 
 if TYPE_CHECKING:
@@ -178,7 +179,7 @@ def new(
     say(f"signed policy {number} of {signed.policy.federation}, {signed.hash.hex()}")
     for line in costs:
         say(f"  {line}")
-    say("Devices enrolled from now on carry it. To put it in force: foltr policy publish")
+    say(f"Devices enrolled from now on carry it. To put it in force: {command_in(operator, 'foltr policy publish')}")
 
 
 @app.command("show")
@@ -190,7 +191,7 @@ def show(
         signed = authority.policies.get(version) if version is not None else authority.policies.newest()
         published = signed is not None and authority.register.published_policy == signed.policy.version
     if signed is None:
-        raise SettingsError(f"policy: {operator} has none; make one: foltr policy new")
+        raise SettingsError(f"policy: {operator} has none; make one: {command_in(operator, 'foltr policy new')}")
     if json:
         print_json(_as_json(signed, published))
         return
@@ -208,7 +209,9 @@ def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.
     with open_authority(operator) as authority:
         signed = authority.policies.newest()
         if signed is None:
-            raise SettingsError(f"policy: {operator} has none to publish; make one: foltr policy new")
+            raise SettingsError(
+                f"policy: {operator} has none to publish; make one: {command_in(operator, 'foltr policy new')}"
+            )
         where = publish_policy(authority, broker)
     say(f"published policy {signed.policy.version} of {signed.policy.federation} at {where}: {signed.hash.hex()}")
 

@@ -606,3 +606,26 @@ def test_help_of_the_operators_commands():
     assert all(command in text for command in ("enrol", "revoke", "roster"))
     assert "deadline" in foltr("rounds", "--help").stdout
     assert "FOLTR_BROKER_URL" in foltr("enrol", "--help").stdout
+
+
+@pytest.mark.parametrize(
+    ("command", "hint"),
+    [
+        (("enrol", "device-8", "--token"), "foltr desk run"),
+        (("enrol", "device-7", "--replace"), "foltr roster publish"),
+        (("revoke", "device-7", "--offline"), "foltr orders send"),
+        (("revoke", "device-7"), "foltr orders send"),
+        (("revoke", "device-77", "--offline"), "foltr roster show"),
+        (("desk", "revoke", "device-7"), "foltr desk tokens"),
+        (("policy", "show"), "foltr policy new"),
+        (("policy", "publish"), "foltr policy new"),
+        (("broker", "authority", "begin"), "foltr broker config --tls"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, tuple) else "",
+)
+def test_the_command_that_is_named_next_is_about_the_same_folder(tmp_path, command, hint):
+    """Copied as it stands it makes no other folder, nor looks for one."""
+    access = ("--federation", "mail", "--broker", f"mqtt://127.0.0.1:{free_port()}")
+    assert foltr("enrol", "device-7", "--operator", "op", *access, cwd=tmp_path).returncode == 0
+    done = foltr(*command, "--operator", "op", cwd=tmp_path)
+    assert f"{hint} --operator op" in done.stdout + done.stderr
