@@ -357,6 +357,10 @@ async def abandon_round(
             return
         await store_events(connection, name, noted)
         if next_opening is not None:
+            # A federator that was started with another setting may have no anchor any more, or have one again.
+            stored = await load_round(connection, name, number)
+            former = {stored.anchor_version} - {stored.base_version}
+            await forget_defence(connection, name, former, keep=next_opening.anchor_version)
             await open_next(connection, name, next_opening)
 
 

@@ -159,16 +159,16 @@ def test_the_settings_files_of_the_guide_are_read(tmp_path, monkeypatch):
 async def test_the_queries_of_the_history_run(tmp_path):
     """On a database as the migrations make it, and they answer what the text above them says."""
     queries = [query for block in blocks("docs/history.md", "sql") for query in block.split(";") if query.strip()]
-    assert len(queries) == 3
+    assert len(queries) == 4
     await made_history(f"sqlite:///{tmp_path}/history.sqlite", "default")
     connection = sqlite3.connect(tmp_path / "history.sqlite")
     try:
-        dropped, fallbacks, taken_back = (connection.execute(query).fetchall() for query in queries)
+        dropped, fallbacks, curve, taken_back = (connection.execute(query).fetchall() for query in queries)
     finally:
         connection.close()
     assert dropped == [("c", 1, 1, 0.0), ("a", 1, 0, 0.75), ("b", 1, 0, 0.25)]
     assert fallbacks == [(1, "krum", "median", "krum needs 5 updates, 3 arrived")]
-    assert taken_back == []
+    assert (curve, taken_back) == ([], [])
 
 
 # --- docs/errors.md -------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from unittest.mock import patch
 
 import pytest
 from backups import back_up, restore
+from msgpack import unpackb
 from voted import NAMES, ONES, STEPWISE, D, forget, order, origins, said, unlearn
 
 import storage.anchors
@@ -264,6 +265,25 @@ async def test_rounds_are_made_again_where_what_was_served_was_no_anchor(voting)
     kept = [await get_anchor(served.db, "mail", version) for version in range(13)]
     held = [row.version for row in kept if row.defence_state is not None]
     assert held == [9, 12], "of the anchor and the newest model alone is anything remembered"
+
+
+async def test_of_what_was_an_anchor_no_progress_is_remembered(voting, restarted_voting) -> None:
+    """Nor where the setting went while a round was abandoned: a model that is restored begins as its replay does."""
+    served, devices = await voting(RoundPolicy(1, 5, 60.0, 60.0, rule=read_rule("adaptive")), **RULED)
+    for _ in range(2):
+        await play(served, devices, GOOD, vote=1)
+    assert served.actor.state.anchor.version == 1
+    off = await restarted_voting(served, anchor=False)
+    off.clock.at += 100.0
+    await off.turn()
+    assert (await get_round(off.db, "mail", 3)).state == "abandoned"
+    assert (await get_anchor(off.db, "mail", 1)).defence_state is None
+    assert (await get_anchor(off.db, "mail", 2)).defence_state is not None, "the newest goes on"
+    for mean in (*[GOOD] * 4, *[BAD] * 3):
+        await play(off, devices, mean)
+    assert await taken_back(off) == [(9, 1)]
+    progress = unpackb((await latest_model(off.db, "mail")).defence_state)["progress"]
+    assert not any(progress)
 
 
 # --- ending and beginning again ---------------------------------------------------------------------------------

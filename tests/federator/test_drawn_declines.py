@@ -1,0 +1,105 @@
+"""Drawn histories of rounds that earn more or less, votes, erasures, restarts with other settings, and older copies."""
+
+import numpy as np
+import pytest
+from backups import back_up, restore
+from voted import NAMES, REMOVE, D, forget, said
+
+from federator.round import RoundPolicy
+from foltr.protocol.evaluations import Evaluation
+from foltr.protocol.fields import pack_vector, unpack_vector
+from foltr.protocol.updates import DenseDelta
+from storage.erasure.erasures import list_erasures
+from storage.models import latest_model
+from storage.rounds import latest_round
+
+MORE = tuple("fgh")
+N_STEPS = 50
+STEPS = {"round": 0.76, "turn": 0.08, "forget": 0.02, "restart": 0.1, "copy": 0.02, "restore": 0.02}
+
+Path = list[frozenset[str]]
+
+
+def weights(path: Path) -> np.ndarray:
+    """What these rounds make, one on top of the other."""
+    steps = [np.mean([np.eye(D)[ord(name) % D] for name in sorted(names)], axis=0) for names in path]
+    return np.sum(steps, axis=0) if steps else np.zeros(D)
+
+
+async def play(served, devices, names: frozenset[str], mean: float, opinion: int | None) -> None:
+    """A round of these devices, whose lists earned so much, and who all say the same of the newest model, or nothing."""
+    opened, anchor = await latest_round(served.db, "mail"), served.actor.state.anchor
+    for name in names:
+        reward = mean + 0.01 * (ord(name) - ord("c"))
+        told = {"evaluation": Evaluation(clicked=1.0, reward=reward, base_reward=0.5)}
+        if anchor is not None and opinion is not None:
+            told["vote"] = said(anchor.version, opinion)
+        body = DenseDelta(dim=D, values=pack_vector(np.eye(D)[ord(name) % D]))
+        served.update(devices[name], opened.number, opened.base_version, body=body, **told)
+    await served.turn()
+    served.clock.at += 100.0
+    await served.turn()
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_what_is_served_is_the_sum_of_what_counts(voting, restarted_voting, operator, seed: int) -> None:
+    """Whatever was taken back, by lists or votes, and whoever was erased: nobody's click is lost, or is in it twice."""
+    rng = np.random.default_rng(seed)
+    ruled = {"evaluation": True, "evaluation_take_back": True}
+    policy = RoundPolicy(1, len(NAMES) + len(MORE), 60.0, 60.0)
+    served, devices = await voting(policy, unlearning=REMOVE, **ruled)
+    more = {name: operator.enrol(name) for name in MORE}
+    await served.join(more.values())
+    devices |= more
+    paths: dict[int, Path] = {0: []}
+    copy, mean = None, 0.8
+    for _ in range(N_STEPS):
+        step = str(rng.choice(list(STEPS), p=list(STEPS.values())))
+        before = await latest_model(served.db, "mail")
+        match step:
+            case "turn":
+                mean = 1.2 - mean
+                continue
+            case "restart":
+                asks = rng.random() < 0.9
+                served = await restarted_voting(
+                    served,
+                    anchor=bool(rng.random() < 0.5),
+                    evaluation=bool(asks),
+                    evaluation_take_back=bool(asks and rng.random() < 0.9),
+                )
+            case "copy":
+                copy = (await back_up(served.db), dict(paths), set(devices))
+                continue
+            case "restore" if copy is not None and copy[2] == set(devices):
+                await restore(served.db, copy[0])
+                paths = dict(copy[1])
+                before = await latest_model(served.db, "mail")
+                served = await restarted_voting(served)
+            case "forget" if len(devices) > 5:
+                name = str(rng.choice(sorted(devices)))
+                await forget(served, devices.pop(name))
+                for _ in range(20):
+                    if all(row.state == "done" for row in await list_erasures(served.db, "mail")):
+                        break
+                    await served.turn()
+                newest = await latest_model(served.db, "mail")
+                assert all(row.state == "done" for row in await list_erasures(served.db, "mail"))
+                left = [names - {name} for names in paths[before.version]]
+                if newest.version != before.version:
+                    paths[newest.version] = [names for names in left if names]
+                else:
+                    assert not any(name in names for names in paths[before.version])
+            case _:
+                some = frozenset(name for name in devices if rng.random() < 0.85) or frozenset(devices)
+                opinion = None if rng.random() < 0.9 else int(rng.integers(-1, 2))
+                await play(served, devices, some, mean, opinion)
+                newest = await latest_model(served.db, "mail")
+                assert newest.version == before.version + 1
+                if newest.restored_version is None:
+                    paths[newest.version] = [*paths[before.version], some]
+                else:
+                    paths[newest.version] = paths[newest.restored_version]
+        newest = await latest_model(served.db, "mail")
+        np.testing.assert_allclose(unpack_vector(newest.weights), weights(paths[newest.version]), atol=1e-4)
+        assert served.shown.model.version == newest.version
