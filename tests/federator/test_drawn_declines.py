@@ -27,7 +27,7 @@ def weights(path: Path) -> np.ndarray:
 
 
 async def play(served, devices, names: frozenset[str], mean: float, opinion: int | None) -> None:
-    """A round of these devices, whose lists earned so much, and who all say the same of the newest model, or nothing."""
+    """A round of these devices, whose lists earned so much, and who all say the same of the newest model."""
     opened, anchor = await latest_round(served.db, "mail"), served.actor.state.anchor
     for name in names:
         reward = mean + 0.01 * (ord(name) - ord("c"))
