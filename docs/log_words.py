@@ -8,7 +8,7 @@ FROM_START_TO_END = {
     "clients_go_on": "What `clients_wait` said is over.",
     "clients_started": "`foltr client run` has started its devices.",
     "clients_stopped": "It has ended in order.",
-    "desk_started": "`foltr enrol desk` answers requests for enrolment from now on.",
+    "desk_started": "`foltr desk run` answers requests for enrolment from now on.",
     "desk_stopped": "It has ended in order.",
     "device_done": "A device has taken part in as many rounds as it was told to.",
     "enrolled": "A replica was enrolled with a token, into a slot of its own.",
@@ -53,7 +53,8 @@ NEEDS_YOU = {
     "method_not_usable": "This application's features or software cannot learn by the federation's method.",
     "model_taken_back": "Most devices found the newest model worse: "
     "[what to do](defence.md#a-model-that-was-taken-back).",
-    "no_new_round": "No round has begun for five minutes; the hint says what to look at.",
+    "no_new_round": "No round has begun for 15 s; it is said again after pauses that grow to five minutes. "
+    "The hint says what to look at.",
     "no_tokens": "The HTTP API lets nobody in until `foltr api token new`.",
     "operator_folder_is_older": "The operator's folder is a copy of before; its open tokens are revoked.",
     "policy_unused": "There is a policy of secure sums in the credentials, and `privacy` is `trusted`.",
@@ -117,7 +118,7 @@ PASSES_BY_ITSELF = {
     "model_withdrawn": "The federator has withdrawn the model that a device has; it uses an older one, or none.",
     "no_anchor": "Devices do not vote; the hint says why.",
     "no_evaluation": "Devices do not say how well lists do; the hint says why.",
-    "not_ready": "`/readyz` says no: the database or its tables are not there.",
+    "not_ready": "`/ready` says no: the database or its tables are not there.",
     "not_handed_on": "What came over HTTP was not given to the broker; whoever posted it is told.",
     "nothing_to_send_yet": "A device has not learned enough for an update.",
     "observer_failed": "An application's observer raised; the line has the traceback.",

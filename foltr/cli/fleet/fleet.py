@@ -31,7 +31,8 @@ from foltr.protocol.schemas import FeatureSchema
 log = structlog.get_logger(__name__)
 
 _ROUND_TIMEOUT_S = 86_400.0
-_SILENCE_S = 15.0
+# So long without a new round is worth a line; each later line waits twice as long, as a round may take ten minutes.
+_SILENCE_S, _LONGEST_SILENCE_S = 15.0, 300.0
 _LOOK_S = 2.5
 _N_LOOKED_AT = 20
 # So long a broker may take to read its files again after a device was enrolled.
@@ -145,12 +146,15 @@ class Fleet:
 
     async def _say_when_waiting(self) -> None:
         """Say why devices wait: soon after something is in the way, and now and then while there is no new round."""
-        silent_s, before = 0.0, self.newest_round
+        silent_s, say_after_s, before = 0.0, _SILENCE_S, self.newest_round
         seen: Obstacle | None = None
         told: Obstacle | None = None
         while True:
             await asyncio.sleep(_LOOK_S)
-            silent_s, before = (silent_s + _LOOK_S if self.newest_round == before else 0.0), self.newest_round
+            if self.newest_round != before:
+                silent_s, say_after_s, before = 0.0, _SILENCE_S, self.newest_round
+            else:
+                silent_s += _LOOK_S
             hindrance = self._hindrance()
             if hindrance is None or hindrance.obstacle is Obstacle.FEDERATOR_AWAY:
                 self.alive_file.touch()
@@ -161,10 +165,10 @@ class Fleet:
             elif told is not None and seen is None:
                 log.info("clients_go_on", federation=self.federation)
                 told = None
-            elif silent_s >= _SILENCE_S:
+            elif silent_s >= say_after_s:
                 why = "the federator is there: foltr rounds why" if hindrance is None else hindrance.in_words
                 log.warning("no_new_round", newest=before, federation=self.federation, hint=why)
-                silent_s = 0.0
+                silent_s, say_after_s = 0.0, min(2 * say_after_s, _LONGEST_SILENCE_S)
 
     def _hindrance(self) -> Hindrance | None:
         """What keeps one of the first devices from taking part; the same usually stops them all."""

@@ -213,3 +213,25 @@ async def test_a_device_that_is_not_let_in_ends_when_its_rounds_are_counted(tmp_
     finally:
         server.stop()
     assert list(fleet.refused) == ["device-7"]
+
+
+async def test_of_rounds_that_take_long_there_is_ever_less_to_say(data, monkeypatch):
+    """A round may take ten minutes: the second line of its devices waits twice as long, and a new round begins anew."""
+    for name, seconds in {"_LOOK_S": 0.01, "_SILENCE_S": 0.02, "_LONGEST_SILENCE_S": 0.08}.items():
+        monkeypatch.setattr(f"foltr.cli.fleet.fleet.{name}", seconds)
+    fleet = Fleet("mqtt://localhost", "mail", data, "perfect", 1, seed=1, stores={})
+    looks, said = 0, []
+
+    async def look(_):
+        nonlocal looks
+        looks += 1
+        if looks == 31:
+            fleet.newest_round = 1
+        if looks > 35:
+            raise asyncio.CancelledError
+
+    monkeypatch.setattr("foltr.cli.fleet.fleet.asyncio.sleep", look)
+    monkeypatch.setattr("foltr.cli.fleet.fleet.log.warning", lambda _, newest, **__: said.append((looks, newest)))
+    with pytest.raises(asyncio.CancelledError):
+        await fleet._say_when_waiting()
+    assert said == [(2, 0), (6, 0), (14, 0), (22, 0), (30, 0), (33, 1)]
