@@ -233,5 +233,5 @@ async def test_of_rounds_that_take_long_there_is_ever_less_to_say(data, monkeypa
     monkeypatch.setattr("foltr.cli.fleet.fleet.asyncio.sleep", look)
     monkeypatch.setattr("foltr.cli.fleet.fleet.log.warning", lambda _, newest, **__: said.append((looks, newest)))
     with pytest.raises(asyncio.CancelledError):
-        await fleet._say_when_waiting()
+        await fleet._say_when_waiting()  # noqa: SLF001 (devices of their own would only add noise)
     assert said == [(2, 0), (6, 0), (14, 0), (22, 0), (30, 0), (33, 1)]
