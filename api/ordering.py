@@ -7,8 +7,8 @@ import asyncio
 import contextlib
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import APIRouter, HTTPException, Request
@@ -19,6 +19,7 @@ from api.schemas import OrderReceived, Problem
 from api.served import Served
 from broker.address import BrokerAddress
 from broker.link import MqttLink
+from broker.visit import visiting
 from foltr.errors import MessageError, UnavailableError
 from foltr.logs import get_logger
 from foltr.operator.credentials import OPERATOR_USER, Credentials
@@ -111,23 +112,12 @@ async def visit(send: Callable[[], Awaitable[T]]) -> T:
         raise HTTPException(503, words, headers={"Retry-After": "5"}) from error
 
 
-@asynccontextmanager
-async def operators_link(
+def operators_link(
     credentials: Credentials, subscriptions: list[str], on_message: "Callable[[InboundMessage], None]"
-) -> AsyncIterator[MqttLink]:
+) -> AbstractAsyncContextManager[MqttLink]:
     """Connect as the operator, for a moment."""
-    link = MqttLink(
-        BrokerAddress.of(credentials.broker),
-        client_id=OPERATOR_USER,
-        subscriptions=subscriptions,
-        on_message=on_message,
-        persistent=False,
-        timeout_s=_CONNECT_S,
-        give_up_after_s=0.0,
-    )
-    async with link:
-        await link.wait_connected(_CONNECT_S)
-        yield link
+    address = BrokerAddress.of(credentials.broker)
+    return visiting(address, OPERATOR_USER, subscriptions, on_message, _CONNECT_S)
 
 
 async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | None:

@@ -97,7 +97,7 @@ async def at_broker(address: "BrokerAddress", federation: str, traces: tuple[byt
     Raises:
         UnavailableError: no broker, or it refuses the subscription.
     """
-    from broker.link import MqttLink
+    from broker.visit import visiting
 
     found, heard = 0, asyncio.Event()
 
@@ -106,17 +106,8 @@ async def at_broker(address: "BrokerAddress", federation: str, traces: tuple[byt
         found += n_bytes(message.topic.encode() + b"\n" + message.payload, traces)
         heard.set()
 
-    link = MqttLink(
-        address,
-        client_id=f"foltr-remains:{federation}",
-        subscriptions=[f"{Topics(federation).root}/#"],
-        on_message=hear,
-        persistent=False,
-        timeout_s=_CONNECT_S,
-        give_up_after_s=0.0,
-    )
-    async with link:
-        await link.wait_connected(_CONNECT_S)
+    everything = [f"{Topics(federation).root}/#"]
+    async with visiting(address, f"foltr-remains:{federation}", everything, hear, _CONNECT_S):
         with contextlib.suppress(TimeoutError):
             while True:
                 heard.clear()

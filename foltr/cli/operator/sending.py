@@ -3,7 +3,8 @@
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from rich.text import Text
@@ -227,25 +228,13 @@ async def _publish_retained(authority: "Authority", access: BrokerAccess, topic:
             ) from error
 
 
-@contextlib.asynccontextmanager
-async def _linked(
+def _linked(
     access: BrokerAccess, heard: list[str], on_message: "Callable[[InboundMessage], None]"
-) -> AsyncIterator["MqttLink"]:
+) -> "AbstractAsyncContextManager[MqttLink]":
     from broker.address import BrokerAddress
-    from broker.link import MqttLink
+    from broker.visit import visiting
 
-    link = MqttLink(
-        BrokerAddress.of(access),
-        client_id=OPERATOR_USER,
-        subscriptions=heard,
-        on_message=on_message,
-        persistent=False,
-        timeout_s=_CONNECT_S,
-        give_up_after_s=0.0,
-    )
-    async with link:
-        await link.wait_connected(_CONNECT_S)
-        yield link
+    return visiting(BrokerAddress.of(access), OPERATOR_USER, heard, on_message, _CONNECT_S)
 
 
 async def _retain(link: "MqttLink", authority: "Authority") -> None:
