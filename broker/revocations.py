@@ -53,6 +53,21 @@ def revoke_all_of(operator_dir: Path, broker_dir: Path, name: str) -> bool:
         return _revoke(operator_dir, broker_dir, numbers) and bool(numbers)
 
 
+def revoke_all_of_each(operator_dir: Path, broker_dir: Path, names: Iterable[str]) -> bool:
+    """Put every certificate of several clients on the lists, which are signed once; whether the broker has to read them.
+
+    Raises:
+        OSError: a list cannot be written.
+    """
+    with locked(operator_dir):
+        issued, read = _issued(operator_dir), broker_dir / REVOKED_NAME
+        numbers = [number for name in names for number in issued.get(_key(name), ())]
+        before = read.read_text(encoding="utf-8") if read.exists() else None
+        if not numbers or not _revoke(operator_dir, broker_dir, numbers):
+            return False
+        return read.read_text(encoding="utf-8") != before
+
+
 def _revoke(operator_dir: Path, broker_dir: Path, numbers: Iterable[int]) -> bool:
     """Sign the lists with these numbers on them, too; returns whether they were written where the broker reads them."""
     added, lists = list(numbers), []

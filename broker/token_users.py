@@ -13,7 +13,7 @@ from broker import passwords
 from broker.access import ACL_NAME, PASSWORDS_NAME
 from broker.broker_records import BrokerCredentials, BrokerRecord, Mode, read_record
 from broker.provision import admit, provision_service
-from broker.revocations import revoke_all_of
+from broker.revocations import revoke_all_of_each
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import DESK_USER
 from foltr.protocol.topics import TOKEN_USERS, token_user
@@ -71,9 +71,7 @@ def withdraw_tokens(operator_dir: Path, revoked: Collection[str], open_tokens: C
                 kept = {token_user(token) for token in open_tokens}
                 return passwords.keep_users(broker_dir / PASSWORDS_NAME, TOKEN_USERS, kept)
             case Mode.MTLS:
-                users = [token_user(token) for token in revoked]
-                listed = [revoke_all_of(operator_dir, broker_dir, user) for user in users]
-                return any(listed)
+                return revoke_all_of_each(operator_dir, broker_dir, map(token_user, revoked))
     except OSError as error:
         raise _cannot_write(error) from error
 

@@ -9,6 +9,7 @@ from links import WITHIN_S, Inbox, link_to
 from own_servers import provisioned
 from servers import MissingError, ProvisionedMosquitto
 
+from broker import revocations
 from broker.access import ACL_NAME
 from broker.broker_records import read_credentials
 from broker.provision import reload_broker
@@ -126,6 +127,22 @@ async def test_a_token_that_is_of_no_use_is_not_let_in(server):
     async with session(server.users[ONE]):
         pass
     assert not withdraw_tokens(server.operator_dir, [], [ONE, TWO])
+
+
+def test_revoked_tokens_cost_the_broker_one_list_and_no_second_look(server, monkeypatch):
+    """However many they are: a list for each would keep the folder from everybody for minutes, and again at each look.
+
+    With certificates; a broker that reads its files again queues less for who is away.
+    """
+    if server.mode == "passwords":
+        pytest.skip("the password file is written once")
+    tokens, signed = [f"00000000000001{i:02d}" for i in range(20)], []
+    provision_tokens(server.operator_dir, tokens, DAY)
+    issue = revocations.issue_revocations
+    monkeypatch.setattr(revocations, "issue_revocations", lambda *given: signed.append(1) or issue(*given))
+    assert withdraw_tokens(server.operator_dir, tokens, [ONE, TWO])
+    assert len(signed) == 1
+    assert not withdraw_tokens(server.operator_dir, tokens, [ONE, TWO])
 
 
 def test_the_desk_keeps_its_access(server):
