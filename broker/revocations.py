@@ -54,7 +54,7 @@ def revoke_all_of(operator_dir: Path, broker_dir: Path, name: str) -> bool:
 
 
 def revoke_all_of_each(operator_dir: Path, broker_dir: Path, names: Iterable[str]) -> bool:
-    """Put every certificate of several clients on the lists, which are signed once; whether the broker has to read them.
+    """Put every certificate of several clients on the lists, signed once; whether the broker has something to read.
 
     Raises:
         OSError: a list cannot be written.
