@@ -38,7 +38,7 @@ from federator.summing.store import SumStore
 from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.operator_keys import newest_of
+from foltr.protocol.operator_keys import is_or_was
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import RoundState
 from foltr.protocol.topics import ClientTopic, Topics
@@ -223,11 +223,16 @@ class FederationActor:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the operator has given the federator another key than this one's, or has another one itself."""
-        newest, operator = self.state.federator_key, self._plan.enrolment_key
-        if operator is not None and self.state.operator_key not in (None, newest_of(operator)):
+        """Whether the operator has given the federator a key above this one's, or has one itself that is not known.
+
+        A database that was restored names former ones, until it has the orders again that it lost.
+        """
+        state, operator = self.state, self._plan.enrolment_key
+        if operator is not None and state.operator_key is not None and not is_or_was(operator, state.operator_key):
             return True
-        return newest is not None and self._key is not None and newest != self._key.public
+        if state.federator_key is None or self._key is None or state.key_sequence < self._plan.key_sequence:
+            return False
+        return state.federator_key != self._key.public
 
     def stop(self) -> None:
         """End `run` after what it is doing now; the open round stays open in the database."""

@@ -35,6 +35,7 @@ class FederationPlan:
         database_patience_s: how long one transaction is retried while the database is away.
         enrolment_key: the operator's public key, or keys, which every client's identity is checked against; None takes
             any client under any name.
+        key_sequence: so often the operator had given the federator another key before its own.
         unlearning: how clients that were forgotten are unlearned.
         secure: of a federation with secure sums; None: it is trusted, and sees every update.
         anchor: whether devices are asked to compare the newest model with an older one and to vote on it.
@@ -56,6 +57,7 @@ class FederationPlan:
     resume_grace_s: float = 5.0
     database_patience_s: float = 60.0
     enrolment_key: Believed | None = None
+    key_sequence: int = 0
     unlearning: UnlearningPolicy = field(default_factory=UnlearningPolicy)
     history_rounds: int | None = None
     anchor: bool = False

@@ -144,6 +144,7 @@ async def _serve(settings: Settings) -> None:
         stop_after_round=settings.rounds,
         database_patience_s=settings.database_patience_s,
         enrolment_key=identity.enrolment_key,
+        key_sequence=identity.key_sequence,
         unlearning=UnlearningPolicy(
             strategy=settings.unlearning_strategy,
             interval=settings.unlearning_interval,

@@ -63,6 +63,11 @@ def newest_of(operator: Believed) -> bytes:
     return operator if isinstance(operator, bytes) else operator.newest
 
 
+def is_or_was(operator: Believed, key: bytes) -> bool:
+    """Whether a key is the operator's newest one, or was before it."""
+    return key == newest_of(operator) or (isinstance(operator, OperatorKeys) and key in operator.former)
+
+
 def signed_by_operator(envelope: Envelope, operator: Believed, topic: str, digest: bytes | None = None) -> bool:
     """Whether the operator has signed an envelope for a topic, and it counts still.
 

@@ -26,6 +26,7 @@ class FederatorIdentity:
     address: "BrokerAddress"
     key: SigningKey | None = None
     enrolment_key: Believed | None = None
+    key_sequence: int = 0
     policy: SignedPolicy | None = None
     sealing_keys: tuple[SealingKey, ...] = ()
 
@@ -51,6 +52,7 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
         broker_of(settings, credentials),
         credentials.key,
         _operator_of(credentials),
+        credentials.federator_key_sequence,
         credentials.signed_policy,
         credentials.opened_sealing_keys,
     )
