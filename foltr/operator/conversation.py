@@ -13,9 +13,45 @@ from foltr.errors import DataError, MessageError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.operator.authority import Authority
 from foltr.protocol.orders import OrderAnswer, OrderReply
-from foltr.protocol.signed_orders import SignedOrder, read_answer
+from foltr.protocol.signed_orders import SignedOrder, digest_of, read_answer
 
 _CHALLENGE_BYTES = 16
+
+
+@dataclass
+class Question:
+    """The talk of a command that asks, before it does anything, how far the federator knows this operator.
+
+    Attributes:
+        answer: names the newest order and serial that it knows.
+    """
+
+    authority: Authority
+    answer: OrderAnswer | None = None
+    _challenge: bytes = field(default_factory=lambda: secrets.token_bytes(_CHALLENGE_BYTES))
+
+    @property
+    def is_over(self) -> bool:
+        return self.answer is not None
+
+    def to_send(self) -> list[bytes]:
+        """What is to be published now, and after a while again."""
+        return [self.authority.question(self._challenge)]
+
+    def received(self, payload: bytes) -> list[bytes]:
+        """Take an answer; DataError where the federator believes another operator."""
+        try:
+            answer = read_answer(payload, self.authority.federation, *self.authority.federator_keys)
+        except MessageError:
+            return []  # anybody may have sent it
+        if answer.reply is OrderReply.UNREAD and answer.digest == digest_of(self.to_send()[0]):
+            raise DataError(
+                f"the federator does not believe {self.authority.folder}: {answer.code}, {answer.detail}. Is this "
+                "folder a copy from before its enrolment key was rotated? Restore a newer one"
+            )
+        if answer.reply is OrderReply.NEWEST and answer.challenge == self._challenge:
+            self.answer = answer
+        return []
 
 
 @dataclass

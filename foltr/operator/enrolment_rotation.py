@@ -31,22 +31,30 @@ from foltr.protocol.signed_orders import SignedOrder
 from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.protocol.topics import Topics
 
+_OF_BOTH_SERVICES = ("federation", "enrolment_key", "federator_key", "federator_key_sequence")
 _NEXT, _SUCCESSION, _KEPT = "enrolment-next.key", "succession.bin", "kept-enrolments.bin"
 
 
-def begin_rotation(folder: Path, register: Register, orders: OrderLog, operator: Credentials) -> SignedOrder:
+def begin_rotation(
+    folder: Path, register: Register, orders: OrderLog, operator: Credentials, above: int = 0
+) -> SignedOrder:
     """Order that the enrolment key has a successor; open the folder anew after this, which draws the consequences.
 
     Args:
         folder: the operator's, whose lock is held, with its register, its orders and the operator's credentials.
+        above: the newest order that the federator knows.
 
     Raises:
-        SettingsError: the federator's credentials are not in the folder, an order is unanswered, or more devices are
-            enrolled than a list has room for.
+        SettingsError: the federator's credentials are not in the folder, or not its newest; an order is unanswered, or
+            more devices are enrolled than a list has room for.
     """
     links = _links(folder)
     if not (folder / "federator.json").exists():
         raise SettingsError(f"federator: bring a copy of federator.json into {folder}: it is to believe the new key")
+    # All that follows from the order needs this file: what is wrong with it is to be said before.
+    federator = read_credentials(folder / "federator.json", "federator")
+    if any(getattr(federator, name) != getattr(operator, name) for name in _OF_BOTH_SERVICES):
+        raise SettingsError(f"federator: {folder / 'federator.json'} is not the newest of this operator's; bring that")
     if orders.unanswered():
         send = command_in(folder, "foltr orders send")
         raise SettingsError(f"orders: some are unanswered, which the new key would not sign: {send}")
@@ -63,7 +71,8 @@ def begin_rotation(folder: Path, register: Register, orders: OrderLog, operator:
             sequence=len(links) + 1,
             old_key=operator.enrolment_public_key,
             new_key=_next_key(folder).public,
-        )
+        ),
+        above,
     )
 
 

@@ -53,9 +53,9 @@ class OrderLog:
         """The number of the newest order; 0 before the first."""
         return max(self._orders, default=0)
 
-    def write(self, order: Order) -> SignedOrder:
-        """Give an order the next number, sign it, and write it down."""
-        signed = self._put(self.newest + 1, order)
+    def write(self, order: Order, above: int = 0) -> SignedOrder:
+        """Give an order the next number, which is higher than ``above``, sign it, and write it down."""
+        signed = self._put(max(self.newest, above) + 1, order)
         failpoint(Failpoint.ORDER_WRITTEN)
         return signed
 

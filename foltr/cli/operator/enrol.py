@@ -21,7 +21,7 @@ from foltr.cli.operator.access import (
     service_access,
 )
 from foltr.cli.operator.admission import RELOAD, admit, tell_broker
-from foltr.cli.operator.sending import publish_retained, send_order, send_unanswered
+from foltr.cli.operator.sending import ask_newest, publish_retained, send_order, send_unanswered
 from foltr.cli.operator.tokens import TOKEN_ENDING, issue_tokens, read_duration, say_issued, withdraw_useless
 from foltr.cli.output import errors, print_json, say
 from foltr.cli.settings import load_settings
@@ -242,7 +242,14 @@ def roster_publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: o
 
 
 @roster_app.command("rotate-key")
-def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
+def rotate_key(
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    broker: options.Broker = None,
+    lose_newer: Annotated[
+        bool,
+        typer.Option("--lose-newer", help="Also with an older copy of the folder: who was enrolled since is refused"),
+    ] = False,
+) -> None:
     """Give the operator another enrolment key, in place: nobody is enrolled anew, and the former key counts no more.
 
     Devices and helpers follow when they hear of it. The federator ends, and is started with the new federator.json.
@@ -252,11 +259,12 @@ def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: optio
     with open_authority(operator) as authority:
         if authority.orders.unanswered():
             send_unanswered(authority, broker)
+        above = _catch_up(authority, broker, lose_newer=lose_newer)
         # Whoever has one would not believe the answer.
         authority.tokens.revoke(authority.tokens.records())
         if withdraw_useless(authority, time.time()):
             tell_broker(operator, lists_changed=True)
-        begin_rotation(operator, authority.register, authority.orders, authority.operator)
+        begin_rotation(operator, authority.register, authority.orders, authority.operator, above)
     # What follows is drawn when the folder is opened, also where this ends here.
     with open_authority(operator) as authority:
         key = authority.operator.enrolment_key
@@ -264,6 +272,24 @@ def rotate_key(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: optio
         publish_retained(authority, broker)
         send_unanswered(authority, broker)
     say(f"The federator has ended. Start it with {operator / 'federator.json'}; devices and helpers need no new file")
+
+
+def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -> int:
+    """The newest order that the federator knows, 0 if it is away; SettingsError where this folder is an older copy.
+
+    The next key keeps those who are in the register, and a federator that is told below a number it knows never hears.
+    """
+    answer, register = ask_newest(authority, broker), authority.register
+    if answer is None or (answer.newest <= authority.orders.newest and answer.newest_serial < register.next_serial):
+        return 0
+    if not lose_newer:
+        raise SettingsError(
+            f"operator: {authority.folder} is an older copy: the federator knows order {answer.newest} and serial "
+            f"{answer.newest_serial}, which it does not have. Restore a newer copy; or add --lose-newer, which refuses "
+            "the devices that were enrolled since, until they are enrolled anew"
+        )
+    authority.go_above(answer.newest + 1, answer)
+    return answer.newest
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from foltr.cli.operator.access import redirect
 from foltr.cli.output import errors, say
 from foltr.errors import DataError, MessageError, UnavailableError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.operator.conversation import Conversation
+from foltr.operator.conversation import Conversation, Question
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess
 from foltr.operator.next_commands import command_in
 from foltr.protocol.codec import open_envelope
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from foltr.protocol.signed_orders import SignedOrder
 
 ANSWER_S = 15.0
+_QUESTION_S = 5.0
 _CONNECT_S = 5.0
 _SEND_AGAIN_S = 2.0
 _TELL_AFTER_S = 2.0
@@ -66,6 +67,18 @@ def send_unanswered(authority: "Authority", broker: str | None, timeout_s: float
         kept = f"Unanswered in {authority.folder}: {numbers}" if numbers else "Nothing is unanswered"
         send = command_in(authority.folder, "foltr orders send")
         raise UnavailableError(f"{error} {kept}; try again with: {send}") from error
+
+
+def ask_newest(authority: "Authority", broker: str | None, timeout_s: float = _QUESTION_S) -> OrderAnswer | None:
+    """How far the federator knows this operator; None where it does not answer.
+
+    Raises:
+        DataError: it believes another operator.
+    """
+    talk = Question(authority)
+    with contextlib.suppress(UnavailableError):
+        asyncio.run(_Talk(talk, authority, redirect(authority.operator.broker, broker), say).run(timeout_s))
+    return talk.answer
 
 
 def publish_retained(authority: "Authority", broker: str | None) -> str:
@@ -130,7 +143,7 @@ class _Talk:
     """One command's talk with the federator, over as many connections as it takes."""
 
     def __init__(
-        self, talk: Conversation, authority: "Authority", access: BrokerAccess, tell: Callable[[str], None]
+        self, talk: Conversation | Question, authority: "Authority", access: BrokerAccess, tell: Callable[[str], None]
     ) -> None:
         self._talk = talk
         self._authority = authority

@@ -139,6 +139,28 @@ def test_what_is_unanswered_comes_first(folder):
             begin(authority)
 
 
+def test_a_file_that_is_not_the_newest_federators_is_refused_before_anything_is_ordered(folder, tmp_path):
+    """Once it is ordered the folder cannot be opened without that file."""
+    elsewhere = tmp_path / "elsewhere"
+    with create_authority(elsewhere, "mail", federator=BROKER, operator=BROKER):
+        pass
+    path = folder / "federator.json"
+    former = path.read_bytes()
+    with open_authority(folder) as authority:
+        order = authority.rotate_federator_key(BROKER)
+        answer = OrderAnswer(federation="mail", number=1, digest=order.digest, reply=OrderReply.OBEYED, newest=1)
+        authority.take_answer(order, answer, b"")
+    newest = path.read_bytes()
+    for wrong, mode in (((elsewhere / "federator.json").read_bytes(), 0o600), (former, 0o600), (newest, 0o644)):
+        path.write_bytes(wrong)
+        path.chmod(mode)
+        with open_authority(folder) as authority, pytest.raises(SettingsError, match=r"federator\.json"):
+            begin(authority)
+    path.chmod(0o600)
+    rotate(folder)
+    is_whole(folder, [])
+
+
 def test_the_federators_key_is_rotated_before_and_after(folder):
     """What the former key stated counts still, and the file of the next federator key keeps who is enrolled."""
     with open_authority(folder) as authority:
