@@ -160,7 +160,7 @@ async def test_no_key_is_made_in_the_place_of_one_that_is_lost(sealed, keys: Key
         sealed.db.keys = there
         # What is stored already is offered again, under a process that has not looked for its key yet.
         advice = "foltr forget.*restore the backup of the keys"
-        with pytest.raises(SettingsError, match=rf"client 'a' are sealed, and {says}.*{advice}"):
+        with pytest.raises(SettingsError, match=rf"of a client are sealed, and {says}.*{advice}"):
             await sealed.commit(Batch(updates=[sealed.update("a", "u2")]))
         assert await sealed.dump() == before
         with pytest.raises(DataError, match="data key"):

@@ -1,6 +1,7 @@
 """Lists for programs: a line of JSON for each record, and with ``--watch`` another for each that is new or changes."""
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
 
 _LOOK_EVERY_S = 1.0
 _LOOK_S = 10.0
+_MOST_BUSY = 0.1
 
 Read = Callable[["Database", str, int], Awaitable[Sequence[Any]]]
 """Read so many records of a federation, at most."""
@@ -31,6 +33,7 @@ def stream_records(
     async def query(database: "Database", name: str) -> None:
         told: dict[Any, Any] = {}
         while True:
+            began = time.monotonic()
             try:
                 async with answering(database, _LOOK_S):
                     if watch:
@@ -48,9 +51,17 @@ def stream_records(
                 told = {record[key]: record for record in records}
             if not watch:
                 return
-            await asyncio.sleep(_LOOK_EVERY_S)
+            await asyncio.sleep(pause_after(time.monotonic() - began))
 
     run_query(db, federation, query)
+
+
+def pause_after(look_s: float) -> float:
+    """Return how long to wait after a look that took so many seconds: all is read again, and it may be much.
+
+    A thousand large models, say, or a long audit log: whoever watches them must not keep the database busy.
+    """
+    return max(_LOOK_EVERY_S, look_s * (1 / _MOST_BUSY - 1))
 
 
 def check_stream(*, watch: bool, json: bool, jsonl: bool) -> None:

@@ -10,6 +10,7 @@ from cli.commands import foltr, start
 from long_histories import long_history
 from made_history import OPENED
 
+from foltr.cli.history.streams import pause_after
 from storage.arrivals import commit_batch
 from storage.database import Database
 from storage.federations import claim_federation
@@ -152,6 +153,11 @@ def test_a_watched_list_goes_on_with_what_is_new_or_changes(tmp_path):
     finally:
         watching.kill()
         watching.stdout.close()
+
+
+def test_who_watches_a_long_list_looks_less_often():
+    """A tenth of the time at most, and once a second at most."""
+    assert [pause_after(look_s) for look_s in (0.0, 0.05, 2.0)] == [1.0, 1.0, 18.0]
 
 
 def test_a_stream_goes_on_with_a_database_that_was_restored(tmp_path):
