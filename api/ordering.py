@@ -23,7 +23,9 @@ from broker.visit import visiting
 from foltr.errors import MessageError, UnavailableError
 from foltr.logs import get_logger
 from foltr.operator.credentials import OPERATOR_USER, Credentials
+from foltr.operator.heard_keys import believe_retained, key_topics
 from foltr.protocol.orders import AskNewest, OrderAnswer
+from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_orders import SignedOrder, read_answer, read_order
 from foltr.protocol.topics import Topics
 
@@ -39,6 +41,8 @@ router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 _CONNECT_S = 5.0
 _ANSWER_S = 10.0
 _SEND_AGAIN_S = 2.0
+# What is retained comes at once or not at all.
+_QUIET_S = 0.5
 _VISITS, _LONGEST_PAUSE_S = 3, 1.0
 # One user is one session at the broker: a second visit would end the first.
 _visiting = asyncio.Lock()
@@ -70,7 +74,7 @@ async def hand_on(request: Request, served: ServedHere, _who: Operator) -> Order
     require_same_origin(request)
     credentials = require_credentials(served)
     try:
-        order = read_order(await request.body(), credentials.operator_keys, served.federation)
+        order = await _read(await request.body(), served, credentials)
     except MessageError as error:
         raise HTTPException(400, f"{error.code}: {error}") from error
     if isinstance(order, AskNewest):
@@ -83,6 +87,29 @@ async def hand_on(request: Request, served: ServedHere, _who: Operator) -> Order
         return OrderReceived(number=order.number, digest=digest, detail=words)
     code = None if answer.code is None else str(answer.code)
     return OrderReceived(number=order.number, digest=digest, reply=answer.reply, code=code, detail=answer.detail)
+
+
+async def _read(payload: bytes, served: Served, credentials: Credentials) -> SignedOrder | AskNewest:
+    """Read an order, also one of an enrolment key that took the place of the one in the credentials."""
+    try:
+        return read_order(payload, credentials.operator_keys, served.federation)
+    except MessageError as error:
+        if error.code != ReceiptCode.BAD_SIGNATURE:
+            raise
+        newest = await visit(lambda: _newest(credentials))
+        if newest.enrolment_key == credentials.enrolment_key:
+            raise
+        served.credentials = newest
+        return read_order(payload, newest.operator_keys, served.federation)
+
+
+async def _newest(credentials: Credentials) -> Credentials:
+    """Hear from the broker which keys followed from those of the credentials; UnavailableError: no broker."""
+    heard: dict[str, bytes] = {}
+    asked = key_topics(credentials.federation)
+    async with operators_link(credentials, asked, lambda message: heard.update({message.topic: message.payload})):
+        await asyncio.sleep(_QUIET_S)
+    return believe_retained(credentials, *(heard.get(topic) for topic in asked)).credentials
 
 
 def require_credentials(served: Served) -> Credentials:
@@ -128,18 +155,21 @@ async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | N
     """
     topics = Topics(credentials.federation)
     known = [credentials.federator_public_key]
+    asked, heard = key_topics(credentials.federation), dict[str, bytes]()
     answered: asyncio.Future[OrderAnswer] = asyncio.get_running_loop().create_future()
 
     def received(message: "InboundMessage") -> None:
         with contextlib.suppress(MessageError):
-            if message.topic == topics.federator_key:
-                known.append(credentials.with_federator_key(message.payload).federator_public_key)
+            if message.topic in asked:
+                heard[message.topic] = message.payload
+                newest = believe_retained(credentials, *(heard.get(topic) for topic in asked)).credentials
+                known.append(newest.federator_public_key)
                 return
             answer = read_answer(message.payload, credentials.federation, *known)
             if answer.digest == order.digest and not answered.done():
                 answered.set_result(answer)
 
-    async with operators_link(credentials, [topics.operator_answers, topics.federator_key], received) as link:
+    async with operators_link(credentials, [topics.operator_answers, *asked], received) as link:
         give_up_at = time.monotonic() + _ANSWER_S
         while not answered.done() and time.monotonic() < give_up_at:
             try:

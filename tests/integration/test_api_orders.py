@@ -13,13 +13,15 @@ from asked import asked
 from cli.commands import foltr
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
 from integration.oracle import power_learner
+from publishing import publish_once
 
 from api.access import COOKIE
 from api.tokens import Role
 from broker.address import BrokerAddress
 from broker.link import MqttLink
 from edge_client.client import EdgeClient
-from foltr.operator.credentials import OPERATOR_USER, read_credentials
+from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
+from foltr.operator.enrolment_rotation import begin_rotation
 from foltr.operator.folder import open_authority
 from foltr.protocol.codec import encode
 from foltr.protocol.membership import Forget
@@ -76,6 +78,28 @@ async def test_what_the_operator_has_not_signed_goes_nowhere(deployment, server,
     posted = await server.post("/api/v1/orders", operator, content=signed, headers=foreign)
     assert posted.status_code == 403
     assert await list_orders(deployment.database, FEDERATION) == []
+
+
+async def test_an_order_of_a_newer_enrolment_key_is_handed_on(server, mosquitto_server, tmp_path, monkeypatch):
+    """Where the broker tells of it: the server runs with what it was started with."""
+    monkeypatch.setattr("api.ordering._ANSWER_S", 0.2)
+    folder = tmp_path / "operator"
+    with open_authority(folder, FEDERATION) as authority:
+        rotation = begin_rotation(folder, authority.register, authority.orders, authority.operator)
+    with open_authority(folder, FEDERATION) as authority:
+        succession = dict(authority.unpublished())[Topics(FEDERATION).operator_key]
+        order = authority.deadline(1, 500.0)
+    assert order.number == rotation.number + 1
+    operator = server.token(Role.OPERATOR)
+    assert (await server.post("/api/v1/orders", operator, content=order.payload)).status_code == 400
+    access = BrokerAccess(broker_url=mosquitto_server.url)
+    topic = Topics(FEDERATION).operator_key
+    await asyncio.to_thread(publish_once, access, "somebody", topic, succession, retain=True)
+    answer = await server.post("/api/v1/orders", operator, content=order.payload)
+    assert (answer.status_code, answer.json()["number"]) == (202, order.number)
+    # Of what the former key has signed only this one counts.
+    answer = await server.post("/api/v1/orders", operator, content=rotation.payload)
+    assert answer.status_code == 202
 
 
 async def test_an_order_that_nobody_answers_is_said_to_wait(server, tmp_path, monkeypatch):

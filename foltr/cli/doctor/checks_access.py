@@ -1,17 +1,17 @@
-"""What ``foltr doctor`` finds in the access list of a broker: whether it lets everybody have the anchor.
+"""What ``foltr doctor`` finds in the access list of a broker: whether it has the topics of this foltr.
 
-A list that an older foltr wrote has no lines for it: the broker then drops the anchor without a word, no device
-compares the newest model with it, and nobody votes.
+A list that an older foltr wrote has no lines for the newer ones: the broker then drops what is said there without a
+word. Of an anchor, say, no device compares the newest model with it, and nobody votes.
 """
 
 from pathlib import Path
 
 from foltr.cli.doctor.checks import Finding, State
 from foltr.errors import SettingsError
-from foltr.protocol.topics import Topics
+from foltr.protocol.topics import ClientTopic, Topics
 
-_COST = "devices get no anchor to compare models with, and none votes on a model that does harm"
-_COST_OF_NO_REQUEST = "devices are not asked how well models do by their users' clicks"
+_NO_ANCHOR = "devices get no anchor to compare models with, and none votes on a model that does harm"
+_NO_SUCCESSION = "nobody hears that the enrolment key was rotated: after `foltr roster rotate-key` all wait in vain"
 _REMEDY = "Write the list anew where the broker is, `foltr broker config --force`, and restart the broker"
 # No anchor has so many parts: devices pass over what is said there.
 _NO_PART = 1_000_000
@@ -22,12 +22,36 @@ def anchor_topic(federation: str) -> str:
     return Topics(federation).anchor_chunk(_NO_PART)
 
 
+def _costs(topics: Topics) -> dict[str, str]:
+    """What it costs where a list does not have a topic, by what its lines hold."""
+    return {
+        topics.anchor: _NO_ANCHOR,
+        topics.evaluation: "devices are not asked how well models do by their users' clicks",
+        topics.authorities: "devices do not hear of another certificate authority (`foltr broker authority`)",
+        topics.operator_key: _NO_SUCCESSION,
+        topics.kept_enrolments: "helpers refuse all devices once the enrolment key was rotated",
+        f"{topics.root}/tokens/": "no device can enrol itself with a one-time token",
+        topics.client("+", ClientTopic.FORGET): "the HTTP API cannot hand on a device's wish to be forgotten",
+    }
+
+
+def operator_key_finding(federation: str, *, may_write: bool) -> Finding:
+    """Say whether the broker lets the operator tell of another enrolment key, as it has answered."""
+    topic = Topics(federation).operator_key
+    if may_write:
+        return Finding("operator-key", State.OK, f"the operator can write {topic}")
+    detail = f"the operator may not write {topic}: the access list is of an older foltr, and so {_NO_SUCCESSION}"
+    return Finding("operator-key", State.WARNING, f"{detail}. {_REMEDY}")
+
+
 def anchor_finding(federation: str, *, may_write: bool) -> Finding:
     """Say whether the broker lets the federator announce an anchor, as it has answered."""
     topic = Topics(federation).anchor
     if may_write:
         return Finding("anchor", State.OK, f"the federator can write {topic}")
-    detail = f"the federator may not write {topic}: the access list is of an older foltr, and so {_COST}. {_REMEDY}"
+    detail = (
+        f"the federator may not write {topic}: the access list is of an older foltr, and so {_NO_ANCHOR}. {_REMEDY}"
+    )
     return Finding("anchor", State.WARNING, detail)
 
 
@@ -42,19 +66,28 @@ def list_findings(operator_dir: Path) -> list[Finding]:
     try:
         record = read_record(operator_dir)
         path = Path(record.broker_dir) / ACL_NAME
-        present = set(path.read_text(encoding="utf-8").splitlines())
+        present = set(_rules(path.read_text(encoding="utf-8")))
     except (SettingsError, OSError, UnicodeDecodeError):
         return []
     if record.mode is Mode.ANONYMOUS:
         return []
-    written = access_list(record.federation, record.helpers).splitlines()
-    missing = [line for line in written if line and not line.startswith("#") and line not in present]
+    missing = [rule for rule in _rules(access_list(record.federation, record.helpers)) if rule not in present]
     if not missing:
         return [Finding("access list file", State.OK, f"{path} has all that this foltr writes")]
-    topics = Topics(record.federation)
-    costs = [(topics.anchor, _COST), (topics.evaluation, _COST_OF_NO_REQUEST)]
-    found = [cost for topic, cost in costs if any(topic in line for line in missing)]
-    lines = ", ".join(f"`{line}`" for line in missing)
+    costs = _costs(Topics(record.federation))
+    found = [cost for topic, cost in costs.items() if any(topic in line for _, line in missing)]
+    lines = ", ".join(f"`{line}`" for line in dict.fromkeys(line for _, line in missing))
     so = f", and so {'; '.join(found)}" if found else ""
     detail = f"{path} lacks {lines}, as one of an older foltr does{so}. {_REMEDY}"
     return [Finding("access list file", State.WARNING, detail)]
+
+
+def _rules(text: str) -> list[tuple[str, str]]:
+    """The lines of an access list, each behind the one that says whose it is; a pattern is everybody's."""
+    rules, user = [], ""
+    for line in text.splitlines():
+        if line.startswith("user "):
+            user = line
+        elif line and not line.startswith("#"):
+            rules.append(("" if line.startswith("pattern ") else user, line))
+    return rules

@@ -12,12 +12,14 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from foltr.cli.doctor.checks import Finding, State, days_left
-from foltr.cli.doctor.checks_access import anchor_finding, anchor_topic
+from foltr.cli.doctor.checks_access import anchor_finding, anchor_topic, operator_key_finding
 from foltr.cli.doctor.checks_federator import federator_finding
+from foltr.cli.doctor.checks_keys import key_findings, or_rotated
 from foltr.cli.doctor.checks_policy import carried_policy_findings, policy_findings
 from foltr.cli.doctor.checks_schema import schema_findings
 from foltr.errors import MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import Credentials
+from foltr.operator.heard_keys import HeardKeys, believe_heard, key_topics
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.chunks import Assembly
 from foltr.protocol.codec import Envelope, open_envelope
@@ -62,15 +64,9 @@ class Visit:
         return None if message is None else message.payload
 
     @property
-    def believed(self) -> Credentials | None:
-        """The credentials, with the federator's newest key where the operator has stated another than theirs."""
-        stated = self.heard.get(self.topics.federator_key)
-        if self.credentials is None or stated is None:
-            return self.credentials
-        try:
-            return self.credentials.with_federator_key(stated.payload)
-        except MessageError:
-            return self.credentials
+    def keys(self) -> HeardKeys | None:
+        """Whom these credentials believe, by what the broker retains of newer keys; None without credentials."""
+        return None if self.credentials is None else believe_heard(self.credentials, self.heard)
 
     @property
     def federator_status(self) -> FederatorStatus | None:
@@ -124,9 +120,10 @@ async def look(visit: Visit) -> list[Finding]:
     policy, schema, round_ = (visit.retained(topic) for topic in (topics.policy, topics.schema, topics.round))
     return [
         *findings,
+        *key_findings(visit.credentials, visit.keys),
         *announced_findings(visit),
-        *policy_findings(visit.credentials, policy),
-        *schema_findings(visit.credentials, schema, round_),
+        *policy_findings(visit.credentials, policy, visit.keys),
+        *schema_findings(None if visit.keys is None else visit.keys.credentials, schema, round_),
     ]
 
 
@@ -178,7 +175,7 @@ async def _round_trip(visit: Visit) -> Finding:
         client_id=f"foltr-doctor-{visit.nonce}" if visit.is_federator else visit.user,
         subscriptions=[
             visit.anothers_topic,
-            topics.federator_key,
+            *key_topics(visit.federation),
             topics.policy,
             topics.schema,
             topics.round,
@@ -213,7 +210,7 @@ async def _access(visit: Visit) -> list[Finding]:
     what = "access list"
     findings = []
     try:
-        own, others, anchor = await asyncio.to_thread(_try_topics, visit)
+        own, others, newer = await asyncio.to_thread(_try_topics, visit)
     except TakenOverError as error:
         return [Finding(what, State.WARNING, f"{error}: stop that one to have everything looked at")]
     except RefusedError:
@@ -222,12 +219,13 @@ async def _access(visit: Visit) -> list[Finding]:
         # MQTT 3.1.1 only: whatever comes back was let through.
         if visit.is_federator:
             findings.append(await _round_trip(visit))
-        own, others, anchor = True, visit.anothers_topic in visit.heard, None
+        own, others, newer = True, visit.anothers_topic in visit.heard, None
     else:
         if visit.is_federator:
             findings.append(Finding("broker", State.OK, f"{visit.address} answers as {visit.user}"))
-    if anchor is not None:
-        findings.append(anchor_finding(visit.federation, may_write=anchor))
+    if newer is not None:
+        finding = anchor_finding if visit.is_federator else operator_key_finding
+        findings.append(finding(visit.federation, may_write=newer))
     if not own:
         detail = (
             f"{visit.user} may not write {visit.granted_topic}, which its part needs: is the broker's access list for "
@@ -243,14 +241,24 @@ async def _access(visit: Visit) -> list[Finding]:
 
 
 def _try_topics(visit: Visit) -> tuple[bool, bool, bool | None]:
-    """Whether this user may write what is its own, what is another's, and a federator the anchor; None for others."""
+    """Whether this user may write what is its own, what is another's, and what an older list lacks; None for devices.
+
+    That is a federator's anchor, and an operator's word of another enrolment key.
+    """
     from broker.probe import Probe
 
     # A federator may clear any client's status; the roster is the operator's, and an empty one is passed over.
     forbidden = visit.topics.roster if visit.is_federator else visit.anothers_topic
     with Probe(visit.address, visit.user, _ANSWER_S) as probe:
         own, others = probe.may_publish(visit.granted_topic), probe.may_publish(forbidden)
-        return own, others, probe.may_publish(anchor_topic(visit.federation)) if visit.is_federator else None
+        match visit.credentials:
+            case Credentials(role="federator"):
+                return own, others, probe.may_publish(anchor_topic(visit.federation))
+            case Credentials(role="operator"):
+                # An empty one is passed over by all who hear it.
+                return own, others, probe.may_publish(visit.topics.operator_key)
+            case _:
+                return own, others, None
 
 
 # --- what is retained there -----------------------------------------------------------------------------------
@@ -283,14 +291,14 @@ def announced_findings(visit: Visit) -> list[Finding]:
     findings.append(Finding("federation", State.OK, detail))
     findings.append(federator_finding(status, is_over=announced.last))
     findings.append(_clock(visit, announced))
-    if visit.credentials is not None and visit.credentials.role == "device" and topics.roster in visit.heard:
-        findings += _revoked(visit.credentials, visit)
+    if visit.keys is not None and visit.keys.credentials.role == "device" and topics.roster in visit.heard:
+        findings += _revoked(visit.keys.credentials, visit)
     return findings
 
 
 def _check_signed(visit: Visit, topic: str, envelope: Envelope) -> None:
-    credentials = visit.believed
-    if credentials is not None and not envelope.is_signed_by(credentials.federator_public_key, topic):
+    keys = visit.keys
+    if keys is not None and not envelope.is_signed_by(keys.credentials.federator_public_key, topic):
         raise MessageError(
             "bad_signature",
             f"{topic} is not signed by the federator these credentials name: is it another federation of the same "
@@ -322,7 +330,9 @@ def _revoked(device: Credentials, visit: Visit) -> list[Finding]:
     try:
         roster = read_roster(_whole_roster(visit), device.operator_keys, device.federation)
     except MessageError as error:
-        return [Finding("roster", State.WARNING, f"{error.detail}: somebody else wrote it; it counts for nothing")]
+        detail = f"{error.detail}: somebody else wrote it; it counts for nothing"
+        other = or_rotated(visit.retained(visit.topics.operator_key))
+        return [Finding("roster", State.WARNING, f"{detail}{other}")]
     payload_of_ours = device.enrolment_bytes
     serial = 0 if payload_of_ours is None else open_envelope(payload_of_ours).sequence
     if any(entry.client_id == device.name and serial < entry.void_below for entry in roster.revoked):

@@ -3,15 +3,19 @@
 from foltr.cli.doctor.checks import Finding, State
 from foltr.errors import MessageError
 from foltr.operator.credentials import Credentials
+from foltr.operator.heard_keys import HeardKeys
 from foltr.protocol.policies import Policy
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
 
 
-def policy_findings(credentials: Credentials | None, retained: bytes | None) -> list[Finding]:
+def policy_findings(
+    credentials: Credentials | None, retained: bytes | None, keys: HeardKeys | None = None
+) -> list[Finding]:
     """Compare what the broker retains with what the credentials carry; nothing where there is neither.
 
     Args:
         retained: what was heard on the policy's topic.
+        keys: whom to believe, where others follow from those of the credentials.
     """
     carried = None if credentials is None else credentials.signed_policy
     if credentials is None or (not retained and carried is None):
@@ -20,7 +24,8 @@ def policy_findings(credentials: Credentials | None, retained: bytes | None) -> 
         detail = "the credentials have one, and the broker none; the operator's next step: foltr policy publish"
         return [Finding("policy", State.WARNING, detail)]
     try:
-        newest = read_policy(retained, credentials.operator_keys, credentials.federation)
+        operator = credentials.operator_keys if keys is None else keys.credentials.operator_keys
+        newest = read_policy(retained, operator, credentials.federation)
     except MessageError as error:
         detail = f"what the broker retains is not the operator's ({error.detail}), and obeyed by nobody"
         return [Finding("policy", State.WARNING, f"{detail}; retain the right one: foltr policy publish")]

@@ -5,12 +5,14 @@ from typing import TYPE_CHECKING
 
 from foltr.errors import DataError
 from foltr.operator.credentials import Credentials
+from foltr.operator.heard_keys import believe_retained, key_topics
 from foltr.protocol.states import JobState
 from foltr.protocol.topics import Topics
 
 if TYPE_CHECKING:
     from broker.link import InboundMessage
     from foltr.protocol.announcements import UnlearningProgress
+    from foltr.protocol.codec import Envelope
     from foltr.protocol.receipts import ErasureNotice
 
 
@@ -18,7 +20,7 @@ class Answers:
     """What is heard while a request is under way, over several visits at the broker.
 
     Args:
-        credentials: whose federator is believed, and whose operator where that one states another key.
+        credentials: whose federator is believed, and whose operator where that one states another key, or has one.
         named_by: what names these, in words.
         refused_as: the event by which a federator's log tells that it refused the request without an answer.
     """
@@ -28,7 +30,10 @@ class Answers:
     ) -> None:
         self._topics = topics
         self._client_id = client_id
-        self._credentials = credentials
+        self._given = self._believed = credentials
+        self._retained: dict[str, bytes] = {}
+        # Why the federator's newest key may be one that cannot be believed.
+        self._hindrance: str | None = None
         self._named_by = named_by
         self._refused_as = refused_as
         self._notices: asyncio.Queue[ErasureNotice] = asyncio.Queue()
@@ -38,8 +43,7 @@ class Answers:
         self._progress: UnlearningProgress | None = None
         self._is_sent = False
         self._unanswered = False
-        # Whether the announced round is signed by another key than the one that is believed, or by none.
-        self._other_federator = False
+        self._round: InboundMessage | None = None
 
     @property
     def answered(self) -> bool:
@@ -63,22 +67,52 @@ class Answers:
         from foltr.protocol.codec import open_envelope
         from foltr.protocol.receipts import ErasureNotice
 
+        if message.topic in key_topics(self._topics.federation):
+            self._take_key(message)
+            return
+        if message.topic == self._topics.round:
+            self._round = message
+            return
         try:
-            if message.topic == self._topics.federator_key:
-                self._credentials = self._credentials.with_federator_key(message.payload)
-                return
             envelope = open_envelope(message.payload)
-            is_believed = envelope.is_signed_by(self._credentials.federator_public_key, message.topic)
-            if message.topic == self._topics.round:
-                self._other_federator = not is_believed
-            elif not is_believed:
+            if not self._is_believed(envelope, message.topic):
                 return
-            elif envelope.kind == ErasureNotice.kind_name:
+            if envelope.kind == ErasureNotice.kind_name:
                 self._notices.put_nowait(envelope.read(ErasureNotice))
             elif envelope.kind == UnlearningProgress.kind_name:
                 self._heard = envelope.read(UnlearningProgress)
         except MessageError:
             return
+
+    def _take_key(self, message: "InboundMessage") -> None:
+        if not message.payload:
+            return  # a doctor's
+        # The broker sends what it retains in any order: each time everything anew.
+        self._retained[message.topic] = message.payload
+        succession, statement = (self._retained.get(topic) for topic in key_topics(self._topics.federation))
+        heard = believe_retained(self._given, succession, statement)
+        self._believed, self._hindrance = heard.credentials, heard.hindrance
+
+    def _is_believed(self, envelope: "Envelope", topic: str) -> bool:
+        return envelope.is_signed_by(self._believed.federator_public_key, topic)
+
+    @property
+    def federator_key(self) -> bytes:
+        """The federator's public key, as far as it is known."""
+        return self._believed.federator_public_key
+
+    @property
+    def _other_federator(self) -> bool:
+        """Whether the announced round is signed by another key than the one that is believed, or by none."""
+        from foltr.errors import MessageError
+        from foltr.protocol.codec import open_envelope
+
+        if self._round is None:
+            return False
+        try:
+            return not self._is_believed(open_envelope(self._round.payload), self._topics.round)
+        except MessageError:
+            return False
 
     async def notice(self, timeout_s: float) -> "ErasureNotice | None":
         """The notice that it is done; None if it is not, or nothing was heard. DataError where it is refused."""
@@ -139,4 +173,4 @@ class Answers:
         )
         if self._other_federator:
             told += f"; the round announced at this broker is not signed by the federator that {self._named_by} names"
-        return told
+        return told if self._hindrance is None else f"{told}; {self._hindrance}"

@@ -21,9 +21,11 @@ from foltr.cli.erasure.answers import Answers
 from foltr.cli.operator.access import OperatorFolder, open_authority, redirect
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
 from foltr.cli.output import errors, print_json, say
-from foltr.errors import SettingsError, UnavailableError
+from foltr.errors import DataError, SettingsError, UnavailableError
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, Credentials, read_credentials
+from foltr.operator.heard_keys import key_topics
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.protocol.signing import key_to_text
 from foltr.protocol.topics import ClientTopic, Topics, check_name
 
 if TYPE_CHECKING:
@@ -112,7 +114,7 @@ def forget(
             return
     with errors.status("waiting for the broker") as status:
         left_s = max(0.1, give_up_at - time.monotonic())
-        notice = asyncio.run(_send(request, left_s if wait else None, _Telling(status).tell))
+        notice, federator_key = asyncio.run(_send(request, left_s if wait else None, _Telling(status).tell))
     if notice is None:
         say(
             f"Sent: forget {request.client_id} of {request.federation}; nothing has confirmed it. A federator that "
@@ -131,10 +133,25 @@ def forget(
     if json:
         print_json({"client": request.client_id, "state": str(notice.code), "receipt": text or None})
     elif receipt is not None:
-        check = shlex.join(("foltr", "receipt", "verify", str(receipt), "--key", str(request.key_file)))
+        key = _key_of_receipt(text, request, federator_key)
+        check = shlex.join(("foltr", "receipt", "verify", str(receipt), "--key", key))
         say(f"Forgotten: {request.client_id} of {request.federation}; check it: {check}")
     else:
         say(text or f"Forgotten: {request.client_id}; {notice.detail}")
+
+
+def _key_of_receipt(text: str, request: _Request, newest: bytes) -> str:
+    """What names the key that has signed a receipt: the file, or the federator's newest key where it has another."""
+    from foltr.erasure.receipt import verify_receipt
+
+    given = request.credentials.federator_public_key
+    if newest == given:
+        return str(request.key_file)
+    try:
+        verify_receipt(text, given)
+    except (DataError, SettingsError):
+        return key_to_text(newest)
+    return str(request.key_file)
 
 
 def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Request:
@@ -241,7 +258,7 @@ def _print_payload(request: _Request, *, json: bool) -> None:
 
 async def _send(
     request: _Request, timeout_s: float | None, on_progress: Callable[[str], None]
-) -> "ErasureNotice | None":
+) -> "tuple[ErasureNotice | None, bytes]":
     """Publish the request; with a timeout, again and again until the client is forgotten.
 
     Where the broker has users, one user is one session: whoever comes as the client, or as the operator, ends the
@@ -250,6 +267,9 @@ async def _send(
 
     Args:
         on_progress: told every second how far it is, in words.
+
+    Returns:
+        the notice that the client is forgotten, if it is, and the federator's public key.
 
     Raises:
         UnavailableError: no broker, or not forgotten in time.
@@ -266,7 +286,7 @@ async def _send(
     telling = asyncio.create_task(_tell(answers, on_progress))
     try:
         if timeout_s is None:
-            return await _first_visit(request, answers, answer_s=None)
+            return await _first_visit(request, answers, answer_s=None), answers.federator_key
         async with asyncio.timeout(timeout_s):
             notice, pause_s = await _first_visit(request, answers, _ANSWER_S), _FIRST_PAUSE_S
             while notice is None:
@@ -275,7 +295,7 @@ async def _send(
                 # The broker has the request: from now on one that is away for a while is no reason to give up.
                 with contextlib.suppress(UnavailableError):
                     notice = await _visit(request, answers, _ANSWER_S)
-            return notice
+            return notice, answers.federator_key
     except TimeoutError as error:
         next_step = "The request stands; ask again" if answers.answered else "Ask again"
         raise UnavailableError(
@@ -321,7 +341,7 @@ async def _visit(request: _Request, answers: Answers, answer_s: float | None) ->
         client_id=request.session,
         subscriptions=[]
         if answer_s is None
-        else [topics.federator_key, inbox, topics.round, f"{topics.root}/unlearning/+"],
+        else [*key_topics(request.federation), inbox, topics.round, f"{topics.root}/unlearning/+"],
         on_message=answers.received,
         persistent=False,
         timeout_s=_CONNECT_S,

@@ -27,12 +27,14 @@ from foltr.cli.output import console, print_json
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import DataError, MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import read_credentials
+from foltr.operator.heard_keys import HeardKeys, believe_heard, key_topics
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.topics import Topics
 
 if TYPE_CHECKING:
+    from broker.link import InboundMessage
     from foltr.operator.credentials import Credentials
 
 _ASK = "Ask the operator which backup was restored, and why; keep the file with what was noted"
@@ -141,16 +143,23 @@ async def published_head(settings: Settings, federation: str, key: bytes | None)
         raise UnavailableError("no broker was named: name it with --broker, or credentials that do with --credentials")
     address, credentials = named
     topics = Topics(federation)
-    heard = await retained(address, [topics.federator_key, topics.audit_head])
+    heard = await retained(address, [*key_topics(federation), topics.audit_head])
     where = f"the broker {address}"
     if topics.audit_head not in heard:
         raise UnavailableError(
             f"{where} has no head of the audit log of {federation}: start the federator, and if it "
             "runs, renew the broker's access list with `foltr broker config --force`"
         )
-    stated = heard.get(topics.federator_key)
-    believed = key if key is not None else _key_of(credentials, None if stated is None else stated.payload)
-    return replace(_signed(heard[topics.audit_head].payload, topics, believed, where), is_published=True)
+    hindrance = None
+    if key is None:
+        keys = _keys_of(credentials, heard)
+        key, hindrance = keys.credentials.federator_public_key, keys.hindrance
+    try:
+        return replace(_signed(heard[topics.audit_head].payload, topics, key, where), is_published=True)
+    except UnavailableError as error:
+        if hindrance is None:
+            raise
+        raise UnavailableError(f"{error}: {hindrance}") from error
 
 
 def heard_by_device(store: Path, key: bytes) -> list[SignedHead]:
@@ -177,11 +186,10 @@ def heard_by_device(store: Path, key: bytes) -> list[SignedHead]:
         raise DataError(f"store: {error}") from error
 
 
-def _key_of(credentials: "Credentials | None", statement: bytes | None) -> bytes:
+def _keys_of(credentials: "Credentials | None", heard: "dict[str, InboundMessage]") -> HeardKeys:
     if credentials is None:
         raise SettingsError("key: name the federator's public key with --key, or credentials that have it")
-    believed = credentials if statement is None else credentials.with_federator_key(statement)
-    return believed.federator_public_key
+    return believe_heard(credentials, heard)
 
 
 def _signed(payload: bytes, topics: Topics, key: bytes, source: str) -> SignedHead:

@@ -1,5 +1,6 @@
 """``foltr receipt verify``: whether a federator signed a receipt, checked offline by whoever doubts it."""
 
+import asyncio
 import codecs
 import hashlib
 import re
@@ -17,6 +18,7 @@ from foltr.cli.output import print_json, say
 from foltr.erasure.states import NOTHING_UNLEARNED
 from foltr.errors import DataError, SettingsError
 from foltr.operator.credentials import read_credentials
+from foltr.operator.heard_keys import HeardKeys, believe_heard, key_topics
 from foltr.protocol.signing import key_from_text, key_to_text
 
 if TYPE_CHECKING:
@@ -47,15 +49,26 @@ _ENROLMENT_KEYS = ("enrolment.key", "enrolment.pub")
 def receipt_verify(
     file: Annotated[str, typer.Argument(help="The file with the receipt; - reads standard input")],
     key: Annotated[str, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)],
+    ask: Annotated[
+        bool, typer.Option("--ask", help="Believe the newest key, too, that the broker of the credentials in --key has")
+    ] = False,
     noted: Noted = DEFAULT,
     json: options.Json = False,
 ) -> None:
-    """Check offline that the federator signed this receipt, print what it says, and note its entry of the audit log."""
+    """Check that the federator signed this receipt, print what it says, and note its entry of the audit log.
+
+    It is done offline, unless --ask says otherwise: where the federator's key was rotated since the credentials in
+    --key were written. Then the command connects as who they are of.
+    """
     asked: dict[str, Any] = {"verified": False, "federator_key": None, "key_fingerprint": None}
     with reason_as_json(json, asked):
         public_key = public_key_of(key)
         asked |= key_identity(public_key)
-        receipt = _verify(file, public_key)
+        if ask:
+            public_key, receipt = _verify_asking(file, key, public_key)
+            asked |= key_identity(public_key)
+        else:
+            receipt = _verify(file, public_key)
         others = note_receipt(noted, receipt, public_key)
     if json:
         told = {"verified": True, "receipt": receipt.model_dump()}
@@ -70,6 +83,47 @@ def receipt_verify(
             f"({entry.hash}): the log was written anew. Keep both, and {noted}."
         )
     say("What a receipt proves and what it does not: docs/erasure.md")
+
+
+def _verify_asking(file: str, key: str, given: bytes) -> "tuple[bytes, ErasureReceipt]":
+    """The key that has signed a receipt, the given one or the newest, and the receipt.
+
+    Raises:
+        DataError: neither has, and why the newest may be another.
+        SettingsError: ``key`` is no credentials file of who may ask.
+        UnavailableError: the broker cannot be reached.
+    """
+    from foltr.erasure.receipt import verify_receipt
+
+    text = _read_receipt(file)
+    try:
+        return given, verify_receipt(text, given)
+    except DataError:
+        keys = _newest_keys(key)
+    newest = keys.credentials.federator_public_key
+    try:
+        return newest, verify_receipt(text, newest)
+    except DataError as error:
+        if keys.hindrance is not None:
+            raise DataError(f"{error}; {keys.hindrance}") from error
+        known = "and states no newer one" if newest == given else "and neither is it by the newest that it states"
+        raise DataError(
+            f"{error}; the broker was asked, {known}. If the key was rotated since the receipt was issued, the "
+            "operator has the former one (foltr-operator/orders): --key takes its text"
+        ) from error
+
+
+def _newest_keys(key: str) -> HeardKeys:
+    from broker.address import BrokerAddress
+    from foltr.cli.doctor.checks import role_of
+    from foltr.cli.history.heartbeat import retained
+
+    path = Path(key)
+    if not path.is_file() or role_of(path) not in ("device", "operator"):
+        raise SettingsError("key: with --ask name the credentials file of a device, or the operator's")
+    credentials = read_credentials(path, role_of(path))
+    heard = asyncio.run(retained(BrokerAddress.of(credentials.broker), key_topics(credentials.federation)))
+    return believe_heard(credentials, heard)
 
 
 def note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> list[NotedEntry]:

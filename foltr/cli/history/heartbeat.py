@@ -10,6 +10,7 @@ from foltr.cli.operator.identities import broker_of
 from foltr.cli.settings import Settings
 from foltr.errors import MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials
+from foltr.operator.heard_keys import HeardKeys, believe_heard, key_topics
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.protocol.codec import decode, open_envelope
 from foltr.protocol.heartbeat import FederatorStatus
@@ -40,7 +41,7 @@ async def hear(settings: Settings, federation: str) -> Heard | None:
         if settings.credentials is not None:
             raise
         return Heard(unreachable=str(error))  # nobody has named that file
-    filters = [topics.federator_key, topics.federator_status, topics.client("+", ClientTopic.STATUS)]
+    filters = [*key_topics(federation), topics.federator_status, topics.client("+", ClientTopic.STATUS)]
     if named is None:
         return None if settings.credentials is not None else await _hear_unnamed(settings, topics, filters)
     address, credentials = named
@@ -118,24 +119,24 @@ async def retained(address: "BrokerAddress", filters: list[str]) -> "dict[str, I
 
 def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None) -> Heard:
     status, devices = None, []
+    keys = None if credentials is None else believe_heard(credentials, heard)
     for topic, message in heard.items():
         try:
             if topic == topics.federator_status:
-                status = _status(message.payload, heard, topics, credentials)
-            elif topic != topics.federator_key and decode(message.payload, Status).online:
+                status = _status(message.payload, topics, keys)
+            elif topic not in key_topics(topics.federation) and decode(message.payload, Status).online:
                 devices.append(decode(message.payload, Status).client_id)
         except MessageError:
             continue  # somebody else wrote it, or another version: it says nothing
+    if status is None and keys is not None and keys.hindrance is not None:
+        return Heard(None, sorted(devices), unreachable=keys.hindrance)
     return Heard(status, sorted(devices))
 
 
-def _status(
-    payload: bytes, heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None
-) -> FederatorStatus | None:
+def _status(payload: bytes, topics: Topics, keys: HeardKeys | None) -> FederatorStatus | None:
     envelope = open_envelope(payload)
-    if credentials is not None:
-        stated = heard.get(topics.federator_key)
-        believed = credentials if stated is None else credentials.with_federator_key(stated.payload)
-        if not envelope.is_signed_by(believed.federator_public_key, topics.federator_status):
+    if keys is not None:
+        key = keys.credentials.federator_public_key
+        if not envelope.is_signed_by(key, topics.federator_status):
             return None
     return envelope.read(FederatorStatus)

@@ -13,6 +13,7 @@ from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import UnlearningProgress
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import Message
+from foltr.protocol.operator_keys import issue_link, issue_succession
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.roster import FederatorKey
 from foltr.protocol.signing import SigningKey
@@ -114,6 +115,24 @@ def test_lines_come_when_something_is_new_or_the_same_has_lasted(monkeypatch, ca
             now[0] = at
             telling.tell(text)
     assert capsys.readouterr().err.split() == ["[one]", "two", "two"]
+
+
+async def test_a_federator_whose_operators_key_was_rotated_too_is_believed():
+    """In whichever order the broker tells of the two; a doctor's empty message takes nothing back."""
+    newest, new = SigningKey.generate(), SigningKey.generate()
+    stated = FederatorKey(federation="mail", sequence=1, old_key=FEDERATOR.public, new_key=new.public)
+    statement = encode(stated, TOPICS.federator_key, 1, newest)
+    succession = issue_succession(newest, "mail", [issue_link(OPERATOR, "mail", 1, newest.public)], [])
+    told = [(TOPICS.federator_key, statement), (TOPICS.operator_key, succession), (TOPICS.operator_key, b"")]
+    waiting = answers()
+    waiting.received(InboundMessage(*told[0], retained=True))
+    assert await waiting.notice(0.01) is None
+    assert "foltr roster publish" in waiting.state()
+    for topic, payload in told[1:]:
+        waiting.received(InboundMessage(topic, payload, retained=True))
+    hear(waiting, notice(ReceiptCode.FORGOTTEN), INBOX, new)
+    assert await waiting.notice(1.0) == notice(ReceiptCode.FORGOTTEN)
+    assert waiting.federator_key == new.public
 
 
 async def test_a_rotated_key_is_believed_and_the_old_one_no_more():

@@ -1,0 +1,143 @@
+"""Commands with a credentials file from before a rotation believe what the broker retains of the keys since."""
+
+import asyncio
+import json
+import shutil
+import time
+import uuid
+from types import SimpleNamespace
+
+import pytest
+from cli.commands import foltr
+from cli.doctor.test_doctor import announcement
+from publishing import publish_once
+from receipts import RECEIPT
+
+from foltr.cli.history.heartbeat import hear
+from foltr.cli.settings import Settings
+from foltr.erasure.receipt import sign_receipt
+from foltr.operator.credentials import BrokerAccess, read_credentials
+from foltr.operator.enrolment_rotation import begin_rotation
+from foltr.operator.folder import create_authority, open_authority
+from foltr.protocol.audit_heads import AuditHead
+from foltr.protocol.codec import encode
+from foltr.protocol.heartbeat import FederatorStatus
+from foltr.protocol.orders import OrderAnswer, OrderReply
+from foltr.protocol.topics import Topics
+
+
+def answered(authority, order):
+    """As by a federator that obeys it."""
+    answer = OrderAnswer(
+        federation=authority.federation,
+        number=order.number,
+        digest=order.digest,
+        reply=OrderReply.OBEYED,
+        newest=order.number,
+    )
+    authority.take_answer(order, answer, b"")
+
+
+@pytest.fixture
+def rotated(mqtt_broker, tmp_path):
+    """A federation whose enrolment key and then whose federator's was rotated, and two files from before that.
+
+    The broker has what the federator says, and nothing yet of the operator.
+    """
+    federation, folder = f"mail-{uuid.uuid4().hex[:8]}", tmp_path / "operator"
+    access, topics = BrokerAccess(broker_url=mqtt_broker), Topics(federation)
+    with create_authority(folder, federation, federator=access, operator=access) as authority:
+        device = authority.enrol("device-1", access)
+    (tmp_path / "device-1.json").write_text(device.model_dump_json())
+    shutil.copy(folder / "operator.json", tmp_path / "old-operator.json")
+    for path in tmp_path.glob("*.json"):
+        path.chmod(0o600)
+    with open_authority(folder) as authority:
+        order = begin_rotation(authority.folder, authority.register, authority.orders, authority.operator)
+    with open_authority(folder) as authority:
+        answered(authority, order)
+        answered(authority, authority.rotate_federator_key(access))
+        messages = dict(authority.unpublished())
+    key = read_credentials(folder / "federator.json", "federator").key
+    assert key.public != device.federator_public_key
+
+    def retain(topic, payload):
+        publish_once(access, "somebody", topic, payload, retain=True)
+
+    for topic, said in (
+        (topics.round, announcement(3, time.time(), federation=federation)),
+        (topics.audit_head, AuditHead(federation=federation, seq=7, hash=bytes(32), at=1_000.0)),
+        (
+            topics.federator_status,
+            FederatorStatus(federation=federation, online=True, at=time.time(), interval_s=30.0, software_version="1"),
+        ),
+    ):
+        retain(topic, encode(said, topic, 1, key))
+    return SimpleNamespace(
+        folder=tmp_path,
+        topics=topics,
+        key=key,
+        statement=lambda: retain(topics.federator_key, messages[topics.federator_key]),
+        succession=lambda: retain(topics.operator_key, messages[topics.operator_key]),
+        roster=lambda: retain(topics.roster, messages[topics.roster]),
+    )
+
+
+def found(rotated, file, what, expected):
+    done = foltr("doctor", "--credentials", file, "--json", cwd=rotated.folder)
+    assert done.returncode == expected, done.stdout + done.stderr
+    return [(each["state"], each["detail"]) for each in json.loads(done.stdout) if each["what"] == what]
+
+
+@pytest.mark.parametrize("file", ["device-1.json", "old-operator.json"])
+def test_an_old_file_is_enough(rotated, file):
+    """For `foltr audit head`, `foltr receipt verify --ask`, and what `foltr status` asks the broker."""
+    rotated.statement()
+    rotated.succession()
+    head = foltr("audit", "head", "--credentials", file, "--json", cwd=rotated.folder)
+    assert head.returncode == 0, head.stderr
+    assert json.loads(head.stdout)["entry"] == 7
+    (rotated.folder / "receipt.jws").write_text(sign_receipt(RECEIPT, rotated.key))
+    verify = ("receipt", "verify", "receipt.jws", "--key", file)
+    assert foltr(*verify, cwd=rotated.folder).returncode == 1
+    asked = foltr(*verify, "--ask", cwd=rotated.folder)
+    assert asked.returncode == 0, asked.stderr
+    heard = asyncio.run(hear(Settings(credentials=str(rotated.folder / file)), rotated.topics.federation))
+    assert heard.status.online
+
+
+def test_the_doctor_of_an_old_device_finds_nothing_wrong(rotated):
+    """And says that the key is another one, which the roster is signed with, too."""
+    for tell in (rotated.statement, rotated.succession, rotated.roster):
+        tell()
+    (key,) = found(rotated, "device-1.json", "enrolment key", 0)
+    assert (key[0], "need not be replaced" in key[1]) == ("ok", True)
+    assert found(rotated, "device-1.json", "federation", 0)[0][0] == "ok"
+    assert "does not revoke device-1" in found(rotated, "device-1.json", "roster", 0)[0][1]
+
+
+def test_a_broker_that_says_nothing_of_it_is_told_with_what_to_do(rotated):
+    """As where its access list is an older one; no command waits for more than what is retained."""
+    rotated.statement()
+    began = time.monotonic()
+    head = foltr("audit", "head", "--credentials", "device-1.json", cwd=rotated.folder)
+    (rotated.folder / "receipt.jws").write_text(sign_receipt(RECEIPT, rotated.key))
+    verify = foltr("receipt", "verify", "receipt.jws", "--key", "device-1.json", "--ask", cwd=rotated.folder)
+    assert (head.returncode, verify.returncode) == (3, 1)
+    (key,) = found(rotated, "device-1.json", "enrolment key", 1)
+    heard = asyncio.run(hear(Settings(credentials=str(rotated.folder / "device-1.json")), rotated.topics.federation))
+    for said in (head.stderr, verify.stderr, key[1], heard.unreachable):
+        assert "foltr roster publish" in said
+    assert key[0] == "warning"
+    assert time.monotonic() - began < 30
+
+
+def test_who_may_ask_is_said(rotated):
+    """A key alone has no broker; the federator's own user would throw the federator out."""
+    (rotated.folder / "receipt.jws").write_text(sign_receipt(RECEIPT, rotated.key))
+    for key in ("A" * 43 + "=", "operator/federator.json"):
+        done = foltr("receipt", "verify", "receipt.jws", "--key", key, "--ask", cwd=rotated.folder)
+        if key.endswith("federator.json"):
+            assert done.returncode == 0, done.stderr  # it is its own newest key
+        else:
+            assert "credentials file of a device, or the operator's" in done.stderr
