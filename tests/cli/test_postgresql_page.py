@@ -5,6 +5,8 @@ import shlex
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -65,22 +67,35 @@ class Shell:
         assert done.returncode == 0, f"{block}\n{done.stdout}\n{done.stderr}"
         return done.stdout
 
-    def learn(self, broker: str, until: int) -> None:
+    def learn(self, broker: str, until: int, url: str = OWNER) -> None:
         """Let two devices and a federator go on until so many rounds are completed."""
+        with self.learning(broker, url):
+            self.await_rounds(until)
+
+    @contextmanager
+    def learning(self, broker: str, url: str = OWNER) -> Iterator[None]:
+        """Two devices and a federator run, which end as they are told at the end of this."""
         own = {"cwd": self._folder, "FOLTR_BROKER_URL": broker, "FOLTR_LOG_LEVEL": "warning"}
         own |= {name: self.variables[name] for name in ("PGPORT", "PGPASSFILE")}
         options = ("--min-clients", "2", "--max-clients", "2", "--min-time", "0")
-        federator = start("federator", "run", "--allow-unsigned", "--db", OWNER, *options, **own)
+        federator = start("federator", "run", "--allow-unsigned", *options, FOLTR_DB_URL=url, **own)
         (self._folder / "stores").mkdir(exist_ok=True)
         devices = start("client", "run", "--count", "2", "--data", "synthetic", "--store", "stores", **own)
-        give_up_at = time.monotonic() + 60
         try:
-            while int(self.answer("SELECT count(*) FROM rounds WHERE state = 'completed'")) < until:
-                assert time.monotonic() < give_up_at, "the rounds do not go on"
-                time.sleep(0.2)
+            yield
         finally:
             ended = [stop(process) for process in (devices, federator)]
         assert [code for code, _ in ended] == [0, 0], ended
+
+    def await_rounds(self, until: int) -> None:
+        """Wait for so many completed rounds."""
+        give_up_at = time.monotonic() + 60
+        while self.n_completed() < until:
+            assert time.monotonic() < give_up_at, "the rounds do not go on"
+            time.sleep(0.2)
+
+    def n_completed(self) -> int:
+        return int(self.answer("SELECT count(*) FROM rounds WHERE state = 'completed'"))
 
     def answer(self, statement: str, url: str = OWNER) -> str:
         return self.run(f"PGPASSFILE=pgpass psql -X -At {url} -c {shlex.quote(statement)}").strip()
@@ -107,3 +122,33 @@ def test_the_page_from_createdb_to_a_restored_federation(server, mosquitto_serve
     shell.learn(mosquitto_server.url, until=int(n_completed) + 3)
     assert int(shell.answer("SELECT writer_epoch FROM federations")) > int(epoch)
     assert shell.run("foltr status --json --db " + READER + " || test $? = 1")
+
+
+def test_the_databases_password_is_another_one(server, mosquitto_server, tmp_path):
+    """As docs/keys.md says: a federator that runs goes on, one that is started gets in, and nothing is lost."""
+    making, passwords, upgrading, *_ = blocks("docs/postgresql.md", "sh")
+    (changing,) = (block for block in blocks("docs/keys.md", "sh") if "ALTER ROLE" in block)
+    shell = Shell(tmp_path, server)
+    for block in (making, passwords, upgrading):
+        shell.run(block)
+    old = (tmp_path / "foltr.password").read_text().strip()
+    with shell.learning(mosquitto_server.url):
+        shell.await_rounds(3)
+        listed = shell.answer("SELECT round, state, n_updates FROM round_history WHERE round <= 3 ORDER BY round")
+        shell.run(changing)
+        shell.await_rounds(shell.n_completed() + 3)
+    new = (tmp_path / "foltr.password").read_text().strip()
+    assert new != old
+    with pytest.raises(AssertionError, match="password authentication failed"):
+        shell.run(f"PGPASSFILE= psql -X {with_password(old)} -c 'SELECT 1'")
+    # A federator whose address has the password, which another process cannot read in its environment.
+    url = with_password(new).replace("/127.0.0.1/", f"/127.0.0.1:{server.port}/")
+    shell.learn(mosquitto_server.url, shell.n_completed() + 3, url)
+    assert shell.answer("SELECT round, state, n_updates FROM round_history WHERE round <= 3 ORDER BY round") == listed
+    assert shell.answer("SELECT count(DISTINCT round) = max(round) FROM round_history") == "t"
+    # What was stored before can be opened, and gives the same model.
+    assert "equal" in shell.run(f"foltr replay 1 --db {OWNER}")
+
+
+def with_password(password: str) -> str:
+    return OWNER.replace("foltr@", f"foltr:{password}@")
