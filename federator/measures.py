@@ -88,6 +88,12 @@ class FederatorMeasures(Measures):
             "foltr_federator_round_overdue_seconds", "For how long the open round should have ended."
         )
         self.model_version = self.gauge("foltr_federator_model_version", "The newest model.")
+        self.reward = self.gauge(
+            "foltr_federator_round_reward",
+            "Mean reciprocal rank of the first click, as shown and in the base order, in the newest round that says "
+            "so and was collected by this process alone.",
+            label("order", ("shown", "base")),
+        )
 
     def note_message(self, topic: str) -> None:
         """Count a message, by its topic without the client's name."""

@@ -9,12 +9,14 @@ import time
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
+from statistics import fmean
 from typing import Any, TypeVar, cast
 
 from federator.measures import FederatorMeasures
+from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.states import AbandonReason, RoundState
 from foltr.tracing import NO_SPAN, NO_TRACER, Attributes, Span, Tracer
-from storage.records import Batch, NewEvent, NewModel, RoundOpening, RoundRow
+from storage.records import Batch, CountingUpdate, NewEvent, NewModel, RoundOpening, RoundRow
 
 S = TypeVar("S")
 
@@ -34,6 +36,8 @@ class Watch:
         self._round: Span = NO_SPAN
         self._opened_at: datetime | None = None
         self._closing_since: datetime | None = None
+        self._earned: dict[str, Evaluation] = {}
+        self._is_whole = True
 
     def span(self, transaction: str, arguments: Iterable[Any]) -> AbstractContextManager[None]:
         """Trace a transaction as a part of the open round, if it is one that writes."""
@@ -55,12 +59,14 @@ class Watch:
         match transaction, arguments:
             case "commit_batch", (batch,):
                 self._measures.updates.add(len(batch.updates))
+                self._note_evaluations(batch)
                 if batch.stop_collecting is not None:
                     self._closing_since = datetime.now(UTC)
             case "begin_aggregation", _:
                 self._closing_since = datetime.now(UTC)
-            case "erase_client", _:
+            case "erase_client", (request,):
                 self._measures.erasures.add()
+                self._earned.pop(request.client_id, None)
             case "complete_round", (_, model, closed_at, *_):
                 self._completed(model, closed_at)
             case "abandon_round", (_, reason, closed_at, *_):
@@ -70,7 +76,7 @@ class Watch:
             case "complete_job", (_, completion, *_) if completion.abandons is not None:
                 self._abandoned(AbandonReason.UNLEARNED, completion.completed_at)
             case "load_open_round", _ if answer is not None:
-                self._resumed(answer[0])
+                self._resumed(*answer)
             case _:
                 pass
         opening = _opening_of(arguments)
@@ -81,17 +87,27 @@ class Watch:
         """Note a transaction that the database has not made."""
         self._measures.transactions_failed.add()
 
-    def _resumed(self, row: RoundRow) -> None:
+    def _note_evaluations(self, batch: Batch) -> None:
+        for _, client_id in batch.withdrawn:
+            self._earned.pop(client_id, None)
+        said = {update.client_id: update.evaluation for update in batch.updates if update.evaluation is not None}
+        self._earned |= said
+
+    def _resumed(self, row: RoundRow, updates: Sequence[CountingUpdate]) -> None:
         self._begin(row.number, row.opened_at)
+        # What those say that another process has stored is not known here.
+        self._is_whole = not updates
         if row.state is not RoundState.COLLECTING:
             self._closing_since = datetime.now(UTC)
 
     def _begin(self, number: int, opened_at: datetime) -> None:
         self._opened_at, self._closing_since = opened_at, None
+        self._earned, self._is_whole = {}, True
         self._round = self._tracer.begin("round", opened_at.timestamp(), {"round": number})
 
     def _completed(self, model: NewModel, closed_at: datetime) -> None:
         self._measures.rounds.add(of=RoundState.COMPLETED)
+        self._rewarded(model)
         if self._opened_at is not None:
             self._measures.round_took.observe(max(0.0, (closed_at - self._opened_at).total_seconds()))
         if self._closing_since is not None:
@@ -99,6 +115,16 @@ class Watch:
             self._measures.closing_took.observe(max(0.0, ended - began))
             self._round.note("aggregation", began, ended)
         self._end(closed_at, {"state": RoundState.COMPLETED, "model": model.version})
+
+    def _rewarded(self, model: NewModel) -> None:
+        """Measure what a round's lists have earned, where its updates or its sums say so."""
+        summed = model.evaluation
+        if summed is not None:
+            self._measures.reward.set(summed.reward / summed.n_updates, "shown")
+            self._measures.reward.set(summed.base_reward / summed.n_updates, "base")
+        elif self._earned and self._is_whole:
+            self._measures.reward.set(fmean(each.reward for each in self._earned.values()), "shown")
+            self._measures.reward.set(fmean(each.base_reward for each in self._earned.values()), "base")
 
     def _abandoned(self, reason: str, closed_at: datetime) -> None:
         self._measures.rounds.add(of=RoundState.ABANDONED)

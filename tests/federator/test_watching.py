@@ -1,6 +1,7 @@
 """What is measured and traced of a federator: what its real store has made, and nothing that was not stored."""
 
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import pytest
 from databases import open_migrated
@@ -10,12 +11,16 @@ from federator.measures import FederatorMeasures
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.watching import Watch, watched
-from foltr.protocol.membership import Leave
+from foltr.aggregation.effectiveness import RoundEvaluation
+from foltr.protocol.evaluations import Evaluation
+from foltr.protocol.membership import Forget, Leave
 from foltr.protocol.topics import ClientTopic
 from storage.errors import WriterFencedError
 from storage.federations import claim_federation
+from storage.records import Batch, NewModel, NewUpdate
 
 TWO = RoundPolicy(min_clients=2, max_clients=2, max_time_s=60)
+THREE = RoundPolicy(min_clients=3, max_clients=3, max_time_s=60)
 NAMES = ("anna", "bert", "carl")
 
 
@@ -50,10 +55,10 @@ async def begin(served_url):
     started = []
     async with await open_migrated(served_url) as db:
 
-        async def start(spans=None, policy=TWO):
+        async def start(spans=None, policy=TWO, **options):
             measures = FederatorMeasures("mail")
             watch = Watch(measures, *([] if spans is None else [spans]))
-            served = Served(db, FederationPlan("mail", 1, policy), GENEROUS, watch=watch)
+            served = Served(db, FederationPlan("mail", 1, policy, **options), GENEROUS, watch=watch)
             started.append(served)
             await served.actor.start()
             return served, measures
@@ -97,6 +102,71 @@ async def test_what_is_so_now_is_read_of_the_actor(begin, unsigned):
     assert (measures.round_number.now[""], measures.round_updates.now[""], measures.round_quorum.now[""]) == (1, 1, 2)
     assert measures.round_state.now["collecting"] == 1
     assert measures.round_overdue.now[""] == pytest.approx(1.0)
+
+
+def evaluation(reward):
+    return Evaluation(clicked=1.0, reward=reward, base_reward=0.25)
+
+
+async def test_what_a_round_has_earned_is_shown_when_it_ends(begin, unsigned):
+    """Of the updates that count in it: not of one that was withdrawn, nor of those of a round without a model."""
+    served, measures = await begin(policy=THREE, evaluation=True)
+    names = (*NAMES, "dora")
+    await served.join(map(unsigned, names))
+    assert measures.reward.now == {"shown": None, "base": None}
+    for name, reward in zip(names, (0.5, 1.0, 0.0, 0.25), strict=True):
+        served.update(unsigned(name), evaluation=evaluation(reward))
+        await served.turn()
+        if name == "bert":
+            served.receive(unsigned("bert"), ClientTopic.FORGET, Forget(federation="mail", client_id="bert"))
+            await served.turn()
+    assert measures.rounds.counts["completed"] == 1
+    assert measures.reward.now == {"shown": 0.25, "base": 0.25}
+    served.update(unsigned("anna"), 2, 1, evaluation=evaluation(1.0))
+    served.clock.at += 61
+    await served.turn()
+    assert measures.rounds.counts["abandoned"] == 1
+    assert measures.reward.now == {"shown": 0.25, "base": 0.25}
+
+
+async def test_what_another_process_was_told_is_not_guessed_at(begin, unsigned):
+    """A round that was resumed with updates in it shows nothing; the next one does."""
+    first, _ = await begin(evaluation=True)
+    await first.join(map(unsigned, NAMES))
+    first.update(unsigned("anna"), evaluation=evaluation(1.0))
+    await first.turn()
+    await first.actor.close()
+    served, measures = await begin(evaluation=True)
+    served.update(unsigned("bert"), evaluation=evaluation(0.5))
+    await served.turn()
+    assert measures.rounds.counts["completed"] == 1
+    assert measures.reward.now == {"shown": None, "base": None}
+    for name in NAMES[:2]:
+        served.update(unsigned(name), 2, 1, evaluation=evaluation(0.5))
+    await served.turn()
+    assert measures.reward.now == {"shown": 0.5, "base": 0.25}
+
+
+def test_who_is_withdrawn_has_earned_nothing():
+    """Whoever is quarantined or revoked while the round is open."""
+    measures = FederatorMeasures("mail")
+    watch, now = Watch(measures), datetime.now(UTC)
+    updates = [
+        NewUpdate(1, name, name, 0, 0, 1, 1, "float32", b"", now, evaluation=evaluation(reward))
+        for name, reward in zip(NAMES, (0.5, 1.0, 0.75), strict=True)
+    ]
+    watch.made("commit_batch", 0.0, (Batch(updates=updates),), None)
+    watch.made("commit_batch", 0.0, (Batch(withdrawn=[(1, "bert")]),), None)
+    watch.made("complete_round", 0.0, (1, NewModel(1, b""), now, None), None)
+    assert measures.reward.now == {"shown": 0.625, "base": 0.25}
+
+
+def test_what_secure_sums_have_earned_is_shown():
+    """As it comes, noise and all."""
+    measures = FederatorMeasures("mail")
+    model = NewModel(1, b"", evaluation=RoundEvaluation(4, 3.0, -1.0, 2.0, 1.5))
+    Watch(measures).made("complete_round", 0.0, (1, model, datetime.now(UTC), None), None)
+    assert measures.reward.now == {"shown": -0.25, "base": 0.5}
 
 
 async def test_a_round_is_traced_with_what_is_stored_in_it(begin, unsigned):
