@@ -33,6 +33,7 @@ from foltr.operator.credentials import (
     Role,
     key_of_device,
     read_credentials,
+    remove_unfinished,
     write_secret,
 )
 from foltr.operator.enrolment_rotation import n_successions, succession_messages
@@ -333,6 +334,7 @@ class Authority:
         """Leave a tombstone of a name, in the register, in the roster and in the log."""
         register, tombstone = self._register, self._register.tombstone(client_id)
         self.tokens.forget(client_id)
+        remove_unfinished(self.folder)  # the name may be in one
         if tombstone not in register.forgotten:
             self._change(
                 enrolled={name: device for name, device in register.enrolled.items() if name != client_id},

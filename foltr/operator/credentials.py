@@ -6,6 +6,7 @@ Written by ``foltr enrol``, read by devices, helpers, federators, operators. It 
 
 import base64
 import os
+import re
 import secrets
 import stat
 import time
@@ -27,6 +28,7 @@ from foltr.secure.sealing import SealingKey
 FEDERATOR_USER = "@federator"
 OPERATOR_USER = "@operator"
 DESK_USER = "@desk"
+_UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}")
 _Secret = Annotated[str, Field(repr=False)]
 _OptionalSecret = Annotated[str | None, Field(repr=False)]
 Role = Literal["device", "federator", "operator", "helper"]
@@ -280,6 +282,13 @@ def write_secret(path: Path, content: str | bytes, *, replace: bool = False) -> 
         _sync_folder(path.parent)
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from error
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Remove what `write_secret` has left in a folder, whose lock is held, where a process was killed."""
+    for path in folder.rglob(".*"):
+        if _UNFINISHED.fullmatch(path.name):
+            path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

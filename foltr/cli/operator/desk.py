@@ -57,7 +57,7 @@ def run(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> Non
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
     with open_authority(operator) as authority:
-        federation, key = authority.federation, authority.operator.enrolment_public_key
+        federation, keys = authority.federation, authority.operator.operator_keys
         access = authority.operator.broker
     if broker_record(operator) is not None:
         from broker.token_users import provision_desk
@@ -70,7 +70,7 @@ def run(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> Non
     service = DeskService(
         operator,
         federation,
-        key,
+        keys,
         address,
         give_up_after_s=settings.give_up_after_s,
         alive_file=AliveFile(settings.alive_file),

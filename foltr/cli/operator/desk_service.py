@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from broker.address import BrokerAddress
+from broker.believed import BelievedAuthorities
 from broker.link import InboundMessage, MqttLink
 from foltr.alive_file import AliveFile
 from foltr.cli.operator.access import open_authority
@@ -21,6 +22,7 @@ from foltr.operator.credentials import DESK_USER, BrokerAccess
 from foltr.operator.enrolment_desk import Served, serve, take_head
 from foltr.operator.next_commands import command_in
 from foltr.protocol.enrolment_requests import MAX_REQUEST_BYTES, DeskHead
+from foltr.protocol.operator_keys import Believed, newest_of
 from foltr.protocol.signed_requests import read_head
 from foltr.protocol.topics import Topics
 
@@ -46,7 +48,7 @@ class DeskService:
 
     Args:
         operator: the operator's folder, whose lock is held for each batch alone.
-        enrolment_key: its public half.
+        enrolment_keys: the operator's, public; those of a folder whose key is rotated meanwhile are taken from there.
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
     """
 
@@ -54,13 +56,13 @@ class DeskService:
         self,
         operator: Path,
         federation: str,
-        enrolment_key: bytes,
+        enrolment_keys: Believed,
         address: BrokerAddress,
         *,
         give_up_after_s: float | None,
         alive_file: AliveFile,
     ) -> None:
-        self._operator, self._federation, self._enrolment_key = operator, federation, enrolment_key
+        self._operator, self._federation, self._enrolment_keys = operator, federation, enrolment_keys
         self._topics = Topics(federation)
         self._waiting: dict[str, bytes] = {}
         self._arrived, self._stopped, self._knows_head = asyncio.Event(), asyncio.Event(), asyncio.Event()
@@ -72,12 +74,13 @@ class DeskService:
         self._link = MqttLink(
             address,
             client_id=f"{DESK_USER}.{federation}",
-            subscriptions=[self._topics.enrolment_requests, self._topics.desk_head],
+            subscriptions=[self._topics.enrolment_requests, self._topics.desk_head, self._topics.authorities],
             on_message=self._receive,
             on_connected=self._on_connected,
             persistent=False,
             give_up_after_s=give_up_after_s,
         )
+        self._authorities = BelievedAuthorities(self._link, enrolment_keys, federation)
 
     async def run(self) -> None:
         """Serve. Raises UnavailableError once the link gives up."""
@@ -105,6 +108,13 @@ class DeskService:
         if message.topic == self._topics.desk_head:
             self._receive_head(message.payload)
             return
+        if message.topic == self._topics.authorities:
+            self._authorities.operator = self._enrolment_keys
+            try:
+                self._authorities.take(message.payload)
+            except MessageError as error:
+                log.warning("authorities_not_taken", cause=str(error))
+            return
         token = self._topics.token_of(message.topic)
         if token is None:
             return  # a device may write below its own name here; there is nothing for it
@@ -119,7 +129,7 @@ class DeskService:
             self._knows_head.set()
             return
         try:
-            head = read_head(payload, self._enrolment_key, self._federation)
+            head = read_head(payload, newest_of(self._enrolment_keys), self._federation)
         except MessageError:
             return
         if self._head is None or head.next_serial > self._head.next_serial:
@@ -155,6 +165,7 @@ class DeskService:
     def _answer(self, batch: dict[str, bytes]) -> Served:
         """Use the operator's folder: in a thread, as other commands may have its lock for a while."""
         with open_authority(self._operator, self._federation) as authority:
+            self._enrolment_keys = authority.operator.operator_keys
             self._refuse_old_copy(authority)
             return serve(authority, batch, lambda names: self._admit(authority, names))
 

@@ -28,7 +28,7 @@ from foltr.cli.settings import load_settings
 from foltr.errors import FoltrError, SettingsError, UnavailableError
 from foltr.operator.credentials import public_key_from, write_secret
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.protocol.topics import check_name
+from foltr.protocol.topics import Topics, check_name
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
@@ -257,6 +257,7 @@ def rotate_key(
     from foltr.operator.enrolment_rotation import begin_rotation
 
     with open_authority(operator) as authority:
+        _require_heard(operator, Topics(authority.federation).operator_key)
         if authority.orders.unanswered():
             send_unanswered(authority, broker)
         above = _catch_up(authority, broker, lose_newer=lose_newer)
@@ -272,6 +273,22 @@ def rotate_key(
         publish_retained(authority, broker)
         send_unanswered(authority, broker)
     say(f"The federator has ended. Start it with {operator / 'federator.json'}; devices and helpers need no new file")
+
+
+def _require_heard(folder: Path, topic: str) -> None:
+    """SettingsError where the broker of this machine would keep a topic from devices: its access list is older."""
+    from broker.access import ACL_NAME
+    from broker.broker_records import Mode
+
+    record = broker_record(folder)
+    if record is None or record.mode is Mode.ANONYMOUS:
+        return
+    acl = Path(record.broker_dir, ACL_NAME)
+    if acl.is_file() and f"pattern read {topic}" not in acl.read_text(encoding="utf-8").splitlines():
+        raise SettingsError(
+            f"broker: {acl} is of an older foltr, and would keep another enrolment key from devices; write it anew "
+            "with the `foltr broker config` that it was made with, and --force, and send the broker SIGHUP"
+        )
 
 
 def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -> int:

@@ -242,6 +242,41 @@ def test_another_enrolment_key_revokes_tokens(desks, tmp_path):
     assert asked(tmp_path, "till-2").returncode == 0
 
 
+def test_an_older_access_list_is_said_before_the_enrolment_key_is_another_one(broker, tmp_path):
+    """The broker would keep it from devices, and the former one is gone by then."""
+    made(tmp_path, "till-1")
+    acl = broker.broker_dir / "acl"
+    kept = [line for line in acl.read_text().splitlines() if line != f"pattern read {Topics('mail').operator_key}"]
+    acl.write_text("\n".join(kept) + "\n")
+    before = (tmp_path / "operator" / "enrolment.key").read_bytes()
+    refused = foltr("roster", "rotate-key", "--operator", "operator", cwd=tmp_path)
+    assert (refused.returncode, "--force" in refused.stderr) == (2, True), refused.stderr
+    assert (tmp_path / "operator" / "enrolment.key").read_bytes() == before
+    assert states(tmp_path) == {"till-1": "open"}
+
+
+@pytest.mark.parametrize("broker", ["passwords", "mtls"], indirect=True)
+def test_a_desk_goes_on_while_keys_and_authorities_are_replaced(broker, desks, tmp_path):
+    """It comes back to a broker with a certificate of the next authority, and answers with the next enrolment key."""
+    made(tmp_path, "till-1")
+    desk = desks()
+    assert asked(tmp_path, "till-1").returncode == 0
+    for step in ("begin", "switch"):
+        done = foltr("broker", "authority", step, "--operator", "operator", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    broker.stop()
+    broker.start()
+    made(tmp_path, "till-2")
+    done = asked(tmp_path, "till-2")
+    assert done.returncode == 0, done.stderr
+    assert foltr("roster", "rotate-key", "--operator", "operator", cwd=tmp_path).returncode == 3
+    for name in ("till-3", "till-4"):
+        made(tmp_path, name)
+        assert asked(tmp_path, name).returncode == 0
+    assert serials(tmp_path) == {"till-1": 1, "till-2": 2, "till-3": 3, "till-4": 4}
+    assert "operator_folder_is_older" not in stop(desk)[1]
+
+
 def test_replace_gives_a_device_another_key_by_a_token(desks, tmp_path):
     """Without it neither an enrolled name nor one with an open token gets another; the first token is void."""
     made(tmp_path, "till-1")
