@@ -5,6 +5,8 @@ What it has made is on disk before it asks, so a device that is killed asks the 
 
 import asyncio
 import contextlib
+import os
+import secrets
 from pathlib import Path
 from typing import Annotated
 
@@ -37,7 +39,7 @@ class TokenRefusedError(DataError):
     """The operator's desk does not enrol whoever has this token; asking again is of no use."""
 
 
-class _Keys(BaseModel):
+class DeviceKeys(BaseModel):
     """What a device made for itself, for one token, until it is enrolled. Private keys, base64."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -62,7 +64,7 @@ async def enrol_device(
         SettingsError: a file cannot be read or written.
     """
     pending = out.with_name(f".{out.name}.enrolling")
-    keys = _keys(pending, token)
+    keys = keys_for(pending, token)
     failpoint(Failpoint.KEYS_MADE)
     device_key, reply_key = SigningKey.from_text(keys.signing_key), _sealing_key(keys)
     request = issue_request(token.key, token.federation, token.token, device_key, reply_key.public)
@@ -80,22 +82,38 @@ async def enrol_device(
     return credentials
 
 
-def _keys(pending: Path, token: OneTimeToken) -> _Keys:
-    """The keys that this device has made for this token, before or now."""
-    with contextlib.suppress(OSError, ValidationError):
-        kept = _Keys.model_validate_json(pending.read_text(encoding="utf-8"))
-        if kept.token == token.token:
-            return kept
-    made = _Keys(
+def keys_for(pending: Path, token: OneTimeToken) -> DeviceKeys:
+    """What this device has made for this token, before or now; of two commands at once both get what the first made."""
+    if (kept := _kept_keys(pending, token)) is not None:
+        return kept
+    if pending.exists():
+        pending.unlink()  # for another token, or damaged
+    made = DeviceKeys(
         token=token.token,
         signing_key=SigningKey.generate().to_text(),
         reply_key=key_to_text(SealingKey.generate().private),
     )
-    write_secret(pending, made.model_dump_json() + "\n", replace=True)
+    written = pending.with_name(f"{pending.name}.{secrets.token_hex(8)}")
+    write_secret(written, made.model_dump_json() + "\n")
+    try:
+        os.link(written, pending)
+    except FileExistsError:
+        return _kept_keys(pending, token) or made
+    except OSError:
+        written.replace(pending)  # this file system has no second names
+    finally:
+        written.unlink(missing_ok=True)
     return made
 
 
-def _sealing_key(keys: _Keys) -> SealingKey:
+def _kept_keys(pending: Path, token: OneTimeToken) -> DeviceKeys | None:
+    with contextlib.suppress(OSError, ValidationError):
+        kept = DeviceKeys.model_validate_json(pending.read_text(encoding="utf-8"))
+        return kept if kept.token == token.token else None
+    return None
+
+
+def _sealing_key(keys: DeviceKeys) -> SealingKey:
     return SealingKey(key_from_text("reply_key", keys.reply_key))
 
 

@@ -277,6 +277,19 @@ def test_a_desk_goes_on_while_keys_and_authorities_are_replaced(broker, desks, t
     assert "operator_folder_is_older" not in stop(desk)[1]
 
 
+def test_an_answer_that_was_lost_is_good_under_another_enrolment_key(desks, tmp_path):
+    """It is the same answer, which its token believes, and the next key keeps the device that it is for."""
+    made(tmp_path, "till-1")
+    desks()
+    assert asked(tmp_path, "till-1", FOLTR_TEST_FAILPOINTS="enrolment_answered=kill").returncode == -9
+    assert foltr("roster", "rotate-key", "--operator", "operator", cwd=tmp_path).returncode == 3
+    done = asked(tmp_path, "till-1")
+    assert done.returncode == 0, done.stderr
+    mine = read_credentials(tmp_path / "till-1.json", "device")
+    keys = read_credentials(tmp_path / "operator" / "federator.json", "federator").operator_keys
+    assert read_enrolment(mine.enrolment_bytes, keys, "mail", "till-1").public_key == mine.key.public
+
+
 def test_replace_gives_a_device_another_key_by_a_token(desks, tmp_path):
     """Without it neither an enrolled name nor one with an open token gets another; the first token is void."""
     made(tmp_path, "till-1")
