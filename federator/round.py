@@ -389,6 +389,12 @@ class Round:
         return f"trained on model {base_version}; round {self.number} is based on {self.base_version}{limit}"
 
     @property
+    def asks_all(self) -> bool:
+        """Whether it asks whoever comes: nobody is left out by chance, nor waits for a turn."""
+        by_turns = self.terms is not None and self.terms.policy.policy.period > 1
+        return not by_turns and (self.selection is None or self.selection.asks_all)
+
+    @property
     def full(self) -> bool:
         return len(self.contributions) >= self.policy.max_clients
 

@@ -157,8 +157,8 @@ class FederationState:
         """Whether the round after the open one would be the same again, and nobody is there to take part in either.
 
         Where members are online and none contributed, that is worth a row: somebody may have to look why. A plan with a
-        last round counts every round. One that asks some by chance is the same only if it asks whoever comes: else the
-        same few would be asked again and again, of whom none may ever come back.
+        last round counts every round. One is the same only if it asks whoever comes: else the same few would be asked,
+        by chance or by their turn, again and again, of whom none may ever come back.
 
         Args:
             anchor: of the round after.
@@ -171,7 +171,7 @@ class FederationState:
             and next(self.members.online(), None) is None
             and current.policy == self.plan.policy
             and current.terms == self._terms()
-            and (current.selection is None or current.selection.asks_all)
+            and current.asks_all
             and (anchor is None) == (self.anchor is None)
         )
 
