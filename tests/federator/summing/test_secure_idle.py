@@ -1,4 +1,4 @@
-"""Rounds of secure sums while nobody is online: one row for the night, unless it is somebody else's turn in the next."""
+"""Rounds of secure sums while nobody is online: one row for the night, unless the next is somebody else's turn."""
 
 import pytest
 
