@@ -31,9 +31,8 @@ WALK_THROUGH = tuple(
 
 
 def commands() -> list[list[str]]:
-    """Every command of the guide's shell blocks, in order, but for PostgreSQL's, which `test_postgresql_page` runs."""
-    of_guide = [block for page in WALK_THROUGH for block in blocks(page, "sh") if "ALTER ROLE" not in block]
-    lines = "\n".join(of_guide).splitlines()
+    """Every command of the guide's shell blocks, in order."""
+    lines = "\n".join(block for page in WALK_THROUGH for block in blocks(page, "sh")).splitlines()
     return [shlex.split(line, comments=True) for line in lines if line.strip()]
 
 
