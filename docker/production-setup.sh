@@ -32,11 +32,15 @@ fi
 if [ -e "$operator/federator.json" ]; then
     cp "$operator/federator.json" /federator/credentials.json
 fi
-# A one-time token for each device that has not enrolled itself; what it had been given before is revoked.
+# A one-time token for each device that has not enrolled itself. One that is good still stays: a device may be about to use it.
+listed=$(foltr desk tokens --operator "$operator" --json)
+open=$(printf '%s' "$listed" | python3 -c 'import json, sys
+print(*(row["token"] for row in json.load(sys.stdin)["tokens"] if row["state"] == "open"), sep="\n")')
 names= number=1
 while [ "$number" -le "$DEVICES" ]; do
     name=$(printf 'device-%04d' "$number")
-    [ -e /devices/$name/credentials.json ] || [ -e /devices/$name/forgotten ] || names="$names $name"
+    [ -e /devices/$name/credentials.json ] || [ -e /devices/$name/forgotten ] ||
+        { [ -n "$open" ] && grep -q -s -F "$open" /tokens/$name.token; } || names="$names $name"
     number=$((number + 1))
 done
 if [ -n "$names" ]; then

@@ -78,6 +78,18 @@ def test_what_was_made_stays(set_up, tmp_path):
     assert set(tokens(tmp_path)) == {"device-0001", "device-0002", "device-0003"}
 
 
+def test_a_token_that_is_good_stays_and_one_that_is_not_is_replaced(set_up, tmp_path):
+    """A device may be about to use it, however often the stack is brought up meanwhile."""
+    assert set_up() == 0
+    first = tokens(tmp_path)
+    with open_authority(tmp_path / "operator/foltr") as authority:
+        authority.tokens.revoke(record for record in authority.tokens.records() if record.client_id == "device-0002")
+    assert set_up() == 0
+    second = tokens(tmp_path)
+    assert second["device-0001"] == first["device-0001"]
+    assert states(tmp_path)[second["device-0002"]] == "open"
+
+
 def test_a_stack_from_before_there_was_a_desk_lets_it_in(set_up, tmp_path):
     """Its access list is written anew; who was let in before is still."""
     assert set_up() == 0

@@ -144,7 +144,7 @@ class Answers:
             return (
                 "its data is erased; the model without it is not made yet: the federation gathers requests for it, for "
                 "a day unless it is set otherwise (unlearn_every_s, unlearn_after); where nothing has to be learned "
-                "again, it goes into service when the open round ends"
+                "again, it goes into service when the open round ends; it may wait for an order: foltr erasures list"
             )
         step = f"step {progress.step} of {progress.n_steps}"
         told = f"its data is erased; unlearning job {progress.job} is {progress.state}, {step}"

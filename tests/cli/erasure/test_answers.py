@@ -58,7 +58,7 @@ def progress(state: str, step: int, detail: str = "") -> UnlearningProgress:
 @pytest.mark.parametrize(
     ("told", "said", "not_said"),
     [
-        (None, ["not made yet", "when the open round ends"], "job"),
+        (None, ["not made yet", "when the open round ends", "foltr erasures list"], "job"),
         (progress("running", 3), ["job 1 is running, step 3 of 112"], "deadline"),
         (progress("running", 111), ["job 1 is running, step 111 of 112"], "deadline"),
         (progress("running", 112), ["when the open round ends", "`foltr rounds deadline`"], "paused"),
