@@ -22,6 +22,7 @@ from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.chunks import chunk_of, manifest_of
 from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_enrolment
+from foltr.protocol.enrolment_requests import DeskHead, EnrolmentAnswer, EnrolmentCode, EnrolmentRequest
 from foltr.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
 from foltr.protocol.heartbeat import FederatorStatus
@@ -105,6 +106,7 @@ OPERATOR, FEDERATOR = SigningKey(bytes([1]) * 32), SigningKey(bytes([2]) * 32)
 DEVICES = {MEMBER: SigningKey(bytes([3]) * 32), STRANGER: SigningKey(bytes([4]) * 32)}
 TOPICS = Topics(FEDERATION)
 HELPER, HELPER_KEY = "north", SigningKey(bytes([5]) * 32)
+TOKEN, TOKEN_KEY = "0123456789abcdef", SigningKey(bytes([10]) * 32)
 _HELPERS = [
     HelperKeys(name=name, signing_key=key, sealing_key=bytes([i + 7]) * 32)
     for i, (name, key) in enumerate({HELPER: HELPER_KEY.public, "south": bytes([6]) * 32}.items())
@@ -192,6 +194,18 @@ def messages() -> Iterator[Sample]:
     yield from (Sample.of(message, topic, FEDERATOR) for message, topic in _from_federator())
     yield from (Sample.of(message, topic, OPERATOR) for message, topic in _from_operator())
     yield from (Sample.of(message, TOPICS.helper_answers(HELPER), HELPER_KEY) for message in _from_helper())
+    yield from _of_enrolment()
+
+
+def _of_enrolment() -> Iterator[Sample]:
+    """What the holder of a one-time token, and the operator's desk, say."""
+    who, reply_key = {"federation": FEDERATION, "token": TOKEN}, bytes([11]) * 32
+    request = EnrolmentRequest(**who, public_key=DEVICES[MEMBER].public, reply_key=reply_key, proof=bytes(64))
+    yield Sample.of(request, TOPICS.enrolment_request(TOKEN), TOKEN_KEY)
+    for code, sealed in ((EnrolmentCode.ENROLLED, b"sealed"), (EnrolmentCode.TOKEN_USED, b"")):
+        answer = EnrolmentAnswer(federation=FEDERATION, digest=bytes(32), code=code, sealed=sealed)
+        yield Sample.of(answer, TOPICS.enrolment_answer(TOKEN), OPERATOR)
+    yield Sample.of(DeskHead(federation=FEDERATION, next_serial=7, written_at=1e9), TOPICS.desk_head, OPERATOR)
 
 
 def enrolment_of(name: str) -> bytes:

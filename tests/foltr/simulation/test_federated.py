@@ -272,7 +272,7 @@ def test_every_population_runs(values):
 @pytest.mark.parametrize(
     ("values", "error", "words"),
     [
-        ({"data": "/nowhere/at/all"}, DataError, "/nowhere/at/all"),
+        ({"data": "/nowhere/at/all"}, SettingsError, "/nowhere/at/all"),
         ({"fold": 3}, SettingsError, "fold"),
         ({"data": "synthetic-intents", "population": "type1", "fold": 1}, SettingsError, "intents have no folds"),
         ({"clicks": "prefect"}, SettingsError, "unknown click model 'prefect'"),
