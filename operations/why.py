@@ -132,7 +132,7 @@ def _ends(situation: Situation, row: RoundRow) -> str:
     until_min = row.min_time_s - _seconds(row.opened_at, situation.at)
     if n >= row.min_clients:
         return f"It has enough and ends in {span(until_min)}, or at once with {row.max_clients}."
-    from_then = "" if until_min <= 0 else f" in {span(until_min)} or later"
+    from_then = "" if until_min <= 0 else f" (in {span(until_min)} at the earliest)"
     at_once = f"at once with {row.max_clients}, " if row.max_clients > row.min_clients else ""
     missing = row.min_clients - n
     buffered = (

@@ -76,7 +76,7 @@ def test_a_round_that_waits_for_more():
 
 def test_a_round_that_is_young_says_from_when_the_quorum_is_enough():
     """min_time_s has not passed."""
-    assert "5 more have contributed in 20 s or later" in words(standing(10, online=devices(1)))
+    assert "5 more have contributed (in 20 s at the earliest), and" in words(standing(10, online=devices(1)))
     enough = standing(10, contributed=devices(1, 2, 3, 4, 5), online=devices(1, 2, 3, 4, 5))
     assert "It has enough and ends in 20 s, or at once with 20." in words(enough)
 

@@ -146,7 +146,7 @@ class Answers:
                 "a day unless it is set otherwise (unlearn_every_s, unlearn_after); where nothing has to be learned "
                 "again, it goes into service when the open round ends; it may wait for an order: foltr erasures list"
             )
-        step = f"step {progress.step} of {progress.n_steps}"
+        step = f"step {progress.step} of {progress.n_steps}" if progress.n_steps else "with nothing to learn again"
         told = f"its data is erased; unlearning job {progress.job} is {progress.state}, {step}"
         if progress.state is JobState.PAUSED:
             because = f": {progress.detail}" if progress.detail else ""

@@ -112,7 +112,8 @@ def erasures_show(
         if json:
             print_json({"erasure": row, "job": _plain_job(job), "rows_of_it": named})
             return
-        shown = to_plain(row) | {"receipt": _receipt_in_words(row)}
+        fingerprint = None if row.key_fingerprint is None else row.key_fingerprint.hex()
+        shown = to_plain(row) | {"key_fingerprint": fingerprint, "receipt": _receipt_in_words(row)}
         console.print(_fields(shown, f"Erasure of {row.pseudonym} in {name}"))
         if (plain := _plain_job(job)) is not None:
             console.print(_fields(plain, f"Unlearning job {plain['number']}"))
@@ -231,7 +232,8 @@ def _progress(row: "ErasureRow", job: "UnlearningJobRow | None") -> str:
     if job is None:
         return "waits for a job" if row.job is None else f"job {row.job}, which the database does not have"
     coverage = "" if job.coverage is None else f", coverage {job.coverage:.0%}"
-    told = f"job {job.number}, {job.strategy}: step {job.step} of {job.n_steps}{coverage}"
+    steps = f"step {job.step} of {job.n_steps}" if job.n_steps else "nothing is to be learned again"
+    told = f"job {job.number}, {job.strategy}: {steps}{coverage}"
     if job.state is JobState.DONE:
         return f"{told}; made model {job.model_version}"
     if job.state is JobState.RUNNING:

@@ -42,14 +42,14 @@ def notice(code: ReceiptCode) -> ErasureNotice:
     return ErasureNotice(federation="mail", client_id="device-1", code=code, detail="why")
 
 
-def progress(state: str, step: int, detail: str = "") -> UnlearningProgress:
+def progress(state: str, step: int, detail: str = "", n_steps: int = 112) -> UnlearningProgress:
     return UnlearningProgress(
         federation="mail",
         job=1,
         state=state,
         strategy="rollback",
         step=step,
-        n_steps=112,
+        n_steps=n_steps,
         n_clients=1,
         detail=detail,
     )
@@ -61,6 +61,7 @@ def progress(state: str, step: int, detail: str = "") -> UnlearningProgress:
         (None, ["not made yet", "when the open round ends", "foltr erasures list"], "job"),
         (progress("running", 3), ["job 1 is running, step 3 of 112"], "deadline"),
         (progress("running", 111), ["job 1 is running, step 111 of 112"], "deadline"),
+        (progress("running", 0, n_steps=0), ["nothing to learn again; the model goes into service"], "of 0"),
         (progress("running", 112), ["when the open round ends", "`foltr rounds deadline`"], "paused"),
         (
             progress("paused", 0, "no device is online at step 1"),

@@ -80,6 +80,13 @@ def test_a_job_that_failed_is_told(tmp_path):
     assert "step 0 of 2; failed: coverage 10%, of at least 50%; waits for another job" in shown
 
 
+def test_the_fingerprint_of_the_destroyed_key_is_shown_in_full(tmp_path):
+    """It can be looked for in a folder of keys."""
+    asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
+    tampered(tmp_path, "UPDATE erasures SET key_fingerprint = x'0123456789abcdef'")
+    assert "0123456789abcdef" in erasures(tmp_path, "show", PAUSED).stdout
+
+
 def test_an_erasure_whose_deadline_has_passed_is_told_of(tmp_path):
     """In the list and by its exit code, until it is done."""
     asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
