@@ -68,6 +68,9 @@ class KeyStore:
         for client_id in self.missing(federation, client_ids):
             path = self._path(federation, client_id)
             known = _read(path)
+            if client_id in sealed_with and self._is_sealed_anew(path, known, sealed_with[client_id]):
+                self._take_up(path)
+                known = _read(path)
             if client_id in sealed_with and (known is None or fingerprint(known) != sealed_with[client_id]):
                 raise SettingsError(
                     # Without its name, which would be in a log: it may be one that was forgotten.
@@ -100,10 +103,53 @@ class KeyStore:
             self._cache[federation, client_id] = known
         return known
 
+    def opening(self, federation: str, client_id: str, sealed_with: bytes) -> bytes | None:
+        """The client's key of this fingerprint, be it the one or the next; None if neither is."""
+        known = self.find(federation, client_id)
+        if known is not None and fingerprint(known) != sealed_with:
+            known = _read(_next(self._path(federation, client_id)))
+        return known if known is not None and fingerprint(known) == sealed_with else None
+
     def has(self, federation: str, client_id: str, sealed_with: bytes) -> bool:
         """Tell whether the client's key is the one of this fingerprint."""
-        known = self.find(federation, client_id)
-        return known is not None and fingerprint(known) == sealed_with
+        return self.opening(federation, client_id, sealed_with) is not None
+
+    # --- another key for a client that has one ----------------------------------------------------------------
+
+    def make_next(self, federation: str, client_id: str) -> bytes:
+        """Make the client's next key, which is on the disk when this returns, beside the one it has.
+
+        Whatever was made so before, and is not taken up, is replaced: nothing may be sealed with that (`ensure`).
+        """
+        path, key = self._path(federation, client_id), secrets.token_bytes(KEY_BYTES)
+        _write(_temporary(path), key)
+        _flush(_temporary(path))
+        _temporary(path).rename(_next(path))
+        _flush(path.parent)
+        return key
+
+    def take_up_next(self, federation: str, client_id: str) -> None:
+        """Put the next key in the place of the client's key, which is overwritten: all is sealed with the next."""
+        self._cache.pop((federation, client_id), None)
+        self._ensured.discard((federation, client_id))
+        self._take_up(self._path(federation, client_id))
+
+    def _is_sealed_anew(self, path: Path, known: bytes | None, sealed_with: bytes) -> bool:
+        """Whether updates are sealed with the next key: what made it died before that was taken up."""
+        if known is not None and fingerprint(known) == sealed_with:
+            return False
+        following = _read(_next(path))
+        return following is not None and fingerprint(following) == sealed_with
+
+    def _take_up(self, path: Path) -> None:
+        # Under another name first: after the change of names nothing else would lead to its bytes.
+        _clear_former(path)
+        if path.exists():
+            os.link(path, _former(path))
+        _next(path).rename(path)
+        _flush(path.parent)
+        _overwrite(_former(path))
+        _flush(path.parent)
 
     def destroy(self, federation: str, client_id: str, sealed_with: bytes | None = None) -> bool:
         """Overwrite the key and remove it, on the disk when this returns.
@@ -117,17 +163,13 @@ class KeyStore:
         self._cache.pop((federation, client_id), None)
         self._ensured.discard((federation, client_id))
         path = self._path(federation, client_id)
-        if sealed_with is not None and (known := _read(path)) is not None and fingerprint(known) != sealed_with:
+        if sealed_with is not None and _read(path) is not None and not self.has(federation, client_id, sealed_with):
             return False
-        # Of a process that died while it made one: never used, and as secret.
-        unfinished = [_temporary(path)] if _temporary(path).exists() else []
+        self._cache.pop((federation, client_id), None)
         there = path.exists()
-        for file in [*unfinished, *([path] if there else [])]:
-            with file.open("r+b") as opened:
-                opened.write(bytes(KEY_BYTES))
-                opened.flush()
-                os.fsync(opened.fileno())
-            file.unlink()
+        # Those that a process made, or took up, when it died are as secret.
+        for file in (_temporary(path), _next(path), _former(path), path):
+            _overwrite(file)
         if path.parent.is_dir():
             # Whether or not there was one: a removal of before may not have reached the disk.
             _flush(path.parent)
@@ -188,6 +230,32 @@ def _require_private(folder: Path) -> None:
 
 def _temporary(path: Path) -> Path:
     return path.with_name(f"{path.name}.new")
+
+
+def _next(path: Path) -> Path:
+    return path.with_name(f"{path.name}.next")
+
+
+def _former(path: Path) -> Path:
+    return path.with_name(f"{path.name}.former")
+
+
+def _clear_former(path: Path) -> None:
+    """Remove what a process left that died while it took up a key: a name of the present one, or a former one."""
+    if _former(path).exists() and path.exists() and _former(path).samefile(path):
+        _former(path).unlink()
+    _overwrite(_former(path))
+
+
+def _overwrite(path: Path) -> None:
+    """Overwrite a key and remove it, if it is there."""
+    if not path.exists():
+        return
+    with path.open("r+b") as opened:
+        opened.write(bytes(KEY_BYTES))
+        opened.flush()
+        os.fsync(opened.fileno())
+    path.unlink()
 
 
 def _read(path: Path) -> bytes | None:

@@ -1,15 +1,23 @@
 """``foltr db``: create the tables, bring them up to date, leave nothing of what was deleted."""
 
 import asyncio
+import time
+from typing import TYPE_CHECKING
 
 import typer
 
 from foltr.cli import options
-from foltr.cli.output import console, print_json, require_existing
+from foltr.cli.history.query import run_query
+from foltr.cli.output import console, errors, print_json, require_existing, say
 from foltr.cli.settings import load_settings
 from foltr.errors import UnavailableError
 
-app = typer.Typer(help="Create and upgrade the database, and write it anew.", no_args_is_help=True)
+if TYPE_CHECKING:
+    from storage.database import Database
+
+app = typer.Typer(help="Create and upgrade the database, write it anew, and replace data keys.", no_args_is_help=True)
+
+_LINE_EVERY_S = 10.0
 
 
 @app.command("upgrade")
@@ -52,6 +60,45 @@ def vacuum(db: options.Db = None) -> None:
             console.print(f"{database.location}: written anew", soft_wrap=True)
 
     asyncio.run(run())
+
+
+@app.command("rekey")
+def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.Federation = None) -> None:
+    """Give each client another data key, and seal its stored updates with it.
+
+    A stolen copy of the keys opens nothing that is stored from then on. Stop the federator first: one that runs ends at
+    its next write. Where this is killed, run it again. Older backups of the database are sealed with the former keys:
+    make both backups anew. Exit code 1: a client's key is missing.
+    """
+    from storage.rekeying import rekey as give_other_keys
+
+    n_without_key = 0
+
+    async def query(database: "Database", name: str) -> None:
+        nonlocal n_without_key
+        with errors.status("") as status:
+            told_at = time.monotonic()
+
+            def tell(done: int, n_clients: int) -> None:
+                nonlocal told_at
+                words = f"client {done} of {n_clients}"
+                status.update(words)
+                if not errors.is_terminal and time.monotonic() >= told_at + _LINE_EVERY_S:
+                    errors.print(words, highlight=False)
+                    told_at = time.monotonic()
+
+            done = await give_other_keys(database, name, time.time(), tell)
+        n_without_key = done.n_without_key
+        say(
+            f"{done.n_clients} clients have another data key, and {done.n_updates} stored updates are sealed with it. "
+            "Back up database and keys anew, apart; then destroy the older backups, which the former keys open"
+        )
+        if n_without_key:
+            say(f"Of {n_without_key} clients the key is missing: nothing of them was changed; which: foltr doctor")
+
+    run_query(db, federation, query, keys=keys, opens=True)
+    if n_without_key:
+        raise typer.Exit(1)
 
 
 @app.command("current")

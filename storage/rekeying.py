@@ -1,0 +1,111 @@
+"""Seals what clients have sent anew, each with another data key: a copy of the old ones opens nothing newer.
+
+It takes over the federation as a federator does that starts: one that runs has the old keys in its memory, and its next
+write is refused. One client is one transaction, so that its updates are sealed with one key at any moment: the one it
+has, or the next one, which is on the disk before. Whoever finds them sealed with the next takes that up
+(`storage.keys`), so it may die anywhere.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from sqlalchemy import bindparam, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.errors import SettingsError
+from foltr.failpoints import Failpoint, failpoint
+from storage.cipher import AES_256_GCM, associated_data, decrypt, encrypt, fingerprints
+from storage.database import Database
+from storage.erasure.tables import erasures
+from storage.federations import claim_federation, fenced_transaction
+from storage.keys import fingerprint
+from storage.tables import clients, updates
+
+_PAGE = 200
+
+
+@dataclass(frozen=True)
+class Rekeyed:
+    """What was done.
+
+    Attributes:
+        n_clients: that have another key.
+        n_updates: that are sealed with these.
+        n_without_key: clients whose updates are sealed, and whose key is not in the folder: nothing was changed.
+    """
+
+    n_clients: int
+    n_updates: int
+    n_without_key: int
+
+
+async def rekey(db: Database, name: str, now: float, on_client: Callable[[int, int], None]) -> Rekeyed:
+    """Give each client of a federation that has a data key another one, and seal its stored updates with it.
+
+    Args:
+        now: epoch seconds.
+        on_client: told how many clients are done, and of how many.
+
+    Raises:
+        SettingsError: there is no such federation, or the folder of keys is not at hand.
+        WriterFencedError: a federator has started meanwhile. What is done stays, and the rest is as it was.
+        DataError: a stored update does not open.
+    """
+    if db.keys is None:
+        raise SettingsError("keys: the folder of data keys is needed; name it with --keys")
+    epoch = await claim_federation(db, name, now)
+    async with db.reading() as connection:
+        # Of who is being erased the key is to be destroyed, and the receipt tells of that very one.
+        of_federation = (clients.c.federation == name) & clients.c.id.not_in(select(erasures.c.client))
+        who = [
+            (row.id, row.client_id)
+            for row in await connection.execute(
+                select(clients.c.id, clients.c.client_id).where(of_federation).order_by(clients.c.id)
+            )
+        ]
+    n_clients = n_updates = n_without_key = 0
+    for done, (number, client_id) in enumerate(who, 1):
+        async with fenced_transaction(db, name, epoch) as connection:
+            sealed_with = await fingerprints(connection, name, clients.c.id == number)
+            if not sealed_with and db.keys.find(name, client_id) is None:
+                continue
+            try:
+                await asyncio.to_thread(db.keys.ensure, name, [client_id], sealed_with)
+            except SettingsError:
+                n_without_key += 1
+                continue
+            old = db.keys.key(name, client_id)
+            new = await asyncio.to_thread(db.keys.make_next, name, client_id)
+            n_sealed = await _seal_anew(connection, name, number, client_id, old, new)
+            failpoint(Failpoint.IN_REKEY_TRANSACTION)
+        failpoint(Failpoint.REKEYED)
+        await asyncio.to_thread(db.keys.take_up_next, name, client_id)
+        failpoint(Failpoint.KEY_TAKEN_UP)
+        n_clients, n_updates = n_clients + 1, n_updates + n_sealed
+        on_client(done, len(who))
+    return Rekeyed(n_clients, n_updates, n_without_key)
+
+
+async def _seal_anew(
+    connection: AsyncConnection, name: str, number: int, client_id: str, old: bytes, new: bytes
+) -> int:
+    """Seal a client's stored updates with its next key, within a transaction; returns how many they were."""
+    sealed = (updates.c.client == number) & (updates.c.cipher == AES_256_GCM)
+    columns = select(updates.c.round, updates.c.update_id, updates.c.body).where(sealed).order_by(updates.c.round)
+    replace = (
+        update(updates)
+        .where(updates.c.federation == name, updates.c.client == number, updates.c.round == bindparam("of_round"))
+        .values(body=bindparam("new_body"), key_fingerprint=fingerprint(new))
+    )
+    last, n_sealed = 0, 0
+    while rows := (await connection.execute(columns.where(updates.c.round > last).limit(_PAGE))).all():
+        changed = []
+        for row in rows:
+            associated = associated_data(name, row.round, client_id, row.update_id)
+            changed.append(
+                {"of_round": row.round, "new_body": encrypt(new, decrypt(old, row.body, associated), associated)}
+            )
+        await connection.execute(replace, changed)
+        last, n_sealed = rows[-1].round, n_sealed + len(rows)
+    return n_sealed

@@ -1,0 +1,172 @@
+"""Other data keys: each update opens with the new one and no more with the former, wherever it was interrupted."""
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from cli.commands import foltr_process
+
+from foltr.errors import DataError
+from storage import keys as keys_module
+from storage import rekeying
+from storage.database import Database
+from storage.errors import WriterFencedError
+from storage.federations import claim_federation
+from storage.keys import KeyStore
+from storage.records import Batch
+from storage.rekeying import Rekeyed, rekey
+from storage.rounds import load_updates
+
+SENT = {1: ["a in 1", "b in 1"], 2: ["a in 2", "b in 2", "c in 2"], 3: ["b in 3"], 4: ["a in 4", "b in 4", "c in 4"]}
+SENT[5] = ["c in 5"]
+
+
+class Died(Exception):  # noqa: N818 (what a test makes happen)
+    """What a process does not survive."""
+
+
+async def opened(db: Database, folder: Path) -> dict[int, list[str]]:
+    """What clients sent, by round, as a process reads it that has just begun."""
+    before, db.keys = db.keys, KeyStore(folder)
+    try:
+        rows = {number: await load_updates(db, "web", number, "", 10) for number in SENT}
+    finally:
+        db.keys = before
+    return {number: [row.body.decode() for row in of_round] for number, of_round in rows.items()}
+
+
+async def done_again(stored, folder: Path) -> Rekeyed:
+    stored.db.keys = KeyStore(folder)
+    return await rekey(stored.db, "web", 2.0, lambda *_: None)
+
+
+def leftovers(folder: Path) -> list[str]:
+    return [path.name for path in folder.rglob("*") if path.is_file() and path.suffix]
+
+
+async def test_a_copy_of_the_former_keys_opens_nothing(learned, keys: KeyStore, tmp_path: Path) -> None:
+    """All that was sent opens with the new keys; a federator that had the old ones writes nothing more."""
+    stolen = tmp_path / "stolen"
+    shutil.copytree(keys.folder, stolen)
+    told: list[tuple[int, int]] = []
+    done = await rekey(learned.db, "web", 1.0, lambda *both: told.append(both))
+    assert done == Rekeyed(n_clients=3, n_updates=10, n_without_key=0)
+    assert told == [(1, 3), (2, 3), (3, 3)]
+    assert await opened(learned.db, keys.folder) == SENT
+    for number in SENT:
+        learned.db.keys = KeyStore(stolen)
+        with pytest.raises(DataError, match="another data key"):
+            await load_updates(learned.db, "web", number, "", 10)
+    with pytest.raises(WriterFencedError):
+        await learned.commit(Batch(updates=[learned.update("a", "a5", 5)]))
+    assert leftovers(keys.folder) == []
+
+
+@pytest.mark.parametrize("step", ["in_rekey_transaction", "rekeyed", "key_taken_up", "link", "rename", "_overwrite"])
+@pytest.mark.parametrize("when", [1, 2])
+async def test_it_may_die_anywhere(
+    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch, step: str, when: int
+) -> None:
+    """What is stored opens at once, a federator that starts seals with the right key, and the command ends it later."""
+    n_reached = 0
+
+    def dies(*_: object) -> None:
+        nonlocal n_reached
+        n_reached += 1
+        if n_reached == when:
+            raise Died
+
+    with monkeypatch.context() as patched:
+        if step == "link":
+            patched.setattr(os, "link", dies)
+        elif step == "rename":
+            before = Path.rename
+            patched.setattr(Path, "rename", lambda path, to: dies() if path.suffix == ".next" else before(path, to))
+        elif step == "_overwrite":
+            overwrite = keys_module._overwrite  # noqa: SLF001 (a process may die in it)
+            patched.setattr(
+                keys_module, "_overwrite", lambda path: dies() if path.exists() and path.suffix else overwrite(path)
+            )
+        else:
+            patched.setattr(rekeying, "failpoint", lambda name: dies() if name == step else None)
+        with pytest.raises(Died):
+            await rekey(learned.db, "web", 1.0, lambda *_: None)
+    assert await opened(learned.db, keys.folder) == SENT
+    # A federator starts in between, and clients go on.
+    learned.db.keys = KeyStore(keys.folder)
+    learned.epoch = await claim_federation(learned.db, "web", 1.0)
+    await learned.commit(Batch(updates=[learned.update("a", "a5", 5, body=b"a in 5")]))
+    sent = SENT | {5: ["a in 5", "c in 5"]}
+    assert await opened(learned.db, keys.folder) == sent
+    assert (await done_again(learned, keys.folder)).n_clients == 3
+    assert await opened(learned.db, keys.folder) == sent
+    assert leftovers(keys.folder) == []
+
+
+@pytest.mark.parametrize("step", ["in_rekey_transaction", "rekeyed", "key_taken_up"])
+async def test_whoever_is_forgotten_in_between_leaves_no_key(
+    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """Its updates are sealed with the one it had, or with the next: by their fingerprint both are destroyed."""
+
+    def dies(name: str) -> None:
+        if name == step:
+            raise Died
+
+    with monkeypatch.context() as patched:
+        patched.setattr(rekeying, "failpoint", dies)
+        with pytest.raises(Died):
+            await rekey(learned.db, "web", 1.0, lambda *_: None)
+    learned.db.keys = KeyStore(keys.folder)
+    learned.epoch = await claim_federation(learned.db, "web", 1.0)
+    row = await learned.erase("a")
+    assert learned.db.keys.destroy("web", "a", row.key_fingerprint)
+    assert KeyStore(keys.folder).find("web", "a") is None
+    assert leftovers(keys.folder) == []
+
+
+async def test_the_key_of_who_is_being_erased_stays_the_one_that_is_to_be_destroyed(learned, keys: KeyStore) -> None:
+    """Its receipt tells of that very key."""
+    row = await learned.erase("a")
+    assert (await done_again(learned, keys.folder)).n_clients == 2
+    assert KeyStore(keys.folder).destroy("web", "a", row.key_fingerprint)
+
+
+async def test_a_key_that_is_missing_is_told_and_nothing_of_that_client_changed(learned, keys: KeyStore) -> None:
+    """The others have theirs; with the folder's backup the command can be run again."""
+    backup = keys.key("web", "b")
+    (lost,) = [path for path in keys.folder.rglob("*") if path.is_file() and path.read_bytes() == backup]
+    lost.unlink()
+    assert await done_again(learned, keys.folder) == Rekeyed(n_clients=2, n_updates=6, n_without_key=1)
+    lost.write_bytes(backup)
+    assert await opened(learned.db, keys.folder) == SENT
+
+
+async def test_a_federator_that_starts_meanwhile_ends_it(
+    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is sealed any more with keys that it does not know; all of it opens."""
+
+    async def claimed_by_another_at_once(db: Database, name: str, now: float) -> int:
+        epoch = await claim_federation(db, name, now)
+        await claim_federation(db, name, now)
+        return epoch
+
+    monkeypatch.setattr(rekeying, "claim_federation", claimed_by_another_at_once)
+    with pytest.raises(WriterFencedError):
+        await rekey(learned.db, "web", 1.0, lambda *_: None)
+    assert await opened(learned.db, keys.folder) == SENT
+
+
+async def test_the_command_killed_and_run_again(learned, keys: KeyStore) -> None:
+    """SIGKILL between the commit and the change of keys; the second run says what it did."""
+    url = learned.db.engine.url.render_as_string(hide_password=False).replace("+aiosqlite", "").replace("+asyncpg", "")
+    command = ("db", "rekey", "--db", url, "--keys", keys.folder, "--federation", "web")
+    assert foltr_process(*command, FOLTR_TEST_FAILPOINTS="rekeyed=kill@2").returncode == -signal.SIGKILL
+    assert await opened(learned.db, keys.folder) == SENT
+    done = foltr_process(*command)
+    assert done.returncode == 0, done.stderr
+    assert "3 clients have another data key, and 10 stored updates are sealed with it" in done.stdout
+    assert await opened(learned.db, keys.folder) == SENT
