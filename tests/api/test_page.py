@@ -241,7 +241,7 @@ class TestInChromium:
                 await page.clock.fast_forward("08:00:00")
                 await page.wait_for_function(_IS_LATER, arg=before)
                 # On a busy machine the next stream may be lost, too, and begun again, before this looks.
-                await page.wait_for_function("document.querySelector('#link').textContent === ''")
+                await page.wait_for_function("() => document.querySelector('#link').textContent === ''")
             assert await page.evaluate("document.querySelectorAll('*').length") <= n_elements + 20
             busy.served.tokens.revoke(token.split(".")[0])
             for _ in range(60):
