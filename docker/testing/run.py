@@ -8,6 +8,7 @@ has changed.
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -89,12 +90,28 @@ def network_of_its_own() -> Iterator[None]:
     """Make a network namespace for the containers' bridge, and remove it at the end."""
     with contextlib.suppress(StackError):
         run("ip", "netns", "del", NAMESPACE)  # of a run that was killed
+    end_lost_name_server()
     run("ip", "netns", "add", NAMESPACE)
     try:
         run("ip", "-n", NAMESPACE, "link", "set", "lo", "up")
         yield
     finally:
         run("ip", "netns", "del", NAMESPACE)
+
+
+def end_lost_name_server() -> None:
+    """End podman's name server where a run that was killed has left it, in a namespace that nobody can reach.
+
+    It would be asked for the names of the next containers, too, and know none of them.
+    """
+    pid_file = Path("/run/containers/networks/aardvark-dns/aardvark.pid")
+    with contextlib.suppress(OSError, ValueError):
+        pid = int(pid_file.read_text())
+        namespace = Path(f"/proc/{pid}/ns/net").stat().st_ino
+        reached = [Path("/proc/self/ns/net"), *Path("/run/netns").glob("*")]
+        is_podmans = "aardvark-dns" in Path(f"/proc/{pid}/cmdline").read_text()
+        if is_podmans and namespace not in {path.stat().st_ino for path in reached}:
+            os.kill(pid, signal.SIGTERM)
 
 
 if __name__ == "__main__":
