@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 
 from broker.address import BrokerAddress
+from broker.alive import show_alive
 from broker.believed import BelievedAuthorities
 from broker.link import InboundMessage, MqttLink
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
@@ -22,7 +23,6 @@ log = get_logger(__name__)
 
 MAX_WAITING = 256
 """So many messages wait for the desk at most, some 64 MB; what is beyond is asked again."""
-_ALIVE_EVERY_S = 10.0
 # Checking the proofs of a thousand devices takes seconds.
 _LONGEST_WORK_S = 300.0
 
@@ -136,11 +136,7 @@ class HelperService:
             self._at_work_since = None
 
     async def _show_alive(self) -> None:
-        while True:
-            since = self._at_work_since
-            if self._link.connected and (since is None or time.monotonic() - since < _LONGEST_WORK_S):
-                self._alive_file.touch()
-            await asyncio.sleep(_ALIVE_EVERY_S)
+        await show_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
 
     async def _publish(self, answer: bytes) -> None:
         try:

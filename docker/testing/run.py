@@ -97,10 +97,11 @@ def network_of_its_own() -> Iterator[None]:
         yield
     finally:
         run("ip", "netns", "del", NAMESPACE)
+        end_lost_name_server()
 
 
 def end_lost_name_server() -> None:
-    """End podman's name server where a run that was killed has left it, in a namespace that nobody can reach.
+    """End podman's name server in a namespace that nobody can reach any more; podman does not when that is removed.
 
     It would be asked for the names of the next containers, too, and know none of them.
     """

@@ -39,7 +39,7 @@ from foltr.operator.credentials import (
 from foltr.operator.enrolment_rotation import n_successions, succession_messages
 from foltr.operator.next_commands import command_in
 from foltr.operator.order_log import OrderLog
-from foltr.operator.policy_log import policy_log, write_policy
+from foltr.operator.policy_log import policies_in_force, policy_log, write_policy
 from foltr.operator.register import EnrolledDevice, Register, read_enrolment_key, write_register
 from foltr.operator.roster_messages import roster_messages
 from foltr.operator.schema_log import schema_log, write_schema
@@ -240,7 +240,8 @@ class Authority:
             access: how the federator reaches the broker, where its credentials were moved away.
         """
         # Before the order: a key that is lost would leave devices that believe nobody.
-        credentials = prepare_federator(self.folder, self._operator, access, self._policies_in_force())
+        in_force = policies_in_force(self.policies, self._register.published_policy)
+        credentials = prepare_federator(self.folder, self._operator, access, in_force)
         return self._order(
             RotateKey(
                 federation=self.federation,
@@ -249,12 +250,6 @@ class Authority:
                 new_key=credentials.federator_public_key,
             )
         )
-
-    def _policies_in_force(self) -> list[Policy]:
-        """All that may be: the published one, that before it, which a round may still be under, and newer ones."""
-        versions = sorted(self.policies.versions)
-        oldest = max([version for version in versions if version < self._register.published_policy], default=0)
-        return [self.policies.get(version).policy for version in versions if version >= oldest]
 
     def take_answer(self, signed: SignedOrder, answer: OrderAnswer, payload: bytes) -> None:
         """Keep the federator's answer to an order; once a client is forgotten, so is its name in this folder."""

@@ -15,6 +15,13 @@ def policy_log(folder: Path, federation: str, operator: Believed) -> DocumentLog
     return DocumentLog(folder, "policy", lambda payload: read_policy(payload, operator, federation))
 
 
+def policies_in_force(log: DocumentLog[SignedPolicy], published: int) -> list[Policy]:
+    """All that may be: the published one, that before it, which a round may still be under, and newer ones."""
+    versions = sorted(log.versions)
+    oldest = max([version for version in versions if version < published], default=0)
+    return [log.get(version).policy for version in versions if version >= oldest]
+
+
 def write_policy(log: DocumentLog[SignedPolicy], key: SigningKey, policy: Policy) -> SignedPolicy:
     """Sign a policy and write it down.
 

@@ -332,24 +332,14 @@ async def _visit(request: _Request, answers: Answers, answer_s: float | None) ->
         the notice that the client is forgotten, if it is.
     """
     from broker.address import BrokerAddress
-    from broker.link import MqttLink
+    from broker.visit import visiting
 
     topics = Topics(request.federation)
     inbox = topics.client(request.client_id, ClientTopic.INBOX)
-    link = MqttLink(
-        BrokerAddress.of(request.access),
-        client_id=request.session,
-        subscriptions=[]
-        if answer_s is None
-        else [*key_topics(request.federation), inbox, topics.round, f"{topics.root}/unlearning/+"],
-        on_message=answers.received,
-        persistent=False,
-        timeout_s=_CONNECT_S,
-        give_up_after_s=0.0,
-    )
+    heard = [*key_topics(request.federation), inbox, topics.round, f"{topics.root}/unlearning/+"]
+    address, heard = BrokerAddress.of(request.access), [] if answer_s is None else heard
     answers.begin()
-    async with link:
-        await link.wait_connected(_CONNECT_S)
+    async with visiting(address, request.session, heard, answers.received, _CONNECT_S) as link:
         await link.publish(request.topic, request.payload, retain=request.retained)
         answers.sent()
         return None if answer_s is None else await answers.notice(answer_s)

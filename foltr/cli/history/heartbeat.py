@@ -95,24 +95,15 @@ def _is_named(access: BrokerAccess) -> bool:
 
 async def retained(address: "BrokerAddress", filters: list[str]) -> "dict[str, InboundMessage]":
     """Hear what a broker retains, by topic. Raises UnavailableError where it cannot be reached."""
-    from broker.link import InboundMessage, MqttLink
+    from broker.visit import visiting
 
     heard: dict[str, InboundMessage] = {}
 
-    def take(message: InboundMessage) -> None:
+    def take(message: "InboundMessage") -> None:
         heard[message.topic] = message
 
-    link = MqttLink(
-        address,
-        client_id=address.username or f"foltr-why-{secrets.token_hex(8)}",
-        subscriptions=filters,
-        on_message=take,
-        persistent=False,
-        timeout_s=_CONNECT_S,
-        give_up_after_s=0.0,
-    )
-    async with link:
-        await link.wait_connected(_CONNECT_S)
+    client_id = address.username or f"foltr-why-{secrets.token_hex(8)}"
+    async with visiting(address, client_id, filters, take, _CONNECT_S):
         await asyncio.sleep(_QUIET_S)
     return heard
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 import structlog
 
 from broker.address import BrokerAddress
+from broker.alive import show_alive
 from broker.believed import BelievedAuthorities
 from broker.link import InboundMessage, MqttLink
 from foltr.alive_file import AliveFile
@@ -38,7 +39,6 @@ MAX_BATCH = 100
 # Of a batch there is one change of the broker's users: what comes within it is enrolled together.
 _PAUSE_S = 0.2
 _SWEEP_EVERY_S = 600.0
-_ALIVE_EVERY_S = 10.0
 _LONGEST_WORK_S = 120.0
 _MARKER_S = 10.0
 
@@ -210,11 +210,7 @@ class DeskService:
             self._at_work_since = None
 
     async def _show_alive(self) -> None:
-        while True:
-            since = self._at_work_since
-            if self._link.connected and (since is None or time.monotonic() - since < _LONGEST_WORK_S):
-                self._alive_file.touch()
-            await asyncio.sleep(_ALIVE_EVERY_S)
+        await show_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)
 
     async def _publish(self, served: Served) -> None:
         try:
