@@ -22,6 +22,7 @@ from foltr.logs import get_logger
 log = get_logger("api.app")
 
 _TITLE = "foltr: one federation, to look at"
+_END_WITHIN_S = 10.0
 
 
 def make_app(served: Served) -> FastAPI:
@@ -32,6 +33,8 @@ def make_app(served: Served) -> FastAPI:
         counting = asyncio.create_task(app.state.presence.count())
         yield
         counting.cancel()
+        # The database must not be closed under a connection that it still holds: that waited for ever, once.
+        await asyncio.wait({counting}, timeout=_END_WITHIN_S)
         app.state.live.close()
         await served.db.close()
 
