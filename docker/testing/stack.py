@@ -4,6 +4,7 @@ podman-compose reads the file, as Docker's Compose would. What it cannot do with
 does: wait for health checks, which it asks itself, and start services in their order, each after what it depends on.
 """
 
+import json
 import os
 import signal
 import subprocess
@@ -56,6 +57,16 @@ def wait_until(what: str, happens: Callable[[], bool], timeout_s: float, every_s
         time.sleep(every_s)
 
 
+def keep_bridge_addresses() -> None:
+    """Have the bridges keep the hardware addresses that they have.
+
+    Left alone a bridge takes the lowest of its ports', another one as containers join. Those that are there already go
+    on sending to the former one, and nobody answers what they ask the name server: for up to a minute.
+    """
+    for bridge in json.loads(run("ip", "-n", NAMESPACE, "-json", "link", "show", "type", "bridge")):
+        run("ip", "-n", NAMESPACE, "link", "set", "dev", bridge["ifname"], "address", bridge["address"])
+
+
 class Stack:
     """The services of a Compose file. Its containers, networks and volumes are removed by `remove`.
 
@@ -75,6 +86,7 @@ class Stack:
         """Create and start services, and nothing that they depend on."""
         scaled = [part for name, n in (scale or {}).items() for part in ("--scale", f"{name}={n}")]
         self._do("up", "--detach", "--no-build", "--no-deps", "--no-recreate", *scaled, *services)
+        keep_bridge_addresses()
 
     def command(self, service: str, *command: str) -> str:
         """Run a command in a container of a service that is made for it."""
