@@ -14,6 +14,7 @@ from stack import PROJECT, Stack, StackError, run, wait_until
 from trial import N_DEVICES, after, completed
 from watching import look_at
 
+PRODUCTION = "foltr-production"
 KILLED = ("federator", "mosquitto", "postgres", "helper-north")
 FORGOTTEN = f"device-{N_DEVICES:04d}"
 FEDERATION = "production"
@@ -36,7 +37,7 @@ _ENVIRONMENT = {
 
 def run_in_production(compose: Path) -> Iterator[str]:
     """Yield lines that say what was seen; StackError where it is not as it should be."""
-    stack = Stack(compose, PROJECT / "docker/compose.production.yaml", "foltr-production", _ENVIRONMENT)
+    stack = Stack(compose, PROJECT / "docker/compose.production.yaml", PRODUCTION, _ENVIRONMENT)
     stack.remove()
     try:
         yield bring_up(stack)

@@ -6,6 +6,7 @@ has changed.
 """
 
 import contextlib
+import fcntl
 import os
 import shlex
 import signal
@@ -15,9 +16,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from production import run_in_production
-from stack import NAMESPACE, PROJECT, StackError, run
-from trial import try_out
+from production import PRODUCTION, run_in_production
+from stack import NAMESPACE, PROJECT, Stack, StackError, run
+from trial import TRIAL, try_out
 
 HERE = Path(__file__).parent
 TARGETS = ("federator", "edge-client", "helper", "dashboard")
@@ -36,6 +37,15 @@ def main() -> int:
         return 1
     machine = read_exports(prepared.stdout)
     os.environ["CONTAINERS_CONF"] = machine["CONTAINERS_CONF"]
+    # A second run would share names, networks and volumes with the first.
+    lock = (Path(machine["CONTAINERS_CONF"]).parent / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print("containers: FAILED: another run goes on here; wait for its end", file=sys.stderr)
+        return 1
+    # What is to be removed at the end is removed also where somebody ends this.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
     flags = shlex.split(machine["FOLTR_BUILD_FLAGS"])
     note(began, "podman, and bases for the images, are there")
     try:
@@ -88,8 +98,10 @@ def podman_compose() -> Path:
 @contextlib.contextmanager
 def network_of_its_own() -> Iterator[None]:
     """Make a network namespace for the containers' bridge, and remove it at the end."""
-    with contextlib.suppress(StackError):
-        run("ip", "netns", "del", NAMESPACE)  # of a run that was killed
+    if Path("/run/netns", NAMESPACE).exists():  # of a run that was killed
+        for project in (TRIAL, PRODUCTION):
+            Stack(Path(), Path(), project, {}).remove()
+        run("ip", "netns", "del", NAMESPACE)
     end_lost_name_server()
     run("ip", "netns", "add", NAMESPACE)
     try:

@@ -163,9 +163,15 @@ class Stack:
             self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split(), stop_s=2
         )
         for kind in ("volume", "network"):
-            left = self._podman(kind, "ls", "--filter", mine, "--format", "{{.Name}}").split()
+            # By name as well: a volume that podman made for a container on its own has no label.
+            named = f"name=^{self.project}_"
+            left = {
+                name
+                for which in (mine, named)
+                for name in self._podman(kind, "ls", "--filter", which, "--format", "{{.Name}}").split()
+            }
             if left:
-                self._podman(kind, "rm", "--force", *left)
+                self._podman(kind, "rm", "--force", *sorted(left))
 
     def _remove_containers(self, names: Sequence[str], stop_s: int) -> None:
         """Remove containers; one that ends by itself meanwhile makes podman fail, which removes it the next time."""

@@ -8,6 +8,7 @@ from learning import ndcg_of_model
 from stack import PROJECT, Stack, StackError, wait_until
 from watching import look_at
 
+TRIAL = "foltr-trial"
 N_DEVICES = 20
 N_FEWER = 5
 LEARN_WITHIN_S = 60.0
@@ -18,7 +19,7 @@ GOOD_NDCG = 0.6
 def try_out(compose: Path) -> Iterator[str]:
     """Yield lines that say what was seen; StackError where it is not as it should be."""
     # A round that is full ends at once: twenty devices made seven a second, and whoever looked waited for a processor.
-    stack = Stack(compose, PROJECT / "docker/compose.yaml", "foltr-trial", {"FOLTR_MIN_TIME_S": "1"})
+    stack = Stack(compose, PROJECT / "docker/compose.yaml", TRIAL, {"FOLTR_MIN_TIME_S": "1"})
     stack.remove()
     try:
         yield from _look(stack)
