@@ -53,5 +53,30 @@ async def test_while_the_database_is_away_nothing_is_counted_and_then_again(serv
     assert (await server.get("/api/v1/presence", viewer)).status_code == 200
 
 
+async def test_a_server_that_ends_gives_the_database_back_before_it_closes_it(tmp_path, monkeypatch):
+    """Whoever closes it under a connection in use may wait for ever."""
+    reached, done = asyncio.Event(), []
+
+    async def held_count(db, _federation):
+        try:
+            async with db.reading():
+                reached.set()
+                await asyncio.sleep(60)
+        finally:
+            done.append("given back")
+
+    monkeypatch.setattr("api.presence.count_members", held_count)
+    async with asyncio.timeout(20), asked(migrated_sqlite(tmp_path / "foltr.sqlite"), tmp_path) as server:
+        close = server.served.db.close
+
+        async def noted_close():
+            done.append("closed")
+            await close()
+
+        server.served.db.close = noted_close
+        await reached.wait()
+    assert done == ["given back", "closed"]
+
+
 async def _has(counted, n):
     return len(await counted()) >= n
