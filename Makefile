@@ -135,7 +135,7 @@ site: $(INSTALLED) ## the documentation site in build/site; links that lead nowh
 bench: $(INSTALLED) servers ## the benchmarks of learning, reading, rounds, rules and secure sums
 	@$(BIN)/python benchmarks/interactions.py
 	@$(BIN)/python benchmarks/reading.py
-	@$(BIN)/python benchmarks/round_overhead.py --compare
+	@$(BIN)/python benchmarks/round_overhead.py
 	@$(BIN)/python benchmarks/aggregation.py
 	@$(BIN)/python benchmarks/secure_sum.py
 	@$(BIN)/python benchmarks/norm_proof.py

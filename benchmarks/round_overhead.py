@@ -1,20 +1,34 @@
 """Round time per client update, durable and receipted, beside a bare paho + Mosquitto exchange in the same run.
 
-Run: python benchmarks/round_overhead.py [--clients N ...] [--unsigned] [--tls none|tls|mtls] [--fleets K]
-     python benchmarks/round_overhead.py --compare     unsigned, signed, signed + TLS, and what TLS adds
-     python benchmarks/round_overhead.py --profile FOLDER --clients 100
+Run: python benchmarks/round_overhead.py [--clients N ...] [--json FILE]     unsigned, signed and signed with TLS
+     python benchmarks/round_overhead.py --signed | --unsigned [--tls none|tls|mtls] [--fleets K]     one of them
+     python benchmarks/round_overhead.py --signed --profile FOLDER --clients 100
 
 What is timed: federator (its own process, SQLite with synchronous=FULL), Mosquitto (its own process, configured by
 ``foltr broker config``), and all n devices with a connection each (one process or K, learning replaced by a constant
 so that transport and bookkeeping are what is left; their stores are in memory). A round is: announcements to all, an
 update from each, signature, decision, commit, receipt, aggregation, the next model. Times are medians over rounds, by
-the federator's clock. CPU seconds are those of each process between the end of the first round and the end of the
-last, divided by the updates in between; where they add up to the time of an update on every core, the machine is
+the federator's clock. CPU time is that of each process between the end of the first round and the end of the
+last, divided by the updates in between; where it adds up to the time of an update on every core, the machine is
 what limits it.
 
 What is not: connecting, joining and the TLS handshakes, which are over before the first round ends. Devices share
 processes and the machine with the federator here, so a round is slower than the federator alone would make it. The
 bare exchange sends the same bytes and an answer, nothing else, and through one connection in place of n.
+
+The JSON file has a list with an object for each n and variant. Times are in milliseconds:
+
+    n                 devices, each of which sends one update in every round
+    variant           unsigned, signed, signed+tls (with passwords and the access list) or signed+mtls
+    round_ms          a whole round, from the end of the one before to its own
+    per_update_ms     round_ms / n, so a round's fixed cost is in it
+    federator_cpu_ms  the federator's CPU time, for each update; its part of the fixed cost is in it
+    device_cpu_ms     a device's CPU time, for each update
+    broker_cpu_ms     Mosquitto's CPU time, for each update
+    bare_ms           an update and its answer in the bare exchange, to compare with per_update_ms
+    fixed_ms          what a round of this variant costs beside its updates: the intercept of the line of round_ms over
+                      n that has the least relative errors; null where one n was measured
+    n_rounds, dim     how many rounds were run, and weights of the ranker
 """
 
 import argparse
@@ -26,12 +40,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import numpy as np
 from bare_exchange import PEER, run_bare
+from fixed_cost import fixed_cost
 from profiled import print_profile
 from servers import HERE, Servers, Tls, Watch, describe_machine, write_devices
 
@@ -40,54 +55,67 @@ _TIMEOUT_S = 900.0
 
 
 @dataclass(frozen=True)
-class Mode:
+class Variant:
     """How devices and federator speak."""
 
     signed: bool
     tls: Tls
 
     def __str__(self) -> str:
-        return ("signed" if self.signed else "unsigned") + ("" if self.tls is Tls.NONE else f" + {self.tls}")
+        return ("signed" if self.signed else "unsigned") + ("" if self.tls is Tls.NONE else f"+{self.tls}")
+
+
+VARIANTS = (Variant(False, Tls.NONE), Variant(True, Tls.NONE), Variant(True, Tls.TLS))
 
 
 @dataclass(frozen=True)
 class Measured:
-    """One line of the result; times in milliseconds, those of CPU by process and per client update."""
+    """One line of the result; its fields are explained on top of this file."""
 
-    mode: str
-    n_clients: int
-    n_rounds: int
+    n: int
+    variant: str
     round_ms: float
-    update_ms: float
-    bare_update_ms: float
-    ratio: float
-    cpu_ms: dict[str, float]
+    per_update_ms: float
+    federator_cpu_ms: float
+    device_cpu_ms: float
+    broker_cpu_ms: float
+    bare_ms: float
+    n_rounds: int
+    dim: int = DIM
+    fixed_ms: float | None = None
 
     def __str__(self) -> str:
-        cpu = ", ".join(f"{name} {ms:.3f}" for name, ms in self.cpu_ms.items())
-        return (
-            f"n = {self.n_clients:5} {self.mode + ':':15} round {self.round_ms:8.1f} ms, per update "
-            f"{self.update_ms:6.3f} ms; bare {self.bare_update_ms:6.3f} ms; ratio {self.ratio:5.1f}; CPU ms: {cpu}"
+        ratio = self.per_update_ms / self.bare_ms
+        cpu = (
+            f"federator {self.federator_cpu_ms:.3f}, devices {self.device_cpu_ms:.3f}, broker {self.broker_cpu_ms:.3f}"
         )
+        return (
+            f"n = {self.n:5} {self.variant + ':':12} round {self.round_ms:8.1f} ms, per update "
+            f"{self.per_update_ms:6.3f} ms; bare {self.bare_ms:6.3f} ms; ratio {ratio:5.1f}; CPU ms: {cpu}"
+        )
+
+    @property
+    def cpu_ms(self) -> float:
+        return self.federator_cpu_ms + self.device_cpu_ms + self.broker_cpu_ms
 
 
 def main() -> None:
     options = parse_arguments()
-    modes = [Mode(options.signed, options.tls)]
-    if options.compare:
-        modes = [Mode(False, Tls.NONE), Mode(True, Tls.NONE), Mode(True, Tls.TLS)]
     print(describe_machine())
     print(f"d = {DIM}, {options.fleets} process(es) for the devices; medians over {options.rounds} rounds;", end=" ")
     print("a line's exchanges are measured one after the other")
     results = []
-    for n_clients in options.clients:
-        lines = {mode: measure(mode, n_clients, options) for mode in modes}
-        results += lines.values()
-        if options.compare:
-            print(f"n = {n_clients:5} {explain_tls(lines[modes[1]], lines[modes[2]])}", flush=True)
+    for n in options.clients:
+        lines = [measure(variant, n, options) for variant in options.variants]
+        if len(lines) == len(VARIANTS):
+            print(f"n = {n:5} {explain_tls(lines[1], lines[2])}", flush=True)
+        results += lines
+    results = with_fixed_costs(results)
+    for variant, fixed_ms in {result.variant: result.fixed_ms for result in results}.items():
+        if fixed_ms is not None:
+            print(f"{variant + ':':12} a round costs {fixed_ms:.1f} ms beside its updates")
     if options.json is not None:
-        document = {"machine": describe_machine(), "dim": DIM, "results": [asdict(result) for result in results]}
-        options.json.write_text(json.dumps(document, indent=2) + "\n")
+        options.json.write_text(json.dumps([asdict(result) for result in results], indent=1) + "\n")
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -95,45 +123,59 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--rounds", type=int, default=20, help="at least 3")
     identity = parser.add_mutually_exclusive_group()
-    identity.add_argument("--signed", action="store_true", default=True, help="the default")
-    identity.add_argument("--unsigned", dest="signed", action="store_false")
-    parser.add_argument("--tls", type=Tls, choices=list(Tls), default=Tls.NONE)
-    parser.add_argument("--compare", action="store_true", help="unsigned, signed, and signed with TLS and access list")
+    identity.add_argument("--signed", action="store_true", help="this variant alone, with --tls")
+    identity.add_argument("--unsigned", action="store_true", help="this variant alone")
+    parser.add_argument("--tls", type=Tls, choices=list(Tls), help="signed, and with this alone")
     parser.add_argument("--fleets", type=int, default=1, metavar="K", help="processes that share the devices")
     parser.add_argument("--profile", type=Path, metavar="FOLDER", help="also profile federator and devices (slower)")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
     if options.rounds < 3:
         parser.error("--rounds: the first one is left out and two more make a median")
+    one_alone = options.signed or options.unsigned or options.tls is not None
+    options.variants = (Variant(not options.unsigned, options.tls or Tls.NONE),) if one_alone else VARIANTS
     return options
 
 
 def explain_tls(without: Measured, with_tls: Measured) -> str:
-    added, bare = with_tls.update_ms - without.update_ms, with_tls.bare_update_ms - without.bare_update_ms
-    cpu = sum(with_tls.cpu_ms.values()) - sum(without.cpu_ms.values())
+    added, bare = with_tls.per_update_ms - without.per_update_ms, with_tls.bare_ms - without.bare_ms
+    cpu = with_tls.cpu_ms - without.cpu_ms
     return (
         f"TLS and access list add {added:+.3f} ms per update (CPU {cpu:+.3f} ms), and to the bare exchange {bare:+.3f}"
     )
 
 
-def measure(mode: Mode, n_clients: int, options: argparse.Namespace) -> Measured:
+def with_fixed_costs(results: list[Measured]) -> list[Measured]:
+    """Return the same lines, each with what a round of its variant costs beside its updates."""
+    by_variant: dict[str, list[Measured]] = {}
+    for result in results:
+        by_variant.setdefault(result.variant, []).append(result)
+    fixed = {
+        variant: fixed_cost([line.n for line in lines], [line.round_ms for line in lines])
+        for variant, lines in by_variant.items()
+    }
+    return [replace(result, fixed_ms=fixed[result.variant]) for result in results]
+
+
+def measure(variant: Variant, n: int, options: argparse.Namespace) -> Measured:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        with Servers(folder, tls=mode.tls, signed=mode.signed) as servers:
-            write_devices(folder / "devices", servers.enrol([f"device-{i:04d}" for i in range(n_clients)]))
+        with Servers(folder, tls=variant.tls, signed=variant.signed) as servers:
+            write_devices(folder / "devices", servers.enrol([f"device-{i:04d}" for i in range(n)]))
             peer = servers.access(PEER)
             broker = servers.start_broker()
-            bare = run_bare(servers, peer, DIM, n_clients, options.rounds)
-            ours, cpu = run_rounds(servers, broker, n_clients, options)
+            bare = run_bare(servers, peer, DIM, n, options.rounds)
+            ours, cpu = run_rounds(servers, broker, n, options)
     result = Measured(
-        mode=str(mode),
-        n_clients=n_clients,
-        n_rounds=options.rounds,
+        n=n,
+        variant=str(variant),
         round_ms=1e3 * ours,
-        update_ms=1e3 * ours / n_clients,
-        bare_update_ms=1e3 * bare / n_clients,
-        ratio=ours / bare,
-        cpu_ms={name: 1e3 * seconds for name, seconds in cpu.items()},
+        per_update_ms=1e3 * ours / n,
+        federator_cpu_ms=1e3 * cpu["federator"],
+        device_cpu_ms=1e3 * cpu["devices"],
+        broker_cpu_ms=1e3 * cpu["broker"],
+        bare_ms=1e3 * bare / n,
+        n_rounds=options.rounds,
     )
     print(result, flush=True)
     return result
