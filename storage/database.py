@@ -32,6 +32,7 @@ BUSY_TIMEOUT_S: Final = 5
 STATEMENT_TIMEOUT_S: Final = 30
 # The server gives up first and says why; the client gives up when the server cannot even say that.
 ANSWER_TIMEOUT_S: Final = 5
+IDLE_TIMEOUT_S: Final = 2 * STATEMENT_TIMEOUT_S
 # A whole database is written anew, or a large table changed.
 VACUUM_TIMEOUT_S: Final = 3600
 
@@ -41,8 +42,9 @@ _WRITES = "foltr_writes"
 _REBUILDS = "foltr_rebuilds"
 
 # Classes of SQLSTATE after which the same transaction may succeed: connection lost, serialization or
-# deadlock, out of resources, lock not available, statement cancelled, server shutting down or starting.
-_TRANSIENT_SQLSTATES = ("08", "40", "53", "55P03", "57")
+# deadlock, out of resources, lock not available, statement cancelled, server shutting down or starting; and
+# a transaction that said nothing for too long.
+_TRANSIENT_SQLSTATES = ("08", "25P03", "40", "53", "55P03", "57")
 _TRANSIENT_SQLITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
 
 # What reads within `Database.snapshot`, and of which database.
@@ -59,13 +61,14 @@ class Database:
         keys: the data keys that updates are encrypted with; None stores them as sent, and cannot read encrypted ones.
     """
 
-    def __init__(self, url: str, keys: KeyStore | None = None) -> None:
+    def __init__(self, url: str | URL, keys: KeyStore | None = None, idle_timeout_s: float = IDLE_TIMEOUT_S) -> None:
         """Check the URL and load the driver; connect to nothing yet."""
         self.keys = keys
-        parsed = _parse(url)
+        parsed = _parse(url) if isinstance(url, str) else url
         self.dialect = parsed.get_backend_name()
         self.location = _describe(parsed)
-        self.engine = _create_engine(parsed)
+        self._idle_timeout_s = idle_timeout_s
+        self.engine = _create_engine(parsed, idle_timeout_s=idle_timeout_s)
         self._writer = self.engine.execution_options(**{_WRITES: True})
         self._reader = self.engine
         self._file: tuple[int, int] | None = None  # as `follow_file` saw it last
@@ -74,14 +77,23 @@ class Database:
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
 
     @classmethod
-    async def connect(cls, url: str, retry_for_s: float = 0, keys: KeyStore | None = None) -> Self:
+    async def connect(
+        cls,
+        url: str,
+        retry_for_s: float = 0,
+        keys: KeyStore | None = None,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+    ) -> Self:
         """Open the database, trying again for ``retry_for_s`` seconds while it cannot be reached.
+
+        Args:
+            idle_timeout_s: PostgreSQL ends a transaction that says nothing for so long, and lets go of its locks.
 
         Raises:
             SettingsError: ``url`` is not one of the allowed forms.
             UnavailableError: the database cannot be reached, or its driver is not installed.
         """
-        database = cls(url, keys)
+        database = cls(url, keys, idle_timeout_s)
         if database.dialect == "sqlite":
             database._require_file()
         try:
@@ -91,6 +103,10 @@ class Database:
             await database.close()
             raise
         return database
+
+    def apart(self) -> "Database":
+        """Make a pool of its own to the same database, without keys: for another event loop. It connects when used."""
+        return Database(self.engine.url, idle_timeout_s=self._idle_timeout_s)
 
     async def _wait_until_it_answers(self, retry_for_s: float) -> None:
         give_up_at = time.monotonic() + retry_for_s
@@ -369,7 +385,9 @@ def _describe(url: URL) -> str:
     return f"The PostgreSQL database {url.database!r} at {host}:{port}"
 
 
-def _create_engine(url: URL, statement_timeout_s: float | None = None) -> AsyncEngine:
+def _create_engine(
+    url: URL, statement_timeout_s: float | None = None, idle_timeout_s: float = IDLE_TIMEOUT_S
+) -> AsyncEngine:
     statement_timeout_s = statement_timeout_s or STATEMENT_TIMEOUT_S
     is_sqlite = url.get_backend_name() == "sqlite"
     options: dict[str, Any]
@@ -384,7 +402,7 @@ def _create_engine(url: URL, statement_timeout_s: float | None = None) -> AsyncE
                 "application_name": "foltr",
                 "statement_timeout": f"{statement_timeout_s:g}s",
                 "lock_timeout": f"{BUSY_TIMEOUT_S}s",
-                "idle_in_transaction_session_timeout": f"{2 * STATEMENT_TIMEOUT_S}s",
+                "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1000:.0f}ms",
             },
         }
     try:

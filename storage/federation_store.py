@@ -26,6 +26,7 @@ from storage.erasure.records import (
     Sign,
     UnlearningJobRow,
 )
+from storage.leases import Claimant
 from storage.records import (
     Batch,
     ClientRow,
@@ -46,16 +47,20 @@ from storage.restored_records import Restoration, RestoredVersion
 class SqlFederationStore:
     """One federation's store, in SQLite or PostgreSQL.
 
+    Args:
+        claimant: who has the federation's lease with its claim; None: whoever had it before.
+
     Attributes:
         location: where it is, in words that hold no password.
         epoch: the claim it writes under; 0 before `claim_federation`.
     """
 
-    def __init__(self, db: Database, federation: str) -> None:
+    def __init__(self, db: Database, federation: str, claimant: Claimant | None = None) -> None:
         self.location = db.location
         self.epoch = 0
         self._db = db
         self._name = federation
+        self._claimant = claimant
 
     def unavailable(self, error: Exception) -> UnavailableError:
         """Say in one line which database failed, why, and what to do."""
@@ -97,7 +102,7 @@ class SqlFederationStore:
         )
 
     async def claim_federation(self, at: float) -> int:
-        self.epoch = await federations.claim_federation(self._db, self._name, at)
+        self.epoch = await federations.claim_federation(self._db, self._name, at, self._claimant)
         # Within what is tried again: a claim whose answer was lost is made once more, and the later one holds.
         failpoint(Failpoint.FEDERATION_CLAIMED)
         return self.epoch

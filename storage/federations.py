@@ -19,6 +19,7 @@ from foltr.protocol.fields import model_hash
 from foltr.protocol.states import Privacy
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.errors import WriterFencedError
+from storage.leases import Claimant, claim_lease
 from storage.model_tables import models
 from storage.records import FederationRow
 from storage.tables import federations
@@ -103,7 +104,7 @@ async def create_federation(
             )
 
 
-async def claim_federation(db: Database, name: str, at: float) -> int:
+async def claim_federation(db: Database, name: str, at: float, claimant: Claimant | None = None) -> int:
     """Become the federation's only writer: every earlier claim is fenced from now on. Returns the epoch.
 
     It is above every earlier one that is stored, and at least ``at``: a database that was restored has lost its newest
@@ -111,9 +112,11 @@ async def claim_federation(db: Database, name: str, at: float) -> int:
 
     Args:
         at: epoch seconds: now, or what is above every epoch that devices may have heard of.
+        claimant: who has the lease with it; None leaves the lease as it is.
 
     Raises:
         SettingsError: there is no such federation.
+        WriterFencedError: the claimant goes by a lease that another has by now; nothing is claimed.
     """
     async with db.transaction() as connection:
         claimed = await connection.execute(
@@ -127,6 +130,8 @@ async def claim_federation(db: Database, name: str, at: float) -> int:
             .returning(federations.c.writer_epoch)
         )
         epoch: int | None = claimed.scalar_one_or_none()
+        if epoch is not None and claimant is not None:
+            await claim_lease(connection, name, claimant)
     if epoch is None:
         raise SettingsError(f"federation = {name!r}: {db.location} holds no such federation; create it first")
     return epoch

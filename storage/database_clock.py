@@ -1,0 +1,37 @@
+"""The clock of the database: the one that processes on several machines have in common."""
+
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Float, literal
+from sqlalchemy.ext.compiler import compiles
+from sqlalchemy.sql.compiler import SQLCompiler
+from sqlalchemy.sql.functions import FunctionElement
+
+from storage.schema import UtcDateTime
+
+
+class DatabaseNow(FunctionElement[datetime]):
+    """The moment at which the database runs the expression, and so many seconds later: no start of a transaction.
+
+    A transaction may have waited for a lock, and what it decides by time is decided once it has that.
+    """
+
+    name = "database_now"
+    type = UtcDateTime()
+    inherit_cache = True
+
+    def __init__(self, plus_s: float = 0.0) -> None:
+        super().__init__(literal(float(plus_s), Float()))
+
+
+@compiles(DatabaseNow, "postgresql")
+def _on_postgresql(element: DatabaseNow, compiler: SQLCompiler, **options: Any) -> str:
+    return f"(clock_timestamp() + make_interval(secs => {compiler.process(element.clauses, **options)}))"
+
+
+@compiles(DatabaseNow, "sqlite")
+def _on_sqlite(element: DatabaseNow, compiler: SQLCompiler, **options: Any) -> str:
+    # As SQLAlchemy writes a moment, so that texts compare as moments do; SQLite itself knows thousandths.
+    shift = f"printf('%+.3f seconds', {compiler.process(element.clauses, **options)})"
+    return f"strftime('%Y-%m-%d %H:%M:%f000', 'now', {shift})"

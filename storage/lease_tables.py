@@ -1,0 +1,36 @@
+"""The tables of who leads a federation, and who waits to: no row of them is ever locked for long.
+
+They are apart from ``federations``, whose row is locked while a round closes: to go on leading must not wait for that.
+"""
+
+from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, PrimaryKeyConstraint, String, Table
+
+from storage.schema import UtcDateTime, federation_column, metadata
+
+HOLDER_MAX = 128
+
+leases = Table(
+    "leases",
+    metadata,
+    federation_column(),
+    Column("holder", String(HOLDER_MAX), comment="The process that leads: host, number, chance; null: given up"),
+    Column("taken_at", UtcDateTime, nullable=False, comment="Since when; the database's clock, UTC"),
+    Column("expires_at", UtcDateTime, comment="Until when, unless it is renewed; the same clock. Null: given up"),
+    PrimaryKeyConstraint("federation"),
+    ForeignKeyConstraint(["federation"], ["federations.name"]),
+    CheckConstraint(f"length(holder) BETWEEN 1 AND {HOLDER_MAX}", name="holder_length"),
+    CheckConstraint("(holder IS NULL) = (expires_at IS NULL)", name="given_up"),
+    comment="The right to lead a federation, for a few seconds at a time; what fences a writer is its epoch",
+)
+
+standbys = Table(
+    "standbys",
+    metadata,
+    federation_column(),
+    Column("holder", String(HOLDER_MAX), nullable=False, comment="The process that waits for the lease"),
+    Column("seen_at", UtcDateTime, nullable=False, comment="When it looked last; the database's clock, UTC"),
+    PrimaryKeyConstraint("federation", "holder"),
+    ForeignKeyConstraint(["federation"], ["federations.name"]),
+    CheckConstraint(f"length(holder) BETWEEN 1 AND {HOLDER_MAX}", name="holder_length"),
+    comment="Federators that wait to lead; one that was not seen for a while is gone",
+)

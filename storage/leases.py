@@ -1,0 +1,153 @@
+"""The lease of a federation: which process may lead it, for a few seconds at a time, by the database's clock.
+
+It decides who claims the federation, and when a federator that waits may. It fences nobody: that is the epoch's part
+(`storage.federations`), which every write proves. So a lease that is taken too early costs a change of the leader, and
+nothing else. It is renewed in transactions of its own, and never within one that locks the federation's row.
+"""
+
+import time
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import ColumnElement, delete, or_, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from storage.database import Database, insert_into
+from storage.database_clock import DatabaseNow
+from storage.errors import WriterFencedError
+from storage.lease_tables import leases, standbys
+
+LEASE_S: Final = 3.0
+"""How long a lease lasts that is not renewed."""
+STANDBY_S: Final = 15.0
+"""A standby that was not seen for so long is gone."""
+# Whoever holds SQLite's write lock for longer may be the leader, whose renewal waits for it as well.
+_LONGEST_WAIT_S: Final = 1.0
+
+
+@dataclass(frozen=True)
+class Claimant:
+    """Who claims a federation, and on what ground.
+
+    Attributes:
+        holder: the process, as nobody else is called.
+        takes_over: whoever leads; else it claims by the lease that it has taken before.
+    """
+
+    holder: str
+    takes_over: bool
+
+
+@dataclass(frozen=True)
+class Lease:
+    """A lease as it is.
+
+    Attributes:
+        holder: the process that leads; None where it has given the lease up.
+        taken_at: since when.
+        left_s: for how many seconds it is held if it is not renewed; below 0 where it is over, 0 where it was given up.
+    """
+
+    holder: str | None
+    taken_at: datetime
+    left_s: float
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a process leads. One that was taken beyond its length was taken before the clock was set back."""
+        return self.holder is not None and 0 < self.left_s <= 2 * LEASE_S
+
+
+async def find_lease(db: Database, name: str) -> Lease | None:
+    """Find the federation's lease; None where nobody ever had it."""
+    statement = select(leases.c.holder, leases.c.taken_at, leases.c.expires_at, DatabaseNow().label("now"))
+    async with db.reading() as connection:
+        row = (await connection.execute(statement.where(leases.c.federation == name))).one_or_none()
+    if row is None:
+        return None
+    left_s = 0.0 if row.expires_at is None else (row.expires_at - row.now).total_seconds()
+    return Lease(row.holder, row.taken_at, left_s)
+
+
+async def take_lease(db: Database, name: str, holder: str) -> bool:
+    """Take the lease where it was given up or is over; of several that try one has it. Returns whether this one has.
+
+    Where SQLite's lock was waited for it is not taken: the leader waited, too, and is to renew it first.
+    """
+    began = time.monotonic()
+    async with db.transaction() as connection:
+        if db.dialect == "sqlite" and time.monotonic() - began > _LONGEST_WAIT_S:
+            return False
+        expires_at = leases.c.expires_at
+        free = or_(
+            leases.c.holder.is_(None),
+            expires_at <= DatabaseNow(),
+            # The clock was set back since.
+            expires_at > DatabaseNow(2 * LEASE_S),
+        )
+        return await _hold(connection, name, holder, free)
+
+
+async def claim_lease(connection: AsyncConnection, name: str, claimant: Claimant) -> None:
+    """Have the lease in the transaction that claims the federation.
+
+    Raises:
+        WriterFencedError: the claimant goes by a lease that another has by now.
+    """
+    condition = None if claimant.takes_over else leases.c.holder == claimant.holder
+    if not await _hold(connection, name, claimant.holder, condition):
+        raise WriterFencedError(
+            f"federation {name!r}: another federator has taken over before this one could lead. "
+            "Start it again with --standby: it waits"
+        )
+
+
+async def renew_lease(db: Database, name: str, holder: str) -> bool:
+    """Have the lease for its whole length from now on, also where it is over; False where another has taken it."""
+    statement = update(leases).where(leases.c.federation == name, leases.c.holder == holder)
+    async with db.transaction() as connection:
+        return (await connection.execute(statement.values(expires_at=DatabaseNow(LEASE_S)))).rowcount > 0
+
+
+async def give_up_lease(db: Database, name: str, holder: str) -> None:
+    """Let the next federator lead at once, if this one does."""
+    statement = update(leases).where(leases.c.federation == name, leases.c.holder == holder)
+    async with db.transaction() as connection:
+        await connection.execute(statement.values(holder=None, expires_at=None))
+
+
+async def note_standby(db: Database, name: str, holder: str) -> None:
+    """Note that a process waits for the lease, and forget those that do no longer."""
+    seen = {"seen_at": DatabaseNow()}
+    async with db.transaction() as connection:
+        statement = insert_into(connection, standbys).values(federation=name, holder=holder, **seen)
+        await connection.execute(statement.on_conflict_do_update(index_elements=["federation", "holder"], set_=seen))
+        gone = standbys.c.seen_at < DatabaseNow(-STANDBY_S)
+        await connection.execute(delete(standbys).where(standbys.c.federation == name, gone))
+
+
+async def forget_standby(db: Database, name: str, holder: str) -> None:
+    """Note that a process waits no longer."""
+    async with db.transaction() as connection:
+        await connection.execute(delete(standbys).where(standbys.c.federation == name, standbys.c.holder == holder))
+
+
+async def list_standbys(db: Database, name: str) -> list[str]:
+    """List the processes that wait to lead, in the order of their names."""
+    there = standbys.c.seen_at >= DatabaseNow(-STANDBY_S)
+    statement = select(standbys.c.holder).where(standbys.c.federation == name, there).order_by(standbys.c.holder)
+    async with db.reading() as connection:
+        return list((await connection.scalars(statement)).all())
+
+
+async def _hold(connection: AsyncConnection, name: str, holder: str, condition: ColumnElement[bool] | None) -> bool:
+    """Write the lease as this holder's, where the condition holds of the one there is; whether it was written."""
+    held = {"holder": holder, "taken_at": DatabaseNow(), "expires_at": DatabaseNow(LEASE_S)}
+    statement = (
+        insert_into(connection, leases)
+        .values(federation=name, **held)
+        .on_conflict_do_update(index_elements=["federation"], set_=held, where=condition)
+        .returning(leases.c.federation)
+    )
+    return (await connection.execute(statement)).scalar_one_or_none() is not None

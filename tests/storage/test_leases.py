@@ -1,0 +1,160 @@
+"""The lease: one process has it, for a few seconds at a time by the database's clock; who waits is known."""
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from sqlalchemy import select, update
+
+from storage.database import is_transient
+from storage.database_clock import DatabaseNow
+from storage.errors import WriterFencedError
+from storage.federations import claim_federation, get_federation, require_epoch
+from storage.lease_tables import leases, standbys
+from storage.leases import (
+    LEASE_S,
+    STANDBY_S,
+    Claimant,
+    find_lease,
+    forget_standby,
+    give_up_lease,
+    list_standbys,
+    note_standby,
+    renew_lease,
+    take_lease,
+)
+
+
+async def shift(stored, seconds: float) -> None:
+    """Move the end of the lease, as time would."""
+    async with stored.db.transaction() as connection:
+        await connection.execute(update(leases).values(expires_at=DatabaseNow(seconds)))
+
+
+async def test_the_databases_clock_is_in_utc_and_moves_by_seconds(stored) -> None:
+    """It is this machine's here, and so many seconds later is so many seconds later, also as text in SQLite."""
+    async with stored.db.reading() as connection:
+        now, later, is_later = (
+            await connection.execute(select(DatabaseNow(), DatabaseNow(90.5), DatabaseNow(-1) < DatabaseNow()))
+        ).one()
+    assert abs(now - datetime.now(UTC)) < timedelta(seconds=5)
+    assert abs((later - now).total_seconds() - 90.5) < 0.1
+    assert is_later
+
+
+async def test_of_several_that_try_one_takes_it(stored) -> None:
+    """Eight at once, of a lease that nobody ever had, that was given up, and that is over: each time one has it."""
+    holder = ""
+    for free in ("nobody had it", "given up", "over"):
+        if free == "given up":
+            await give_up_lease(stored.db, "web", holder)
+        elif free == "over":
+            await shift(stored, -0.1)
+        took = await asyncio.gather(*(take_lease(stored.db, "web", f"host:{i}") for i in range(8)))
+        assert took.count(True) == 1
+        holder = f"host:{took.index(True)}"
+        lease = await find_lease(stored.db, "web")
+        assert lease is not None
+        assert (lease.holder, lease.is_held) == (holder, True)
+        assert 0 < lease.left_s <= LEASE_S
+
+
+async def test_it_is_over_unless_it_is_renewed(stored) -> None:
+    """Its holder may renew it, also once it is over; nobody else may, and once another has it, it is lost."""
+    assert await find_lease(stored.db, "web") is None
+    assert not await renew_lease(stored.db, "web", "a")
+    assert await take_lease(stored.db, "web", "a")
+    assert not await take_lease(stored.db, "web", "b")
+    assert not await renew_lease(stored.db, "web", "b")
+    await shift(stored, -0.1)
+    found = await find_lease(stored.db, "web")
+    assert found is not None
+    assert not found.is_held
+    assert await renew_lease(stored.db, "web", "a")
+    assert not await take_lease(stored.db, "web", "b")
+    await shift(stored, -0.1)
+    assert await take_lease(stored.db, "web", "b")
+    assert not await renew_lease(stored.db, "web", "a")
+    await give_up_lease(stored.db, "web", "a")
+    found = await find_lease(stored.db, "web")
+    assert found is not None
+    assert found.holder == "b"
+
+
+async def test_a_clock_that_is_set_back_keeps_nobody_waiting(stored) -> None:
+    """A lease that ends further away than any lasts is over: the one that took it may be gone for long."""
+    assert await take_lease(stored.db, "web", "a")
+    await shift(stored, 3600)
+    found = await find_lease(stored.db, "web")
+    assert found is not None
+    assert not found.is_held
+    assert await take_lease(stored.db, "web", "b")
+
+
+async def test_a_claim_has_the_lease_with_it(stored) -> None:
+    """Who takes over has it at once; who waited claims only while the lease is its own, and else nothing is claimed."""
+    await claim_federation(stored.db, "web", 0.0, Claimant("a", takes_over=True))
+    await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
+    assert not await renew_lease(stored.db, "web", "a")
+    before = await get_federation(stored.db, "web")
+    with pytest.raises(WriterFencedError, match="another federator has taken over before this one could lead"):
+        await claim_federation(stored.db, "web", 0.0, Claimant("a", takes_over=False))
+    assert await get_federation(stored.db, "web") == before
+    assert await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=False)) > stored.epoch
+    lease = await find_lease(stored.db, "web")
+    assert lease is not None
+    assert lease.holder == "b"
+
+
+@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+async def test_it_is_renewed_while_the_federations_row_is_locked(stored) -> None:
+    """A round that closes for longer than the lease lasts does not lose it, nor keeps it from being taken."""
+    assert await take_lease(stored.db, "web", "a")
+    async with stored.db.transaction() as closing:
+        await require_epoch(closing, "web", stored.epoch)
+        async with asyncio.timeout(2):
+            assert await renew_lease(stored.db, "web", "a")
+            await shift(stored, -0.1)
+            assert await take_lease(stored.db, "web", "b")
+
+
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+async def test_it_is_not_taken_after_a_wait_for_the_lock(stored) -> None:
+    """In SQLite the leader's own transaction keeps it from renewing: who waited for the lock lets it renew first."""
+    assert await take_lease(stored.db, "web", "a")
+    await shift(stored, -0.1)
+    async with stored.db.transaction():
+        taking = asyncio.create_task(take_lease(stored.db, "web", "b"))
+        await asyncio.sleep(1.2)
+    assert not await taking
+    assert await take_lease(stored.db, "web", "b")
+
+
+@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+async def test_a_leader_that_is_stopped_within_a_transaction_lets_go_of_its_locks(stored) -> None:
+    """PostgreSQL ends a federator's transaction that says nothing; the federator may do it again."""
+    async with await type(stored.db).connect(
+        stored.db.engine.url.render_as_string(hide_password=False).replace("+asyncpg", ""), idle_timeout_s=0.3
+    ) as leading:
+        with pytest.raises(Exception, match=r"idle-in-transaction|closed") as failed:  # noqa: PT012
+            async with leading.transaction() as connection:
+                await require_epoch(connection, "web", stored.epoch)
+                async with asyncio.timeout(3):
+                    await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
+                await require_epoch(connection, "web", stored.epoch)
+        assert is_transient(failed.value)
+
+
+async def test_who_waits_is_known_for_a_while(stored) -> None:
+    """A standby is listed until it says that it waits no longer, or was not seen for long."""
+    for holder in ("b", "a", "b"):
+        await note_standby(stored.db, "web", holder)
+    assert await list_standbys(stored.db, "web") == ["a", "b"]
+    await forget_standby(stored.db, "web", "a")
+    assert await list_standbys(stored.db, "web") == ["b"]
+    async with stored.db.transaction() as connection:
+        await connection.execute(update(standbys).values(seen_at=DatabaseNow(-STANDBY_S - 1)))
+    assert await list_standbys(stored.db, "web") == []
+    await note_standby(stored.db, "web", "c")
+    assert (await stored.dump())["standbys"][0][:2] == ("web", "c")
+    assert len((await stored.dump())["standbys"]) == 1
