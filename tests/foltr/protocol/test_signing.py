@@ -49,15 +49,19 @@ HOSTILE = [
     (
         _TORSION_KEY,
         b"m163116",
-        "0cd3bd4f5521a5f99b464d959223b5a6846246a2ad970a9a534ead411adbc237"
-        "707a790aaac0d647d4c46dcf1e1fad56e5f2ea45c3e462d92a7a6b53a00e0606",
+        (
+            "0cd3bd4f5521a5f99b464d959223b5a6846246a2ad970a9a534ead411adbc237"
+            "707a790aaac0d647d4c46dcf1e1fad56e5f2ea45c3e462d92a7a6b53a00e0606"
+        ),
         True,
     ),
     (
         _TORSION_KEY,
         b"m496308",
-        "3f2d5e0d8bd94622c2a99c82b6ac7ff3f99f128a314748908abb0f57688a683c"
-        "afc8dca3ea8b0718a619fe9f52679839fa5e5b221391ed916efe0c592888130f",
+        (
+            "3f2d5e0d8bd94622c2a99c82b6ac7ff3f99f128a314748908abb0f57688a683c"
+            "afc8dca3ea8b0718a619fe9f52679839fa5e5b221391ed916efe0c592888130f"
+        ),
         False,
     ),
     (
