@@ -73,7 +73,7 @@ async def commit_batch(db: Database, name: str, epoch: int, batch: Batch) -> Non
         await move_marks(connection, name, batch.updates)
         # Only who holds the federation's row makes keys: one that another federator has destroyed must not come back.
         bodies = await encrypt_bodies(connection, db.keys, name, batch.updates)
-        await _store_updates(connection, name, batch.updates, bodies)
+        await store_updates(connection, name, batch.updates, bodies)
         await store_events(connection, name, batch.events)
         await store_orders(connection, name, batch.orders)
         if batch.deadline is not None:
@@ -101,13 +101,20 @@ async def find_updates(
     db: Database, name: str, identities: Collection[tuple[str, str]]
 ) -> dict[tuple[str, str], StoredUpdate]:
     """Find which of these (client_id, update_id) are stored."""
-    parameters = {"name": name, "identities": json.dumps(list(identities))}
     async with db.reading() as connection:
-        rows = await connection.execute(_FIND_UPDATES[db.dialect], parameters)
-        return {
-            (client_id, update_id): StoredUpdate(number, counts=bool(counts))
-            for client_id, update_id, number, counts in rows
-        }
+        return await find_stored(connection, name, identities)
+
+
+async def find_stored(
+    connection: AsyncConnection, name: str, identities: Collection[tuple[str, str]]
+) -> dict[tuple[str, str], StoredUpdate]:
+    """Find them within a transaction."""
+    parameters = {"name": name, "identities": json.dumps(list(identities))}
+    rows = await connection.execute(_FIND_UPDATES[connection.dialect.name], parameters)
+    return {
+        (client_id, update_id): StoredUpdate(number, counts=bool(counts))
+        for client_id, update_id, number, counts in rows
+    }
 
 
 async def load_clients(db: Database, name: str) -> list[ClientRow]:
@@ -160,9 +167,10 @@ _NOTE_BATCH_OF_ROUNDS = _NOTE_BATCH.where(
 )
 
 
-async def _store_updates(
+async def store_updates(
     connection: AsyncConnection, name: str, new: Sequence[NewUpdate], bodies: Sequence[StoredBody]
 ) -> None:
+    """Store updates within a transaction; their clients' marks are moved by now."""
     values = [
         {
             "of_federation": name,

@@ -10,7 +10,7 @@ from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.announcements import MOST_NAMED
-from foltr.protocol.states import Privacy
+from foltr.protocol.states import Privacy, TakesUpdates
 from storage import anchors, arrivals, evaluations, federations, models, orders, retention, rounds, suspects, trainings
 from storage.database import Database
 from storage.erasure import audit_log, erasures, gathering, unlearning_jobs
@@ -49,13 +49,21 @@ class SqlFederationStore:
 
     Args:
         claimant: who has the federation's lease with its claim; None: whoever had it before.
+        takes_updates: who stores updates under its claim.
 
     Attributes:
         location: where it is, in words that hold no password.
         epoch: the claim it writes under; 0 before `claim_federation`.
     """
 
-    def __init__(self, db: Database, federation: str, claimant: Claimant | None = None) -> None:
+    def __init__(
+        self,
+        db: Database,
+        federation: str,
+        claimant: Claimant | None = None,
+        takes_updates: TakesUpdates = TakesUpdates.WRITER,
+    ) -> None:
+        self._takes_updates = takes_updates
         self.location = db.location
         self.epoch = 0
         self._db = db
@@ -102,7 +110,9 @@ class SqlFederationStore:
         )
 
     async def claim_federation(self, at: float) -> int:
-        self.epoch = await federations.claim_federation(self._db, self._name, at, self._claimant)
+        self.epoch = await federations.claim_federation(
+            self._db, self._name, at, self._claimant, self._takes_updates
+        )
         # Within what is tried again: a claim whose answer was lost is made once more, and the later one holds.
         failpoint(Failpoint.FEDERATION_CLAIMED)
         return self.epoch

@@ -16,9 +16,10 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError, SettingsError
 from foltr.protocol.fields import model_hash
-from foltr.protocol.states import Privacy
+from foltr.protocol.states import Privacy, TakesUpdates
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.errors import WriterFencedError
+from storage.ingest_tables import ingestion
 from storage.leases import Claimant, claim_lease
 from storage.model_tables import models
 from storage.records import FederationRow
@@ -104,7 +105,13 @@ async def create_federation(
             )
 
 
-async def claim_federation(db: Database, name: str, at: float, claimant: Claimant | None = None) -> int:
+async def claim_federation(
+    db: Database,
+    name: str,
+    at: float,
+    claimant: Claimant | None = None,
+    takes_updates: TakesUpdates = TakesUpdates.WRITER,
+) -> int:
     """Become the federation's only writer: every earlier claim is fenced from now on. Returns the epoch.
 
     It is above every earlier one that is stored, and at least ``at``: a database that was restored has lost its newest
@@ -113,6 +120,7 @@ async def claim_federation(db: Database, name: str, at: float, claimant: Claiman
     Args:
         at: epoch seconds: now, or what is above every epoch that devices may have heard of.
         claimant: who has the lease with it; None leaves the lease as it is.
+        takes_updates: who stores updates from now on: the writer itself, or a leader that may let workers do it.
 
     Raises:
         SettingsError: there is no such federation.
@@ -132,9 +140,22 @@ async def claim_federation(db: Database, name: str, at: float, claimant: Claiman
         epoch: int | None = claimed.scalar_one_or_none()
         if epoch is not None and claimant is not None:
             await claim_lease(connection, name, claimant)
+        if epoch is not None:
+            await _begin_ingestion(connection, name, takes_updates)
     if epoch is None:
         raise SettingsError(f"federation = {name!r}: {db.location} holds no such federation; create it first")
     return epoch
+
+
+async def _begin_ingestion(connection: AsyncConnection, name: str, takes_updates: TakesUpdates) -> None:
+    """Say who takes updates from now on; answers to devices are numbered anew."""
+    began = {"takes_updates": takes_updates, "n_answers": 0}
+    if takes_updates is TakesUpdates.WRITER:
+        # Without a row nobody else ever did.
+        await connection.execute(update(ingestion).where(ingestion.c.federation == name).values(began))
+        return
+    insert = insert_into(connection, ingestion).values(federation=name, n_collected=0, evaluation=False, **began)
+    await connection.execute(insert.on_conflict_do_update(index_elements=["federation"], set_=began))
 
 
 async def list_federations(db: Database) -> list[FederationRow]:

@@ -114,6 +114,11 @@ class KeyStore:
         """Tell whether the client's key is the one of this fingerprint."""
         return self.opening(federation, client_id, sealed_with) is not None
 
+    def look_again(self) -> None:
+        """Know nothing by heart any more: another process has changed keys in the folder."""
+        self._cache.clear()
+        self._ensured.clear()
+
     # --- another key for a client that has one ----------------------------------------------------------------
 
     def make_next(self, federation: str, client_id: str) -> bytes:

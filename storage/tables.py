@@ -29,7 +29,7 @@ from foltr.protocol.helper_messages import TicketFault
 from foltr.protocol.states import ASKING_HELPERS, CLIENTS, OPEN_ROUND, Membership, Pacing, Privacy, RoundState
 
 # For the metadata: whoever has these tables has the others, too.
-from storage import aggregation_tables, lease_tables, model_tables, order_tables, sum_tables  # noqa: F401
+from storage import aggregation_tables, ingest_tables, lease_tables, model_tables, order_tables, sum_tables  # noqa: F401
 from storage.erasure import tables  # noqa: F401
 from storage.schema import (
     CLIENT_ID_MAX,

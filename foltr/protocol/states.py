@@ -31,6 +31,17 @@ class OrderOutcome(StrEnum):
     REFUSED = "refused"
 
 
+class TakesUpdates(StrEnum):
+    """Who stores the updates of a federation.
+
+    Its writer does by itself. A leader lets workers take them, and takes them back for as long as it decides.
+    """
+
+    WRITER = "writer"
+    LEADER = "leader"
+    WORKERS = "workers"
+
+
 class RoundState(StrEnum):
     """A round is in one of these states; in `ASKING_HELPERS` only one with a secure sum."""
 

@@ -71,6 +71,8 @@ def valid(stored) -> dict[str, dict[str, Any]]:
         "helper_answers": in_web | {
             "round": 1, "cohort": 0, "helper": "ada", "start": 0, "set_digest": bytes(32), "answer": b"answer",
         },
+        "ingestion": in_web | {"takes_updates": "workers", "n_answers": 0, "n_collected": 0, "evaluation": False},
+        "ingest_workers": in_web | {"worker_id": "one", "seen_at": now, "arrived_before": now},
         "audit_log": in_web | {
             "seq": 1, "at": now, "kind": "client_erased", "body": "{}", "previous_hash": "0" * 64, "hash": "1" * 64,
         },
@@ -88,6 +90,13 @@ WRONG = [
     ("federations", {"ranker": "neural"}),
     ("federations", {"hidden": 64}),
     ("federations", {"last_order": -1}),
+    ("ingestion", {"federation": "nowhere"}),
+    ("ingestion", {"takes_updates": "anybody"}),
+    ("ingestion", {"takes_updates": None}),
+    ("ingestion", {"n_answers": -1}),
+    ("ingestion", {"n_collected": -1}),
+    ("ingest_workers", {"federation": "nowhere"}),
+    ("ingest_workers", {"worker_id": ""}),
     ("clients", {"federation": "nowhere"}),
     ("clients", {"client_id": ""}),
     ("clients", {"client_id": LONG}),

@@ -1,0 +1,142 @@
+"""How a leader shares a federation with ingest workers: it lets them take updates, and takes that back to decide.
+
+``ingestion.takes_updates`` says who stores updates, and every transaction that stores one, or changes that, holds the
+federation's row. So workers and leader never decide at the same time, and what the leader has read once it took
+updates back is so until it lets workers take them again.
+"""
+
+from datetime import datetime
+from typing import Final
+
+from sqlalchemy import delete, func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import TakesUpdates
+from storage.database import Database, insert_into
+from storage.database_clock import DatabaseNow
+from storage.errors import WriterFencedError
+from storage.federations import fenced_transaction
+from storage.ingest_records import CollectedUpdate, TakenBack, WorkersRow
+from storage.ingest_tables import ingest_workers, ingestion
+from storage.tables import clients, federations, updates
+
+WORKER_GONE_S: Final = 5.0
+"""A worker that has not written for so long is not waited for."""
+
+
+async def hand_over(
+    db: Database, name: str, epoch: int, n_answers: int, n_collected: int, *, evaluation: bool
+) -> None:
+    """Let workers take updates; done twice, it changes nothing.
+
+    Args:
+        n_answers: so many are numbered by now.
+        n_collected: so many updates the open round has.
+        evaluation: whether devices are asked what their users' lists earned.
+
+    Raises:
+        WriterFencedError: another federator has taken over.
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        # Where workers take them already the answer to this was lost, and they have gone on counting.
+        await connection.execute(
+            update(ingestion)
+            .where(ingestion.c.federation == name, ingestion.c.takes_updates == TakesUpdates.LEADER)
+            .values(
+                takes_updates=TakesUpdates.WORKERS,
+                n_answers=n_answers,
+                n_collected=n_collected,
+                evaluation=evaluation,
+            )
+        )
+        gone = ingest_workers.c.seen_at < DatabaseNow(-12 * WORKER_GONE_S)
+        await connection.execute(delete(ingest_workers).where(ingest_workers.c.federation == name, gone))
+    failpoint(Failpoint.HANDED_OVER)
+
+
+async def take_back(db: Database, name: str, epoch: int) -> TakenBack:
+    """Have no worker take an update from now on; returns what they have left. Done twice, it says the same.
+
+    Raises:
+        WriterFencedError: another federator has taken over.
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        left = await connection.execute(
+            update(ingestion)
+            .where(ingestion.c.federation == name)
+            .values(takes_updates=TakesUpdates.LEADER)
+            .returning(ingestion.c.n_answers, ingestion.c.n_collected)
+        )
+        taken = TakenBack(*left.one())
+    failpoint(Failpoint.TAKEN_BACK)
+    return taken
+
+
+async def look_at_workers(db: Database, name: str, epoch: int | None = None) -> WorkersRow | None:
+    """See how workers are; None where no federator was ever started to share with them.
+
+    Args:
+        epoch: of the leader that asks; None for anybody else.
+
+    Raises:
+        WriterFencedError: another federator has taken over.
+    """
+    live = (ingest_workers.c.federation == name) & (ingest_workers.c.seen_at >= DatabaseNow(-WORKER_GONE_S))
+    n_live = select(func.count()).select_from(ingest_workers).where(live).scalar_subquery()
+    slowest = select(func.min(ingest_workers.c.arrived_before)).where(live).scalar_subquery()
+    statement = select(
+        federations.c.writer_epoch,
+        ingestion.c.takes_updates,
+        ingestion.c.n_collected,
+        n_live.label("n_workers"),
+        slowest.label("arrived_before"),
+    ).join_from(federations, ingestion, ingestion.c.federation == federations.c.name)
+    async with db.reading() as connection:
+        row = (await connection.execute(statement.where(federations.c.name == name))).one_or_none()
+    if row is None:
+        return None
+    if epoch is not None and row.writer_epoch != epoch:
+        raise WriterFencedError(
+            f"federation {name!r} is at writer epoch {row.writer_epoch}, this federator holds {epoch}: "
+            "another federator has taken over. Stop this one"
+        )
+    return WorkersRow(row.takes_updates, row.n_collected, row.n_workers, row.arrived_before)
+
+
+async def list_collected(db: Database, name: str, number: int) -> list[CollectedUpdate]:
+    """List what counts in a round that is open, with the marks of its clients."""
+    statement = (
+        select(
+            clients.c.client_id,
+            updates.c.update_id,
+            updates.c.covers_after,
+            updates.c.covers_through,
+            updates.c.cohort,
+            updates.c.position,
+        )
+        .join_from(updates, clients, clients.c.id == updates.c.client)
+        .where(updates.c.federation == name, updates.c.round == number, updates.c.covers_after.is_not(None))
+    )
+    async with db.reading() as connection:
+        return [CollectedUpdate(*row) for row in await connection.execute(statement)]
+
+
+async def note_worker(db: Database, name: str, worker_id: str, arrived_before: datetime) -> None:
+    """Say that a worker lives, and how far it is. Safe to do again."""
+    async with db.transaction() as connection:
+        await store_worker(connection, name, worker_id, arrived_before)
+
+
+async def store_worker(connection: AsyncConnection, name: str, worker_id: str, arrived_before: datetime) -> None:
+    """Say so within a transaction."""
+    seen = {"seen_at": DatabaseNow(), "arrived_before": arrived_before}
+    insert = insert_into(connection, ingest_workers).values(federation=name, worker_id=worker_id, **seen)
+    await connection.execute(insert.on_conflict_do_update(index_elements=["federation", "worker_id"], set_=seen))
+
+
+async def forget_worker(db: Database, name: str, worker_id: str) -> None:
+    """Say that a worker is gone, in order: nobody waits for it."""
+    which = ingest_workers.c.federation == name, ingest_workers.c.worker_id == worker_id
+    async with db.transaction() as connection:
+        await connection.execute(delete(ingest_workers).where(*which))

@@ -1,0 +1,187 @@
+"""How an ingest worker stores a batch of updates: one transaction, decided and written while it holds the federation.
+
+The order of locks is one for all who write: the federation's row first. What a batch is decided by is read under that
+lock, so nothing that a worker remembers decides. Closing a round, erasing, revoking and quarantining a client, and
+other workers come before it or after it, and never in between.
+"""
+
+import json
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import JSON, Select, Text, bindparam, cast, func, literal, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.erasure.pseudonyms import pseudonym
+from foltr.errors import ProtocolViolationError
+from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import RoundState, TakesUpdates
+from storage.aggregation_tables import trainings
+from storage.arrivals import find_stored, store_updates
+from storage.cipher import encrypt_bodies
+from storage.clients import is_client, select_clients
+from storage.database import Database, fetch_all, fetch_one
+from storage.erasure.tables import erasures
+from storage.events import store_events
+from storage.federations import writer_transaction
+from storage.ingest import store_worker
+from storage.ingest_records import Asked, Ground, Ingested, NotNow, RoundFacts, Taken
+from storage.ingest_tables import ingestion
+from storage.keys import KeyStore
+from storage.marks import move_marks
+from storage.model_tables import models
+from storage.models import list_restored
+from storage.records import ClientRow, CountingUpdate, RoundRow
+from storage.tables import IS_OPEN, clients, federations, rounds, updates
+
+Decide = Callable[[Ground], Taken]
+
+
+async def take_updates(
+    db: Database,
+    name: str,
+    asked: Asked,
+    decide: Decide,
+    known: RoundFacts | None = None,
+    seen: tuple[str, datetime] | None = None,
+) -> Ingested | NotNow:
+    """Decide on a batch and store what was decided in one transaction. When a commit is in doubt, offer it again.
+
+    Args:
+        decide: is told what is stored, under the lock, and says what is to be; called once for each try.
+        known: facts of an earlier batch, which are read again if they are of another round.
+        seen: the worker, and how far it is, to be noted with the batch.
+
+    Raises:
+        ProtocolViolationError: what was decided contradicts what is stored; nothing of it is kept.
+        SettingsError: a client has sealed updates, and their key is not at hand.
+    """
+    failpoint(Failpoint.INGEST_BEGUN)
+    async with writer_transaction(db, name) as connection:
+        held = (await connection.execute(_HOLD, {"of_federation": name})).one_or_none()
+        if held is None or held.takes_updates is not TakesUpdates.WORKERS:
+            return NotNow(TakesUpdates.WRITER if held is None else held.takes_updates)
+        opened = await fetch_one(connection, RoundRow, select(rounds).where(rounds.c.federation == name, IS_OPEN))
+        if opened is None or opened.state is not RoundState.COLLECTING or held.n_collected >= opened.max_clients:
+            return NotNow(held.takes_updates)
+        ground = await _ground(connection, db.keys, name, held, opened, asked, known)
+        taken = decide(ground)
+        if taken.n_answers == 0:
+            return NotNow(held.takes_updates)
+        if any(new.round != opened.number for new in taken.updates):
+            raise ProtocolViolationError(f"federation {name!r} is collecting for round {opened.number} alone")
+        await move_marks(connection, name, taken.updates)
+        bodies = await encrypt_bodies(connection, db.keys, name, taken.updates)
+        await store_updates(connection, name, taken.updates, bodies)
+        await store_events(connection, name, taken.events)
+        n_collected = held.n_collected + len(taken.updates)
+        counted = {"n_answers": held.n_answers + taken.n_answers, "n_collected": n_collected}
+        await connection.execute(update(ingestion).where(ingestion.c.federation == name).values(counted))
+        if seen is not None:
+            await store_worker(connection, name, *seen)
+        failpoint(Failpoint.IN_INGEST_TRANSACTION)
+    failpoint(Failpoint.INGEST_COMMITTED)
+    return Ingested(held.writer_epoch, held.n_answers + 1, n_collected)
+
+
+_HOLD = (
+    select(
+        federations.c.writer_epoch,
+        ingestion.c.takes_updates,
+        ingestion.c.n_answers,
+        ingestion.c.n_collected,
+        ingestion.c.evaluation,
+    )
+    .join_from(federations, ingestion, ingestion.c.federation == federations.c.name)
+    .where(federations.c.name == bindparam("of_federation"))
+    # On SQLite the transaction has locked the whole file when it began.
+    .with_for_update()
+)
+
+
+async def _ground(
+    connection: AsyncConnection,
+    keys: KeyStore | None,
+    name: str,
+    held: Any,
+    opened: RoundRow,
+    asked: Asked,
+    known: RoundFacts | None,
+) -> Ground:
+    key = held.writer_epoch, opened.number, opened.base_version
+    facts = known
+    if keys is not None and (facts is None or facts.epoch != held.writer_epoch):
+        # Whoever sealed updates anew has claimed the federation for it.
+        keys.look_again()
+    if facts is None or (facts.epoch, facts.number, facts.base_version) != key:
+        facts = await _facts(connection, name, held.writer_epoch, opened)
+    of_batch = clients.c.client_id.in_(_names(connection, asked.client_ids))
+    found = await fetch_all(connection, ClientRow, select_clients(name).where(of_batch))
+    strangers = asked.client_ids - {row.client_id for row in found}
+    roster, forgotten = await _forgotten(connection, name, strangers, facts) if strangers else (None, frozenset())
+    collected = (
+        select(clients.c.client_id, updates.c.update_id, updates.c.covers_after, updates.c.cohort, updates.c.position)
+        .join_from(updates, clients, clients.c.id == updates.c.client)
+        .where(clients.c.federation == name, of_batch)
+        .where(updates.c.federation == name, updates.c.round == opened.number)
+    )
+    return Ground(
+        facts=facts,
+        round=opened,
+        clients=found,
+        stored=await find_stored(connection, name, asked.identities),
+        collected=[CountingUpdate(*row) for row in await connection.execute(collected)],
+        n_collected=held.n_collected,
+        roster=roster,
+        forgotten=forgotten,
+        evaluation=held.evaluation,
+    )
+
+
+def _names(connection: AsyncConnection, client_ids: frozenset[str]) -> Select[Any]:
+    """Make a table of names of one parameter: a statement is the same for any number of them."""
+    listed = literal(json.dumps(sorted(client_ids)), Text())
+    if connection.dialect.name == "sqlite":
+        return select(func.json_each(listed).table_valued("value").c.value)
+    return select(func.json_array_elements_text(cast(listed, JSON)).column_valued("value"))
+
+
+async def _facts(connection: AsyncConnection, name: str, epoch: int, opened: RoundRow) -> RoundFacts:
+    of_round = trainings.c.federation == name, trainings.c.from_round <= opened.number
+    training = select(trainings.c.training).where(*of_round).order_by(trainings.c.from_round.desc()).limit(1)
+    oldest = opened.base_version - opened.staleness_limit
+    known = models.c.federation == name, models.c.version >= oldest
+    hashes = await connection.execute(select(models.c.version, models.c.weights_hash).where(*known))
+    unlearned = select(func.max(models.c.version)).where(
+        models.c.federation == name, models.c.unlearning_job.is_not(None)
+    )
+    pseudonym_key = select(federations.c.pseudonym_key).where(federations.c.name == name)
+    return RoundFacts(
+        epoch=epoch,
+        number=opened.number,
+        base_version=opened.base_version,
+        training=await connection.scalar(training),
+        model_hashes={row.version: row.weights_hash for row in hashes},
+        oldest_base=await connection.scalar(unlearned) or 0,
+        restored=await list_restored(connection, name),
+        pseudonym_key=await connection.scalar(pseudonym_key) or b"",
+    )
+
+
+async def _forgotten(
+    connection: AsyncConnection, name: str, strangers: frozenset[str], facts: RoundFacts
+) -> tuple[bytes | None, frozenset[str]]:
+    """Find the operator's roster, and the pseudonyms of those among these names who were forgotten."""
+    roster = await connection.scalar(select(federations.c.roster).where(federations.c.name == name))
+    pseudonyms = [pseudonym(facts.pseudonym_key, client_id) for client_id in strangers]
+    found = select(erasures.c.pseudonym).where(erasures.c.federation == name, erasures.c.pseudonym.in_(pseudonyms))
+    return roster, frozenset(await connection.scalars(found))
+
+
+async def find_public_keys(db: Database, name: str, client_ids: frozenset[str]) -> dict[str, bytes | None]:
+    """Find the keys by which messages of these clients are verified; who is no client is left out."""
+    async with db.reading() as connection:
+        of_batch = clients.c.client_id.in_(_names(connection, client_ids))
+        found = select(clients.c.client_id, clients.c.public_key).where(clients.c.federation == name, of_batch)
+        return {row.client_id: row.public_key for row in await connection.execute(found.where(is_client()))}

@@ -1,0 +1,61 @@
+"""The ingestion of one federation in SQL: the transactions of leader and workers, bound to it."""
+
+from collections.abc import Callable
+from datetime import datetime
+
+from foltr.errors import UnavailableError
+from storage import ingest, ingest_batches
+from storage.database import Database
+from storage.ingest_records import Asked, CollectedUpdate, Ingested, NotNow, RoundFacts, TakenBack, WorkersRow
+
+
+class SqlIngestStore:
+    """What a leader shares with workers, in SQLite or PostgreSQL.
+
+    Args:
+        epoch: gives the claim that the federation's store writes under; a worker has none.
+    """
+
+    def __init__(self, db: Database, federation: str, epoch: Callable[[], int] = lambda: 0) -> None:
+        self.location = db.location
+        self._db = db
+        self._name = federation
+        self._epoch = epoch
+
+    def unavailable(self, error: Exception) -> UnavailableError:
+        """Say in one line which database failed, why, and what to do."""
+        return self._db.unavailable(error)
+
+    # --- the leader's ---------------------------------------------------------------------------------------
+
+    async def hand_over(self, n_answers: int, n_collected: int, *, evaluation: bool) -> None:
+        await ingest.hand_over(self._db, self._name, self._epoch(), n_answers, n_collected, evaluation=evaluation)
+
+    async def take_back(self) -> TakenBack:
+        return await ingest.take_back(self._db, self._name, self._epoch())
+
+    async def look_at_workers(self) -> WorkersRow | None:
+        return await ingest.look_at_workers(self._db, self._name, self._epoch())
+
+    async def list_collected(self, number: int) -> list[CollectedUpdate]:
+        return await ingest.list_collected(self._db, self._name, number)
+
+    # --- a worker's -----------------------------------------------------------------------------------------
+
+    async def find_keys(self, client_ids: frozenset[str]) -> dict[str, bytes | None]:
+        return await ingest_batches.find_public_keys(self._db, self._name, client_ids)
+
+    async def take_updates(
+        self,
+        asked: Asked,
+        decide: ingest_batches.Decide,
+        known: RoundFacts | None = None,
+        seen: tuple[str, datetime] | None = None,
+    ) -> Ingested | NotNow:
+        return await ingest_batches.take_updates(self._db, self._name, asked, decide, known, seen)
+
+    async def note_worker(self, worker_id: str, arrived_before: datetime) -> None:
+        await ingest.note_worker(self._db, self._name, worker_id, arrived_before)
+
+    async def forget_worker(self, worker_id: str) -> None:
+        await ingest.forget_worker(self._db, self._name, worker_id)

@@ -1,0 +1,279 @@
+"""Leader and workers share a federation in SQL: who takes updates is a row, and nobody decides beside another."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import func, select, update
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.erasure.pseudonyms import pseudonym
+from foltr.errors import ProtocolViolationError
+from foltr.protocol.states import TakesUpdates
+from storage.arrivals import find_updates, load_clients
+from storage.database import Database
+from storage.database_clock import DatabaseNow
+from storage.erasure.erasures import forgotten_pseudonyms
+from storage.erasure.tables import erasures
+from storage.errors import WriterFencedError
+from storage.federations import claim_federation
+from storage.ingest import (
+    WORKER_GONE_S,
+    forget_worker,
+    hand_over,
+    list_collected,
+    look_at_workers,
+    note_worker,
+    take_back,
+)
+from storage.ingest_batches import find_public_keys, take_updates
+from storage.ingest_records import Asked, CollectedUpdate, Ground, Ingested, NotNow, Taken
+from storage.ingest_tables import ingest_workers, ingestion
+from storage.records import Batch, NewEvent, NewUpdate, QuarantineChange
+from storage.rounds import abandon_round, begin_aggregation
+
+from storage.tables import federations
+
+from .conftest import Stored, at
+
+PSEUDONYM_KEY = b"p" * 32
+
+def asked(*new: NewUpdate, names: tuple[str, ...] = ()) -> Asked:
+    identities = frozenset((item.client_id, item.update_id) for item in new)
+    return Asked(frozenset(names) | {item.client_id for item in new}, identities)
+
+
+def taking(*new: NewUpdate, told: list[Ground] | None = None) -> Callable[[Ground], Taken]:
+    """Decide to store these, whatever is stored; ``told`` gets what it was told."""
+
+    def decide(ground: Ground) -> Taken:
+        if told is not None:
+            told.append(ground)
+        return Taken(new, [], max(1, len(new)))
+
+    return decide
+
+
+@pytest.fixture
+async def shared(stored: Stored) -> Stored:
+    """Round 1 is open, a and b are members, and a leader has let workers take updates."""
+    stored.epoch = await claim_federation(stored.db, stored.name, 0.0, takes_updates=TakesUpdates.LEADER)
+    async with stored.db.transaction() as connection:
+        await connection.execute(update(federations).values(pseudonym_key=PSEUDONYM_KEY))
+    await stored.join("a", "b")
+    await stored.open(1)
+    await hand_over(stored.db, stored.name, stored.epoch, 3, 0, evaluation=True)
+    return stored
+
+
+async def takes(stored: Stored) -> TakesUpdates:
+    found = await look_at_workers(stored.db, stored.name)
+    assert found is not None
+    return found.takes_updates
+
+
+async def test_a_worker_stores_a_batch_with_its_marks_and_numbers_its_answers(shared) -> None:
+    """One transaction: the update, its client's mark, the count of the round, and the numbers of the answers."""
+    a, b = shared.update("a"), shared.update("b")
+    stored = await take_updates(shared.db, shared.name, asked(a, b), taking(a, b))
+    assert stored == Ingested(shared.epoch, 4, 2)
+    marks = {row.client_id: row.counted_through for row in await load_clients(shared.db, shared.name)}
+    assert marks == {"a": a.covers_through, "b": b.covers_through}
+    found = await look_at_workers(shared.db, shared.name, shared.epoch)
+    assert found is not None and found.n_collected == 2
+    left = await take_back(shared.db, shared.name, shared.epoch)
+    assert (left.n_answers, left.n_collected) == (5, 2)
+    listed = await list_collected(shared.db, shared.name, 1)
+    assert sorted(listed, key=lambda item: item.client_id) == [
+        CollectedUpdate("a", "u1", a.covers_after, a.covers_through),
+        CollectedUpdate("b", "u1", b.covers_after, b.covers_through),
+    ]
+
+
+async def test_a_worker_is_told_what_is_stored_under_the_lock(shared) -> None:
+    """Its clients' rows, which of its updates are stored, what counts of them in the round, and no other's."""
+    a, b = shared.update("a"), shared.update("b")
+    await take_updates(shared.db, shared.name, asked(a), taking(a))
+    told: list[Ground] = []
+    await take_updates(shared.db, shared.name, asked(a, names=("stranger",)), taking(told=told))
+    (ground,) = told
+    assert [row.client_id for row in ground.clients] == ["a"]
+    assert [(item.client_id, item.update_id) for item in ground.collected] == [("a", "u1")]
+    assert ground.stored == await find_updates(shared.db, shared.name, [("a", "u1")])
+    assert (ground.n_collected, ground.evaluation, ground.round.number) == (1, True, 1)
+    assert (ground.facts.epoch, ground.facts.number, list(ground.facts.model_hashes)) == (shared.epoch, 1, [0])
+    again: list[Ground] = []
+    await take_updates(shared.db, shared.name, asked(b), taking(told=again), ground.facts)
+    assert again[0].facts is ground.facts
+    assert again[0].stored == {}
+
+
+async def test_who_was_forgotten_is_found_among_strangers(shared) -> None:
+    """Only where a name of the batch is no client's, and then by its pseudonym."""
+    await shared.erase("b")
+    told: list[Ground] = []
+    await take_updates(shared.db, shared.name, asked(names=("a",)), taking(told=told))
+    await take_updates(shared.db, shared.name, asked(names=("a", "b", "c")), taking(told=told))
+    assert [ground.forgotten for ground in told] == [frozenset(), frozenset()]
+    # The builders' pseudonyms are no real ones; that of c is put among them.
+    async with shared.db.transaction() as connection:
+        await connection.execute(update(erasures).values(pseudonym=pseudonym(PSEUDONYM_KEY, "c")))
+    told.clear()
+    await take_updates(shared.db, shared.name, asked(names=("b", "c")), taking(told=told))
+    assert told[0].forgotten == await forgotten_pseudonyms(shared.db, shared.name)
+
+
+@pytest.mark.parametrize("takes_updates", [TakesUpdates.WRITER, TakesUpdates.LEADER])
+async def test_a_worker_stores_nothing_unless_workers_take_updates(shared, takes_updates) -> None:
+    """A new claim, with workers or without, keeps them out until its leader lets them in."""
+    epoch = await claim_federation(shared.db, shared.name, 0.0, takes_updates=takes_updates)
+    a = shared.update("a")
+    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == NotNow(takes_updates)
+    assert await find_updates(shared.db, shared.name, [("a", "u1")]) == {}
+    if takes_updates is TakesUpdates.LEADER:
+        await hand_over(shared.db, shared.name, epoch, 0, 0, evaluation=False)
+        assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == Ingested(epoch, 1, 1)
+
+
+async def test_without_a_leader_ever_a_worker_stores_nothing(stored) -> None:
+    """Where no federator was ever started to share, its writer takes updates."""
+    await stored.join("a")
+    await stored.open(1)
+    a = stored.update("a")
+    assert await take_updates(stored.db, stored.name, asked(a), taking(a)) == NotNow(TakesUpdates.WRITER)
+    assert await look_at_workers(stored.db, stored.name) is None
+
+
+async def test_a_round_that_stopped_collecting_takes_nothing_of_a_worker(shared) -> None:
+    """Whoever holds the row first decides: after collecting has stopped no update gets in."""
+    await begin_aggregation(shared.db, shared.name, shared.epoch, 1)
+    a = shared.update("a")
+    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == NotNow(TakesUpdates.WORKERS)
+
+
+async def test_a_full_round_takes_nothing_of_a_worker(shared) -> None:
+    """Its leader is to end it first."""
+    await take_back(shared.db, shared.name, shared.epoch)
+    await hand_over(shared.db, shared.name, shared.epoch, 3, shared.opening(1).max_clients, evaluation=False)
+    a = shared.update("a")
+    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == NotNow(TakesUpdates.WORKERS)
+
+
+async def test_a_former_leader_can_neither_hand_over_nor_take_back(shared) -> None:
+    """Its epoch fences it, and what the new one has said stays."""
+    former = shared.epoch
+    await claim_federation(shared.db, shared.name, 0.0, takes_updates=TakesUpdates.LEADER)
+    for write in (
+        hand_over(shared.db, shared.name, former, 0, 0, evaluation=False),
+        take_back(shared.db, shared.name, former),
+        look_at_workers(shared.db, shared.name, former),
+    ):
+        with pytest.raises(WriterFencedError):
+            await write
+    assert await takes(shared) is TakesUpdates.LEADER
+
+
+async def test_a_hand_over_whose_answer_was_lost_is_done_once(shared) -> None:
+    """Done again after a worker has counted, it does not set the counts back."""
+    a = shared.update("a")
+    await take_updates(shared.db, shared.name, asked(a), taking(a))
+    await hand_over(shared.db, shared.name, shared.epoch, 3, 0, evaluation=True)
+    assert await take_back(shared.db, shared.name, shared.epoch) == await take_back(
+        shared.db, shared.name, shared.epoch
+    )
+    async with shared.db.reading() as connection:
+        counts = (await connection.execute(select(ingestion.c.n_answers, ingestion.c.n_collected))).one()
+    assert tuple(counts) == (4, 1)
+
+
+async def test_two_workers_that_have_the_same_update_store_it_once(shared) -> None:
+    """Both at once: the second is told under the lock that it is stored; if it insists, nothing of it is kept."""
+    a = shared.update("a")
+    told: list[Ground] = []
+    first, second = await asyncio.gather(
+        take_updates(shared.db, shared.name, asked(a), taking(a, told=told)),
+        take_updates(shared.db, shared.name, asked(a), taking(a, told=told)),
+        return_exceptions=True,
+    )
+    outcomes = {type(first), type(second)}
+    assert outcomes == {Ingested, ProtocolViolationError}
+    assert sorted(len(ground.stored) for ground in told) == [0, 1]
+    async with shared.db.reading() as connection:
+        assert (await connection.execute(select(ingestion.c.n_collected))).scalar_one() == 1
+
+
+async def test_a_quarantine_or_an_erasure_comes_before_a_batch_or_after_it(shared) -> None:
+    """A worker is told of it as soon as it is stored, and of nobody who is erased."""
+    told: list[Ground] = []
+    await take_back(shared.db, shared.name, shared.epoch)
+    await shared.commit(Batch(quarantines=[QuarantineChange("a", at(2), "hostile")]))
+    await shared.erase("b")
+    await hand_over(shared.db, shared.name, shared.epoch, 3, 0, evaluation=False)
+    await take_updates(shared.db, shared.name, asked(names=("a", "b")), taking(told=told))
+    assert [(row.client_id, row.quarantine_reason) for row in told[0].clients] == [("a", "hostile")]
+
+
+async def test_an_abandoned_round_takes_back_what_workers_stored(shared) -> None:
+    """Closing goes by the rows, whoever wrote them."""
+    a = shared.update("a")
+    await take_updates(shared.db, shared.name, asked(a), taking(a))
+    await take_back(shared.db, shared.name, shared.epoch)
+    await abandon_round(shared.db, shared.name, shared.epoch, 1, "too_few_clients", at(60), shared.opening(2))
+    marks = {row.client_id: row.counted_through for row in await load_clients(shared.db, shared.name)}
+    assert marks["a"] == 0
+    assert await list_collected(shared.db, shared.name, 1) == []
+
+
+async def test_a_worker_that_was_not_seen_for_a_while_is_not_waited_for(shared) -> None:
+    """By the database's clock; of those that are there the slowest counts."""
+    await note_worker(shared.db, shared.name, "one", at(10))
+    await note_worker(shared.db, shared.name, "two", at(20))
+    found = await look_at_workers(shared.db, shared.name)
+    assert found is not None and (found.n_workers, found.arrived_before) == (2, at(10))
+    async with shared.db.transaction() as connection:
+        gone = update(ingest_workers).where(ingest_workers.c.worker_id == "one")
+        await connection.execute(gone.values(seen_at=DatabaseNow(-WORKER_GONE_S - 1)))
+    found = await look_at_workers(shared.db, shared.name)
+    assert found is not None and (found.n_workers, found.arrived_before) == (1, at(20))
+    a = shared.update("a")
+    seen = "one", at(30)
+    await take_updates(shared.db, shared.name, asked(a), taking(a), None, seen)
+    await forget_worker(shared.db, shared.name, "two")
+    found = await look_at_workers(shared.db, shared.name)
+    assert found is not None and (found.n_workers, found.arrived_before) == (1, at(30))
+
+
+async def test_what_is_refused_by_a_worker_is_an_event(shared) -> None:
+    """With the number of its answer, and no update."""
+
+    def refuse(_: Ground) -> Taken:
+        return Taken([], [NewEvent(at(1), "update_rejected", "late", "late", "a", 1)], 1)
+
+    assert await take_updates(shared.db, shared.name, asked(names=("a",)), refuse) == Ingested(shared.epoch, 4, 0)
+    assert any(row[3] == "update_rejected" for row in (await shared.dump())["events"])
+
+
+async def test_what_nobody_was_answered_for_changes_nothing(shared) -> None:
+    """A batch of which all is left for later writes no row."""
+    before = await shared.dump()
+    nothing = await take_updates(shared.db, shared.name, asked(names=("a",)), lambda _: Taken([], [], 0))
+    assert nothing == NotNow(TakesUpdates.WORKERS)
+    assert await shared.dump() == before
+
+
+async def test_keys_are_found_of_clients_alone(shared) -> None:
+    """None where identities are not asked for; a stranger has no entry."""
+    assert await find_public_keys(shared.db, shared.name, frozenset({"a", "nobody"})) == {"a": None}
+
+
+async def test_the_database_tells_the_time(migrated: Database) -> None:
+    """On both databases its clock is near ours, and moves forward within a transaction."""
+
+    async def now(connection: AsyncConnection, plus_s: float = 0.0):
+        return (await connection.execute(select(DatabaseNow(plus_s).label("now")))).scalar_one()
+
+    async with migrated.transaction() as connection:
+        first, later = await now(connection), await now(connection, 60.0)
+        assert timedelta(seconds=59) < later - first < timedelta(seconds=61)
+        assert (await connection.execute(select(func.count()).select_from(ingestion))).scalar_one() == 0
