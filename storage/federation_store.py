@@ -110,9 +110,7 @@ class SqlFederationStore:
         )
 
     async def claim_federation(self, at: float) -> int:
-        self.epoch = await federations.claim_federation(
-            self._db, self._name, at, self._claimant, self._takes_updates
-        )
+        self.epoch = await federations.claim_federation(self._db, self._name, at, self._claimant, self._takes_updates)
         # Within what is tried again: a claim whose answer was lost is made once more, and the later one holds.
         failpoint(Failpoint.FEDERATION_CLAIMED)
         return self.epoch

@@ -25,9 +25,7 @@ WORKER_GONE_S: Final = 5.0
 """A worker that has not written for so long is not waited for."""
 
 
-async def hand_over(
-    db: Database, name: str, epoch: int, n_answers: int, n_collected: int, *, evaluation: bool
-) -> None:
+async def hand_over(db: Database, name: str, epoch: int, n_answers: int, n_collected: int, *, evaluation: bool) -> None:
     """Let workers take updates; done twice, it changes nothing.
 
     Args:

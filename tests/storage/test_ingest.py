@@ -32,12 +32,12 @@ from storage.ingest_records import Asked, CollectedUpdate, Ground, Ingested, Not
 from storage.ingest_tables import ingest_workers, ingestion
 from storage.records import Batch, NewEvent, NewUpdate, QuarantineChange
 from storage.rounds import abandon_round, begin_aggregation
-
 from storage.tables import federations
 
 from .conftest import Stored, at
 
 PSEUDONYM_KEY = b"p" * 32
+
 
 def asked(*new: NewUpdate, names: tuple[str, ...] = ()) -> Asked:
     identities = frozenset((item.client_id, item.update_id) for item in new)
@@ -81,7 +81,8 @@ async def test_a_worker_stores_a_batch_with_its_marks_and_numbers_its_answers(sh
     marks = {row.client_id: row.counted_through for row in await load_clients(shared.db, shared.name)}
     assert marks == {"a": a.covers_through, "b": b.covers_through}
     found = await look_at_workers(shared.db, shared.name, shared.epoch)
-    assert found is not None and found.n_collected == 2
+    assert found is not None
+    assert found.n_collected == 2
     left = await take_back(shared.db, shared.name, shared.epoch)
     assert (left.n_answers, left.n_collected) == (5, 2)
     listed = await list_collected(shared.db, shared.name, 1)
@@ -230,18 +231,21 @@ async def test_a_worker_that_was_not_seen_for_a_while_is_not_waited_for(shared) 
     await note_worker(shared.db, shared.name, "one", at(10))
     await note_worker(shared.db, shared.name, "two", at(20))
     found = await look_at_workers(shared.db, shared.name)
-    assert found is not None and (found.n_workers, found.arrived_before) == (2, at(10))
+    assert found is not None
+    assert (found.n_workers, found.arrived_before) == (2, at(10))
     async with shared.db.transaction() as connection:
         gone = update(ingest_workers).where(ingest_workers.c.worker_id == "one")
         await connection.execute(gone.values(seen_at=DatabaseNow(-WORKER_GONE_S - 1)))
     found = await look_at_workers(shared.db, shared.name)
-    assert found is not None and (found.n_workers, found.arrived_before) == (1, at(20))
+    assert found is not None
+    assert (found.n_workers, found.arrived_before) == (1, at(20))
     a = shared.update("a")
     seen = "one", at(30)
     await take_updates(shared.db, shared.name, asked(a), taking(a), None, seen)
     await forget_worker(shared.db, shared.name, "two")
     found = await look_at_workers(shared.db, shared.name)
-    assert found is not None and (found.n_workers, found.arrived_before) == (1, at(30))
+    assert found is not None
+    assert (found.n_workers, found.arrived_before) == (1, at(30))
 
 
 async def test_what_is_refused_by_a_worker_is_an_event(shared) -> None:
