@@ -32,20 +32,29 @@ from foltr.simulation.blocks.drawn_rankings import Users, query_pool
 from foltr.simulation.clients.crowd import Crowd, Intentions, pack_generators, set_generator
 from foltr.simulation.clients.population import Population, SimulatedClient
 from foltr.simulation.learners import participants_of
-from foltr.simulation.runners import Experience, State
+from foltr.simulation.runners import Experience, State, Stretch
+
+# Rounds of few interactions are made so many interactions at a time: what a call costs is then shared by all of them,
+# and what they draw stays in the processor's cache.
+_STEPS_AT_A_TIME = 512
 
 
 class _Attendance:
     """Clients that issue queries in a round: all of them, or ``participants`` as a federation draws them."""
 
     def __init__(self, population: Population, seed: int, participants: int | None) -> None:
-        self._n_clients = len(population.clients)
+        self._everybody = np.arange(len(population.clients))
         self._seed = seed
         self._participants = participants
 
+    @property
+    def n_clients(self) -> int:
+        """How many there are in each round."""
+        return self._participants or len(self._everybody)
+
     def clients(self, number: int) -> NDArray[np.int64]:
-        chosen = participants_of(self._seed, number, self._n_clients, self._participants)
-        return np.arange(self._n_clients) if chosen is None else chosen
+        chosen = participants_of(self._seed, number, len(self._everybody), self._participants)
+        return self._everybody if chosen is None else chosen
 
 
 class CentralPdgd:
@@ -78,6 +87,7 @@ class CentralPdgd:
         self._attendance = _Attendance(population, seed, participants)
         self._batch = batch
         self._datasets = [client.dataset for client in population.clients]
+        self._most = max(client.n_interactions for client in population.clients)
         self._pools = [query_pool(dataset, serp_length) for dataset in population.datasets]
         self._tables = click_tables(crowd.click_models, serp_length)
         self._exploration = client_streams(seed, name).device
@@ -86,12 +96,21 @@ class CentralPdgd:
     def weights(self) -> NDArray[np.float32]:
         return self._weights.astype(np.float32)
 
+    @property
+    def rounds_at_once(self) -> int:
+        """How many rounds `rounds` may make in one go; batches are one by one."""
+        return 1 if self._batch else max(1, _STEPS_AT_A_TIME // (self._most * self._attendance.n_clients))
+
     def round(self, number: int) -> Experience:
-        clients = self._attendance.clients(number)
+        return self.rounds(number, number).experience(0)
+
+    def rounds(self, first: int, last: int) -> Stretch:
+        """Learn from the interactions of some rounds, at most `rounds_at_once`; to the same bits as one by one."""
+        clients = np.array([self._attendance.clients(number) for number in range(first, last + 1)])
         start, total = self._weights, np.zeros_like(self._weights)
-        ndcg, reciprocal_ranks = [], []
-        n_interactions = 0
-        for members, dataset in self._runs(clients):
+        ndcg, reciprocal_ranks, counts = [], [], []
+        # Steps follow each other across rounds as they do within one.
+        for members, dataset in self._runs(clients.ravel()):
             intentions = self._crowd.intend(members)
             shown = intentions.picks >= 0
             picks, users = intentions.picks[shown], (intentions.models[shown], intentions.draws[shown])
@@ -111,11 +130,12 @@ class CentralPdgd:
                 total += (block.weights - start).sum(axis=0)
             else:
                 start = block.weights[0]
-            ndcg.append(_by_client(block.ndcg, shown))
-            reciprocal_ranks.append(_by_client(block.reciprocal_ranks, shown))
-            n_interactions += n
+            counts.append(shown.sum(axis=1))
+            ndcg.append(_means_by_client(block.ndcg, shown, self._most))
+            reciprocal_ranks.append(_means_by_client(block.reciprocal_ranks, shown, self._most))
         self._weights = start + total
-        return Experience(np.concatenate(ndcg), np.concatenate(reciprocal_ranks), n_interactions, clients)
+        by_round = (np.concatenate(values).reshape(clients.shape) for values in (ndcg, reciprocal_ranks, counts))
+        return Stretch(*by_round, clients)
 
     def ranker_of(self, client: int) -> NDArray[np.floating]:  # noqa: ARG002
         return self._weights
@@ -285,10 +305,15 @@ def warmed_up(
     return np.concatenate([weights, first[ranker.n_weights :]])
 
 
-def _by_client(values: NDArray[np.float64], shown: NDArray[np.bool_]) -> NDArray[np.float64]:
-    """(clients,) means of values that come interaction by interaction, client after client."""
-    spread = np.zeros(shown.shape)
-    spread[shown] = values.ravel()
+def _means_by_client(values: NDArray[np.float64], shown: NDArray[np.bool_], most: int) -> NDArray[np.float64]:
+    """(clients,) means of values that come interaction by interaction, client after client.
+
+    Args:
+        most: interactions that any client has in a round. A sum's last bits depend on how many zeros follow it, and must
+            not depend on who else is in a run of clients.
+    """
+    spread = np.zeros((len(shown), most))
+    spread[:, : shown.shape[1]][shown] = values.ravel()
     means: NDArray[np.float64] = spread.sum(axis=1) / shown.sum(axis=1)
     return means
 

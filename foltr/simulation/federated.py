@@ -25,7 +25,7 @@ from foltr.methods.registry import Ranker, body_spec, initial_weights
 from foltr.numerics.compiled import COMPILED
 from foltr.numerics.streams import first_model_rng
 from foltr.protocol.trainings import Training
-from foltr.simulation.centralised import warmed_up
+from foltr.simulation.centralised import CentralPdgd, warmed_up
 from foltr.simulation.checkpoint import CheckpointPlan, Snapshot, digest_of, load, save
 from foltr.simulation.clients.attackers import with_poisoned_clicks
 from foltr.simulation.clients.crowd import Crowd
@@ -100,9 +100,9 @@ def run(
             clients got their parts. None takes the population's data set, if it has one, of whole queries.
         runner: ``reference`` runs device code interaction by interaction, ``block`` whole blocks of clients; the
             results are the same. ``auto`` takes blocks where there are any for the method.
-        on_round: told after each round, and once before the first.
+        on_round: told after each round, and once before the first; of rounds that take microseconds after several.
         checkpoint: where to keep what is needed to go on later.
-        stop: asked after each round; True ends the run with a `KeyboardInterrupt`, after a checkpoint if there is a
+        stop: asked as often; True ends the run with a `KeyboardInterrupt`, after a checkpoint if there is a
             plan.
         description: of the data, for reports.
 
@@ -151,11 +151,15 @@ def _run(
     else:
         _evaluate(evaluator, learner, log)
     before = log.seconds_wall
-    with _errors_of_round(1):
+    with _errors_of_rounds(1):
         compile_kernels(config, population, training, ranker, first, runner)
     _tell(on_round, log, config, began)
     while log.round < config.rounds:
-        _one_round(learner, log, config.attackers)
+        n_rounds = _rounds_at_once(learner, log.round, config, checkpoint)
+        if n_rounds > 1 and isinstance(learner, CentralPdgd):
+            _stretch(learner, log, n_rounds, config.attackers)
+        else:
+            _one_round(learner, log, config.attackers)
         if log.round % config.eval_every == 0 or log.round == config.rounds:
             _evaluate(evaluator, learner, log)
         log.seconds_wall = before + time.perf_counter() - began
@@ -186,9 +190,37 @@ def _one_blas_thread() -> Iterator[None]:
         yield
 
 
+def _rounds_at_once(learner: Learner, done: int, config: SimulationConfig, checkpoint: CheckpointPlan | None) -> int:
+    """Return how many rounds may be made before somebody looks at the learner again."""
+    if not isinstance(learner, CentralPdgd):
+        return 1
+    until = [config.rounds - done, config.eval_every - done % config.eval_every]
+    if checkpoint is not None:
+        until.append(checkpoint.every - done % checkpoint.every)
+    return min(learner.rounds_at_once, *until)
+
+
+def _stretch(learner: CentralPdgd, log: _Log, n_rounds: int, n_attackers: int) -> None:
+    """Let a learner make several rounds in one go, and log each of them."""
+    began = time.perf_counter()
+    with _errors_of_rounds(log.round + 1, log.round + n_rounds):
+        stretch = learner.rounds(log.round + 1, log.round + n_rounds)
+    log.seconds_learning += time.perf_counter() - began
+    log.round += n_rounds
+    log.interactions += int(stretch.n_interactions.sum())
+    if not n_attackers:
+        log.online += stretch.ndcg.mean(axis=1).tolist()
+        log.reciprocal_ranks += stretch.reciprocal_ranks.mean(axis=1).tolist()
+        return
+    for row in range(n_rounds):
+        ndcg, reciprocal_ranks, _ = stretch.experience(row).honest(n_attackers)
+        log.online.append(_mean(ndcg))
+        log.reciprocal_ranks.append(_mean(reciprocal_ranks))
+
+
 def _one_round(learner: Learner, log: _Log, n_attackers: int) -> None:
     began = time.perf_counter()
-    with _errors_of_round(log.round + 1):
+    with _errors_of_rounds(log.round + 1):
         experience = learner.round(log.round + 1)
     log.seconds_learning += time.perf_counter() - began
     log.round += 1
@@ -205,19 +237,20 @@ def _one_round(learner: Learner, log: _Log, n_attackers: int) -> None:
 
 
 def _evaluate(evaluator: Evaluator, learner: Learner, log: _Log) -> None:
-    with _errors_of_round(log.round):
+    with _errors_of_rounds(log.round):
         log.add_evaluation(evaluator.evaluate(learner))
 
 
 @contextmanager
-def _errors_of_round(number: int) -> Iterator[None]:
-    """Say in which round it was, and what to do about weights that grew without bounds."""
+def _errors_of_rounds(first: int, last: int | None = None) -> Iterator[None]:
+    """Say in which round or rounds it was, and what to do about weights that grew without bounds."""
     try:
         yield
     except DataError as error:
         # Features are finite once they are read, so what is not was learned.
         advice = "; lower the learning rate" if "finite" in str(error) else ""
-        raise DataError(f"round {number}: {error}{advice}") from error
+        where = f"round {first}" if last in (None, first) else f"rounds {first} to {last}"
+        raise DataError(f"{where}: {error}{advice}") from error
 
 
 def _logging_policy(

@@ -62,6 +62,28 @@ class Experience:
         return self.ndcg[chosen], self.reciprocal_ranks[chosen], base_ndcg
 
 
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """A stretch is what the clients of some rounds in a row saw, where nobody looks at the learner between them.
+
+    Attributes:
+        ndcg: (rounds, clients) as in `Experience`.
+        reciprocal_ranks: (rounds, clients) likewise.
+        n_interactions: (rounds, clients) int64 lists that each was shown.
+        clients: (rounds, clients) int64, who they are.
+    """
+
+    ndcg: NDArray[np.float64]
+    reciprocal_ranks: NDArray[np.float64]
+    n_interactions: NDArray[np.int64]
+    clients: NDArray[np.int64]
+
+    def experience(self, row: int) -> Experience:
+        """Return what the clients of one of the rounds saw."""
+        n_interactions = int(self.n_interactions[row].sum())
+        return Experience(self.ndcg[row], self.reciprocal_ranks[row], n_interactions, self.clients[row])
+
+
 class Runner(Protocol):
     """The clients of a population, with what they keep from round to round."""
 

@@ -1,14 +1,15 @@
-"""The warm-up before a federation: PDGD in one place, on the data that everybody has."""
+"""PDGD in one place: rounds in one go, and the warm-up before a federation on the data that everybody has."""
 
 import dataclasses
 
 import numpy as np
 import pytest
-from simulated import config, data
+from simulated import config, data, population, simulated, with_quantities
 
-from foltr.errors import SettingsError
+from foltr.errors import DataError, SettingsError
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.simulation.centralised import CentralPdgd, warmed_up
+from foltr.simulation.checkpoint import CheckpointPlan
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.partitions import split_shared
 from foltr.simulation.clients.population import iid_population
@@ -62,3 +63,60 @@ def test_warm_up_trains_the_first_model():
     assert warm.ndcg_at_10[0][1] > cold.ndcg_at_10[0][1]
     with pytest.raises(SettingsError, match="no shared data"):
         run(of, dataclasses.replace(people, warm_up=None))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {},
+        {"clients": 1, "interactions": 1},
+        {"participants": 2, "clicks": "informational"},
+        {"ranker": "neural", "hidden": 4},
+        {"attack": "clicks", "attackers": 2},
+    ],
+)
+def test_many_rounds_in_one_go_are_those_rounds(values, monkeypatch):
+    """However many rounds are made before somebody looks: each one's figures, and the model, are the same bits."""
+    of = config(method="pdgd", rounds=30, eval_every=30, **values)
+    people = with_quantities(population(of), 12, 1, 3) if of.clients > 1 else population(of)
+    made = []
+    rounds = CentralPdgd.rounds
+
+    def watched(self, first, last):
+        made.append(last - first + 1)
+        return rounds(self, first, last)
+
+    monkeypatch.setattr(CentralPdgd, "rounds", watched)
+    results = []
+    for at_a_time in (1, 200, 512):
+        monkeypatch.setattr("foltr.simulation.centralised._STEPS_AT_A_TIME", at_a_time)
+        made.clear()
+        results.append(run(of, people))
+        assert (max(made) == 1) == (at_a_time == 1)
+    for other in results[1:]:
+        assert other.outcome() == results[0].outcome()
+        assert np.array_equal(other.weights, results[0].weights)
+
+
+def test_somebody_is_asked_to_stop_and_told_between_short_rounds(tmp_path):
+    """Evaluations, checkpoints and requests to stop end a stretch of rounds; a run goes on to the same bits."""
+    of = config(method="pdgd", clients=1, interactions=1, rounds=2000, eval_every=700)
+    told, path = [], tmp_path / "run.checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        simulated(of, checkpoint=CheckpointPlan(path, every=900), stop=lambda: True, on_round=told.append)
+    assert [progress.round for progress in told] == [0, 512]
+    resumed = simulated(of, checkpoint=CheckpointPlan(path, every=900, resume=True), on_round=told.append)
+    assert {700, 900, 1400, 1800, 2000} <= {progress.round for progress in told[3:]}
+    whole = simulated(of)
+    assert resumed.outcome() == whole.outcome()
+    assert np.array_equal(resumed.weights, whole.weights)
+
+
+def test_an_error_says_in_which_rounds_it_was():
+    """Of several rounds made in one go nobody knows in which one weights grew without bounds."""
+    of = config(method="pdgd", clients=1, interactions=1, rounds=100, eval_every=50)
+    train, test = data()
+    # A step is as large as the features, and a score the product of both.
+    people = iid_population(dataclasses.replace(train, features=train.features * 1e30), test, 1, ("perfect",), 1)
+    with pytest.raises(DataError, match="rounds 1 to 50: .*lower the learning rate"):
+        run(of, people)
