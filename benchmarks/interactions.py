@@ -5,7 +5,8 @@ Run: python benchmarks/interactions.py [--clients N] [--rounds N] [--repeats N]
 One interaction is: pick a query of 120 documents x 136 features, rank, show 10, click, measure nDCG, learn or
 measure. Drawing all random numbers is included, and so is what the federator does with FOLtR-ES' seeds. 1,000
 clients have 2 interactions a round, or 5 with a hundredth of the clients. One core: BLAS is held to one thread.
-Every figure is a median over repeats. Features are random numbers; time does not depend on what they mean. The
+Every figure is a median over repeats. PDGD in one place is measured as `foltr simulate` runs it, without evaluations:
+each interaction a round, and batches of 1,000. Features are random numbers; time does not depend on what they mean. The
 peers' figures to compare with are in the project's bars, measured on other runs of the same kind of machine.
 """
 
@@ -33,6 +34,9 @@ from foltr.learning.neural import init_neural
 from foltr.numerics.compiled import COMPILED
 from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, neural_pdgd_block, pdgd_block, query_pool
 from foltr.simulation.blocks.fixed_rankings import es_block
+from foltr.simulation.clients.population import iid_population
+from foltr.simulation.config import SimulationConfig
+from foltr.simulation.federated import run
 
 DOCS, FEATURES, SHOWN, HIDDEN = 120, 136, 10, 64
 CLICK_MODELS = ("perfect", "navigational", "informational")
@@ -98,6 +102,12 @@ def evolution_linear(crowd: Crowd, rounds: int) -> None:
         weights += step
 
 
+def central_rate(dataset: RankingDataset, test: RankingDataset, of: SimulationConfig, repeats: int) -> float:
+    """Interactions a second of PDGD in one place, the median run."""
+    people = iid_population(dataset, test, of.clients, of.clicks, of.interactions)
+    return statistics.median(run(of, people).interactions_per_second for _ in range(repeats))
+
+
 def median_seconds(work: Callable[[], object], repeats: int) -> float:
     """The median time of one call after a first, unmeasured one."""
     work()
@@ -143,7 +153,29 @@ def main() -> None:
                 rate = crowd.size * rounds / seconds
                 print(f"{title}, {model}, {clients} clients x {interactions}: {rate:,.0f} interactions/s")
     # The bar for nDCG is for 200 queries.
-    dataset = random_dataset(200, rng)
+    test = random_dataset(200, rng)
+    n_interactions = 2 * options.clients * options.rounds
+    for method, ranker, clients, interactions in (
+        ("pdgd", "linear", 1, 1),
+        ("pdgd", "neural", 1, 1),
+        ("pdgd-batch", "linear", 10, 100),
+    ):
+        rounds = max(n_interactions // (clients * interactions), 1)
+        of = SimulationConfig.read(
+            {
+                "method": method,
+                "ranker": ranker,
+                "hidden": HIDDEN,
+                "clients": clients,
+                "interactions": interactions,
+                "rounds": rounds,
+                "eval_every": rounds,
+                "clicks": CLICK_MODELS[1],
+            }
+        )
+        rate = central_rate(dataset, test, of, options.repeats)
+        print(f"{method} {ranker}, {of.clicks[0]}, {clients * interactions} a round: {rate:,.0f} interactions/s")
+    dataset = test
     weights = rng.normal(size=FEATURES).astype(np.float32)
     scores = score(weights, dataset.features)
     shape = f"200 queries x {DOCS} documents"

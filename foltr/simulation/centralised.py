@@ -131,8 +131,8 @@ class CentralPdgd:
             else:
                 start = block.weights[0]
             counts.append(shown.sum(axis=1))
-            ndcg.append(_means_by_client(block.ndcg, shown, self._most))
-            reciprocal_ranks.append(_means_by_client(block.reciprocal_ranks, shown, self._most))
+            ndcg.append(_sums_by_client(block.ndcg, shown, self._most) / counts[-1])
+            reciprocal_ranks.append(_sums_by_client(block.reciprocal_ranks, shown, self._most) / counts[-1])
         self._weights = start + total
         by_round = (np.concatenate(values).reshape(clients.shape) for values in (ndcg, reciprocal_ranks, counts))
         return Stretch(*by_round, clients)
@@ -305,17 +305,17 @@ def warmed_up(
     return np.concatenate([weights, first[ranker.n_weights :]])
 
 
-def _means_by_client(values: NDArray[np.float64], shown: NDArray[np.bool_], most: int) -> NDArray[np.float64]:
-    """(clients,) means of values that come interaction by interaction, client after client.
+def _sums_by_client(values: NDArray[np.float64], shown: NDArray[np.bool_], most: int) -> NDArray[np.float64]:
+    """(clients,) sums of values that come interaction by interaction, client after client.
 
     Args:
-        most: interactions that any client has in a round. A sum's last bits depend on how many zeros follow it, and must
-            not depend on who else is in a run of clients.
+        most: interactions that any client has in a round. A sum's last bits depend on how many zeros follow it, and
+            must not depend on who else is in a run of clients.
     """
     spread = np.zeros((len(shown), most))
     spread[:, : shown.shape[1]][shown] = values.ravel()
-    means: NDArray[np.float64] = spread.sum(axis=1) / shown.sum(axis=1)
-    return means
+    sums: NDArray[np.float64] = spread.sum(axis=1)
+    return sums
 
 
 def _queries_of(population: Population, dataset: int) -> NDArray[np.int64]:

@@ -311,7 +311,9 @@ def _log_times(
         raise DataError(f"{picks.shape[0]} clients need as many generators, not {len(device_rngs)}")
     if not picks.size:
         return
-    n_docs = np.where(picks < 0, 0, np.diff(pool.dataset.offsets)[picks]).sum(axis=1).tolist()
+    offsets = pool.dataset.offsets
+    # Not of all queries: there may be many times as many as are picked.
+    n_docs = np.where(picks < 0, 0, offsets[picks + 1] - offsets[picks]).sum(axis=1).tolist()
     buffer = np.empty(max(_DRAWS_AT_A_TIME, *n_docs), np.float64)
     first = filled = 0
     for client, n in enumerate(n_docs):

@@ -118,5 +118,5 @@ def test_an_error_says_in_which_rounds_it_was():
     train, test = data()
     # A step is as large as the features, and a score the product of both.
     people = iid_population(dataclasses.replace(train, features=train.features * 1e30), test, 1, ("perfect",), 1)
-    with pytest.raises(DataError, match="rounds 1 to 50: .*lower the learning rate"):
+    with pytest.raises(DataError, match=r"rounds 1 to 50: .*lower the learning rate"):
         run(of, people)
