@@ -134,8 +134,13 @@ class CentralPdgd:
             ndcg.append(_sums_by_client(block.ndcg, shown, self._most) / counts[-1])
             reciprocal_ranks.append(_sums_by_client(block.reciprocal_ranks, shown, self._most) / counts[-1])
         self._weights = start + total
-        by_round = (np.concatenate(values).reshape(clients.shape) for values in (ndcg, reciprocal_ranks, counts))
-        return Stretch(*by_round, clients)
+        rounds_by_clients = clients.shape
+        return Stretch(
+            np.concatenate(ndcg).reshape(rounds_by_clients),
+            np.concatenate(reciprocal_ranks).reshape(rounds_by_clients),
+            np.concatenate(counts).reshape(rounds_by_clients),
+            clients,
+        )
 
     def ranker_of(self, client: int) -> NDArray[np.floating]:  # noqa: ARG002
         return self._weights
