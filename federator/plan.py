@@ -1,6 +1,6 @@
 """What a federator is told at start: checked once, frozen, passed down."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from federator.job import UnlearningPolicy
@@ -17,7 +17,7 @@ from foltr.protocol.policies import Policy
 from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.states import Pacing, Privacy
 from foltr.protocol.topics import check_name
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining, Training
+from foltr.protocol.trainings import Activation, LinearRankerSpec, NeuralRankerSpec, PdgdTraining, Training
 
 
 @dataclass(frozen=True)
@@ -126,6 +126,18 @@ class FederationPlan:
     def ranker(self) -> Ranker:
         """The chosen one or the linear one that stands for none."""
         return self.chosen_ranker or LinearRankerSpec(n_features=self.n_features)
+
+    def with_activation(self, stored: Activation | None) -> "FederationPlan":
+        """Return the plan of a federation that exists, where nobody has asked for an activation.
+
+        What is usual for a method may change from one version to the next; a federation keeps what it has.
+
+        Args:
+            stored: that of its hidden units; None of a linear ranker.
+        """
+        if not isinstance(self.ranker, NeuralRankerSpec) or stored not in spec_of(self.training).activations:
+            return self
+        return replace(self, chosen_ranker=self.ranker.model_copy(update={"activation": stored}))
 
     @property
     def schema_hash(self) -> bytes | None:

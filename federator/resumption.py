@@ -69,6 +69,7 @@ async def _create(store: FederationStore, plan: FederationPlan, now: float) -> N
     weights = initial_weights(plan.training, plan.ranker, first_model_rng(plan.seed))
     if plan.first_weights is not None:
         weights[: plan.ranker.n_weights] = unpack_vector(plan.first_weights)
+    neural = plan.ranker if isinstance(plan.ranker, NeuralRankerSpec) else None
     await store.create_federation(
         plan.n_features,
         plan.ranker.kind,
@@ -78,7 +79,8 @@ async def _create(store: FederationStore, plan: FederationPlan, now: float) -> N
         aggregation_seed=secrets.token_bytes(32),
         pseudonym_key=secrets.token_bytes(32),
         method=spec_of(plan.training).name,
-        hidden=plan.ranker.hidden if isinstance(plan.ranker, NeuralRankerSpec) else None,
+        hidden=None if neural is None else neural.hidden,
+        activation=None if neural is None else neural.activation,
         privacy=plan.privacy,
         schema_hash=plan.schema_hash,
         first_model_is_chosen=plan.first_weights is not None,

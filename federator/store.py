@@ -10,6 +10,7 @@ from foltr.erasure.audit import AuditEntry
 from foltr.errors import UnavailableError
 from foltr.protocol.announcements import MOST_NAMED
 from foltr.protocol.states import Privacy
+from foltr.protocol.trainings import Activation
 from storage.erasure.records import (
     ErasureRequest,
     ErasureRow,
@@ -73,6 +74,7 @@ class FederationStore(Protocol):
         pseudonym_key: bytes,
         method: str,
         hidden: int | None,
+        activation: Activation | None = None,
         privacy: Privacy,
         schema_hash: bytes | None = None,
         first_model_is_chosen: bool = False,

@@ -11,6 +11,7 @@ from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.announcements import MOST_NAMED
 from foltr.protocol.states import Privacy, TakesUpdates
+from foltr.protocol.trainings import Activation
 from storage import anchors, arrivals, evaluations, federations, models, orders, retention, rounds, suspects, trainings
 from storage.database import Database
 from storage.erasure import audit_log, erasures, gathering, unlearning_jobs
@@ -88,6 +89,7 @@ class SqlFederationStore:
         pseudonym_key: bytes,
         method: str,
         hidden: int | None,
+        activation: Activation | None = None,
         privacy: Privacy,
         schema_hash: bytes | None = None,
         first_model_is_chosen: bool = False,
@@ -104,6 +106,7 @@ class SqlFederationStore:
             pseudonym_key=pseudonym_key,
             method=method,
             hidden=hidden,
+            activation=activation,
             privacy=privacy,
             schema_hash=schema_hash,
             first_model_is_chosen=first_model_is_chosen,

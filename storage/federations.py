@@ -17,6 +17,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from foltr.errors import ProtocolViolationError, SettingsError
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import Privacy, TakesUpdates
+from foltr.protocol.trainings import Activation
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.errors import WriterFencedError
 from storage.ingest_tables import ingestion
@@ -39,6 +40,7 @@ async def create_federation(
     pseudonym_key: bytes | None = None,
     method: str = "fpdgd",
     hidden: int | None = None,
+    activation: Activation | None = None,
     privacy: Privacy = Privacy.TRUSTED,
     schema_hash: bytes | None = None,
     first_model_is_chosen: bool = False,
@@ -49,7 +51,7 @@ async def create_federation(
 
     Args:
         pseudonym_key: of the pseudonyms of clients that are erased (`foltr.erasure.pseudonyms`), secret.
-        hidden: units of a neural ranker; None for a linear one.
+        hidden, activation: of a neural ranker's hidden units; None for a linear one.
         schema_hash: of the features' schema; None where there is none.
         first_model_is_chosen: the initial model is no matter of course, so another one that is stored is refused.
 
@@ -59,7 +61,7 @@ async def create_federation(
     """
     n_initial = len(initial_weights) // 4
     settings = {"method": method, "privacy": privacy, "ranker": ranker, "n_features": n_features, "hidden": hidden}
-    settings |= {"schema_hash": schema_hash}
+    settings |= {"activation": activation, "schema_hash": schema_hash}
     async with db.transaction() as connection:
         await connection.execute(
             insert_into(connection, federations).on_conflict_do_nothing(index_elements=["name"]),

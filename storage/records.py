@@ -16,6 +16,7 @@ from foltr.aggregation.standing import RoundTally
 from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.helper_messages import TicketFault
 from foltr.protocol.states import Membership, OrderOutcome, Pacing, Privacy, RoundState
+from foltr.protocol.trainings import Activation
 from storage.sum_records import NewPolicy
 
 
@@ -312,6 +313,7 @@ class FederationRow:
     n_purged: int
     privacy: Privacy = Privacy.TRUSTED
     schema_hash: bytes | None = None
+    activation: Activation | None = None
 
 
 @dataclass(frozen=True, slots=True)

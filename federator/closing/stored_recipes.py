@@ -48,7 +48,7 @@ async def load_recipes(db: Database, name: str) -> Recipes:
     stored = await load_trainings(db, name)
     return Recipes(
         name,
-        ranker_for(row.ranker, row.n_features, row.hidden or 0),
+        ranker_for(row.ranker, row.n_features, row.hidden or 0, row.activation or "sigmoid"),
         row.aggregation_seed or b"",
         {first: stored_training(text) for first, text in stored.items()},
     )

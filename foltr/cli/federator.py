@@ -56,7 +56,8 @@ RUN_FIELDS = (
     *("evaluation", "evaluation_take_back"),
     *("unlearning_strategy", "unlearning_interval", "history_rounds"),
     *("unlearn_every_s", "unlearn_after", "unlearning_swap_every_s", "unlearning_may_reset", "unlearning_deadline_s"),
-    *("logging_policy", "ranker", "hidden", "learning_rate", "give_up_after_s", "alive_file"),
+    *("logging_policy", "ranker", "hidden", "activation", "learning_rate"),
+    *("give_up_after_s", "alive_file"),
     *("metrics_port", "metrics_host", "trace_to"),
 )
 
@@ -116,6 +117,7 @@ async def _serve(settings: Settings) -> None:
     from federator.service import FederatorService
     from foltr.protocol.states import Pacing
     from storage.database import Database
+    from storage.federations import get_federation
     from storage.keys import KeyStore, keys_folder
     from storage.migrate import require_head
 
@@ -181,6 +183,9 @@ async def _serve(settings: Settings) -> None:
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
     async with await Database.connect(settings.db_url, retry_for_s=retry_for_s, keys=data_keys) as database:
         await require_head(database)
+        stored = await get_federation(database, plan.federation)
+        if settings.activation is None and stored is not None:
+            plan = plan.with_activation(stored.activation)
         with tracer_to(settings.trace_to, plan.federation) as tracer:
             service = FederatorService(
                 plan,

@@ -168,6 +168,8 @@ class Settings(BaseSettings):
     """The kind of ranker; fixed once the federation exists."""
     hidden: int = Field(default=64, ge=1, le=4096)
     """Hidden units of a neural ranker; fixed once the federation exists."""
+    activation: Literal["sigmoid", "relu"] | None = None
+    """Activation of the hidden units; fixed once the federation exists. If unset relu for foltr-es, else sigmoid."""
     learning_rate: float | None = Field(default=None, gt=0, le=100)
     """Step size on the devices; the method's own default if unset."""
     logging_policy: Annotated[str | None, Option(metavar="FILE")] = None

@@ -11,6 +11,7 @@ from foltr.errors import DataError
 from foltr.learning.interaction import Interaction
 from foltr.learning.linear import score
 from foltr.learning.neural import neural_score
+from foltr.learning.relu import relu_score
 from foltr.protocol.fields import MAX_ABS_DELTA
 from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 from foltr.protocol.updates import UpdateBody
@@ -129,7 +130,9 @@ def scores_of(
     """Return (documents,) float32 scores by a ranker of either kind."""
     if isinstance(ranker, LinearRankerSpec):
         return score(weights, features)
-    return neural_score(weights, features, ranker.hidden)
+    scored_by = relu_score if ranker.activation == "relu" else neural_score
+    scores: NDArray[np.float32] = scored_by(weights, features, ranker.hidden)
+    return scores
 
 
 def checked_scores(

@@ -182,6 +182,8 @@ FOLTR_ES = MethodSpec(
     training=EvolutionTraining,
     device=_device,
     lists=Lists.PERTURBED,
+    # The published ranker is of ReLU units; those of sigmoid units were this project's before, and stay by name.
+    activations=("relu", "sigmoid"),
     check=_check,
     body=_body,
     not_weights="seeds and metrics",

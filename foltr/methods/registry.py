@@ -23,7 +23,7 @@ from foltr.methods.personal import PERSONAL
 from foltr.methods.spec import Lists, MethodSpec, RoundSetup
 from foltr.protocol.explorations import SAFE, Exploration, SamplingExploration
 from foltr.protocol.fields import MAX_DIM, MAX_MESSAGE_BYTES
-from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec, Training
+from foltr.protocol.trainings import Activation, LinearRankerSpec, NeuralRankerSpec, Training
 from foltr.secure.encoding import clip_norm_for
 
 Ranker = LinearRankerSpec | NeuralRankerSpec
@@ -116,8 +116,26 @@ def training_for(
     return training
 
 
-def ranker_for(kind: str, n_features: int, hidden: int) -> Ranker:
-    """Return the ranker of a federation; SettingsError for another kind than linear and neural, or one too large."""
+def activation_for(method: str, ranker: str, asked: Activation | None) -> Activation:
+    """Return the activation of a neural ranker's hidden units: what is asked for, or the method's own.
+
+    Args:
+        method: one that is none of the service's learns by PDGD, whose units are sigmoid.
+
+    Raises:
+        SettingsError: one is asked for of a linear ranker.
+    """
+    if asked is not None and ranker == "linear":
+        raise SettingsError("activation: a linear ranker has no hidden units; choose ranker = neural, or leave it out")
+    return asked or (METHODS[method].activations[0] if method in METHODS else "sigmoid")
+
+
+def ranker_for(kind: str, n_features: int, hidden: int, activation: Activation = "sigmoid") -> Ranker:
+    """Return the ranker of a federation; SettingsError for another kind than linear and neural, or one too large.
+
+    Args:
+        hidden, activation: of a neural ranker's hidden units; a linear one has none.
+    """
     if kind == "linear":
         return LinearRankerSpec(n_features=n_features)
     if kind != "neural":
@@ -126,7 +144,7 @@ def ranker_for(kind: str, n_features: int, hidden: int) -> Ranker:
         raise SettingsError(
             f"hidden: {hidden} units for {n_features} features; from 1 to {MAX_DIM // (n_features + 2)} can be sent"
         )
-    return NeuralRankerSpec(n_features=n_features, hidden=hidden)
+    return NeuralRankerSpec(n_features=n_features, hidden=hidden, activation=activation)
 
 
 def check_method(training: Training, ranker: Ranker) -> None:
@@ -134,6 +152,11 @@ def check_method(training: Training, ranker: Ranker) -> None:
     spec = spec_of(training)
     if spec.only_ranker is not None and ranker.kind != spec.only_ranker.kind:
         raise SettingsError(f"{spec.name}: {spec.only_ranker.cause}")
+    if isinstance(ranker, NeuralRankerSpec) and ranker.activation not in spec.activations:
+        raise SettingsError(
+            f"activation: {spec.name} learns neural rankers of {' and '.join(spec.activations)} units, not of "
+            f"{ranker.activation} ones"
+        )
     spec.check(training, ranker)
 
 
@@ -191,9 +214,13 @@ def learns_from_kept_lists(training: Training, ranker: Ranker) -> bool:
 
 
 def initial_weights(training: Training, ranker: Ranker, rng: np.random.Generator) -> NDArray[np.float32]:
-    """Return (n_weights + n_auxiliary,) the first model: zeros for a linear ranker, small random weights for others."""
+    """Return (n_weights + n_auxiliary,) the first model: zeros, or small random weights of sigmoid units.
+
+    A gradient of PDGD is zero at a neural ranker of zeros. Perturbations need no gradient, and FOLtR-ES' ranker of ReLU
+    units begins with zeros as published.
+    """
     extra = np.zeros(n_auxiliary(training, ranker), np.float32)
-    if isinstance(ranker, LinearRankerSpec):
+    if isinstance(ranker, LinearRankerSpec) or ranker.activation == "relu":
         return np.concatenate([np.zeros(ranker.n_weights, np.float32), extra])
     return np.concatenate([init_neural(ranker.n_features, ranker.hidden, rng), extra])
 

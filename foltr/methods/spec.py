@@ -16,7 +16,7 @@ from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.methods.aggregations import DeltaAggregation
 from foltr.methods.base import Aggregation, Device, DeviceContext
 from foltr.methods.bodies import BodySpec
-from foltr.protocol.trainings import MethodTraining, RankerSpec
+from foltr.protocol.trainings import Activation, MethodTraining, RankerSpec
 
 TrainingT = TypeVar("TrainingT", bound=MethodTraining)
 RankerT = TypeVar("RankerT", bound=RankerSpec)
@@ -126,6 +126,7 @@ class MethodSpec(Generic[TrainingT, RankerT]):
         device: makes its device part, see `foltr.methods.registry.make_device`.
         lists: which ones it shows.
         only_ranker: the one kind it learns; None learns any.
+        activations: of the hidden units of the neural rankers that it learns; the first one where none is asked for.
         check: SettingsError, in words, where its settings make no sense, with each other or with the ranker.
         check_rule: SettingsError, in words, where an aggregation rule other than the plain mean makes no sense.
         needs_deadline: why rounds cannot be buffered; None where they can.
@@ -147,6 +148,7 @@ class MethodSpec(Generic[TrainingT, RankerT]):
     device: Callable[[TrainingT, RankerT, NDArray[np.float32], int, DeviceContext], Device]
     lists: Lists = Lists.DRAWN
     only_ranker: OnlyRanker | None = None
+    activations: tuple[Activation, ...] = ("sigmoid",)
     check: Callable[[TrainingT, RankerT], None] = accepts
     check_rule: Callable[[RuleSpec], None] = accepts
     needs_deadline: str | None = None

@@ -1,8 +1,8 @@
 """A training tells devices what to learn: the ranker, and the settings of the method."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
 
 from foltr.protocol.explorations import SAFE, Exploration
 from foltr.protocol.fields import MAX_DIM, Dim, Message, Rate
@@ -19,13 +19,28 @@ class LinearRankerSpec(Message):
         return self.n_features
 
 
+Activation = Literal["sigmoid", "relu"]
+
+
 class NeuralRankerSpec(Message):
-    """A ranker with one hidden layer of sigmoid units and no output bias (see `foltr.learning.neural` for the
-    layout)."""
+    """A ranker with one hidden layer and no output bias (see `foltr.learning.neural` for the layout).
+
+    ``activation`` is that of the hidden units: sigmoid is PDGD's, and ReLU that of FOLtR-ES as it was published.
+    """
 
     kind: Literal["neural"] = "neural"
     n_features: Dim
     hidden: Annotated[int, Field(ge=1, le=4096)] = 64
+    activation: Activation = "sigmoid"
+
+    @model_serializer(mode="wrap")
+    def _sigmoid_goes_without_saying(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        # Software from before there was a choice refuses a field that it does not know. So it goes on with the sigmoid
+        # rankers that it has, and refuses others, which it would score wrongly.
+        fields: dict[str, Any] = serialise(self)
+        if self.activation == "sigmoid":
+            del fields["activation"]
+        return fields
 
     @model_validator(mode="after")
     def _weights_can_be_sent(self) -> "NeuralRankerSpec":

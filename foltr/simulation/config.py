@@ -17,6 +17,7 @@ from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import (
     METHODS,
     Ranker,
+    activation_for,
     check_method,
     check_rule,
     draws_lists,
@@ -88,6 +89,8 @@ class SimulationConfig(BaseModel):
     """The kind of ranker."""
     hidden: int = Field(default=64, ge=1, le=4096)
     """Hidden units of a neural ranker."""
+    activation: Literal["sigmoid", "relu"] | None = None
+    """Activation of the hidden units; if unset relu for foltr-es, else sigmoid."""
     clients: Count = 10
     """Simulated devices."""
     participants: Count | None = None
@@ -243,7 +246,7 @@ def check_config(config: SimulationConfig) -> None:
     parameter_values(config)
     training = _training(config)
     # With one feature: the data's are not known yet, and only the size of a neural ranker depends on them.
-    ranker = ranker_for(config.ranker, 1, config.hidden)
+    ranker = _ranker(config, 1)
     check_method(training, ranker)
     check_examined(config.clicks, training.serp_length)
     _check_secure(config, training)
@@ -402,9 +405,14 @@ def resolve(
     training = _training(config)
     if logging_policy is not None and spec_of(training).lists is Lists.LOGGED:
         training = training.model_copy(update={"logging_policy": pack_vector(logging_policy)})
-    ranker = ranker_for(config.ranker, n_features, config.hidden)
+    ranker = _ranker(config, n_features)
     check_method(training, ranker)
     return training, ranker
+
+
+def _ranker(config: SimulationConfig, n_features: int) -> Ranker:
+    activation = activation_for(config.method, config.ranker, config.activation)
+    return ranker_for(config.ranker, n_features, config.hidden, activation)
 
 
 def _training(config: SimulationConfig) -> Training:

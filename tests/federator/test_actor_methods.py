@@ -126,7 +126,7 @@ async def test_a_method_and_a_ranker_are_for_good_but_a_learning_rate_is_not(ser
     """Another method would take this one's models and updates for its own; the refusal names both."""
     with pytest.raises(SettingsError, match=r"method = 'foltr-es'.*the settings say method = 'fpdgd'"):
         await serve(TWO, n_features=N_FEATURES)
-    with pytest.raises(SettingsError, match=r"ranker = 'linear'.*ranker = 'neural', n_features = 5, hidden = 3"):
+    with pytest.raises(SettingsError, match=r"ranker = 'linear'.*ranker = 'neural'.*hidden = 3, activation = 'sig"):
         await serve(TWO, n_features=N_FEATURES, training=EVOLUTION, chosen_ranker=NEURAL)
     await serve(TWO, n_features=N_FEATURES, training=EVOLUTION.model_copy(update={"server_learning_rate": 0.1}))
 

@@ -47,6 +47,17 @@ def test_a_model_has_the_values_that_ranker_and_method_need(training, ranker, n_
     assert (plan.training, plan.ranker, plan.n_values) == (training, ranker, n_values)
 
 
+def test_a_federation_keeps_the_activation_that_it_was_created_with():
+    """Where nobody asks for one; another method's, or that of a linear ranker, changes nothing."""
+    usual = NeuralRankerSpec(n_features=3, hidden=2, activation="relu")
+    plan = FederationPlan("mail", 3, training=EvolutionTraining(), chosen_ranker=usual)
+    assert plan.with_activation("sigmoid").ranker == NeuralRankerSpec(n_features=3, hidden=2, activation="sigmoid")
+    assert plan.with_activation("relu") == plan.with_activation(None) == plan
+    linear = FederationPlan("mail", 3, training=EvolutionTraining())
+    fedper = FederationPlan("mail", 3, training=FedPerTraining(), chosen_ranker=NeuralRankerSpec(n_features=3))
+    assert (linear.with_activation("relu"), fedper.with_activation("relu")) == (linear, fedper)
+
+
 @pytest.mark.parametrize(
     ("n_features", "told", "plan"),
     [

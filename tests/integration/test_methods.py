@@ -92,12 +92,17 @@ async def test_the_models_of_every_method_follow_from_what_is_stored(
 
 
 async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_server, migrated_url, tmp_path):
-    """FOLtR-ES: the federator dies with Adam's second step taken and not stored; the next one takes the same step."""
+    """FOLtR-ES: the federator dies with Adam's second step taken and not stored; the next one takes the same step.
+
+    It goes on with the sigmoid units that the federation was created with, although these are no longer the usual ones.
+    """
     training = training_for("foltr-es", {"noise_scale": 0.1}, INTERACTIONS)
     options = ("--method", "foltr-es", "--set", "noise_scale=0.1", "--interactions", str(INTERACTIONS))
+    options += ("--ranker", "neural", "--hidden", str(HIDDEN))
+    created_with = ("--activation", "sigmoid")
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            deployment.start_federator(N_ROUNDS, *options, failpoints=f"{Failpoint.AGGREGATED}=kill@2")
+            deployment.start_federator(N_ROUNDS, *options, *created_with, failpoints=f"{Failpoint.AGGREGATED}=kill@2")
             await deployment.serves(20)
             for i, credentials in enumerate(deployment.devices):
                 group.create_task(take_part(None, i, credentials))
@@ -108,9 +113,11 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_serv
             ]
             deployment.start_federator(N_ROUNDS, *options)
             assert await deployment.exit_code(30) == 0, deployment.said()
-        ranker = ranker_for("linear", DIM, HIDDEN)
+        ranker = ranker_for("neural", DIM, HIDDEN, "sigmoid")
         encodings = await encodings_once_replayed(deployment.database, DEPLOYED, training, ranker)
         assert encodings == {("evolution", 24)}
         *_, newest = await list_models(deployment.database, DEPLOYED)
+        federation = await get_federation(deployment.database, DEPLOYED)
+        assert (federation.hidden, federation.activation) == (HIDDEN, "sigmoid")
         # Adam's state begins with how many steps were taken.
         assert (newest.version, int.from_bytes(newest.optimizer_state[:8], "little")) == (N_ROUNDS, N_ROUNDS)

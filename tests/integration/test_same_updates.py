@@ -43,7 +43,8 @@ FEDERATIONS = {
     "fedper": ("fedper", {}, "neural", "navigational"),
     "fpdgd-personal": ("fpdgd-personal", {}, "linear", "navigational"),
     "foltr-es": ("foltr-es", {"noise_scale": 0.1}, "linear", "informational"),
-    "foltr-es-neural": ("foltr-es", {"noise_scale": 0.1}, "neural", "perfect"),
+    "foltr-es-relu": ("foltr-es", {"noise_scale": 0.1}, "relu", "perfect"),
+    "foltr-es-sigmoid": ("foltr-es", {"noise_scale": 0.1}, "neural", "perfect"),
     "fedips": ("fedips", {"learning_rate": 0.01, **POLICY}, "linear", "fedips-1"),
     "fedips-estimated": ("fedips", {"propensities": "estimated", **POLICY}, "linear", "fedips-1"),
     "fedavg": ("fedavg", {"learning_rate": 0.01, **POLICY}, "linear", "fedips-1"),
@@ -151,7 +152,7 @@ async def test_twenty_rounds_are_the_same_bit_for_bit(name, data, mqtt_broker, d
     """Every update and every model of 20 rounds over MQTT is the simulator's, which may also have run in blocks."""
     method, parameters, kind, clicks = FEDERATIONS[name]
     training = sampled(method, parameters, INTERACTIONS)
-    ranker = ranker_for(kind, D, 5)
+    ranker = ranker_for("neural", D, 5, "relu") if kind == "relu" else ranker_for(kind, D, 5)
     updates, models = simulated(data, training, ranker, clicks, blocks=False)
     _, models_of_blocks = simulated(data, training, ranker, clicks, blocks=True)
     stored, stored_models = await served(data, training, ranker, clicks, mqtt_broker, database)

@@ -15,6 +15,7 @@ from foltr.errors import DataError, ProtocolViolationError, UnavailableError
 from foltr.failpoints import Failpoint
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_ROUND, Membership, OrderOutcome, Privacy, RoundState
+from foltr.protocol.trainings import Activation
 from storage.errors import WriterFencedError
 from storage.records import (
     Batch,
@@ -276,6 +277,7 @@ class RoundStore:
         pseudonym_key: bytes,
         method: str,
         hidden: int | None,
+        activation: Activation | None = None,
         privacy: Privacy,
         schema_hash: bytes | None = None,
         first_model_is_chosen: bool = False,  # noqa: ARG002 (nothing here starts with one)
@@ -295,6 +297,7 @@ class RoundStore:
                     last_order=0,
                     method=method,
                     hidden=hidden,
+                    activation=activation,
                     aggregation_seed=aggregation_seed,
                     pseudonym_key=pseudonym_key,
                     n_deletions=0,

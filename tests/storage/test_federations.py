@@ -37,7 +37,10 @@ async def test_creating_again_changes_nothing(stored) -> None:
     ("asked", "told"),
     [
         ({"n_features": 4}, r"n_features = 3, but .* n_features = 4\. Change"),
-        ({"ranker": "neural", "hidden": 8}, r"'linear', .*hidden = None, but .*'neural', n_features = 3, hidden = 8\."),
+        (
+            {"ranker": "neural", "hidden": 8, "activation": "relu"},
+            r"'linear', .*hidden = None, .*'neural', n_features = 3, hidden = 8, activation = 'relu'\.",
+        ),
         ({"method": "foltr-es"}, r"method = 'fpdgd', .*, but the settings say method = 'foltr-es', "),
         ({"schema_hash": b"s" * 32}, rf"schema_hash = None, but .*schema_hash = '{'73' * 32}'\. Change"),
         ({"initial_weights": bytes(28)}, r"values in a model = 3, but the settings say values in a model = 7\. "),
@@ -83,12 +86,17 @@ async def test_a_first_model_is_chosen_once(stored) -> None:
 
 async def test_a_federation_keeps_its_method_ranker_and_first_model(stored) -> None:
     """A model may have values beside the ranker's; the weights drawn at a later start are not taken."""
-    drawn = stored.opening(1).opened_at, None
+    drawn, units = (stored.opening(1).opened_at, None), {"hidden": 8, "activation": "sigmoid"}
     for weights in (b"\0\0\x80?" * 44, bytes(176)):
-        await create_federation(stored.db, "mail", 3, "neural", weights, *drawn, method="fedper", hidden=8)
+        await create_federation(stored.db, "mail", 3, "neural", weights, *drawn, method="fedper", **units)
     found = await get_federation(stored.db, "mail")
     assert found is not None
-    assert (found.method, found.ranker, found.n_features, found.hidden) == ("fedper", "neural", 3, 8)
+    assert (found.method, found.ranker, found.n_features) == ("fedper", "neural", 3)
+    assert (found.hidden, found.activation) == (8, "sigmoid")
+    with pytest.raises(SettingsError, match=r"activation = 'sigmoid', but .* activation = 'relu'"):
+        await create_federation(
+            stored.db, "mail", 3, "neural", weights, *drawn, method="fedper", **units | {"activation": "relu"}
+        )
     model = await latest_model(stored.db, "mail")
     assert model is not None
     assert (model.n_values, model.weights, model.optimizer_state) == (44, b"\0\0\x80?" * 44, None)

@@ -157,6 +157,33 @@ async def test_the_rounds_of_before_are_listed(learned) -> None:
     assert await list_stored_rounds(learned.db, "web", 1, 9) == [1, 4]
 
 
+async def test_rankers_of_before_are_of_sigmoid_units(migrated: Database) -> None:
+    """Taken back, one of ReLU units is none that an older foltr goes on with; up again it is what it was."""
+    made = {"writer_epoch": 1, "n_features": 3, "created_at": NOW}
+    rankers = {
+        "linear": {"ranker": "linear"},
+        "sigmoid": {"ranker": "neural", "hidden": 8, "activation": "sigmoid"},
+        "relu": {"ranker": "neural", "hidden": 10, "activation": "relu"},
+    }
+    async with migrated.transaction() as connection:
+        for name, ranker in rankers.items():
+            await connection.execute(insert(metadata.tables["federations"]).values(name=name, **made, **ranker))
+    stored = text("SELECT name, ranker, hidden FROM federations")
+
+    async def rows() -> dict[str, tuple[str, int | None]]:
+        async with migrated.reading() as connection:
+            return {name: (ranker, hidden) for name, ranker, hidden in await connection.execute(stored)}
+
+    await downgrade(migrated, "0013")
+    assert await rows() == {"linear": ("linear", None), "sigmoid": ("neural", 8), "relu": ("relu-10", None)}
+    await upgrade(migrated)
+    assert await rows() == {"linear": ("linear", None), "sigmoid": ("neural", 8), "relu": ("neural", 10)}
+    for name, ranker in rankers.items():
+        found = await get_federation(migrated, name)
+        assert found is not None
+        assert found.activation == ranker.get("activation")
+
+
 async def _insert_a_row_for_each_table(db: Database) -> None:
     """Fill the tables of what devices do, with what a row must say and nothing else."""
     federation = {"name": "web", "writer_epoch": 1, "ranker": "linear", "n_features": 3, "created_at": NOW}

@@ -19,7 +19,7 @@ from foltr.errors import SettingsError
 from foltr.secure.accounting import DEFAULT_EPSILON
 
 FIELDS = (
-    *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden"),
+    *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden", "activation"),
     *("clicks", "dataset", "seed"),
 )
 

@@ -66,6 +66,7 @@ def expected_ndcg(
             "parameters": {name: getattr(training, name) for name in parameters_of(settings.method)},
             "ranker": settings.ranker,
             "hidden": settings.hidden,
+            "activation": settings.activation,
             "clients": n_clients,
             "interactions": settings.interactions,
             "rounds": n_rounds,

@@ -74,7 +74,14 @@ def choose_method(settings: Settings, n_features: int, n_clients: int, **extra: 
         n_clients: who shares the noise of fpdgd-paper, unless its parameters say.
         extra: parameters that no text can give, i.e. a logging policy; one given as text is refused all the same.
     """
-    from foltr.methods.registry import check_method, parameters_of, ranker_for, training_for, usual_learning_rate
+    from foltr.methods.registry import (
+        activation_for,
+        check_method,
+        parameters_of,
+        ranker_for,
+        training_for,
+        usual_learning_rate,
+    )
     from foltr.protocol.explorations import read_exploration
 
     known = parameters_of(settings.method)
@@ -90,6 +97,7 @@ def choose_method(settings: Settings, n_features: int, n_clients: int, **extra: 
     if usual is not None:
         parameters.setdefault("learning_rate", usual)
     training = training_for(settings.method, parameters, settings.interactions, asked)
-    ranker = ranker_for(settings.ranker, n_features, settings.hidden)
+    activation = activation_for(settings.method, settings.ranker, settings.activation)
+    ranker = ranker_for(settings.ranker, n_features, settings.hidden, activation)
     check_method(training, ranker)
     return training, ranker

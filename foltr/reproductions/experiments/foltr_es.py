@@ -55,10 +55,15 @@ RAW_FEATURES = (
     "Features are normalised by query for every method. The published code of FOLtR-ES learns from the features as "
     "they are in the files: those of MSLR-WEB10K are raw, of very different scales (docs/reproductions.md)."
 )
+_SHARED_STATE = (
+    "Queries and clicks are drawn independently of the perturbations. In the published code one random state with one "
+    "seed is behind both, which biases the estimate of the gradient (docs/reproductions.md)."
+)
 _NOISE = (
     RAW_FEATURES,
+    _SHARED_STATE,
     "The scale of the perturbations, which the thesis does not print, is that of the code published with it: 0.01.",
-    "Linear rankers start at zero, not at small random weights.",
+    "The rankers are those of that code, too: both begin with zeros, and the hidden units of the neural one are ReLU.",
 )
 _PDGD = (
     (

@@ -21,6 +21,7 @@ from foltr.methods.spec import Lists, PdgdSteps
 from foltr.protocol.explorations import SamplingExploration
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.trainings import (
+    Activation,
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
@@ -149,7 +150,7 @@ class EvolutionBlockRunner(BlockRunner):
                 self._device_rngs(members[rows]),
                 training.noise_scale,
                 training.truth_probability,
-                hidden_of(self._ranker),
+                *_units_of(self._ranker),
             )
             plus[rows], minus[rows] = block.plus, block.minus
             ndcg[rows], reciprocal_ranks[rows] = means_of(block)
@@ -268,5 +269,5 @@ _OTHERS: dict[str, Callable[[Population, Crowd, Any, Ranker], Runner | None]] = 
 """Of methods that do not learn by PDGD steps alone. What is not among them is run by the reference."""
 
 
-def hidden_of(ranker: Ranker) -> int | None:
-    return None if isinstance(ranker, LinearRankerSpec) else ranker.hidden
+def _units_of(ranker: Ranker) -> tuple[int | None, Activation]:
+    return (None, "sigmoid") if isinstance(ranker, LinearRankerSpec) else (ranker.hidden, ranker.activation)

@@ -19,7 +19,9 @@ from foltr.learning.evolution_strategies import (
 )
 from foltr.learning.linear import score, top_k
 from foltr.learning.neural import n_neural_weights, neural_score
+from foltr.learning.relu import relu_score
 from foltr.numerics.compiled import compiled
+from foltr.protocol.trainings import Activation
 from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, local_weights, see_serp
 
 
@@ -67,6 +69,7 @@ def ranking_block(
     picks: NDArray[np.int64],
     users: Users,
     hidden: int | None = None,
+    activation: Activation = "sigmoid",
 ) -> RankedBlock:
     """Let clients see the lists a ranker makes by score; nobody learns.
 
@@ -76,13 +79,14 @@ def ranking_block(
         picks: (n, B) query indices; -1 for no interaction.
         users: of n clients and B interactions.
         hidden: units of the neural ranker's hidden layer; None for the linear ranker.
+        activation: of these units.
 
     Raises:
         DataError: shapes, queries or grades that do not fit each other, or scores that are not finite.
     """
     mine = local_weights(pool, weights, picks, users, _n_weights(pool, hidden)).copy()
     variants = np.zeros(picks.shape, np.int64)
-    return _show(pool, mine.reshape(len(mine), 1, -1), variants, picks, users, hidden)
+    return _show(pool, mine.reshape(len(mine), 1, -1), variants, picks, users, hidden, activation)
 
 
 def es_block(
@@ -96,6 +100,7 @@ def es_block(
     noise_scale: float,
     truth_probability: float,
     hidden: int | None = None,
+    activation: Activation = "sigmoid",
 ) -> EvolutionBlock:
     """Let FOLtR-ES clients measure their perturbations of the global ranker (thesis, Section 3.1.1).
 
@@ -110,6 +115,7 @@ def es_block(
         noise_scale: sigma.
         truth_probability: p of `randomised_response`; 1 for the truth.
         hidden: units of the neural ranker's hidden layer; None for the linear ranker.
+        activation: of these units.
 
     Raises:
         DataError: as `ranking_block`, or not one seed and generator for each client.
@@ -131,7 +137,7 @@ def es_block(
         np.add(base, noise, out=perturbed[client, 0])
         np.subtract(base, noise, out=perturbed[client, 1])
         draws[client, interacts[client]] = rng.random((int(interacts[client].sum()), 2))
-    shown = _show(pool, perturbed, variants, picks, users, hidden)
+    shown = _show(pool, perturbed, variants, picks, users, hidden, activation)
     means, counts = _measure(shown.clicks, interacts, variants, draws, truth_probability, values)
     return EvolutionBlock(means[:, 0], means[:, 1], counts[:, 0], counts[:, 1], shown.ndcg, shown.reciprocal_ranks)
 
@@ -148,6 +154,7 @@ def _show(
     picks: NDArray[np.int64],
     users: Users,
     hidden: int | None,
+    activation: Activation,
 ) -> RankedBlock:
     """Show every list ranked by its client's weights of its variant: weights (n, variants, w)."""
     if variants.size and not 0 <= variants.min() <= variants.max() < weights.shape[1]:
@@ -160,8 +167,9 @@ def _show(
         np.full(picks.shape, np.nan),
     )
     tables = (users.tables.click, users.tables.stop, users.tables.examination)
-    if hidden is None:
-        _show_linear(
+    if hidden is None or activation == "relu":
+        _show_by_kernel(
+            hidden or 0,
             dataset.features,
             dataset.relevance,
             dataset.offsets,
@@ -193,7 +201,8 @@ def _show(
 
 
 @compiled
-def _show_linear(
+def _show_by_kernel(
+    n_relu: int,
     features: NDArray[np.float32],
     relevance: NDArray[np.int16],
     offsets: NDArray[np.int64],
@@ -212,14 +221,17 @@ def _show_linear(
     ndcg: NDArray[np.float64],
     reciprocal_ranks: NDArray[np.float64],
 ) -> None:
-    """`_show` for the linear ranker; the last four arrays are written to."""
+    """`_show` for the linear ranker (n_relu = 0), or the one of so many ReLU units; writes to the last four arrays."""
     for client in range(picks.shape[0]):
         for i in range(picks.shape[1]):
             query = picks[client, i]
             if query < 0:
                 continue
             start, end = offsets[query], offsets[query + 1]
-            scores = score(weights[client, variants[client, i]], features[start:end])
+            if n_relu == 0:
+                scores = score(weights[client, variants[client, i]], features[start:end])
+            else:
+                scores = relu_score(weights[client, variants[client, i]], features[start:end], n_relu)
             length = min(serp_length, scores.shape[0])
             ranking = top_k(scores, length)
             clicks, ndcg[client, i], reciprocal_ranks[client, i] = see_serp(

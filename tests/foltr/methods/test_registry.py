@@ -10,6 +10,7 @@ from foltr.methods.base import DeviceContext
 from foltr.methods.bodies import check_body
 from foltr.methods.registry import (
     METHODS,
+    activation_for,
     body_spec,
     check_method,
     check_rule,
@@ -146,6 +147,23 @@ def test_rankers_by_name():
     assert ranker_for("linear", 6, 64) == LinearRankerSpec(n_features=6)
     assert ranker_for("neural", 6, 3) == NeuralRankerSpec(n_features=6, hidden=3)
     assert ranker_for("neural", 6, 3).n_weights == 3 * 6 + 3 + 3
+
+
+def test_foltr_es_is_usually_of_relu_units_that_begin_at_zero(rng):
+    """As published; the others are of sigmoid units, which FOLtR-ES can have, too, and which begin with random ones."""
+    assert {method: activation_for(method, "neural", None) for method in METHODS} == {
+        method: "relu" if method == "foltr-es" else "sigmoid" for method in METHODS
+    }
+    training = trainings()["foltr-es"]
+    for activation in ("relu", "sigmoid"):
+        ranker = ranker_for("neural", 6, 3, activation_for("foltr-es", "neural", activation))
+        check_method(training, ranker)
+        assert ranker.activation == activation
+        assert initial_weights(training, ranker, rng).any() == (activation == "sigmoid")
+    with pytest.raises(SettingsError, match="fpdgd learns neural rankers of sigmoid units, not of relu ones"):
+        check_method(trainings()["fpdgd"], ranker_for("neural", 6, 3, "relu"))
+    with pytest.raises(SettingsError, match="a linear ranker has no hidden units"):
+        activation_for("foltr-es", "linear", "relu")
 
 
 LINEAR_ONLY = {"fpdgd-personal", "fedips", "fedavg"}

@@ -30,6 +30,7 @@ IN_BLOCKS = [
     ("fedper", "neural", {}),
     ("foltr-es", "linear", {"noise_scale": 0.1}),
     ("foltr-es", "neural", {}),
+    ("foltr-es", "sigmoid", {}),
     ("foltr-es", "linear", {"antithetic": False, "truth_probability": 0.5}),
     ("fedips", "linear", {}),
     ("fedips", "linear", {"position_bias": 0.5}),
@@ -40,8 +41,9 @@ IN_BLOCKS = [
 @pytest.mark.parametrize(("method", "ranker", "parameters"), IN_BLOCKS)
 def test_blocks_equal_the_reference(method, ranker, parameters):
     """Several rounds with a subset of clients: the same models, online metrics and evaluations, bit for bit."""
+    units = {"ranker": "neural", "activation": ranker} if ranker == "sigmoid" else {"ranker": ranker}
     of = config(
-        method=method, ranker=ranker, hidden=3, parameters=parameters, clients=7, participants=5, clicks="navigational"
+        method=method, **units, hidden=3, parameters=parameters, clients=7, participants=5, clicks="navigational"
     )
     reference, block = (simulated(of, runner=kind) for kind in ("reference", "block"))
     assert np.array_equal(reference.weights, block.weights)

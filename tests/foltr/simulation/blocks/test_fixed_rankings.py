@@ -15,6 +15,8 @@ from foltr.learning.evolution_strategies import (
 )
 from foltr.learning.linear import rank_by_score, score
 from foltr.learning.neural import n_neural_weights, neural_score
+from foltr.learning.relu import relu_score
+from foltr.protocol.trainings import Activation
 from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, query_pool
 from foltr.simulation.blocks.fixed_rankings import es_block
 
@@ -40,18 +42,20 @@ def devices() -> list[np.random.Generator]:
     return [np.random.default_rng([3, i]) for i in range(N)]
 
 
-@pytest.mark.parametrize("hidden", [None, 3])
+@pytest.mark.parametrize(("hidden", "activation"), [(None, "sigmoid"), (3, "sigmoid"), (3, "relu")])
 @pytest.mark.parametrize("truth_probability", [0.5, 1.0])
 def test_evolution_is_the_device_bit_by_bit(
-    pool: QueryPool, users: Users, rng: np.random.Generator, hidden: int | None, truth_probability: float
+    pool: QueryPool, users: Users, rng: np.random.Generator, hidden, activation: Activation, truth_probability: float
 ) -> None:
-    """Means, counts, nDCG and where the generators stand, for both rankers, with and without randomised responses."""
+    """Means, counts, nDCG and where the generators stand, for all rankers, with and without randomised responses."""
     size = D if hidden is None else n_neural_weights(D, hidden)
     base = rng.normal(size=size)
     picks = rng.integers(-1, 20, size=(N, B))
     variants = rng.integers(0, 2, size=(N, B))
     mine, theirs = devices(), devices()
-    block = es_block(pool, base, picks, users, list(range(N)), variants, mine, 0.3, truth_probability, hidden)
+    own = list(range(N))
+    block = es_block(pool, base, picks, users, own, variants, mine, 0.3, truth_probability, hidden, activation)
+    scored_by = relu_score if activation == "relu" else neural_score
     values = reciprocal_rank_values(K)
     for c in range(N):
         noise = es_noise(c, size, 0.3)
@@ -62,7 +66,7 @@ def test_evolution_is_the_device_bit_by_bit(
                 continue
             features, relevance = pool.dataset.query(pick)
             weights = base + noise if variants[c, i] == 0 else base - noise
-            scores = score(weights, features) if hidden is None else neural_score(weights, features, hidden)
+            scores = score(weights, features) if hidden is None else scored_by(weights, features, hidden)
             ranking = rank_by_score(scores, K)
             clicks = clicks_from_draws(MODEL, relevance[ranking], users.draws[c, i, 2:])
             sent = randomised_response(
