@@ -31,6 +31,7 @@ from broker.failures import (
     watch_end,
     write_while_open,
 )
+from broker.packets import take_messages, write_messages
 from broker.tls import TlsMaterial, client_context
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
@@ -105,6 +106,7 @@ class MqttLink:
         self._backoff: Backoff | None = None
         # The broker may speak MQTT 5, in which it says why it ends a connection.
         self._may_speak_5 = not persistent
+        self._speaks_5 = False
         self._was_up = False
         self._ending = Ending()
         self._client: aiomqtt.Client | None = None
@@ -207,10 +209,12 @@ class MqttLink:
         """
         *before, (topic, payload) = messages
         async with self._acknowledged("a message cannot be written") as client:
-            for message in before:
-                # Only the last one is waited for: to wait for each, which is all aiomqtt offers, takes nearly twice
-                # the time. Where one cannot be sent the last cannot either.
-                client._client.publish(*message, qos=0)  # noqa: SLF001
+            # Only the last one is waited for, where aiomqtt waits for each: where one cannot be sent it cannot either.
+            if not self._speaks_5:
+                write_messages(client, before)
+            else:
+                for message in before:
+                    client._client.publish(*message, qos=0)  # noqa: SLF001
             await client.publish(topic, payload, qos=0, timeout=math.inf)
 
     async def subscribe(self, topics: Sequence[str], qos: int = QOS) -> None:
@@ -348,26 +352,20 @@ class MqttLink:
             pass
 
     def _new_client(self) -> aiomqtt.Client:
-        handler = self._on_message
+        take = self._take
 
         class _DirectQueue(asyncio.Queue[aiomqtt.Message]):
             """Hands each message on at once: aiomqtt's own is unbounded or drops, and costs a task each."""
 
             def put_nowait(self, item: aiomqtt.Message) -> None:
-                try:
-                    handler(InboundMessage(str(item.topic), item.payload, retained=item.retain))
-                except Exception:
-                    # An exception here would end the connection, and the same message would end the next.
-                    # By the kind of topic alone: the rest may be somebody's name.
-                    kind = str(item.topic).rpartition("/")[2]
-                    log.exception("message_handler_failed", kind=kind, n_bytes=len(item.payload))
+                take(str(item.topic), item.payload, item.retain)
 
         will = None if self._last_will is None else self._last_will()
         # A logger of its own, not the library's: it warns above ten pending publishes, of which a federator has
         # hundreds, and logs a traceback when a connection is left while it subscribes.
         logger, self._ending = logging.Logger("foltr.mqtt", logging.ERROR), Ending()  # noqa: LOG001
         logger.addHandler(self._ending)
-        closer = self._looks_closer
+        closer = self._speaks_5 = self._looks_closer
         client = aiomqtt.Client(
             self.address.host,
             self.address.port,
@@ -387,7 +385,17 @@ class MqttLink:
         )
         watch_end(client, self._ending)
         write_while_open(client)
+        if not closer:
+            take_messages(client, take)
         return client
+
+    def _take(self, topic: str, payload: bytes, retained: bool) -> None:
+        try:
+            self._on_message(InboundMessage(topic, payload, retained))
+        except Exception:
+            # An exception here would end the connection, and the same message would end the next.
+            # By the kind of topic alone: the rest may be somebody's name.
+            log.exception("message_handler_failed", kind=topic.rpartition("/")[2], n_bytes=len(payload))
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None and self._on_failed is not None:

@@ -406,7 +406,8 @@ def _create_engine(
             },
         }
     try:
-        engine = create_async_engine(url, connect_args=options, pool_timeout=CONNECT_TIMEOUT_S)
+        driver = {"module": _sqlite_driver()} if is_sqlite else {}
+        engine = create_async_engine(url, connect_args=options, pool_timeout=CONNECT_TIMEOUT_S, **driver)
     except ModuleNotFoundError as error:
         extra = "federator" if is_sqlite else "postgres"
         raise UnavailableError(f"{_describe(url)} needs the package {error.name}: {install_command(extra)}") from error
@@ -414,6 +415,12 @@ def _create_engine(
         event.listen(engine.sync_engine, "connect", _prepare_sqlite)
         event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
+
+
+def _sqlite_driver() -> Any:
+    from storage.sqlite_driver import SqliteDriver  # not for who has PostgreSQL
+
+    return SqliteDriver()
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

@@ -1,0 +1,175 @@
+"""Messages read from and written to an MQTT 3.1.1 connection many at once; everything else is paho-mqtt's.
+
+paho-mqtt asks the system three times for each packet, and makes a dozen objects of each. Here what has come is read
+with one call, the messages in it are handed on, and their acknowledgements leave in one piece; packets of any other
+kind are paho-mqtt's to deal with, as are connections in MQTT 5.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+
+import aiomqtt
+from paho.mqtt.client import MQTT_LOG_ERR, Client
+from paho.mqtt.enums import MQTTErrorCode
+from paho.mqtt.exception import MalformedPacket
+from paho.mqtt.packettypes import PacketTypes
+
+_AT_ONCE = 64 * 1024
+_LONGEST_LENGTH = 4  # bytes of a packet's length
+_QOS, _QOS_2 = 0b0110, 0b0100
+_RETAIN = 0b0001
+_PUBLISH = PacketTypes.PUBLISH << 4
+_PUBACK = PacketTypes.PUBACK << 4
+_PUBACK_HEAD = bytes((_PUBACK, 2))
+
+
+class MalformedError(ValueError):
+    """Bytes that are no MQTT packet."""
+
+
+def split_packets(data: bytes | bytearray) -> tuple[list[tuple[int, int, int]], int]:
+    """Find the packets that are whole: the first byte of each, where its body begins, and where it ends.
+
+    Returns:
+        The packets, and where the one that is not whole yet begins.
+
+    Raises:
+        MalformedError: a length of more than four bytes.
+    """
+    found: list[tuple[int, int, int]] = []
+    at, n_bytes = 0, len(data)
+    while at + 2 <= n_bytes:
+        body, length, shift = at + 1, 0, 0
+        while True:
+            if body == n_bytes:
+                return found, at
+            byte = data[body]
+            body += 1
+            length |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                break
+            shift += 7
+            if shift == 7 * _LONGEST_LENGTH:
+                raise MalformedError("a packet's length has more than four bytes")
+        if body + length > n_bytes:
+            break
+        found.append((data[at], body, body + length))
+        at = body + length
+    return found, at
+
+
+def read_message(first: int, data: bytes | bytearray, begin: int, end: int) -> tuple[str, bytes, bytes]:
+    """Read a PUBLISH of QoS 0 or 1: its topic, its payload, and its acknowledgement, empty at QoS 0.
+
+    Raises:
+        MalformedError: it is shorter than it says, or its topic is no text.
+    """
+    payload = begin + 2 + int.from_bytes(data[begin : begin + 2], "big")
+    acknowledgement = b""
+    if first & _QOS:
+        acknowledgement = _PUBACK_HEAD + data[payload : payload + 2]
+        payload += 2
+    if payload > end or end < begin + 2:
+        raise MalformedError("a message ends before its payload")
+    try:
+        topic = str(data[begin + 2 : payload - 2 if acknowledgement else payload], "utf-8")
+    except UnicodeDecodeError as error:
+        raise MalformedError("a topic is not UTF-8") from error
+    return topic, bytes(data[payload:end]), acknowledgement
+
+
+def message_packets(messages: Iterable[tuple[str, bytes]]) -> bytes:
+    """Write messages, each a topic and a payload, as PUBLISH packets of QoS 0, one after the other."""
+    pieces: list[bytes] = []
+    for topic, payload in messages:
+        name = topic.encode()
+        length = 2 + len(name) + len(payload)
+        head = bytearray((_PUBLISH,))
+        while length > 0x7F:
+            head.append(length & 0x7F | 0x80)
+            length >>= 7
+        head.append(length)
+        pieces += (bytes(head), len(name).to_bytes(2, "big"), name, payload)
+    return b"".join(pieces)
+
+
+def take_messages(client: aiomqtt.Client, take: Callable[[str, bytes, bool], None]) -> None:
+    """Have a client of MQTT 3.1.1 hand on messages as they come: topic, payload, and whether they were retained."""
+    paho = client._client  # noqa: SLF001 (neither library has a public way to read more than a packet at once)
+    paho.loop_read = _Reader(paho, take).read  # type: ignore[method-assign]
+
+
+def write_messages(client: aiomqtt.Client, messages: Iterable[tuple[str, bytes]]) -> None:
+    """Send messages of QoS 0 over a connection of MQTT 3.1.1, in one piece, and wait for nothing."""
+    if packets := message_packets(messages):
+        # As if it were of QoS 1: when it is sent nobody is told.
+        client._client._packet_queue(_PUBLISH, packets, 0, 1)  # noqa: SLF001
+
+
+class _Reader:
+    """What takes the place of paho-mqtt's ``loop_read`` for one connection."""
+
+    def __init__(self, paho: Client, take: Callable[[str, bytes, bool], None]) -> None:
+        self._paho = paho
+        self._take = take
+        self._waiting = bytearray()  # the beginning of a packet
+
+    def read(self, max_packets: int = 1) -> MQTTErrorCode:  # noqa: ARG002 (paho-mqtt's, which ignores it, too)
+        """Read what has come and deal with every packet that is whole; what paho-mqtt answers to an error."""
+        paho = self._paho
+        if paho._sock is None:  # noqa: SLF001
+            return MQTTErrorCode.MQTT_ERR_NO_CONN
+        try:
+            data: bytes | bytearray = paho._sock_recv(_AT_ONCE)  # noqa: SLF001
+        except BlockingIOError:
+            return MQTTErrorCode.MQTT_ERR_SUCCESS
+        except OSError as error:
+            # As paho-mqtt says it: whoever listens (`broker.failures.Ending`) finds the cause in the log.
+            paho._easy_log(MQTT_LOG_ERR, "failed to receive on socket: %s", error)  # noqa: SLF001
+            data = b""
+        code = MQTTErrorCode.MQTT_ERR_CONN_LOST
+        if data:
+            with paho._msgtime_mutex:  # noqa: SLF001
+                paho._last_bytes_received = time.monotonic()  # noqa: SLF001
+            if self._waiting:
+                self._waiting += data
+                data = self._waiting
+            try:
+                code = self._deal_with(data)
+            except (MalformedError, MalformedPacket):
+                code = MQTTErrorCode.MQTT_ERR_PROTOCOL
+        return code if code == MQTTErrorCode.MQTT_ERR_SUCCESS else paho._loop_rc_handle(code)  # noqa: SLF001
+
+    def _deal_with(self, data: bytes | bytearray) -> MQTTErrorCode:
+        acknowledgements: list[bytes] = []
+        packets, rest = split_packets(data)
+        for first, begin, end in packets:
+            if first & 0xF0 == _PUBLISH and not first & _QOS_2:
+                topic, payload, acknowledgement = read_message(first, data, begin, end)
+                self._take(topic, payload, bool(first & _RETAIN))
+                if acknowledgement:
+                    acknowledgements.append(acknowledgement)
+            elif code := self._hand_over(first, data[begin:end]):
+                return code
+        if acknowledgements and self._paho._sock is not None:  # noqa: SLF001
+            self._paho._packet_queue(_PUBACK, b"".join(acknowledgements), 0, 1)  # noqa: SLF001
+        if data is self._waiting:
+            # In place: a large packet comes in many pieces, and is not to be copied for each.
+            del self._waiting[:rest]
+        else:
+            self._waiting += data[rest:]
+        return MQTTErrorCode.MQTT_ERR_SUCCESS
+
+    def _hand_over(self, first: int, body: bytes | bytearray) -> MQTTErrorCode:
+        """Let paho-mqtt deal with a packet, as if it had read it itself."""
+        self._paho._in_packet = {  # noqa: SLF001
+            "command": first,
+            "have_remaining": 1,
+            "remaining_count": [],
+            "remaining_mult": 1,
+            "remaining_length": len(body),
+            "packet": bytearray(body),
+            "to_process": 0,
+            "pos": 0,
+        }
+        return self._paho._packet_handle()  # noqa: SLF001
