@@ -209,7 +209,7 @@ class Database:
                 return True
             try:
                 await driver.execute("VACUUM")
-                busy, _, _ = await (await driver.execute("PRAGMA wal_checkpoint(TRUNCATE)")).fetchone()
+                [(busy, _, _)] = await driver.execute_fetchall("PRAGMA wal_checkpoint(TRUNCATE)")
             except asyncio.CancelledError:
                 # Its thread would go on to the end, and whoever gives the connection back would wait for it.
                 await driver.interrupt()

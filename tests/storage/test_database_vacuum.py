@@ -180,7 +180,7 @@ async def test_a_reader_holds_the_log_up(stored) -> None:
         reader.execute("BEGIN")
         reader.execute("SELECT * FROM clients").fetchall()
         async with stored.db.engine.connect() as connection:
-            await (await connection.get_raw_connection()).driver_connection.execute("PRAGMA busy_timeout = 10")
+            await (await connection.get_raw_connection()).driver_connection.execute_fetchall("PRAGMA busy_timeout = 10")
         assert await stored.db.vacuum() is False
     assert await stored.db.vacuum() is True
 
@@ -190,11 +190,11 @@ async def test_a_writer_holds_it_up(stored) -> None:
     if stored.db.dialect != "sqlite":
         pytest.skip("PostgreSQL has no such lock")
     async with stored.db.engine.connect() as connection:
-        await (await connection.get_raw_connection()).driver_connection.execute("PRAGMA busy_timeout = 10")
+        await (await connection.get_raw_connection()).driver_connection.execute_fetchall("PRAGMA busy_timeout = 10")
     async with stored.db.transaction() as connection:
         await connection.exec_driver_sql("UPDATE federations SET roster_version = 0")
         async with stored.db.engine.connect() as other:
-            await (await other.get_raw_connection()).driver_connection.execute("PRAGMA busy_timeout = 10")
+            await (await other.get_raw_connection()).driver_connection.execute_fetchall("PRAGMA busy_timeout = 10")
         assert await stored.db.vacuum() is False
     assert await stored.db.vacuum() is True
 
