@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from foltr.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER
+from foltr.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER, worker_user
 from foltr.protocol.topics import ClientTopic, Topics, check_name
 
 ACL_NAME = "acl"
@@ -127,7 +127,7 @@ def helper_user(name: str) -> str:
     return f"@helper.{name}"
 
 
-def access_list(federation: str, helpers: Iterable[str] = ()) -> str:
+def access_list(federation: str, helpers: Iterable[str] = (), workers: Iterable[str] = ()) -> str:
     """The text of the access list for one federation. SettingsError if a name cannot be a level of a topic.
 
     What is not granted is refused. %u is the name of the user who asks, and a pattern holds for every user: so
@@ -139,6 +139,7 @@ def access_list(federation: str, helpers: Iterable[str] = ()) -> str:
     from_clients = "\n".join(f"topic read {clients}/+/{name}" for name in DEVICE_WRITES)
     to_clear = "\n".join(f"topic write {clients}/+/{name}" for name in DEVICE_WRITES)
     of_helpers = "".join(_of_helper(topics, check_name("helper", name)) for name in sorted(helpers))
+    of_workers = "".join(_of_worker(topics, check_name("worker", name)) for name in sorted(workers))
     return f"""\
 # Access list of the federation {federation}, written by `foltr broker config`. What is not granted is refused.
 
@@ -191,7 +192,7 @@ topic read {topics.policy}
 topic read {topics.operator}
 topic write {topics.helper_requests("+")}
 topic read {topics.helper_answers("+")}
-{of_helpers}
+{of_helpers}{of_workers}
 user {DESK_USER}
 topic read {topics.enrolment_requests}
 topic write {topics.root}/tokens/+/answer
@@ -224,4 +225,16 @@ user {helper_user(name)}
 topic read {topics.helper_requests(name)}
 topic read {topics.kept_enrolments}
 topic write {topics.helper_answers(name)}
+"""
+
+
+def _of_worker(topics: Topics, name: str) -> str:
+    """The lines of an ingest worker, which shares what it reads with others of its group, and answers each update.
+
+    What it writes among the updates is empty, to find out whether the broker shares them out; no device signs that.
+    """
+    return f"""
+user {worker_user(name)}
+topic readwrite {topics.client("+", ClientTopic.UPDATES)}
+topic write {topics.client("+", ClientTopic.INBOX)}
 """

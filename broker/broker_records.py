@@ -25,7 +25,7 @@ class BrokerRecord:
     """A record, ``broker.json``, tells enrolment what it has to know of a broker.
 
     Attributes:
-        helpers: the names of those in its access list.
+        helpers, workers: the names of those in its access list.
         data_dir: where the broker keeps sessions and its pid; None: in ``data`` of its folder, as older records say.
     """
 
@@ -35,6 +35,7 @@ class BrokerRecord:
     broker_dir: str
     helpers: tuple[str, ...] = ()
     data_dir: str | None = None
+    workers: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -60,7 +61,8 @@ def read_record(operator_dir: Path) -> BrokerRecord:
     path = operator_dir / RECORD_NAME
     try:
         fields = json.loads(path.read_text(encoding="utf-8"))
-        return BrokerRecord(**{**fields, "mode": Mode(fields["mode"]), "helpers": tuple(fields["helpers"])})
+        listed = {"helpers": tuple(fields["helpers"]), "workers": tuple(fields.get("workers", ()))}
+        return BrokerRecord(**{**fields, "mode": Mode(fields["mode"]), **listed})
     except (OSError, ValueError, TypeError, KeyError) as error:
         cause = getattr(error, "strerror", None) or "it is not what `foltr broker config` writes"
         raise SettingsError(f"operator: {path}: {cause}; `foltr broker config --tls` writes it") from error

@@ -26,7 +26,6 @@ from broker.access import (
     ClientCertificates,
     Passwords,
     access_list,
-    helper_user,
     uses_tls,
 )
 from broker.address import BrokerAddress
@@ -49,7 +48,7 @@ from broker.certificates import (
     issue_server,
     still_good,
 )
-from broker.files import Owner, owner_of, replace_file
+from broker.files import Owner, replace_file
 from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
 from broker.revocations import ISSUED_NAME, note_issued, revoke_all_of, write_revocations
 from foltr.errors import SettingsError, UnavailableError
@@ -105,9 +104,9 @@ def provision_broker(
     url = str(BrokerAddress(hosts[0], settings.port, tls=tls))
     check_name("federation", federation)
     data_dir = None if settings.data_dir == out_dir / "data" else str(settings.data_dir)
-    record = BrokerRecord(federation, url, mode, str(out_dir), _helpers_of(operator_dir), data_dir)
+    record = BrokerRecord(federation, url, mode, str(out_dir), data_dir=data_dir, **_listed_users(operator_dir))
     _refuse_another(operator_dir, record)
-    acl = None if mode is Mode.ANONYMOUS else access_list(federation, record.helpers)
+    acl = None if mode is Mode.ANONYMOUS else access_list(federation, record.helpers, record.workers)
     owner = settings.owner()
     try:
         refuse_to_replace(out_dir / CONFIG_NAME, mosquitto_config(settings), force=force)
@@ -169,27 +168,6 @@ def provision_users(operator_dir: Path, names: Collection[str]) -> dict[str, Bro
     for name in names:
         check_name("name", name)
     return admit(operator_dir.resolve(), read_record(operator_dir), names)
-
-
-def provision_helper(operator_dir: Path, name: str) -> BrokerCredentials:
-    """Let a helper in, as a user of its own: only it hears what it is asked, and may answer.
-
-    A running broker learns of it with `reload_broker`.
-
-    Raises:
-        SettingsError: there is no broker record or authority in ``operator_dir``, or ``name`` is not a name, or the
-            access list is not as it was written.
-        UnavailableError: a file cannot be written.
-    """
-    check_name("helper", name)
-    operator_dir, record = operator_dir.resolve(), read_record(operator_dir)
-    if name not in record.helpers:
-        known = replace(record, helpers=tuple(sorted((*record.helpers, name))))
-        if record.mode is not Mode.ANONYMOUS:
-            _list_helpers(Path(record.broker_dir, ACL_NAME), record, known)
-        replace_file(operator_dir / RECORD_NAME, to_json(known))
-    user = helper_user(name)
-    return admit(operator_dir, record, [user])[user]
 
 
 def provision_service(operator_dir: Path, service: str, user: str) -> BrokerCredentials:
@@ -272,24 +250,12 @@ def _handles_hangup(pid: int) -> bool:
         time.sleep(0.01)
 
 
-def _helpers_of(operator_dir: Path) -> tuple[str, ...]:
-    """The helpers that were let in before."""
-    return read_record(operator_dir).helpers if (operator_dir / RECORD_NAME).exists() else ()
-
-
-def _list_helpers(acl: Path, record: BrokerRecord, known: BrokerRecord) -> None:
-    """Write the access list with another helper in it; one that somebody has changed is theirs to change."""
-    written = [access_list(each.federation, each.helpers) for each in (record, known)]
-    try:
-        # As it will be: whoever was interrupted behind this does it again.
-        if acl.read_text(encoding="utf-8") not in written:
-            raise SettingsError(
-                f"helper: {acl} is not as `foltr broker config` writes it; write it anew with that and --force, then "
-                "run this again"
-            )
-        replace_file(acl, written[1], mode=acl.stat().st_mode & 0o777, owner=owner_of(acl))
-    except OSError as error:
-        raise _cannot_write(acl, error) from error
+def _listed_users(operator_dir: Path) -> dict[str, tuple[str, ...]]:
+    """The helpers and the workers that were let in before."""
+    if not (operator_dir / RECORD_NAME).exists():
+        return {}
+    record = read_record(operator_dir)
+    return {"helpers": record.helpers, "workers": record.workers}
 
 
 def _mode(settings: MosquittoSettings) -> Mode:

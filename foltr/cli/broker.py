@@ -8,6 +8,7 @@ import typer
 
 from foltr.cli import broker_authority, options
 from foltr.cli.broker_keys import readmit, renew
+from foltr.cli.broker_workers import worker
 from foltr.cli.output import console
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
@@ -23,6 +24,7 @@ HOSTS = ["localhost", "127.0.0.1"]
 
 app.command("renew")(renew)
 app.command("readmit")(readmit)
+app.command("worker")(worker)
 app.add_typer(broker_authority.app, name="authority")
 
 

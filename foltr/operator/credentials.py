@@ -28,10 +28,21 @@ from foltr.secure.sealing import SealingKey
 FEDERATOR_USER = "@federator"
 OPERATOR_USER = "@operator"
 DESK_USER = "@desk"
+_WORKER_USERS = "@ingest."
 _UNFINISHED = re.compile(r"\..+\.[0-9a-f]{16}")
 _Secret = Annotated[str, Field(repr=False)]
 _OptionalSecret = Annotated[str | None, Field(repr=False)]
 Role = Literal["device", "federator", "operator", "helper"]
+
+
+def worker_user(name: str) -> str:
+    """Return what an ingest worker is called at the broker: no device has a name that begins so."""
+    return f"{_WORKER_USERS}{name}"
+
+
+def is_worker_user(user: str | None) -> bool:
+    """Whether a user of the broker is an ingest worker."""
+    return user is not None and user.startswith(_WORKER_USERS)
 
 
 class BrokerAccess(BaseModel):
@@ -51,7 +62,7 @@ class Credentials(BaseModel):
     """Credentials say who a process is. Keys are base64; ``signing_key`` is private, the others are public.
 
     Attributes:
-        name: the client's or the helper's name, or ``@federator`` or ``@operator``.
+        name: the client's or the helper's name, or ``@federator`` or ``@operator``, or ``@ingest.NAME`` of a worker.
         signing_key: None where the device made its key itself, and keeps it (`foltr enrol --public-key`).
         federator_key_sequence: so often the operator had given the federator another key when this was written.
         enrolment: the operator's signed statement about this device, base64; devices only.

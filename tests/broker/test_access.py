@@ -12,7 +12,8 @@ from servers import MissingError, ProvisionedMosquitto
 from broker.access import DEVICE_WRITES, access_list
 from broker.certificates import create_authority, issue_client
 from broker.link import LastWill, MqttLink
-from broker.provision import provision_helper, reload_broker, withdraw_user
+from broker.listed_users import provision_helper
+from broker.provision import reload_broker, withdraw_user
 from foltr.errors import UnavailableError
 from foltr.protocol.topics import Topics
 

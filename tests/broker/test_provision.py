@@ -2,23 +2,18 @@
 
 import json
 import os
-import pwd
 import shutil
-from dataclasses import replace
-from pathlib import Path
 
 import pytest
+from broker_folders import HOSTS, Folders
 from cryptography import x509
 
-from broker.access import Anonymous, ClientCertificates, Passwords, access_list
+from broker.access import Anonymous
 from broker.broker_records import BrokerCredentials, BrokerRecord, Mode, read_credentials, read_record
 from broker.certificates import KeyPair, create_authority, issue_revocations, issue_server, serial_of
-from broker.mosquitto import MosquittoSettings
 from broker.passwords import accepts, users
 from broker.provision import (
     Withdrawal,
-    provision_broker,
-    provision_helper,
     provision_user,
     provision_users,
     reload_broker,
@@ -26,37 +21,6 @@ from broker.provision import (
 )
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import BrokerAccess
-
-ME = pwd.getpwuid(os.geteuid()).pw_name
-HOSTS = ("localhost", "127.0.0.1")
-
-
-class Folders:
-    """The two folders of one broker, and how they are written."""
-
-    def __init__(self, home: Path) -> None:
-        self.broker, self.operator = home / "broker", home / "operator"
-
-    def provision(self, access=None, hosts=HOSTS, federation="fed", force=False, **changes):
-        access = Passwords(self.broker) if access is None else access
-        settings = MosquittoSettings(data_dir=self.broker / "data", port=8883, access=access, user=ME)
-        return provision_broker(
-            self.broker,
-            self.operator,
-            replace(settings, **changes),
-            federation=federation,
-            hosts=hosts,
-            force=force,
-        )
-
-    def mtls(self):
-        return ClientCertificates(self.broker)
-
-    def contents(self):
-        files = [path for folder in (self.broker, self.operator) for path in folder.rglob("*") if path.is_file()]
-        return {
-            path.name if path.parent == self.broker else f"operator/{path.name}": path.read_text() for path in files
-        }
 
 
 @pytest.fixture
@@ -395,64 +359,3 @@ def test_a_broker_that_does_not_run_is_not_told(folders):
     for text in ("", "x", "0", "-1", "1", str(os.getpid()), "999999999"):
         pid_file.write_text(text)
         assert not reload_broker(folders.operator)
-
-
-# --- helpers --------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("mode", ["passwords", "mtls"])
-def test_a_helper_is_let_in_as_itself(folders, mode):
-    """As a user that no device can be, with lines of its own in the access list; again, it has a new way in."""
-    folders.provision(folders.mtls() if mode == "mtls" else None)
-    first, again = (provision_helper(folders.operator, "north") for _ in range(2))
-    assert first.username == "@helper.north"
-    assert (first.password, first.certificate) != (again.password, again.certificate)
-    assert (folders.broker / "acl").read_text() == access_list("fed", ["north"])
-    assert read_record(folders.operator).helpers == ("north",)
-
-
-def test_helpers_stay_when_the_broker_is_configured_again(folders):
-    """The same command as before changes nothing, and needs no --force."""
-    folders.provision()
-    for name in ("south", "north"):
-        provision_helper(folders.operator, name)
-    before = folders.contents()
-    folders.provision()
-    assert folders.contents() == before
-    assert read_record(folders.operator).helpers == ("north", "south")
-
-
-def test_an_access_list_that_was_changed_by_hand_is_left_alone(folders):
-    """The refusal says what to do; the helper is not let in by half."""
-    folders.provision()
-    acl = folders.broker / "acl"
-    acl.write_text(acl.read_text() + "user somebody\n")
-    before = folders.contents()
-    with pytest.raises(SettingsError, match=r"acl is not as .* writes it; .* --force"):
-        provision_helper(folders.operator, "north")
-    assert folders.contents() == before
-
-
-def test_an_interrupted_enrolment_of_a_helper_is_done_again(folders):
-    """The list was written, and the record not yet."""
-    folders.provision()
-    record = (folders.operator / "broker.json").read_text()
-    provision_helper(folders.operator, "north")
-    (folders.operator / "broker.json").write_text(record)
-    provision_helper(folders.operator, "north")
-    assert read_record(folders.operator).helpers == ("north",)
-
-
-def test_a_helper_of_a_broker_on_another_machine_is_refused(folders):
-    """Where its files are, is said."""
-    folders.provision()
-    shutil.rmtree(folders.broker)
-    with pytest.raises(UnavailableError, match="Run this on the broker's machine"):
-        provision_helper(folders.operator, "north")
-
-
-def test_without_access_control_a_helper_needs_nothing(folders):
-    """It is noted all the same, for the day on which there is an access list."""
-    folders.provision(Anonymous())
-    assert provision_helper(folders.operator, "north") == BrokerCredentials("mqtt://localhost:8883")
-    assert read_record(folders.operator).helpers == ("north",)

@@ -21,6 +21,7 @@ RUN_BY: dict[str, dict[str, str]] = {
         "foltr api run --db postgresql://foltr@localhost/foltr --credentials": "tests/integration/test_api_orders.py",
         "": HERE,
     },
+    "docs/brokers.md": {"": "tests/cli/test_brokers_page.py"},
     "docs/devices.md": {"": HERE},
     "docs/erasure.md": {"": "tests/foltr/erasure/test_erasure_document.py"},
     "docs/errors.md": {"": HERE},

@@ -71,7 +71,8 @@ def list_findings(operator_dir: Path) -> list[Finding]:
         return []
     if record.mode is Mode.ANONYMOUS:
         return []
-    missing = [rule for rule in _rules(access_list(record.federation, record.helpers)) if rule not in present]
+    whole = access_list(record.federation, record.helpers, record.workers)
+    missing = [rule for rule in _rules(whole) if rule not in present]
     if not missing:
         return [Finding("access list file", State.OK, f"{path} has all that this foltr writes")]
     costs = _costs(Topics(record.federation))

@@ -3,8 +3,10 @@
 import asyncio
 import importlib.util
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 import typer
 
@@ -14,7 +16,7 @@ from foltr.cli.doctor.checks import Finding, State
 from foltr.cli.operator.identities import broker_of
 from foltr.cli.output import console, errors, print_json
 from foltr.cli.settings import Settings, load_settings
-from foltr.errors import FoltrError
+from foltr.errors import FoltrError, SettingsError
 from foltr.operator.credentials import Credentials
 
 # Of the broker's and of the database's checks, which go on side by side.
@@ -23,11 +25,31 @@ _PATIENCE_S = 2.0
 _COLOURS = {State.OK: "green", State.PROBLEM: "red", State.WARNING: "yellow", State.ABSENT: "bright_black"}
 
 
+@dataclass(frozen=True)
+class SharingAsked:
+    """Whether updates are shared out among workers is to be tried; as these, and at these servers, too."""
+
+    workers: Sequence[Path]
+    servers: Sequence[str]
+
+
 def doctor(
     credentials: options.Credentials = None,
     broker: options.Broker = None,
     db: options.Db = None,
     federation: options.Federation = None,
+    sharing: Annotated[
+        bool,
+        typer.Option("--sharing", help="Also, by messages, whether the broker shares updates out among ingest workers"),
+    ] = False,
+    worker: Annotated[
+        list[Path] | None,
+        typer.Option("--worker", metavar="FILE", help="With --sharing: credentials of a worker that does not run"),
+    ] = None,
+    server: Annotated[
+        list[str] | None,
+        typer.Option("--server", metavar="URL", help="With --sharing: another server of the broker, tried as well"),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.
@@ -35,7 +57,9 @@ def doctor(
     With credentials it connects as that user; where a process of the user is running, that one connects again.
     """
     settings = load_settings(credentials=credentials, broker_url=broker, db_url=db, federation=federation)
-    findings = asyncio.run(_look(settings))
+    if (worker or server) and not sharing:
+        raise SettingsError("worker, server: they belong to --sharing; add it, or leave them out")
+    findings = asyncio.run(_look(settings, SharingAsked(worker or (), server or ()) if sharing else None))
     if json:
         print_json(findings)
     else:
@@ -46,13 +70,13 @@ def doctor(
         raise typer.Exit(1)
 
 
-async def _look(settings: Settings) -> list[Finding]:
+async def _look(settings: Settings, sharing: SharingAsked | None) -> list[Finding]:
     of_file, credentials = checks.credentials(settings)
     findings = [*checks.installation(), *of_file]
     if settings.credentials is not None and credentials is None:
         return findings  # as whom to look is not known
     looking = {
-        "broker": asyncio.create_task(_bounded("broker", lambda: _broker(settings, credentials))),
+        "broker": asyncio.create_task(_bounded("broker", lambda: _broker(settings, credentials, sharing))),
         "database": asyncio.create_task(_bounded("database", lambda: _database(settings, credentials))),
     }
     started = time.monotonic()
@@ -76,16 +100,20 @@ async def _bounded(what: str, look: Callable[[], Awaitable[list[Finding]]]) -> l
         return [Finding(what, State.PROBLEM, detail)]
 
 
-async def _broker(settings: Settings, credentials: Credentials | None) -> list[Finding]:
+async def _broker(settings: Settings, credentials: Credentials | None, sharing: SharingAsked | None) -> list[Finding]:
     from broker.address import BrokerAddress
     from foltr.cli.doctor.checks_access import list_findings
     from foltr.cli.doctor.checks_broker import Visit, look
+    from foltr.cli.doctor.checks_sharing import sharing_findings
 
     if credentials is None:
-        return await look(Visit(BrokerAddress.parse(settings.broker_url), settings.federation, None))
-    found = await look(Visit(broker_of(settings, credentials), credentials.federation, credentials))
-    if credentials.role == "operator" and settings.credentials is not None:
-        found += list_findings(Path(settings.credentials).parent)
+        found = await look(Visit(BrokerAddress.parse(settings.broker_url), settings.federation, None))
+    else:
+        found = await look(Visit(broker_of(settings, credentials), credentials.federation, credentials))
+        if credentials.role == "operator" and settings.credentials is not None:
+            found += list_findings(Path(settings.credentials).parent)
+    if sharing is not None and not any(finding.state is State.PROBLEM for finding in found):
+        found += await sharing_findings(settings, credentials, sharing.workers, sharing.servers)
     return found
 
 

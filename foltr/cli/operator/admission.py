@@ -20,7 +20,8 @@ def admit(
 ) -> dict[str, BrokerAccess]:
     """How each device or helper reaches the broker, which is told of them where it knows its users."""
     if broker_record(authority.folder) is not None:
-        from broker.provision import provision_helper, provision_users
+        from broker.listed_users import provision_helper
+        from broker.provision import provision_users
 
         redirect(authority.operator.broker, broker)  # an address that cannot be is refused before anybody is let in
         folder = authority.folder

@@ -124,6 +124,7 @@ def test_a_federator_passes_over_what_the_doctor_sends(mosquitto_server, tmp_pat
     federator = start("federator", "run", *options, "--features", "4", "--allow-unsigned", cwd=tmp_path)
     try:
         found = eventually_announced(*options)
+        assert doctor(*options, "--sharing")["ingest workers"][0] == "ok"
     finally:
         code, output = stop(federator)
     assert code == 0, output

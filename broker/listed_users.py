@@ -1,0 +1,69 @@
+"""Helpers and ingest workers are users of the broker whom its access list names: each has topics that no device has."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from broker.access import ACL_NAME, access_list, helper_user
+from broker.broker_records import RECORD_NAME, BrokerCredentials, BrokerRecord, Mode, read_record, to_json
+from broker.files import owner_of, replace_file
+from broker.provision import admit
+from broker.renewal import cannot_write
+from foltr.errors import SettingsError
+from foltr.operator.credentials import worker_user
+from foltr.protocol.topics import check_name
+
+
+def provision_helper(operator_dir: Path, name: str) -> BrokerCredentials:
+    """Let a helper in, as a user of its own: only it hears what it is asked, and may answer.
+
+    A running broker learns of it with `reload_broker`.
+
+    Raises:
+        SettingsError: there is no broker record or authority in ``operator_dir``, or ``name`` is not a name, or the
+            access list is not as it was written.
+        UnavailableError: a file cannot be written.
+    """
+    check_name("helper", name)
+    operator_dir, record = operator_dir.resolve(), read_record(operator_dir)
+    _list(operator_dir, record, replace(record, helpers=_with(record.helpers, name)))
+    user = helper_user(name)
+    return admit(operator_dir, record, [user])[user]
+
+
+def provision_worker(operator_dir: Path, name: str) -> BrokerCredentials:
+    """Let an ingest worker in, as a user of its own: where one user is one session, it could not share the leader's.
+
+    A running broker learns of it with `reload_broker`.
+
+    Raises:
+        SettingsError, UnavailableError: as `provision_helper`.
+    """
+    check_name("worker", name)
+    operator_dir, record = operator_dir.resolve(), read_record(operator_dir)
+    _list(operator_dir, record, replace(record, workers=_with(record.workers, name)))
+    user = worker_user(name)
+    return admit(operator_dir, record, [user])[user]
+
+
+def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
+    return tuple(sorted({*names, name}))
+
+
+def _list(operator_dir: Path, record: BrokerRecord, known: BrokerRecord) -> None:
+    """Write the access list and the record with another user in them; a list that somebody changed is theirs."""
+    if known == record:
+        return
+    if record.mode is not Mode.ANONYMOUS:
+        acl = Path(record.broker_dir, ACL_NAME)
+        written = [access_list(each.federation, each.helpers, each.workers) for each in (record, known)]
+        try:
+            # As it will be: whoever was interrupted behind this does it again.
+            if acl.read_text(encoding="utf-8") not in written:
+                raise SettingsError(
+                    f"broker: {acl} is not as `foltr broker config` writes it; write it anew with that and --force, "
+                    "then run this again"
+                )
+            replace_file(acl, written[1], mode=acl.stat().st_mode & 0o777, owner=owner_of(acl))
+        except OSError as error:
+            raise cannot_write(acl, error) from error
+    replace_file(operator_dir / RECORD_NAME, to_json(known))

@@ -1,0 +1,185 @@
+"""Whether a broker shares updates out among ingest workers, found by sending messages.
+
+That it grants the subscription proves nothing: some brokers grant it and deliver nothing, and several that are bridged
+deliver to each of their own. So a group of a name of its own is subscribed to as workers subscribe to theirs, and
+empty messages, which nobody obeys, are sent to clients that do not exist.
+"""
+
+import asyncio
+import secrets
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from enum import StrEnum
+
+from broker.address import BrokerAddress
+from broker.link import InboundMessage, MqttLink
+from foltr.errors import UnavailableError
+from foltr.protocol.topics import ClientTopic, Topics
+
+# All to one of two, each chosen by chance, happens once in 2**39 times.
+N_MESSAGES = 40
+_ANSWER_S = 3.0
+# Servers of a cluster tell each other of a subscription after they have granted it.
+_SETTLE_S = 0.3
+# What has not come for so long does not come.
+_QUIET_S = 1.5
+
+
+class Sharing(StrEnum):
+    """What came of messages to a group of workers."""
+
+    SHARED = "shared"
+    """Each arrived once, and every worker got some."""
+    ONE_TAKES_ALL = "one_takes_all"
+    """Each arrived once, all of them at one of several workers."""
+    COPIED = "copied"
+    """Some arrived more than once."""
+    LOST = "lost"
+    """Some arrived, others did not."""
+    NONE = "none"
+    """The subscription was granted, and nothing arrived."""
+    REFUSED = "refused"
+    """The subscription was not granted."""
+    UNHEARD = "unheard"
+    """No message came by a plain subscription either: these users may not write or not read there."""
+
+    @property
+    def may_be_used(self) -> bool:
+        """Whether workers get every update; where it is copied they do, and each takes all of them."""
+        return self in (Sharing.SHARED, Sharing.ONE_TAKES_ALL, Sharing.COPIED)
+
+
+@dataclass(frozen=True)
+class SharingTrial:
+    """What a trial has found.
+
+    Attributes:
+        n_sent: messages that the broker has acknowledged.
+        n_received: of each worker, repetitions included.
+        n_lost: that no worker received.
+        n_repeated: that were received more than once, by the same worker or by several.
+    """
+
+    sharing: Sharing
+    n_sent: int = 0
+    n_received: tuple[int, ...] = ()
+    n_lost: int = 0
+    n_repeated: int = 0
+
+
+async def try_sharing(federation: str, workers: Sequence[BrokerAddress], n_messages: int = N_MESSAGES) -> SharingTrial:
+    """Connect as so many workers and see whether each of ``n_messages`` arrives at exactly one of them.
+
+    Args:
+        workers: how each connects: to a server of its own of a cluster, say. Where the broker makes the user's name the
+            session's, users must differ, and none may be the federator's, whose session would be taken. One alone
+            finds out whether anything arrives.
+
+    Raises:
+        UnavailableError: a worker cannot connect, or lost its connection: as it does where another process has its
+            name.
+        SettingsError: an address holds certificates that cannot be used.
+    """
+    trial = _Trial(federation, len(workers))
+    async with AsyncExitStack() as stack:
+        links = [await stack.enter_async_context(trial.link(each, i)) for i, each in enumerate(workers)]
+        for link in links:
+            await link.wait_connected(_ANSWER_S)
+        if not await trial.is_heard(links):
+            return SharingTrial(Sharing.UNHEARD)
+        try:
+            for link in links:
+                await link.subscribe([trial.group])
+        except UnavailableError:
+            if not all(link.connected for link in links):
+                raise
+            return SharingTrial(Sharing.REFUSED)
+        await asyncio.sleep(_SETTLE_S)
+        await trial.send(links, n_messages)
+        if outages := [outage for link in links if (outage := link.outage) is not None]:
+            raise outages[0]
+    return judge(n_messages, trial.received)
+
+
+def judge(n_sent: int, received: Sequence[Sequence[str]]) -> SharingTrial:
+    """Tell what a trial has found from the topics, one for each message, that each worker heard, in any order."""
+    times = Counter(topic for each in received for topic in each)
+    n_lost, n_repeated = n_sent - len(times), sum(count > 1 for count in times.values())
+    if not times:
+        sharing = Sharing.NONE
+    elif n_lost:
+        sharing = Sharing.LOST
+    elif n_repeated:
+        sharing = Sharing.COPIED
+    else:
+        sharing = Sharing.SHARED if all(received) else Sharing.ONE_TAKES_ALL
+    return SharingTrial(sharing, n_sent, tuple(map(len, received)), n_lost, n_repeated)
+
+
+class _Trial:
+    """The messages of one trial: each has a topic of its own, by which it is known."""
+
+    def __init__(self, federation: str, n_workers: int) -> None:
+        self._topics = Topics(federation)
+        self._nonce = secrets.token_hex(8)
+        self.group = f"$share/foltr-probe-{self._nonce}/{self._topics.client('+', ClientTopic.UPDATES)}"
+        self.received: list[list[str]] = [[] for _ in range(n_workers)]
+        self._sent: set[str] = set()
+        self._came = asyncio.Event()
+
+    def link(self, address: BrokerAddress, index: int) -> MqttLink:
+        """Return the connection of one worker, which receives into its list."""
+
+        def receive(message: InboundMessage) -> None:
+            # Updates of real devices come, too.
+            if message.topic in self._sent:
+                self.received[index].append(message.topic)
+                self._came.set()
+
+        return MqttLink(
+            address,
+            client_id=f"foltr-probe-{self._nonce}-{index}",
+            subscriptions=(),
+            on_message=receive,
+            persistent=False,
+            timeout_s=_ANSWER_S,
+            give_up_after_s=0.0,
+        )
+
+    async def is_heard(self, links: Sequence[MqttLink]) -> bool:
+        """Whether what the first worker says reaches all by a plain subscription; what was received is forgotten."""
+        topic = self._topic("plain")
+        for link in links:
+            await link.subscribe([topic])
+        await asyncio.sleep(_SETTLE_S if len(links) > 1 else 0.0)
+        await links[0].publish(topic, b"")
+        is_heard = await self._until(lambda: all(self.received))
+        for link in links:
+            await link.unsubscribe([topic])
+        for each in self.received:
+            each.clear()
+        return is_heard
+
+    async def send(self, links: Sequence[MqttLink], n_messages: int) -> None:
+        """Send so many, by all workers in turn, and wait until all have come and none comes again."""
+        for i in range(n_messages):
+            await links[i % len(links)].publish(self._topic(f"{i:04d}"), b"")
+        await self._until(lambda: len({topic for each in self.received for topic in each}) == n_messages)
+        await asyncio.sleep(_SETTLE_S)
+
+    def _topic(self, name: str) -> str:
+        topic = self._topics.client(f"probe-{self._nonce}-{name}", ClientTopic.UPDATES)
+        self._sent.add(topic)
+        return topic
+
+    async def _until(self, condition: Callable[[], bool]) -> bool:
+        """Wait until the condition holds, as long as anything comes at all."""
+        while not condition():
+            self._came.clear()
+            try:
+                await asyncio.wait_for(self._came.wait(), _QUIET_S)
+            except TimeoutError:
+                return condition()
+        return True

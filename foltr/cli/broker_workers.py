@@ -1,0 +1,57 @@
+"""``foltr broker worker``: ingest workers are users of the broker, each with a session of its own."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority
+from foltr.cli.operator.admission import RELOAD, tell_broker
+from foltr.cli.output import print_json, say
+from foltr.errors import SettingsError
+from foltr.operator.credentials import BrokerAccess, read_credentials, worker_user, write_credentials
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+
+
+def worker(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the worker is called, e.g. 1")],
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Its credentials file; default: worker-NAME.json here")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print one JSON object")] = False,
+) -> None:
+    """Let an ingest worker in at the broker: federator.json, with a user of the broker of its own.
+
+    It holds the federator's key, as a worker answers devices in its name. Run this again where the federator has
+    another key or the broker another authority: the file is written anew, and its former password counts no more.
+    """
+    from broker.broker_records import Mode
+    from broker.listed_users import provision_worker
+
+    with open_authority(operator) as authority:
+        record = broker_record(operator)
+        if record is None or record.mode is Mode.ANONYMOUS:
+            raise SettingsError(
+                "worker: this broker was not configured to know its users, so workers run with federator.json itself"
+            )
+        federator = operator / "federator.json"
+        if not federator.exists():
+            raise SettingsError(
+                f"federator: bring a copy of federator.json into {operator}: a worker signs with its key"
+            )
+        credentials = read_credentials(federator, "federator")
+        access = BrokerAccess(**asdict(provision_worker(operator, name)))
+        path = out or Path(f"worker-{name}.json")
+        write_credentials(path, credentials.model_copy(update={"name": worker_user(name), "broker": access}))
+        told = tell_broker(operator, lists_changed=True)
+    if json:
+        print_json(
+            {"federation": authority.federation, "worker": name, "file": str(path), "broker_to_reload": not told}
+        )
+        return
+    say(f"let the worker {name} of {authority.federation} in: {path}. Keep it as private as federator.json")
+    say(f"Run it with: foltr federator run --role ingest --credentials {path.name}")
+    if not told:
+        say(RELOAD)

@@ -1,0 +1,110 @@
+"""Helpers and ingest workers: users of the broker with lines of their own in its access list."""
+
+import shutil
+from dataclasses import dataclass
+
+import pytest
+from broker_folders import Folders
+
+from broker.access import Anonymous, access_list
+from broker.broker_records import BrokerCredentials, read_record
+from broker.listed_users import provision_helper, provision_worker
+from broker.passwords import accepts
+from foltr.errors import SettingsError, UnavailableError
+
+
+@pytest.fixture
+def folders(tmp_path):
+    return Folders(tmp_path)
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is let in, as whom, and where its name is kept."""
+
+    let_in: object
+    user: str
+    field: str
+
+
+PARTS = [Part(provision_helper, "@helper.north", "helpers"), Part(provision_worker, "@ingest.north", "workers")]
+
+
+@pytest.fixture(params=PARTS, ids=["helper", "worker"])
+def part(request):
+    return request.param
+
+
+def names_in(folders, part):
+    return getattr(read_record(folders.operator), part.field)
+
+
+@pytest.mark.parametrize("mode", ["passwords", "mtls"])
+def test_it_is_let_in_as_itself(folders, part, mode):
+    """As a user that no device can be, with lines of its own in the access list; again, it has a new way in."""
+    folders.provision(folders.mtls() if mode == "mtls" else None)
+    first, again = (part.let_in(folders.operator, "north") for _ in range(2))
+    assert first.username == part.user
+    assert (first.password, first.certificate) != (again.password, again.certificate)
+    assert (folders.broker / "acl").read_text() == access_list("fed", **{part.field: ["north"]})
+    assert names_in(folders, part) == ("north",)
+
+
+def test_both_stay_when_the_broker_is_configured_again(folders):
+    """The same command as before changes nothing, and needs no --force."""
+    folders.provision()
+    for let_in, name in [(provision_helper, "south"), (provision_worker, "1"), (provision_helper, "north")]:
+        let_in(folders.operator, name)
+    before = folders.contents()
+    folders.provision()
+    assert folders.contents() == before
+    record = read_record(folders.operator)
+    assert (record.helpers, record.workers) == (("north", "south"), ("1",))
+
+
+def test_an_access_list_that_was_changed_by_hand_is_left_alone(folders, part):
+    """The refusal says what to do; nobody is let in by half."""
+    folders.provision()
+    acl = folders.broker / "acl"
+    acl.write_text(acl.read_text() + "user somebody\n")
+    before = folders.contents()
+    with pytest.raises(SettingsError, match=r"acl is not as .* writes it; .* --force"):
+        part.let_in(folders.operator, "north")
+    assert folders.contents() == before
+
+
+def test_what_was_interrupted_is_done_again(folders, part):
+    """The list was written, and the record not yet."""
+    folders.provision()
+    record = (folders.operator / "broker.json").read_text()
+    part.let_in(folders.operator, "north")
+    (folders.operator / "broker.json").write_text(record)
+    part.let_in(folders.operator, "north")
+    assert names_in(folders, part) == ("north",)
+
+
+def test_a_broker_on_another_machine_is_refused(folders, part):
+    """Where its files are, is said."""
+    folders.provision()
+    shutil.rmtree(folders.broker)
+    with pytest.raises(UnavailableError, match="Run this on the broker's machine"):
+        part.let_in(folders.operator, "north")
+
+
+def test_without_access_control_it_needs_nothing(folders, part):
+    """It is noted all the same, for the day on which there is an access list."""
+    folders.provision(Anonymous())
+    assert part.let_in(folders.operator, "north") == BrokerCredentials("mqtt://localhost:8883")
+    assert names_in(folders, part) == ("north",)
+
+
+def test_a_record_from_before_there_were_workers_is_read(folders):
+    """It names none, and the next worker is let in beside the helpers."""
+    folders.provision()
+    provision_helper(folders.operator, "north")
+    path = folders.operator / "broker.json"
+    path.write_text(path.read_text().replace(',\n  "workers": []', ""))
+    assert "workers" not in path.read_text()
+    worker = provision_worker(folders.operator, "1")
+    assert accepts(folders.broker / "passwords", "@ingest.1", worker.password)
+    assert (read_record(folders.operator).helpers, read_record(folders.operator).workers) == (("north",), ("1",))

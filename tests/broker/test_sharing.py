@@ -1,0 +1,103 @@
+"""Whether a broker shares updates out among workers, by messages: what it grants is not what it does."""
+
+import asyncio
+
+import pytest
+from own_servers import provisioned
+from servers import MissingError, MosquittoServer, NatsCluster
+
+from broker.address import BrokerAddress
+from broker.listed_users import provision_worker
+from broker.provision import reload_broker
+from broker.sharing import Sharing, judge, try_sharing
+from foltr.errors import UnavailableError
+
+WORKERS = ("1", "2")
+
+
+def tried(*urls, n_messages=12):
+    return asyncio.run(try_sharing("fed", [BrokerAddress.parse(url) for url in urls], n_messages))
+
+
+@pytest.mark.parametrize(
+    ("received", "expected"),
+    [
+        ([["a", "b"], ["c"]], (Sharing.SHARED, (2, 1), 0, 0)),
+        ([["a", "b", "c"]], (Sharing.SHARED, (3,), 0, 0)),
+        ([["a", "b", "c"], []], (Sharing.ONE_TAKES_ALL, (3, 0), 0, 0)),
+        ([["a", "b", "c"], ["c", "b", "a"]], (Sharing.COPIED, (3, 3), 0, 3)),
+        ([["a", "b", "b", "c"], []], (Sharing.COPIED, (4, 0), 0, 1)),
+        ([["a"], ["a", "c"]], (Sharing.LOST, (1, 2), 1, 1)),
+        ([[], []], (Sharing.NONE, (0, 0), 3, 0)),
+    ],
+)
+def test_what_was_received_is_judged(received, expected):
+    """Of three messages; a loss matters more than a repetition."""
+    trial = judge(3, received)
+    assert (trial.sharing, trial.n_received, trial.n_lost, trial.n_repeated) == expected
+    assert trial.n_sent == 3
+
+
+def test_brokers_that_share_out(mqtt_broker):
+    """Mosquitto and iotcore: each message at one of three, each of which has some; and all of them at one alone."""
+    trial = tried(*[mqtt_broker] * 3)
+    assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (4, 4, 4))
+    assert tried(mqtt_broker).n_received == (12,)
+
+
+def test_a_broker_that_grants_and_delivers_nothing(tmp_path):
+    """NATS: a plain subscription works, one of a group is granted, and nothing ever comes."""
+    try:
+        nats = NatsCluster(tmp_path)
+    except MissingError as error:
+        pytest.skip(f"NATS: {error}")
+    nats.start()
+    try:
+        trial = tried(*nats.urls * 2)
+    finally:
+        nats.stop()
+    assert (trial.sharing, trial.n_lost) == (Sharing.NONE, 12)
+    assert not trial.sharing.may_be_used
+
+
+def test_bridged_brokers_share_out_each_by_itself(mosquitto_server, tmp_path):
+    """A worker at each has every message, two at one of them share."""
+    port = mosquitto_server.port
+    lines = ["connection other", f"address 127.0.0.1:{port}", "topic # both 1", "bridge_protocol_version mqttv311"]
+    bridged = MosquittoServer(tmp_path, "\n".join(lines))
+    bridged.start()
+    try:
+        at_both = tried(mosquitto_server.url, bridged.url)
+        at_one = tried(bridged.url, bridged.url)
+    finally:
+        bridged.stop()
+    assert (at_both.sharing, at_both.n_received) == (Sharing.COPIED, (12, 12))
+    assert (at_one.sharing, at_one.n_received) == (Sharing.SHARED, (6, 6))
+
+
+def test_two_brokers_are_not_one(mosquitto_server, iotcore_broker):
+    """What is said at one is not heard at the other."""
+    assert tried(mosquitto_server.url, iotcore_broker.url).sharing is Sharing.UNHEARD
+
+
+# --- with users and an access list ----------------------------------------------------------------------------
+
+
+@pytest.fixture(params=["passwords", "mtls"])
+def guarded(request, tmp_path):
+    server = provisioned(tmp_path, request.param)
+    server.start()
+    yield server
+    server.stop()
+
+
+def test_workers_may_do_what_they_need(guarded):
+    """Two that were let in share messages; a device hears no other's; one user is not two workers."""
+    (device,) = guarded.enrol("device-1")
+    workers = [provision_worker(guarded.operator_dir, name).address for name in WORKERS]
+    assert reload_broker(guarded.operator_dir)
+    trial = asyncio.run(try_sharing("fed", workers, 12))
+    assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (6, 6))
+    assert asyncio.run(try_sharing("fed", [device.address], 1)).sharing is Sharing.UNHEARD
+    with pytest.raises(UnavailableError):
+        asyncio.run(try_sharing("fed", [workers[0]] * 2, 1))

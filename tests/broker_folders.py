@@ -1,0 +1,41 @@
+"""The two folders of one broker of a test, and how they are written."""
+
+import os
+import pwd
+from dataclasses import replace
+from pathlib import Path
+
+from broker.access import ClientCertificates, Passwords
+from broker.mosquitto import MosquittoSettings
+from broker.provision import provision_broker
+
+ME = pwd.getpwuid(os.geteuid()).pw_name
+HOSTS = ("localhost", "127.0.0.1")
+
+
+class Folders:
+    """The broker's and the operator's."""
+
+    def __init__(self, home: Path) -> None:
+        self.broker, self.operator = home / "broker", home / "operator"
+
+    def provision(self, access=None, hosts=HOSTS, federation="fed", force=False, **changes):
+        access = Passwords(self.broker) if access is None else access
+        settings = MosquittoSettings(data_dir=self.broker / "data", port=8883, access=access, user=ME)
+        return provision_broker(
+            self.broker,
+            self.operator,
+            replace(settings, **changes),
+            federation=federation,
+            hosts=hosts,
+            force=force,
+        )
+
+    def mtls(self):
+        return ClientCertificates(self.broker)
+
+    def contents(self):
+        files = [path for folder in (self.broker, self.operator) for path in folder.rglob("*") if path.is_file()]
+        return {
+            path.name if path.parent == self.broker else f"operator/{path.name}": path.read_text() for path in files
+        }

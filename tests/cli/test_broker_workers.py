@@ -1,0 +1,46 @@
+"""``foltr broker worker``: a worker's file is the federator's, with a user of the broker of its own."""
+
+import json
+
+from cli.commands import foltr
+from own_servers import provisioned
+
+from foltr.operator.credentials import read_credentials
+
+
+def test_a_worker_has_the_federators_key_and_its_own_way_in(tmp_path):
+    """Only its owner may read it; made again, it is of the federator's newest key, and its former password is none."""
+    server = provisioned(tmp_path, "passwords")
+    operator = ("--operator", str(server.operator_dir))
+    assert foltr("enrol", "device-1", *operator, cwd=tmp_path).returncode == 0
+    path = tmp_path / "worker-1.json"
+    files = []
+    for _ in range(2):
+        done = foltr("broker", "worker", "1", *operator, "--json", cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        assert json.loads(done.stdout) == {
+            "federation": "fed",
+            "worker": "1",
+            "file": "worker-1.json",
+            "broker_to_reload": True,
+        }
+        assert path.stat().st_mode & 0o777 == 0o600
+        files.append(read_credentials(path, "federator"))
+    federator = read_credentials(server.operator_dir / "federator.json", "federator")
+    assert files[1].model_copy(update={"name": federator.name, "broker": federator.broker}) == federator
+    assert (files[1].name, files[1].broker.username) == ("@ingest.1", "@ingest.1")
+    assert files[0].broker.password != files[1].broker.password
+
+
+def test_where_there_is_nothing_to_write_it_is_said(tmp_path):
+    """A broker that lets everybody in, and a federator's file that was moved away."""
+    assert foltr("enrol", "device-1", cwd=tmp_path).returncode == 0
+    done = foltr("broker", "worker", "1", cwd=tmp_path)
+    assert (done.returncode, "workers run with federator.json itself" in done.stderr) == (2, True)
+    server = provisioned(tmp_path, "passwords")
+    operator = ("--operator", str(server.operator_dir))
+    assert foltr("enrol", "device-2", *operator, cwd=tmp_path).returncode == 0
+    (server.operator_dir / "federator.json").rename(tmp_path / "moved.json")
+    done = foltr("broker", "worker", "1", *operator, cwd=tmp_path)
+    assert (done.returncode, "bring a copy of federator.json" in done.stderr) == (2, True)
+    assert "@ingest" not in (server.broker_dir / "acl").read_text()
