@@ -28,27 +28,26 @@ from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
 from federator.publishing.retained import RetainedTopics
+from federator.replaced_keys import is_replaced, key_replaced
 from federator.resumption import claim, resume_rounds
 from federator.retention import Retention
 from federator.rounds import Rounds
-from federator.rows import batch_of
+from federator.rows import batch_of, deadline_of
+from federator.sharing import Sharing
 from federator.store import FederationStore
 from federator.summing.driver import Sender, Summing
 from federator.summing.store import SumStore
-from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.operator_keys import is_or_was
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import RoundState
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.records import Batch, NewEvent
 
 BATCH_LIMIT = 500
-# Each is several transactions and a key's file, one after the other, and long where a client sent much: fifty at once
-# held up everybody for minutes. A turn takes as many as go in so many seconds, by how long the last one took.
-_ERASURES_AT_ONCE = 4
-_ERASURES_S = 0.25
+# Each is several transactions and a key's file, and long where a client sent much: fifty at once held up everybody for
+# minutes. A turn takes as many as go in so many seconds, by how long the last one took.
+_ERASURES_AT_ONCE, _ERASURES_S = 4, 0.25
 # Clients nobody has heard of share this many places in the intake, however many names they use.
 _N_STRANGERS = 64
 _BUSY_NOTICE_S = 1.0
@@ -76,7 +75,9 @@ class FederationActor:
         key: SigningKey | None = None,
         sums: SumStore | None = None,
         requests: Sender | None = None,
+        sharing: Sharing | None = None,
     ) -> None:
+        self._sharing = sharing
         self.state = FederationState(plan)
         self._plan = plan
         self._store = store = patient(store, plan.database_patience_s)
@@ -95,11 +96,10 @@ class FederationActor:
         self._unlearner = self._new_unlearner()
         self.retention = Retention(plan, store, clock)
         self._stopping = False
-        self._busy_noticed_at = 0.0
+        self._busy_noticed_at = self._erasure_s = 0.0
         self._held = HeldRefusals()
         self._turned_away = TurnedAwayRetained(self._topics)
         self._published: tuple[int, datetime] | None = None
-        self._erasure_s = 0.0
         self._turn_began_at: float | None = None
 
     def _new_summing(self, requests: Sender | None) -> Summing | None:
@@ -123,6 +123,8 @@ class FederationActor:
         now = self._clock.now()
         claimed = await claim(self._store, self._plan, now, newest_epoch, self._sums)
         self.state = claimed.state
+        if self._sharing is not None:
+            self._sharing.begin(self.epoch)
         if self.is_replaced:
             raise key_replaced(self._plan.federation)
         await self.eraser.start(published)
@@ -132,7 +134,9 @@ class FederationActor:
         if self._summing is not None:
             await self._summing.look_back(self.state.round, now)
             self.rounds.hold(self._summing.is_held(now))
-        await self._store.commit_batch(Batch(events=events))
+        # Workers go by the deadline that is stored, which a federator that starts again may move.
+        deadline = None if self._sharing is None else deadline_of(self.state.round)
+        await self._store.commit_batch(Batch(events=events, deadline=deadline))
         await self._unlearner.start(claimed.aggregation_seed)
         self.retention.start()
         if self.state.round is not None and self.state.round.state is RoundState.AGGREGATING:
@@ -145,23 +149,45 @@ class FederationActor:
     async def run(self) -> None:
         """Serve until `stop`, or until the plan's last round has ended and nobody waits to be unlearned."""
         while not self.finished and not self._stopping:
-            await self.intake.wait(max(0.0, min(self._wake_at() - self._clock.now(), _LONGEST_WAIT_S)))
+            if self._sharing is None:
+                await self.intake.wait(max(0.0, min(self._wake_at() - self._clock.now(), _LONGEST_WAIT_S)))
+            else:
+                await self._sharing.wait(self.intake, self.state.round, self._wake_at())
             self._turn_began_at = self._clock.now()
-            await self.turn(self._turn_began_at)
+            if self._sharing is None:
+                await self.turn(self._turn_began_at)
+            else:
+                await self._turn_between_workers(self._sharing, self._turn_began_at)
             self._turn_began_at = None
         # What was taken from the broker is owed an answer; what arrives from here on is sent again.
         now = self._clock.now()
+        if self._sharing is not None:
+            now = await self._sharing.take_back_at(self.state, now)
         await self.turn(now)
         await self._serve_waiting(now)
         await self.store_waiting()
+        if self._sharing is not None and not self.is_replaced:
+            await self._sharing.hand_over(self.state)  # workers go on while this one is upgraded
+
+    async def _turn_between_workers(self, sharing: Sharing, now: float) -> None:
+        """Take a turn, if there is something to do, in which no worker takes updates."""
+        moment = await sharing.look(self.state, now)
+        if self.intake.arrived.is_set() or self.state.is_due(moment) or self._own_wake_at() <= now:
+            await sharing.take_back(self.state)
+            await self.turn(moment)
+        if not self._stopping:
+            await sharing.hand_over(self.state)
 
     def _wake_at(self) -> float:
         """When there is something to do although no message arrived; epoch seconds."""
-        round_at = math.inf if self.state.round is None else self.state.round.wake_at()
+        own, current = self._own_wake_at(), self.state.round
+        return own if current is None else min(own, current.wake_at())
+
+    def _own_wake_at(self) -> float:
+        """When, but for the round."""
         sums_at = math.inf if self._summing is None else self._summing.wake_at(self.state.round)
         retention_at = self.retention.wake_at() if self._unlearner.idle else math.inf
-        job_at = self._unlearner.wake_at()
-        return min(round_at, sums_at, job_at, self.eraser.wake_at(), retention_at, self._held.due_at)
+        return min(sums_at, self._unlearner.wake_at(), self.eraser.wake_at(), retention_at, self._held.due_at)
 
     async def turn(self, now: float) -> None:
         """Answer what has arrived, and end the round if it is due or full.
@@ -223,16 +249,8 @@ class FederationActor:
 
     @property
     def is_replaced(self) -> bool:
-        """Whether the operator has given the federator a key above this one's, or has one itself that is not known.
-
-        A database that was restored names former ones, until it has the orders again that it lost.
-        """
-        state, operator = self.state, self._plan.enrolment_key
-        if operator is not None and state.operator_key is not None and not is_or_was(operator, state.operator_key):
-            return True
-        if state.federator_key is None or self._key is None or state.key_sequence < self._plan.key_sequence:
-            return False
-        return state.federator_key != self._key.public
+        """Whether its key, or the one that it believes the operator by, counts no more."""
+        return is_replaced(self.state, self._plan, self._key)
 
     def stop(self) -> None:
         """End `run` after what it is doing now; the open round stays open in the database."""
@@ -268,9 +286,8 @@ class FederationActor:
 
     @property
     def _erasures_at_once(self) -> int:
-        if self._erasure_s * _ERASURES_AT_ONCE <= _ERASURES_S:
-            return _ERASURES_AT_ONCE
-        return max(1, int(_ERASURES_S / self._erasure_s))
+        is_quick = self._erasure_s * _ERASURES_AT_ONCE <= _ERASURES_S
+        return _ERASURES_AT_ONCE if is_quick else max(1, int(_ERASURES_S / self._erasure_s))
 
     def _erases(self, message: InboundMessage) -> bool:
         """Whether somebody may have to be erased for it: a turn serves a few of these, and others' updates between.
@@ -285,7 +302,7 @@ class FederationActor:
         # No name begins with a question mark, so no stranger shares a member's place.
         if self._topics.is_operators(message.topic):
             return "?operator"  # a crowd of strangers must not keep a revocation out
-        client_id = (self._topics.parse(message.topic) or ("", None))[0]
+        client_id, _ = self._topics.parse(message.topic) or ("", None)
         return client_id if self.state.members.is_known(client_id) else f"?{hash(client_id) % _N_STRANGERS}"
 
     def model_published(self, version: int) -> None:
@@ -302,9 +319,9 @@ class FederationActor:
         await self._commit(Decisions(), self._clock.now())
 
     async def _backlog(self, arrivals: Sequence[Arrival], now: float) -> Backlog:
-        turned_away, n_turned_away = self.intake.refused()
+        senders, n_messages = self.intake.refused()
         backlog = await self._backlogs.read(arrivals, self.state, now)
-        return replace(backlog, turned_away=turned_away, n_turned_away=n_turned_away)
+        return replace(backlog, turned_away=senders, n_turned_away=n_messages)
 
     # --- decisions ----------------------------------------------------------------------------------------
 
@@ -430,13 +447,4 @@ class FederationActor:
         await self.eraser.after_swap(done)
 
     async def _note(self, event: NewEvent) -> None:
-        event = replace(event, round=self.state.current_round.number)
-        await self._store.commit_batch(Batch(events=[event]))
-
-
-def key_replaced(federation: str) -> SettingsError:
-    """Say that this federator's key, or the one that it believes the operator by, counts no more."""
-    return SettingsError(
-        f"credentials: the operator has given the federator of {federation!r} another key, or has another one itself, "
-        "and devices believe no other. Start it with the newest federator.json of the operator's folder"
-    )
+        await self._store.commit_batch(Batch(events=[replace(event, round=self.state.current_round.number)]))

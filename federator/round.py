@@ -206,6 +206,7 @@ class Round:
     Attributes:
         terms: of its secure sum; None where every update is seen.
         kept: the sets that helpers are asked to open, by cohort, each as its bits; None until they are known.
+        n_others: updates that count, too, and of which no more is known here: another process has stored them.
     """
 
     number: int
@@ -218,6 +219,7 @@ class Round:
     contributions: dict[str, RecordedUpdate] = field(default_factory=dict)
     terms: SecureTerms | None = None
     kept: Mapping[int, bytes] | None = None
+    n_others: int = 0
     _n_positions: dict[int, int] = field(default_factory=dict)
 
     @classmethod
@@ -322,6 +324,10 @@ class Round:
         self.contributions[offer.client_id] = RecordedUpdate(offer.update_id, counted_through, cohort, position)
         return Record()
 
+    def know(self, recorded: Mapping[str, RecordedUpdate]) -> None:
+        """Take up what counts by its rows: whoever has stored it has decided it by the same rules."""
+        self.contributions, self.n_others = dict(recorded), 0
+
     def withdraw(self, client_id: str) -> RecordedUpdate | None:
         """Take a client's update out of a round whose updates are not decided; None if it has none, or they are."""
         if self.state not in WITHDRAWABLE or client_id not in self.contributions:
@@ -358,7 +364,7 @@ class Round:
             return Aggregate()
         if self.state is not RoundState.COLLECTING:
             return None
-        n_clients = len(self.contributions)
+        n_clients = self.n_clients
         quorum = n_clients >= self.policy.min_clients
         if self.full or (quorum and now >= min(self.opened_at + self.policy.min_time_s, self.closes_at)):
             return Aggregate()
@@ -372,7 +378,7 @@ class Round:
             return math.inf
         if self.state is not RoundState.COLLECTING or self.full:
             return self.opened_at
-        quorum = len(self.contributions) >= self.policy.min_clients
+        quorum = self.n_clients >= self.policy.min_clients
         return min(self.opened_at + self.policy.min_time_s, self.closes_at) if quorum else self.closes_at
 
     def stop_collecting(self) -> None:
@@ -395,8 +401,13 @@ class Round:
         return not by_turns and (self.selection is None or self.selection.asks_all)
 
     @property
+    def n_clients(self) -> int:
+        """How many clients have contributed."""
+        return len(self.contributions) + self.n_others
+
+    @property
     def full(self) -> bool:
-        return len(self.contributions) >= self.policy.max_clients
+        return self.n_clients >= self.policy.max_clients
 
     def move(self, event: RoundEvent) -> None:
         """Go to the state that the table names for an event, or raise and change nothing."""

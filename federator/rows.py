@@ -6,6 +6,7 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
+from federator.clock import to_datetime
 from federator.closing.stored_rules import stored_rule
 from federator.deciding.decisions import Decisions
 from federator.round import RecordedUpdate, Round, RoundPolicy, SelectedClients
@@ -13,9 +14,10 @@ from federator.secure_terms import SecureTerms
 from foltr.aggregation.client_records import with_progress_of
 from foltr.aggregation.standing import Standing
 from foltr.protocol.fields import unpack_vector
+from foltr.protocol.states import RoundState
 from foltr.unlearning.measures import cosine, relative_distance
 from storage.erasure.records import JobCompletion, UnlearningJobRow
-from storage.records import Batch, ModelRow, NewEvent, RoundOpening, RoundRow
+from storage.records import Batch, DeadlineChange, ModelRow, NewEvent, RoundOpening, RoundRow
 from storage.restored_records import Restoration
 
 
@@ -35,31 +37,68 @@ def resumed_round(
     Raises:
         SettingsError: this foltr does not know its rule.
     """
-    selection = None
-    if row.selection_seed is not None and row.selection_cutoff is not None:
-        selection = SelectedClients(row.selection_seed, row.selection_cutoff, row.n_selected or 0, row.n_eligible or 0)
     return Round.resume(
         row.number,
         row.base_version,
-        RoundPolicy(
-            row.min_clients,
-            row.max_clients,
-            row.min_time_s,
-            row.max_time_s,
-            pacing=row.pacing,
-            staleness_limit=row.staleness_limit,
-            staleness_exponent=row.staleness_exponent,
-            rule=stored_rule(row),
-        ),
+        _policy_of(row),
         opened_at=row.opened_at.timestamp(),
         closes_at=row.closes_at.timestamp(),
         state=row.state,
         contributions=contributions,
-        selection=selection,
+        selection=_selection_of(row),
         terms=terms,
         now=now,
         grace_s=grace_s,
     )
+
+
+def shared_round(row: RoundRow, contributions: Mapping[str, RecordedUpdate], n_collected: int) -> Round:
+    """Make the round that a worker decides by: as it is stored, with the contributions of few of its clients.
+
+    Args:
+        n_collected: so many updates it has in all.
+
+    Raises:
+        SettingsError: this foltr does not know its rule.
+    """
+    return Round(
+        row.number,
+        row.base_version,
+        _policy_of(row),
+        row.opened_at.timestamp(),
+        row.closes_at.timestamp(),
+        _selection_of(row),
+        row.state,
+        dict(contributions),
+        n_others=n_collected - len(contributions),
+    )
+
+
+def _selection_of(row: RoundRow) -> SelectedClients | None:
+    if row.selection_seed is None or row.selection_cutoff is None:
+        return None
+    return SelectedClients(row.selection_seed, row.selection_cutoff, row.n_selected or 0, row.n_eligible or 0)
+
+
+def _policy_of(row: RoundRow) -> RoundPolicy:
+    return RoundPolicy(
+        row.min_clients,
+        row.max_clients,
+        row.min_time_s,
+        row.max_time_s,
+        pacing=row.pacing,
+        staleness_limit=row.staleness_limit,
+        staleness_exponent=row.staleness_exponent,
+        rule=stored_rule(row),
+    )
+
+
+def deadline_of(current: Round | None) -> DeadlineChange | None:
+    """Make the row of a round's deadline as it is; None where none takes updates."""
+    if current is None or current.state is not RoundState.COLLECTING:
+        return None
+    opened_at, closes_at = to_datetime(current.opened_at), to_datetime(current.closes_at)
+    return DeadlineChange(current.number, opened_at, current.policy.max_time_s, closes_at)
 
 
 def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple[int, datetime] | None) -> Batch:

@@ -11,26 +11,31 @@ from broker.address import BrokerAddress
 from broker.believed import BelievedAuthorities
 from broker.buffer import IntakeLimits
 from broker.link import InboundMessage, LastWill, MqttLink
-from federator.actor import FederationActor, key_replaced
+from federator.actor import FederationActor
 from federator.clock import SteadyClock
 from federator.measures import FederatorMeasures
 from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.predecessor import Predecessor
 from federator.publishing.announcements import Announcer, ReceiptSender
+from federator.publishing.answer_numbers import AnswerNumbers
 from federator.publishing.heartbeat import INTERVAL_S, Heartbeat
 from federator.publishing.requests import RequestSender
 from federator.publishing.retained import RetainedTopics
+from federator.replaced_keys import key_replaced
+from federator.sharing import Sharing
 from federator.watching import Watch, watched
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
-from foltr.errors import MessageError, UnavailableError, first_cause
+from foltr.errors import MessageError, SettingsError, UnavailableError, first_cause
 from foltr.protocol.codec import Signer
 from foltr.protocol.evaluations import EvaluationRequest
 from foltr.protocol.signing import EpochSequence, SigningKey
-from foltr.protocol.topics import Topics
+from foltr.protocol.states import TakesUpdates
+from foltr.protocol.topics import ClientTopic, Topics
 from foltr.tracing import NO_TRACER, Tracer
 from storage.database import Database
 from storage.federation_store import SqlFederationStore
+from storage.ingest_store import SqlIngestStore
 from storage.sum_store import SqlSumStore
 
 log = structlog.get_logger(__name__)
@@ -49,6 +54,7 @@ class FederatorService:
         beat_every_s: how often it tells devices that it is there.
         alive_file: touched with each beat, unless messages and rounds have been waiting behind one turn for minutes.
         tracer: is told of rounds and of what is stored in them.
+        shares: whether ingest workers take updates (`federator.sharing`).
 
     Attributes:
         measures: counted from the beginning; `read_measures` brings those up to date that say how things are now.
@@ -66,7 +72,10 @@ class FederatorService:
         beat_every_s: float = INTERVAL_S,
         alive_file: AliveFile = NO_ALIVE_FILE,
         tracer: Tracer = NO_TRACER,
+        shares: bool = False,
     ) -> None:
+        if shares and plan.secure is not None:
+            raise SettingsError("role: the updates of secure sums go to the federator itself; start it with --role all")
         topics = Topics(plan.federation)
         self._federation = plan.federation
         self._sequence = EpochSequence()
@@ -84,17 +93,27 @@ class FederatorService:
         # The first one subscribes to nothing: what is retained would come twice.
         self._first_link = link(subscriptions=())
         self._link = link(
-            subscriptions=_subscriptions(plan, topics), on_connected=self._on_connected, last_will=self._last_will
+            subscriptions=_subscriptions(plan, topics, shares=shares),
+            on_connected=self._on_connected,
+            last_will=self._last_will,
         )
         self._topics = topics
         self._authorities = BelievedAuthorities(self._link, plan.enrolment_key, plan.federation)
         self._stopped, self._has_started = asyncio.Event(), False
-        self._receipts = ReceiptSender(self._link, topics, signer)
+        numbers = AnswerNumbers() if shares else None
+        self._receipts = ReceiptSender(self._link, topics, signer, numbers)
         self._retained = RetainedTopics(self._link, signer)
         self._requests = RequestSender(self._link, topics, signer)
         self.measures = FederatorMeasures(plan.federation)
         watch, self._clock = Watch(self.measures, tracer), SteadyClock()
-        store, clock = watched(SqlFederationStore(db, plan.federation), watch), self._clock
+        takes_updates = TakesUpdates.LEADER if shares else TakesUpdates.WRITER
+        store, clock = watched(SqlFederationStore(db, plan.federation, takes_updates=takes_updates), watch), self._clock
+        sharing = None
+        if numbers is not None:
+            ingest = patient(SqlIngestStore(db, plan.federation, lambda: store.epoch), plan.database_patience_s)
+            asks = plan.asks_for_evaluation
+            sharing = Sharing(ingest, clock, self._receipts, numbers, evaluation=asks)
+        self._shares = shares
         self._actor = FederationActor(
             plan,
             store,
@@ -105,6 +124,7 @@ class FederatorService:
             key=key,
             sums=watched(SqlSumStore(db, plan.federation, lambda: store.epoch), watch),
             requests=self._requests,
+            sharing=sharing,
         )
         request = EvaluationRequest(federation=plan.federation) if plan.asks_for_evaluation else None
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published, request)
@@ -217,11 +237,16 @@ class FederatorService:
 
     async def _on_connected(self) -> None:
         log.info("broker_connected", broker=str(self._link.address))
+        if self._shares:
+            # The broker remembers what a federator without workers has subscribed to.
+            await self._link.unsubscribe([self._topics.client("+", ClientTopic.UPDATES)])
         self._announcer.announce_again()
         self._retained.put_again()
         self._heartbeat.beat_now()
 
 
-def _subscriptions(plan: FederationPlan, topics: Topics) -> tuple[str, ...]:
-    usual = (*topics.from_all_clients(), topics.roster, topics.roster_chunks, topics.operator, topics.authorities)
+def _subscriptions(plan: FederationPlan, topics: Topics, *, shares: bool) -> tuple[str, ...]:
+    of_updates = topics.client("+", ClientTopic.UPDATES)
+    from_clients = [topic for topic in topics.from_all_clients() if not (shares and topic == of_updates)]
+    usual = (*from_clients, topics.roster, topics.roster_chunks, topics.operator, topics.authorities)
     return usual if plan.secure is None else (*usual, topics.policy, topics.helper_answers("+"))

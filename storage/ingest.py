@@ -19,7 +19,7 @@ from storage.errors import WriterFencedError
 from storage.federations import fenced_transaction
 from storage.ingest_records import CollectedUpdate, TakenBack, WorkersRow
 from storage.ingest_tables import ingest_workers, ingestion
-from storage.tables import clients, federations, updates
+from storage.tables import IS_OPEN, clients, federations, rounds, updates
 
 WORKER_GONE_S: Final = 5.0
 """A worker that has not written for so long is not waited for."""
@@ -120,10 +120,17 @@ async def list_collected(db: Database, name: str, number: int) -> list[Collected
         return [CollectedUpdate(*row) for row in await connection.execute(statement)]
 
 
-async def note_worker(db: Database, name: str, worker_id: str, arrived_before: datetime) -> None:
-    """Say that a worker lives, and how far it is. Safe to do again."""
+async def note_worker(db: Database, name: str, worker_id: str, arrived_before: datetime) -> datetime | None:
+    """Say that a worker lives, and how far it is; returns the deadline of the open round, if there is one.
+
+    The federation's row is not asked for: it may be held for long.
+    """
     async with db.transaction() as connection:
         await store_worker(connection, name, worker_id, arrived_before)
+        closes_at: datetime | None = await connection.scalar(
+            select(rounds.c.closes_at).where(rounds.c.federation == name, IS_OPEN)
+        )
+    return closes_at
 
 
 async def store_worker(connection: AsyncConnection, name: str, worker_id: str, arrived_before: datetime) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import JSON, Select, Text, bindparam, cast, func, literal, select, update
+from sqlalchemy import JSON, Select, Text, bindparam, cast, func, literal, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.erasure.pseudonyms import pseudonym
@@ -59,6 +59,8 @@ async def take_updates(
     """
     failpoint(Failpoint.INGEST_BEGUN)
     async with writer_transaction(db, name) as connection:
+        if db.dialect == "postgresql":
+            await connection.execute(_HOLD_FOR_SECONDS)
         held = (await connection.execute(_HOLD, {"of_federation": name})).one_or_none()
         if held is None or held.takes_updates is not TakesUpdates.WORKERS:
             return NotNow(TakesUpdates.WRITER if held is None else held.takes_updates)
@@ -82,9 +84,11 @@ async def take_updates(
             await store_worker(connection, name, *seen)
         failpoint(Failpoint.IN_INGEST_TRANSACTION)
     failpoint(Failpoint.INGEST_COMMITTED)
-    return Ingested(held.writer_epoch, held.n_answers + 1, n_collected)
+    return Ingested(held.writer_epoch, held.n_answers + 1, n_collected, opened.closes_at)
 
 
+# A worker that is paused while it holds the row must not hold up its leader; SQLite has no such limit.
+_HOLD_FOR_SECONDS = text("SET LOCAL idle_in_transaction_session_timeout = '5s'")
 _HOLD = (
     select(
         federations.c.writer_epoch,
@@ -92,6 +96,7 @@ _HOLD = (
         ingestion.c.n_answers,
         ingestion.c.n_collected,
         ingestion.c.evaluation,
+        federations.c.n_deletions,
     )
     .join_from(federations, ingestion, ingestion.c.federation == federations.c.name)
     .where(federations.c.name == bindparam("of_federation"))
@@ -109,13 +114,14 @@ async def _ground(
     asked: Asked,
     known: RoundFacts | None,
 ) -> Ground:
-    key = held.writer_epoch, opened.number, opened.base_version
+    of_keys = held.writer_epoch, held.n_deletions
+    of_round = opened.number, opened.base_version
     facts = known
-    if keys is not None and (facts is None or facts.epoch != held.writer_epoch):
-        # Whoever sealed updates anew has claimed the federation for it.
+    if keys is not None and (facts is None or (facts.epoch, facts.n_deletions) != of_keys):
+        # Keys of erased clients are destroyed; and whoever sealed updates anew has claimed the federation for it.
         keys.look_again()
-    if facts is None or (facts.epoch, facts.number, facts.base_version) != key:
-        facts = await _facts(connection, name, held.writer_epoch, opened)
+    if facts is None or (facts.epoch, facts.n_deletions, facts.number, facts.base_version) != of_keys + of_round:
+        facts = await _facts(connection, name, *of_keys, opened)
     of_batch = clients.c.client_id.in_(_names(connection, asked.client_ids))
     found = await fetch_all(connection, ClientRow, select_clients(name).where(of_batch))
     strangers = asked.client_ids - {row.client_id for row in found}
@@ -147,7 +153,7 @@ def _names(connection: AsyncConnection, client_ids: frozenset[str]) -> Select[An
     return select(func.json_array_elements_text(cast(listed, JSON)).column_valued("value"))
 
 
-async def _facts(connection: AsyncConnection, name: str, epoch: int, opened: RoundRow) -> RoundFacts:
+async def _facts(connection: AsyncConnection, name: str, epoch: int, n_deletions: int, opened: RoundRow) -> RoundFacts:
     of_round = trainings.c.federation == name, trainings.c.from_round <= opened.number
     training = select(trainings.c.training).where(*of_round).order_by(trainings.c.from_round.desc()).limit(1)
     oldest = opened.base_version - opened.staleness_limit
@@ -159,6 +165,7 @@ async def _facts(connection: AsyncConnection, name: str, epoch: int, opened: Rou
     pseudonym_key = select(federations.c.pseudonym_key).where(federations.c.name == name)
     return RoundFacts(
         epoch=epoch,
+        n_deletions=n_deletions,
         number=opened.number,
         base_version=opened.base_version,
         training=await connection.scalar(training),
@@ -185,3 +192,15 @@ async def find_public_keys(db: Database, name: str, client_ids: frozenset[str]) 
         of_batch = clients.c.client_id.in_(_names(connection, client_ids))
         found = select(clients.c.client_id, clients.c.public_key).where(clients.c.federation == name, of_batch)
         return {row.client_id: row.public_key for row in await connection.execute(found.where(is_client()))}
+
+
+async def find_facts(db: Database, name: str) -> RoundFacts | None:
+    """Find the facts of the open round; None while workers do not take updates, or no round is open."""
+    columns = federations.c.writer_epoch, federations.c.n_deletions, ingestion.c.takes_updates
+    takes = select(*columns).join_from(federations, ingestion, ingestion.c.federation == federations.c.name)
+    async with db.reading() as connection:
+        held = (await connection.execute(takes.where(federations.c.name == name))).one_or_none()
+        if held is None or held.takes_updates is not TakesUpdates.WORKERS:
+            return None
+        opened = await fetch_one(connection, RoundRow, select(rounds).where(rounds.c.federation == name, IS_OPEN))
+        return None if opened is None else await _facts(connection, name, held.writer_epoch, held.n_deletions, opened)

@@ -65,9 +65,10 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class RoundFacts:
-    """What does not change while one writer has one round open: read once, known by these three.
+    """What does not change while one writer has one round open: read once, known by its first four.
 
     Attributes:
+        n_deletions: of what forgotten clients had, so far.
         training: the settings of the method, JSON; None where none are stored.
         model_hashes: by version, of the models that an update may be based on.
         oldest_base, restored: as `federator.deciding.state.FederationState` has them.
@@ -75,6 +76,7 @@ class RoundFacts:
     """
 
     epoch: int
+    n_deletions: int
     number: int
     base_version: int
     training: str | None
@@ -120,11 +122,16 @@ class Taken:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """A batch is stored: its answers have the numbers from ``first_answer`` on under the claim ``epoch``."""
+    """A batch is stored: its answers have the numbers from ``first_answer`` on under the claim ``epoch``.
+
+    Attributes:
+        closes_at: the deadline of the open round.
+    """
 
     epoch: int
     first_answer: int
     n_collected: int
+    closes_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,23 +4,27 @@ from collections.abc import Callable
 from datetime import datetime
 
 from foltr.errors import UnavailableError
-from storage import ingest, ingest_batches
+from storage import ingest, ingest_batches, orders
 from storage.database import Database
 from storage.ingest_records import Asked, CollectedUpdate, Ingested, NotNow, RoundFacts, TakenBack, WorkersRow
+from storage.records import NewOrder
 
 
 class SqlIngestStore:
     """What a leader shares with workers, in SQLite or PostgreSQL.
 
     Args:
-        epoch: gives the claim that the federation's store writes under; a worker has none.
+        epoch: gives the claim that the federation's store writes under; None: a worker has none.
     """
 
-    def __init__(self, db: Database, federation: str, epoch: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, db: Database, federation: str, epoch: Callable[[], int] | None = None) -> None:
         self.location = db.location
         self._db = db
         self._name = federation
-        self._epoch = epoch
+        self._claim = epoch
+
+    def _epoch(self) -> int:
+        return 0 if self._claim is None else self._claim()
 
     def unavailable(self, error: Exception) -> UnavailableError:
         """Say in one line which database failed, why, and what to do."""
@@ -35,7 +39,7 @@ class SqlIngestStore:
         return await ingest.take_back(self._db, self._name, self._epoch())
 
     async def look_at_workers(self) -> WorkersRow | None:
-        return await ingest.look_at_workers(self._db, self._name, self._epoch())
+        return await ingest.look_at_workers(self._db, self._name, None if self._claim is None else self._claim())
 
     async def list_collected(self, number: int) -> list[CollectedUpdate]:
         return await ingest.list_collected(self._db, self._name, number)
@@ -44,6 +48,12 @@ class SqlIngestStore:
 
     async def find_keys(self, client_ids: frozenset[str]) -> dict[str, bytes | None]:
         return await ingest_batches.find_public_keys(self._db, self._name, client_ids)
+
+    async def find_facts(self) -> RoundFacts | None:
+        return await ingest_batches.find_facts(self._db, self._name)
+
+    async def standing_orders(self) -> list[NewOrder]:
+        return await orders.standing_orders(self._db, self._name, 0)
 
     async def take_updates(
         self,
@@ -54,8 +64,8 @@ class SqlIngestStore:
     ) -> Ingested | NotNow:
         return await ingest_batches.take_updates(self._db, self._name, asked, decide, known, seen)
 
-    async def note_worker(self, worker_id: str, arrived_before: datetime) -> None:
-        await ingest.note_worker(self._db, self._name, worker_id, arrived_before)
+    async def note_worker(self, worker_id: str, arrived_before: datetime) -> datetime | None:
+        return await ingest.note_worker(self._db, self._name, worker_id, arrived_before)
 
     async def forget_worker(self, worker_id: str) -> None:
         await ingest.forget_worker(self._db, self._name, worker_id)

@@ -126,6 +126,10 @@ class Members:
                 "Give the federator the credentials of the operator who signed it"
             ) from error
 
+    def know_roster(self, roster: Roster) -> None:
+        """Take up the operator's roster, whose signature was checked when it was stored."""
+        self._adopt(roster)
+
     def restore_forgotten(self, pseudonym_key: bytes, pseudonyms: Iterable[str]) -> None:
         """Take up who was forgotten: these names are not used again (`foltr.erasure.pseudonyms`)."""
         self._pseudonym_key, self._forgotten = pseudonym_key, set(pseudonyms)

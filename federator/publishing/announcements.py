@@ -7,7 +7,7 @@ does not arrive is asked for again: the device resends its update and is told ``
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import NamedTuple
 
@@ -17,6 +17,7 @@ from broker.link import MqttLink
 from federator.deciding.decisions import Receipt
 from federator.deciding.state import FederationState
 from federator.plan import FederationPlan
+from federator.publishing.answer_numbers import AnswerNumbers
 from federator.publishing.delivery import keep_published, wait_while
 from federator.round import Round
 from foltr.errors import UnavailableError
@@ -209,20 +210,25 @@ class ReceiptSender:
     """Sends receipts in order of decision, many at once, without making the actor wait.
 
     Notices, which nobody waits for, are sent beside them, a page at a time: a whole federation may be told at once.
+
+    Args:
+        numbers: gives each its number when it is to be sent; None: it has the next of the signer's when it is signed.
     """
 
-    def __init__(self, link: MqttLink, topics: Topics, signer: Signer) -> None:
+    def __init__(self, link: MqttLink, topics: Topics, signer: Signer, numbers: AnswerNumbers | None = None) -> None:
+        self._numbers = numbers
         self._link = link
         self._topics = topics
         self._signer = signer
-        self._waiting: deque[Receipt] = deque(maxlen=_MAX_WAITING_RECEIPTS)
+        self._waiting: deque[tuple[Receipt, int | None]] = deque(maxlen=_MAX_WAITING_RECEIPTS)
         self._notices: deque[Iterator[Receipt]] = deque(maxlen=_MAX_NOTICED_ROUNDS)
         self._some = asyncio.Event()
         self._n_sending = 0
         self._all_sent = asyncio.Event()
 
-    def send(self, receipts: Sequence[Receipt]) -> None:
-        self._waiting.extend(receipts)
+    def send(self, receipts: Iterable[Receipt]) -> None:
+        numbers = self._numbers
+        self._waiting.extend((receipt, None if numbers is None else numbers.next()) for receipt in receipts)
         if self._waiting:
             self._some.set()
 
@@ -230,6 +236,11 @@ class ReceiptSender:
         """Send notices when few answers wait; each is made, and says what is true, only shortly before."""
         self._notices.append(notices)
         self._some.set()
+
+    def number_notices(self) -> None:
+        """Make all notices now, and number them: what is decided from here on is newer."""
+        while self._notices:
+            self.send(self._notices.popleft())
 
     async def wait_sent(self, timeout_s: float) -> None:
         """Wait, up to ``timeout_s``, until nothing is left to send."""
@@ -245,7 +256,7 @@ class ReceiptSender:
     def _take_notices(self) -> None:
         while self._notices and len(self._waiting) < _NOTICES_AT_ONCE:
             page = list(islice(self._notices[0], _NOTICES_AT_ONCE - len(self._waiting)))
-            self._waiting.extend(page)
+            self.send(page)
             if not page:
                 self._notices.popleft()
 
@@ -263,7 +274,7 @@ class ReceiptSender:
         receipts = [self._waiting.popleft() for _ in range(min(_RECEIPTS_AT_ONCE, len(self._waiting)))]
         self._n_sending = len(receipts)
         try:
-            await self._link.publish_at_most_once([self._signed(receipt) for receipt in receipts])
+            await self._link.publish_at_most_once([self._signed(*receipt) for receipt in receipts])
             for _ in receipts:
                 failpoint(Failpoint.RECEIPT_SENT)
         except UnavailableError as error:
@@ -271,9 +282,9 @@ class ReceiptSender:
         finally:
             self._n_sending = 0
 
-    def _signed(self, receipt: Receipt) -> tuple[str, bytes]:
+    def _signed(self, receipt: Receipt, sequence: int | None) -> tuple[str, bytes]:
         topic = self._topic_of(receipt)
-        return topic, self._signer.sign(receipt, topic)
+        return topic, self._signer.sign(receipt, topic, sequence)
 
     def _topic_of(self, receipt: Receipt) -> str:
         if isinstance(receipt, OrderAnswer):

@@ -14,6 +14,7 @@ from foltr.cli import options
 from foltr.cli.experiments.method import choose_method, choose_rule, read_logging_policy
 from foltr.cli.federation_files import read_initial_model, read_schema_setting
 from foltr.cli.fields import takes_fields
+from foltr.cli.ingest import serve_ingest
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.access import (
     OperatorFolder,
@@ -38,7 +39,7 @@ app = typer.Typer(help="Run the federator, and give it another key.", no_args_is
 
 
 RUN_FIELDS = (
-    *("credentials", "allow_unsigned", "broker_url", "db_url", "keys", "federation", "n_features"),
+    *("role", "credentials", "allow_unsigned", "broker_url", "db_url", "keys", "federation", "n_features"),
     *("feature_schema", "initial_model"),
     *(
         "min_clients",
@@ -68,7 +69,7 @@ def run(**flags: Any) -> None:
     """Run the federator until SIGTERM or Ctrl-C; the open round is taken up again at the next start."""
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
-    asyncio.run(_serve(settings))
+    asyncio.run(serve_ingest(settings) if settings.role == "ingest" else _serve(settings))
 
 
 @app.command("rotate-key")
@@ -196,6 +197,7 @@ async def _serve(settings: Settings) -> None:
                 alive_file=AliveFile(settings.alive_file),
                 intake_limits=IntakeLimits(rate_per_s=settings.client_rate_per_s, burst=settings.client_burst),
                 tracer=tracer,
+                shares=settings.role == "leader",
             )
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):

@@ -44,6 +44,8 @@ class Settings(BaseSettings):
     """mqtt[s]://[user:password@]host[:port] of the MQTT broker; with credentials, theirs unless it is set."""
     credentials: str | None = None
     """The file that `foltr enrol` wrote for this process; for several devices a folder of such files."""
+    role: Literal["all", "leader", "ingest"] = "all"
+    """all: one process does everything. leader: it keeps rounds, and ingest workers, of role ingest, take updates."""
     allow_unsigned: bool = False
     """A federator without credentials takes any client under any name and signs nothing; else it refuses to start."""
     db_url: Annotated[str, Option("--db")] = "sqlite:///foltr.sqlite"

@@ -151,6 +151,11 @@ def epoch_and_number(sequence: int) -> tuple[int, int]:
     return sequence >> _EPOCH_BITS, sequence & ((1 << _EPOCH_BITS) - 1)
 
 
+def sequence_of(epoch: int, number: int) -> int:
+    """Put together what `epoch_and_number` takes apart."""
+    return (epoch << _EPOCH_BITS) + number
+
+
 class _SteppedSequence:
     """A sequence rises within a session, whose last number is its last will's."""
 

@@ -56,6 +56,7 @@ class Deployment:
         self.devices = enrol(folder / "operator", broker_url, n_clients)
         self._key_store = KeyStore(folder / "keys")
         self.federator: PreparedProcess | None = None
+        self.workers: list[PreparedProcess] = []
         self._credentials = folder / "operator" / "federator.json"
         self._log = folder / "federator.log"
         self._keys = str(folder / "keys")
@@ -65,9 +66,10 @@ class Deployment:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        if self.federator is not None and self.federator.poll() is None:
-            self.federator.kill()
-            self.federator.wait(10)
+        for process in (self.federator, *self.workers):
+            if process is not None and process.poll() is None:
+                process.kill()
+                process.wait(10)
         await self.database.close()
 
     async def reopen_database(self) -> None:
@@ -102,6 +104,18 @@ class Deployment:
         with self._log.open("ab") as log:
             self.federator = PreparedProcess(command, environment(**variables), output=log.fileno())
         return self.federator
+
+    def start_worker(self, *, failpoints: str = "", broker_url: str = "") -> PreparedProcess:
+        """``foltr federator run --role ingest``, beside a federator that was started with ``--role leader``."""
+        command = [
+            *("federator", "run", "--role", "ingest", "--credentials", str(self._credentials)),
+            *("--db", self.database_url, "--keys", self._keys, "--broker", broker_url or self.broker_url),
+        ]
+        variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints}
+        with self._log.open("ab") as log:
+            worker = PreparedProcess(command, environment(**variables), output=log.fileno())
+        self.workers.append(worker)
+        return worker
 
     def service(self, n_rounds: int, database: Database, *, patience_s: float = 60.0) -> FederatorService:
         """The same federator inside this process."""

@@ -1,0 +1,170 @@
+"""An ingest worker's process: the worker, its link to the broker, and how they start and end together."""
+
+import asyncio
+import math
+import secrets
+from collections.abc import Callable
+from typing import Final
+
+import structlog
+
+from broker.address import BrokerAddress
+from broker.buffer import IntakeLimits
+from broker.link import InboundMessage, MqttLink
+from federator.clock import SteadyClock
+from federator.ingest.worker import BEAT_EVERY_S, IngestWorker
+from federator.persistence import patient
+from federator.plan import FederationPlan
+from federator.publishing.announcements import ReceiptSender
+from federator.publishing.answer_numbers import AnswerNumbers
+from foltr.alive_file import NO_ALIVE_FILE, AliveFile
+from foltr.errors import SettingsError, first_cause
+from foltr.methods.registry import ranker_for
+from foltr.protocol.codec import Signer
+from foltr.protocol.operator_keys import Believed
+from foltr.protocol.signing import EpochSequence, SigningKey
+from foltr.protocol.states import Privacy
+from foltr.protocol.topics import ClientTopic, Topics
+from storage.database import Database
+from storage.federations import get_federation
+from storage.ingest_store import SqlIngestStore
+
+log = structlog.get_logger(__name__)
+
+GROUP: Final = "foltr-ingest"
+"""The name of the shared subscription: the broker gives each update to one of its members."""
+_LAST_WORDS_S: Final = 5.0
+_LOOK_FOR_FEDERATION_S: Final = 1.0
+
+
+def shared_filter(topics: Topics) -> str:
+    """What workers subscribe to: the updates of all clients, each to one of them."""
+    return f"$share/{GROUP}/{topics.client('+', ClientTopic.UPDATES)}"
+
+
+async def plan_of(
+    db: Database, federation: str, enrolment_key: Believed | None, key_sequence: int, patience_s: float
+) -> FederationPlan | None:
+    """Say what a worker is to know of a federation, as its leader has created it; None where there is none yet.
+
+    Raises:
+        SettingsError: its sums are secure: their updates go to the federator itself.
+    """
+    row = await get_federation(db, federation)
+    if row is None:
+        return None
+    if row.privacy is Privacy.SECURE:
+        raise SettingsError(
+            f"role: federation {federation!r} has secure sums, whose updates no worker takes. Run its federator with "
+            "--role all"
+        )
+    return FederationPlan(
+        federation,
+        row.n_features,
+        chosen_ranker=ranker_for(row.ranker, row.n_features, row.hidden or 0),
+        enrolment_key=enrolment_key,
+        key_sequence=key_sequence,
+        database_patience_s=patience_s,
+    )
+
+
+class IngestService:
+    """Runs one ingest worker until it is stopped.
+
+    Args:
+        key: what receipts are signed with, the federator's; None signs none.
+        give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
+        alive_file: touched while it does its work.
+    """
+
+    def __init__(
+        self,
+        plan: FederationPlan,
+        db: Database,
+        address: BrokerAddress,
+        *,
+        key: SigningKey | None = None,
+        give_up_after_s: float | None = None,
+        intake_limits: IntakeLimits | None = None,
+        alive_file: AliveFile = NO_ALIVE_FILE,
+    ) -> None:
+        topics, worker_id = Topics(plan.federation), secrets.token_hex(8)
+        self._link = MqttLink(
+            address,
+            client_id=f"{GROUP}:{plan.federation}:{worker_id}",
+            subscriptions=(shared_filter(topics),),
+            on_message=self._receive,
+            # What the broker would keep for a worker that is gone no other one gets.
+            persistent=False,
+            give_up_after_s=give_up_after_s,
+        )
+        numbers = AnswerNumbers()
+        self._receipts = ReceiptSender(self._link, topics, Signer(key, EpochSequence()), numbers)
+        store = patient(SqlIngestStore(db, plan.federation), plan.database_patience_s)
+        self._worker = IngestWorker(
+            worker_id, plan, store, self._receipts, numbers, SteadyClock(), intake_limits, key=key
+        )
+        self._alive_file = alive_file
+        self._stopped = asyncio.Event()
+
+    async def run(self, on_started: Callable[[], None] | None = None) -> None:
+        """Serve. Raises UnavailableError or SettingsError when it cannot go on."""
+        try:
+            async with self._link, asyncio.TaskGroup() as group:
+                if not await self._wait_for_broker():
+                    return
+                tasks = [
+                    group.create_task(self._receipts.run()),
+                    group.create_task(self._link.wait_failed()),
+                    group.create_task(self._touch()),
+                ]
+                if on_started is not None:
+                    on_started()
+                await self._worker.run()
+                await self._receipts.wait_sent(_LAST_WORDS_S)
+                for task in tasks:
+                    task.cancel()
+        except BaseExceptionGroup as group_error:
+            # One task's failure ends the others; its own error is what the operator needs to read.
+            raise first_cause(group_error) from group_error
+
+    async def _wait_for_broker(self) -> bool:
+        """Whether there is a broker to serve on; False if `stop` came first."""
+        stopped = asyncio.create_task(self._stopped.wait())
+        connected = asyncio.create_task(self._link.wait_connected(math.inf))
+        try:
+            await asyncio.wait({stopped, connected}, return_when=asyncio.FIRST_COMPLETED)
+            if connected.done():
+                connected.result()
+            return not self._stopped.is_set()
+        finally:
+            stopped.cancel()
+            connected.cancel()
+
+    def _receive(self, message: InboundMessage) -> None:
+        self._worker.receive(message)
+
+    async def _touch(self) -> None:
+        while True:
+            if self._worker.turning_for_s < 60 * BEAT_EVERY_S:
+                self._alive_file.touch()
+            await asyncio.sleep(10 * BEAT_EVERY_S)
+
+    def stop(self) -> None:
+        self._stopped.set()
+        self._worker.stop()
+
+
+async def wait_for_federation(
+    db: Database, federation: str, enrolment_key: Believed | None, key_sequence: int, patience_s: float
+) -> FederationPlan:
+    """Wait until a leader has created the federation. Raises as `plan_of`."""
+    is_told = False
+    while True:
+        plan = await plan_of(db, federation, enrolment_key, key_sequence, patience_s)
+        if plan is not None:
+            return plan
+        if not is_told:
+            log.warning("federation_awaited", federation=federation, hint="its leader creates it: --role leader")
+        is_told = True
+        await asyncio.sleep(_LOOK_FOR_FEDERATION_S)

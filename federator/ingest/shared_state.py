@@ -1,0 +1,68 @@
+"""What a worker decides by: the federation's state as it is stored, of the clients that a batch is about and no others.
+
+It is made anew for each batch, under the federation's lock, and decides by the same functions as a writer's. No I/O.
+"""
+
+from dataclasses import replace
+from functools import lru_cache
+
+from federator.closing.stored_rules import stored_training
+from federator.deciding.state import FederationState
+from federator.plan import FederationPlan
+from federator.round import RecordedUpdate
+from federator.rows import shared_round
+from foltr.errors import UnavailableError
+from foltr.protocol.enrolment import read_roster
+from foltr.protocol.operator_keys import Believed, stored_by
+from foltr.protocol.roster import Roster
+from foltr.protocol.trainings import Training
+from storage.ingest_records import Ground
+from storage.records import ModelRow
+
+
+def training_of(text: str | None, federation: str) -> Training:
+    """Read the settings of the method that the leader computes with.
+
+    Raises:
+        DataError: this foltr does not know them.
+        UnavailableError: no leader has stored any.
+    """
+    if text is None:
+        raise UnavailableError(f"federation {federation!r} has no round yet. Start its leader")
+    return stored_training(text)
+
+
+def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
+    """Make the state that a batch is decided on.
+
+    Args:
+        plan: with the federation's ranker and method; what else it decides is stored with the round.
+    """
+    facts, row = ground.facts, ground.round
+    collected = {
+        update.client_id: RecordedUpdate(update.update_id, update.covers_after, update.cohort, update.position)
+        for update in ground.collected
+    }
+    current = shared_round(row, collected, ground.n_collected)
+    state = FederationState(replace(plan, policy=current.policy, evaluation=ground.evaluation))
+    state.members.restore(ground.clients, None)
+    if ground.roster is not None and plan.enrolment_key is not None:
+        state.members.know_roster(_roster(ground.roster, plan.enrolment_key, plan.federation))
+    state.members.restore_forgotten(facts.pseudonym_key, ground.forgotten)
+    state.round, state.model_version = current, row.base_version
+    state.oldest_base, state.restored = facts.oldest_base, list(facts.restored)
+    state.model_hashes = dict(facts.model_hashes)
+    state.anchor = None if row.anchor_version is None else _anchor(ground, row.anchor_version)
+    return state
+
+
+@lru_cache(maxsize=2)
+def _roster(stored: bytes, enrolment_key: Believed, federation: str) -> Roster:
+    """Read a roster once: whoever sends under names that nobody has would have it read for each batch."""
+    return read_roster(stored, stored_by(enrolment_key), federation)
+
+
+def _anchor(ground: Ground, version: int) -> ModelRow:
+    """The anchor as votes name it; a worker has no use for its weights."""
+    row = ground.round
+    return ModelRow(row.federation, version, None, None, 0, b"", b"", row.opened_at, None)

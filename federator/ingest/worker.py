@@ -1,0 +1,343 @@
+"""An ingest worker: takes updates from the broker, and stores them for the federation's leader.
+
+Its order is the writer's: decide, commit in one transaction, only then send receipts; but it decides within the
+transaction, by what is stored under the federation's lock (`storage.ingest_batches`), and remembers nothing that
+decides. What may not be decided yet waits here: while the leader decides, once the round is full, or past its deadline.
+Nobody is told that a round is over before that is stored.
+"""
+
+import asyncio
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Protocol
+
+import structlog
+
+from broker.buffer import BoundedIntake, IntakeLimits, RefusedSender
+from broker.link import InboundMessage
+from federator.clock import Clock, to_datetime
+from federator.deciding.decisions import Decisions
+from federator.deciding.state import FederationState
+from federator.engine import Backlog, Timed, decide
+from federator.ingest.shared_state import state_of, training_of
+from federator.ingest.verifying_ahead import Offered, read_offers, verify_offers
+from federator.log_lines import log_batch
+from federator.plan import FederationPlan
+from federator.publishing.announcements import ReceiptSender
+from federator.publishing.answer_numbers import AnswerNumbers
+from federator.reading import Limits, UpdateOffered
+from federator.replaced_keys import is_replaced, key_replaced
+from foltr.errors import UnavailableError
+from foltr.methods.registry import body_spec
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import TakesUpdates
+from foltr.protocol.topics import Topics
+from storage.ingest_batches import Decide
+from storage.ingest_records import Asked, Ground, Ingested, NotNow, RoundFacts, Taken, WorkersRow
+from storage.records import NewOrder
+
+log = structlog.get_logger(__name__)
+
+BATCH_LIMIT: Final = 500
+BEAT_EVERY_S: Final = 1.0
+# What arrives within so long is one transaction.
+_GATHER_S: Final = 0.01
+# So long it waits before it looks again whether it may store.
+_LOOK_AGAIN_S: Final = 0.02
+_AFTER_DEADLINE_S: Final = 0.001
+# The leader decides for moments: for longer nobody wonders why nothing is stored.
+_TOLD_AFTER_S: Final = 5.0
+# What has waited for so long is sent again anyway.
+_DROPPED_AFTER_S: Final = 30.0
+# Clients nobody has heard of share this many places in the intake, however many names they use.
+_N_STRANGERS: Final = 64
+_MOST_KEYS: Final = 200_000
+
+
+class WorkerStore(Protocol):
+    """What a worker asks and stores: each method is one transaction, and safe to do again."""
+
+    def unavailable(self, error: Exception) -> UnavailableError:
+        """Say in one line which database failed, why, and what to do."""
+
+    async def find_keys(self, client_ids: frozenset[str]) -> dict[str, bytes | None]: ...
+
+    async def find_facts(self) -> RoundFacts | None: ...
+
+    async def look_at_workers(self) -> WorkersRow | None: ...
+
+    async def take_updates(
+        self,
+        asked: Asked,
+        decide: Decide,
+        known: RoundFacts | None = None,
+        seen: tuple[str, datetime] | None = None,
+    ) -> Ingested | NotNow: ...
+
+    async def standing_orders(self) -> list[NewOrder]: ...
+
+    async def note_worker(self, worker_id: str, arrived_before: datetime) -> datetime | None: ...
+
+    async def forget_worker(self, worker_id: str) -> None: ...
+
+
+@dataclass
+class _Decided:
+    """What the newest try of a batch has decided."""
+
+    decisions: Decisions
+    taken: int = 0
+    facts: RoundFacts | None = None
+
+
+class IngestWorker:
+    """Takes updates of one federation. Use through `federator.ingest.service`.
+
+    Args:
+        plan: the federation's name, its ranker and whom the operator's keys are; the rest is stored by its leader.
+        key: what receipts are signed with, the federator's.
+
+    Attributes:
+        intake: what has arrived and is not read yet.
+        n_stored: updates that it has stored.
+    """
+
+    def __init__(
+        self,
+        worker_id: str,
+        plan: FederationPlan,
+        store: WorkerStore,
+        receipts: ReceiptSender,
+        numbers: AnswerNumbers,
+        clock: Clock,
+        intake_limits: IntakeLimits | None = None,
+        *,
+        key: SigningKey | None = None,
+    ) -> None:
+        self.worker_id = worker_id
+        self._plan = plan
+        self._store = store
+        self._receipts = receipts
+        self._numbers = numbers
+        self._clock = clock
+        self._key = key
+        self._topics = Topics(plan.federation)
+        self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
+        self.n_stored = 0
+        self._facts: RoundFacts | None = None
+        self._limits: Limits | None = None
+        self._keys: dict[str, bytes | None] = {}
+        self._offers: list[Offered] = []
+        self._turned_away: tuple[list[RefusedSender], int] = ([], 0)
+        self._beats_at = -math.inf
+        self._waits_since: float | None = None
+        self._has_told = self._stopping = False
+        self._turn_began_at: float | None = None
+
+    def receive(self, message: InboundMessage) -> None:
+        """Take a message from the network; called in the event loop, never blocks."""
+        self.intake.offer(message)
+
+    def stop(self) -> None:
+        """End `run` after what it is doing now."""
+        self._stopping = True
+        self.intake.wake()
+
+    @property
+    def turning_for_s(self) -> float:
+        """For how many seconds it has been at what it does now; 0 while it waits."""
+        return 0.0 if self._turn_began_at is None else self._clock.now() - self._turn_began_at
+
+    async def run(self) -> None:
+        """Store updates until `stop`. Raises SettingsError once the federator's key is another one."""
+        while not self._stopping:
+            await self._wait()
+            self._turn_began_at = self._clock.now()
+            await self._turn()
+            self._turn_began_at = None
+        await self._turn()
+        await self._store.forget_worker(self.worker_id)
+
+    async def _wait(self) -> None:
+        if self._waits_since is not None:
+            await asyncio.sleep(_LOOK_AGAIN_S)
+        elif not self._offers:
+            await self.intake.wait(max(0.0, self._beats_at - self._clock.now()))
+            if len(self.intake):
+                await asyncio.sleep(_GATHER_S)
+
+    async def _turn(self) -> None:
+        """Store what may be stored, and say how far that is."""
+        if await self._may_store():
+            await self._read()
+            if self._offers or self._turned_away[1]:
+                await self._ingest()
+        if self._clock.now() >= self._beats_at:
+            self._note_seen(await self._store.note_worker(self.worker_id, self._arrived_before()))
+
+    def _note_seen(self, closes_at: datetime | None) -> None:
+        """Be seen again in a while; or right after the round's deadline, which its leader waits for."""
+        now = self._clock.now()
+        due_at = math.inf if closes_at is None else closes_at.timestamp() + _AFTER_DEADLINE_S
+        self._beats_at = min(now + BEAT_EVERY_S, due_at if due_at > now else math.inf)
+
+    async def _may_store(self) -> bool:
+        """Whether workers take updates, as far as can be told without the lock."""
+        if self._waits_since is None:
+            return True
+        workers = await self._store.look_at_workers()
+        if workers is not None and workers.takes_updates is TakesUpdates.WORKERS:
+            return True
+        self._note_waiting(TakesUpdates.WRITER if workers is None else workers.takes_updates)
+        return False
+
+    def _note_waiting(self, takes_updates: TakesUpdates) -> None:
+        now = self._clock.now()
+        if self._waits_since is None:
+            self._waits_since = now
+        if now - self._waits_since >= _DROPPED_AFTER_S:
+            self._drop_old(now - _DROPPED_AFTER_S)
+        is_long = now - self._waits_since >= _TOLD_AFTER_S
+        if takes_updates is TakesUpdates.WORKERS or not is_long or self._has_told:
+            return
+        self._has_told = True
+        hint = (
+            "its federator takes updates by itself; start it with --role leader"
+            if takes_updates is TakesUpdates.WRITER
+            else "its leader has not let workers take updates for a while: foltr status"
+        )
+        log.warning("ingest_not_wanted", federation=self._plan.federation, hint=hint)
+
+    def _drop_old(self, before: float) -> None:
+        """Drop what came long ago and may not be stored: its sender asks again, or has its answer from another."""
+        self._offers = [offered for offered in self._offers if offered.arrival.at >= before]
+        while self.intake.take(BATCH_LIMIT, before):
+            pass
+
+    def _note_stored(self) -> None:
+        if self._has_told:
+            log.info("ingest_wanted", federation=self._plan.federation)
+        self._waits_since, self._has_told = None, False
+
+    def _arrived_before(self) -> datetime:
+        waiting = [offered.arrival.at for offered in self._offers]
+        oldest = self.intake.oldest()
+        return to_datetime(min([*waiting, self._clock.now() if oldest is None else oldest]))
+
+    # --- reading --------------------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        """Read and verify what has arrived, in a thread: as many as one batch takes."""
+        if self._facts is None:
+            facts = await self._store.find_facts()
+            if facts is None:
+                return
+            await self._know(facts)
+        senders, n_messages = self.intake.refused()
+        if n_messages:
+            before, n_before = self._turned_away
+            self._turned_away = [*before, *senders], n_before + n_messages
+        arrivals = self.intake.take(BATCH_LIMIT - len(self._offers))
+        if not arrivals or self._limits is None:
+            return
+        offers = await asyncio.to_thread(read_offers, self._topics, self._limits, arrivals)
+        self._offers += await self._verified(offers)
+
+    async def _verified(self, offers: Sequence[Offered]) -> list[Offered]:
+        senders = {one.reading.offer.client_id for one in offers if isinstance(one.reading, UpdateOffered)}
+        is_signed = self._plan.enrolment_key is not None
+        known = {sender for sender in senders if sender in self._keys and (self._keys[sender] or not is_signed)}
+        unknown = frozenset(senders - known)
+        if unknown:
+            if len(self._keys) > _MOST_KEYS:
+                self._keys.clear()
+            self._keys |= await self._store.find_keys(unknown)
+        return await asyncio.to_thread(verify_offers, offers, self._keys) if is_signed else list(offers)
+
+    async def _know(self, facts: RoundFacts) -> None:
+        """Go by the facts of another round or another leader from now on.
+
+        Raises:
+            SettingsError: the operator has given the federator another key.
+        """
+        before, self._facts = self._facts, facts
+        if before is not None and _is_same_claim(before, facts):
+            return
+        state = FederationState(self._plan)
+        state.restore_orders(await self._store.standing_orders())
+        if is_replaced(state, self._plan, self._key):
+            raise key_replaced(self._plan.federation)
+        training = training_of(facts.training, self._plan.federation)
+        self._limits = Limits(body_spec(training, self._plan.ranker), training.max_interactions)
+        self._keys.clear()
+        self._offers = read_offers(self._topics, self._limits, [offered.arrival for offered in self._offers])
+
+    def _sender_of(self, message: InboundMessage) -> str:
+        # No name begins with a question mark, so no stranger shares a member's place.
+        client_id = (self._topics.parse(message.topic) or ("", None))[0]
+        return client_id if client_id in self._keys else f"?{hash(client_id) % _N_STRANGERS}"
+
+    # --- storing --------------------------------------------------------------------------------------------
+
+    async def _ingest(self) -> None:
+        """Decide and commit a batch, then answer; what is left of it waits."""
+        decided = _Decided(Decisions())
+
+        def decide_on(ground: Ground) -> Taken:
+            decided.decisions, decided.taken, decided.facts = Decisions(), 0, ground.facts
+            return self._decide(ground, decided)
+
+        outcome = await self._store.take_updates(
+            self._asked(), decide_on, self._facts, (self.worker_id, self._arrived_before())
+        )
+        if decided.facts is not None and decided.facts is not self._facts:
+            await self._know(decided.facts)
+        if isinstance(outcome, NotNow):
+            self._note_waiting(outcome.takes_updates)
+            return
+        self._note_stored()
+        self._note_seen(outcome.closes_at)
+        self._numbers.begin(outcome.epoch, outcome.first_answer - 1)
+        self._receipts.send(decided.decisions.receipts)
+        del self._offers[: decided.taken]
+        self._turned_away = [], 0
+        self.n_stored += len(decided.decisions.updates)
+        log_batch(decided.decisions.events)
+
+    def _asked(self) -> Asked:
+        offers = [one.reading.offer for one in self._offers if isinstance(one.reading, UpdateOffered)]
+        refused = {one.reading.client_id for one in self._offers if not isinstance(one.reading, UpdateOffered)}
+        turned_away = {sender.sender for sender in self._turned_away[0] if not sender.sender.startswith("?")}
+        return Asked(
+            frozenset(offer.client_id for offer in offers) | refused | turned_away,
+            frozenset((offer.client_id, offer.update_id) for offer in offers),
+        )
+
+    def _decide(self, ground: Ground, decided: _Decided) -> Taken:
+        """Decide by what is stored on what arrived before the round's deadline, up to where the round is full."""
+        if self._facts is None or not _is_same_claim(self._facts, ground.facts):
+            # Another leader may have other settings, by which updates are read, or another key.
+            return Taken([], [], 0)
+        self._keys |= {row.client_id: row.public_key for row in ground.clients}
+        state = state_of(ground, self._plan)
+        current = state.current_round
+        in_time = [
+            Timed(offered.reading, offered.arrival.at)
+            for offered in self._offers
+            if offered.arrival.at < current.closes_at
+        ]
+        # They are in order of arrival but for turns between senders: what is left over goes first the next time.
+        self._offers.sort(key=lambda offered: offered.arrival.at >= current.closes_at)
+        senders, n_messages = self._turned_away
+        backlog = Backlog(in_time, ground.stored, turned_away=senders, n_turned_away=n_messages)
+        decided.decisions, rest = decide(state, backlog, self._clock.now())
+        decided.taken = len(in_time) - len(rest.messages)
+        decisions = decided.decisions
+        n_answers = max(len(decisions.receipts), 1 if decisions.events else 0)
+        return Taken(decisions.updates, decisions.events, n_answers)
+
+
+def _is_same_claim(one: RoundFacts, other: RoundFacts) -> bool:
+    return (one.epoch, one.training) == (other.epoch, other.training)

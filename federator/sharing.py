@@ -1,0 +1,160 @@
+"""A leader shares its federation with ingest workers: they take updates while it waits, and it decides alone.
+
+Theory of operation. ``ingestion.takes_updates`` says who may store updates. A leader takes that right back in one
+transaction, reads what workers have stored meanwhile, decides and stores as a federator without workers does, and lets
+workers go on in another one. So all that a leader decides by is what is stored: no update gets in between that it has
+not read, and no mark moves. While workers have the right it decides nothing; it only looks now and then, without a
+lock, whether the round has enough.
+
+An update counts by when it arrived. So a round does not end at its deadline before every worker has said that all which
+reached it before that is stored, or has been silent for a while.
+"""
+
+import asyncio
+import math
+from typing import Final, Protocol
+
+import structlog
+
+from broker.buffer import BoundedIntake
+from federator.clock import Clock
+from federator.deciding.state import FederationState
+from federator.publishing.announcements import ReceiptSender
+from federator.publishing.answer_numbers import AnswerNumbers
+from federator.round import RecordedUpdate, Round
+from foltr.errors import ProtocolViolationError, UnavailableError
+from foltr.protocol.states import RoundState, TakesUpdates
+from storage.ingest_records import CollectedUpdate, TakenBack, WorkersRow
+
+log = structlog.get_logger(__name__)
+
+LOOK_EVERY_S: Final = 0.05
+"""How often a leader looks at what workers have stored."""
+WORKERS_LATE_S: Final = 2.0
+"""So long after its deadline a round waits for workers that say nothing."""
+# Workers have as much time as the leader had, and at least so much, before it takes updates back again.
+_LEAST_TURN_S: Final = 0.02
+_LONGEST_REST_S: Final = 0.5
+_LEAST_LOOK_S: Final = 0.005
+
+
+class LeaderStore(Protocol):
+    """What a leader shares with workers: each method is one transaction, and safe to do again.
+
+    Raises:
+        WriterFencedError: another federator has claimed the federation since.
+    """
+
+    def unavailable(self, error: Exception) -> UnavailableError:
+        """Say in one line which database failed, why, and what to do."""
+
+    async def hand_over(self, n_answers: int, n_collected: int, *, evaluation: bool) -> None: ...
+
+    async def take_back(self) -> TakenBack: ...
+
+    async def look_at_workers(self) -> WorkersRow | None: ...
+
+    async def list_collected(self, number: int) -> list[CollectedUpdate]: ...
+
+
+class Sharing:
+    """The right to take updates, as the leader gives it away and takes it back. Only its single writer calls it.
+
+    Attributes:
+        n_workers: how many there were when it looked last.
+    """
+
+    def __init__(
+        self, store: LeaderStore, clock: Clock, receipts: ReceiptSender, numbers: AnswerNumbers, *, evaluation: bool
+    ) -> None:
+        self._store = store
+        self._clock = clock
+        self._receipts = receipts
+        self._numbers = numbers
+        self._evaluation = evaluation
+        self._is_shared = False
+        self._taken_at = self._shared_at = -math.inf
+        self.n_workers: int | None = None
+
+    def begin(self, epoch: int) -> None:
+        """Answer devices under the claim ``epoch``, with which no worker takes updates."""
+        self._numbers.begin(epoch)
+        self._is_shared = False
+
+    async def hand_over(self, state: FederationState) -> None:
+        """Let workers take updates, if a round does."""
+        current = state.round
+        if self._is_shared or current is None or current.state is not RoundState.COLLECTING:
+            return
+        # Numbered by now: what is decided later has a higher one.
+        self._receipts.number_notices()
+        await self._store.hand_over(self._numbers.newest, current.n_clients, evaluation=self._evaluation)
+        self._is_shared, self._shared_at = True, self._clock.now()
+
+    async def take_back(self, state: FederationState) -> None:
+        """Have workers take no update, and know all that they have stored."""
+        if not self._is_shared:
+            return
+        left = await self._store.take_back()
+        self._is_shared, self._taken_at = False, self._clock.now()
+        self._numbers.go_on(left.n_answers)
+        current = state.round
+        if current is not None and left.n_collected != len(current.contributions):
+            await self._know(state, current, left.n_collected)
+
+    async def take_back_at(self, state: FederationState, now: float) -> float:
+        """Take updates back whatever there is to do; returns the moment that the round may be judged by."""
+        moment = await self.look(state, now)
+        await self.take_back(state)
+        return moment
+
+    async def _know(self, state: FederationState, current: Round, n_collected: int) -> None:
+        rows = await self._store.list_collected(current.number)
+        if len(rows) != n_collected:
+            raise ProtocolViolationError(
+                f"round {current.number} of {state.federation!r} has {len(rows)} updates; workers counted {n_collected}"
+            )
+        for row in rows:
+            state.members.move_mark(row.client_id, row.covers_through)
+        current.know(
+            {row.client_id: RecordedUpdate(row.update_id, row.covers_after, row.cohort, row.position) for row in rows}
+        )
+
+    async def wait(self, intake: BoundedIntake, current: Round | None, wake_at: float) -> None:
+        """Wait until there may be something to do, at ``wake_at`` if nothing arrives; workers have their time."""
+        now = self._clock.now()
+        if not self._is_shared:
+            await intake.wait(max(0.0, wake_at - now) if current is None else 0.0)
+            return
+        rest_s = self._shared_at + max(_LEAST_TURN_S, min(self._shared_at - self._taken_at, _LONGEST_REST_S)) - now
+        if rest_s > 0:
+            await asyncio.sleep(rest_s)  # what arrives meanwhile is served together
+        await intake.wait(max(_LEAST_LOOK_S, min(wake_at - now, LOOK_EVERY_S) - max(0.0, rest_s)))
+
+    async def look(self, state: FederationState, now: float) -> float:
+        """See what workers have stored; returns the moment that the round may be judged by.
+
+        That is ``now``, or just before the round's deadline while a worker may have what arrived in time.
+        """
+        current = state.round
+        if not self._is_shared or current is None:
+            return now
+        workers = await self._store.look_at_workers()
+        if workers is None or workers.takes_updates is not TakesUpdates.WORKERS:
+            raise ProtocolViolationError(f"nobody takes updates of {state.federation!r}, and its leader did not say so")
+        self._note(workers.n_workers)
+        current.n_others = workers.n_collected - len(current.contributions)
+        is_over = now >= current.closes_at and not current.full
+        if not is_over or now >= current.closes_at + WORKERS_LATE_S:
+            return now
+        through = workers.arrived_before
+        if through is None or through.timestamp() >= current.closes_at:
+            return now
+        return math.nextafter(current.closes_at, -math.inf)
+
+    def _note(self, n_workers: int) -> None:
+        if n_workers == 0 and self.n_workers != 0:
+            log.warning("no_ingest_worker", hint="updates wait until one is started: foltr federator run --role ingest")
+        elif n_workers and self.n_workers == 0:
+            log.info("ingest_workers_back", n_workers=n_workers)
+        self.n_workers = n_workers

@@ -1,0 +1,66 @@
+"""``foltr federator run --role ingest``: a worker that takes updates, beside the leader of its federation."""
+
+import asyncio
+import signal
+
+import structlog
+
+from foltr.alive_file import AliveFile
+from foltr.cli.operator.identities import federator_identity
+from foltr.cli.settings import Settings
+
+log = structlog.get_logger(__name__)
+
+
+async def serve_ingest(settings: Settings) -> None:
+    """Run a worker until SIGTERM or Ctrl-C. What its leader decides it reads from the database, and from no setting."""
+    from broker.buffer import IntakeLimits
+    from federator.ingest.service import IngestService, wait_for_federation
+    from storage.database import Database
+    from storage.keys import KeyStore, keys_folder
+    from storage.migrate import require_head
+
+    identity = federator_identity(settings)
+    if identity.key is None:
+        log.warning("unsigned", hint="any client is taken under any name; see `foltr enrol --help`")
+    retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
+    data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
+    async with await Database.connect(settings.db_url, retry_for_s=retry_for_s, keys=data_keys) as database:
+        await require_head(database)
+        stopped = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopped.set)
+        finding = asyncio.create_task(
+            wait_for_federation(
+                database,
+                identity.federation,
+                identity.enrolment_key,
+                identity.key_sequence,
+                settings.database_patience_s,
+            )
+        )
+        stopping = asyncio.create_task(stopped.wait())
+        await asyncio.wait({finding, stopping}, return_when=asyncio.FIRST_COMPLETED)
+        if not finding.done():
+            finding.cancel()
+            return
+        plan = finding.result()
+        service = IngestService(
+            plan,
+            database,
+            identity.address,
+            key=identity.key,
+            give_up_after_s=settings.give_up_after_s,
+            intake_limits=IntakeLimits(rate_per_s=settings.client_rate_per_s, burst=settings.client_burst),
+            alive_file=AliveFile(settings.alive_file),
+        )
+        stopping.add_done_callback(lambda _: service.stop())
+
+        def note_started() -> None:
+            where = {"broker": str(identity.address), "db": database.location}
+            log.info("ingest_worker_started", federation=plan.federation, **where)
+
+        await service.run(on_started=note_started)
+        stopping.cancel()
+    log.info("ingest_worker_stopped", federation=plan.federation)
