@@ -1,6 +1,7 @@
 """Bytes on the federator's disk for each update, and memory of federator and broker, by the ranker's length.
 
 Run: python benchmarks/footprint.py [--clients 100] [--rounds 20] [--dims 136 10000] [--db URL] [--json FILE]
+     [--aggregation RULE]
 
 The devices are those of constant_devices.py, with signed updates whose values never repeat once they are sealed, so
 nothing is smaller for being alike. What is measured: the database with its indexes and views, less what it has before
@@ -50,7 +51,7 @@ def measure(options: argparse.Namespace, dim: int) -> dict[str, float]:
         processes = {"broker": servers.start_broker()}
         processes["federator"] = servers.start_federator(
             *("--features", str(dim), "--interactions", "1", "--rounds", str(options.rounds), "--min-time", "0"),
-            *("--min-clients", limits[0], "--max-clients", limits[1]),
+            *("--min-clients", limits[0], "--max-clients", limits[1], "--aggregation", options.aggregation),
         )
         words = (str(servers.folder / "devices"), str(dim), "0", "1")
         devices = servers.start([sys.executable, str(HERE / "constant_devices.py"), *words])
@@ -60,6 +61,8 @@ def measure(options: argparse.Namespace, dim: int) -> dict[str, float]:
         after, n_updates = asyncio.run(stored(servers.db_url))
         return {
             "dim": dim,
+            "n": options.clients,
+            "aggregation": options.aggregation,
             "n_updates": n_updates,
             "bytes_per_update": (after - before) / n_updates,
             "federator_mb": float(watch.memory("federator")[1].max()),
@@ -72,6 +75,7 @@ def main() -> None:
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=20)
     parser.add_argument("--dims", type=int, nargs="+", default=[136, 10_000])
+    parser.add_argument("--aggregation", default="mean", help="a rule; see foltr federator run --help")
     parser.add_argument("--db", help="an empty PostgreSQL database, for one of --dims; default: SQLite")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()

@@ -1,0 +1,1 @@
+"""An app for Flower: see benchmarks/flower_rounds.py."""

@@ -1,0 +1,79 @@
+"""Time of making a model without a client that left, beside retraining without it, in the same run.
+
+Run: python benchmarks/unlearning_time.py [--rounds N] [--repeats N] [--json FILE]
+
+As in Wang's thesis, Section 6.1.3: ten clients learn from five interactions a round by FPDGD; the last one leaves after
+the last round. FedEraser then goes through every tenth stored round (delta t = 10) and has the others learn from three
+interactions (n' = 3), so that each makes 5 / 3 * 10 = 16.7 times fewer local steps than by retraining. Ours is the
+simulator's code for both, with fresh interactions; a second is one of learning and aggregation, without evaluations.
+Repeats retrain and unlearn in turns, with other seeds; figures are medians. Nothing is sent: over a network the rounds,
+of which there are ten times fewer, are what takes time.
+
+The JSON file has ``retrain_s``, ``unlearn_s``, their ``ratio``, ``steps_ratio`` (of the interactions that were really
+learned from) and ``steps_expected``.
+"""
+
+import argparse
+import json
+import statistics
+from pathlib import Path
+
+import numpy as np
+
+from foltr.data.synthetic import split_queries, synthetic_dataset
+from foltr.protocol.states import Strategy
+from foltr.simulation.clients.population import iid_population
+from foltr.simulation.config import SimulationConfig
+from foltr.simulation.unlearning.departure import Leaver, UnlearningSimulation
+from foltr.unlearning.calibration import steps_saved
+from foltr.unlearning.schedule import Schedule
+
+CLIENTS, INTERACTIONS, LOCAL_INTERACTIONS, INTERVAL = 10, 5, 3, 10
+
+
+def measure(rounds: int, seed: int) -> dict[str, float]:
+    """Seconds and interactions of both ways, once."""
+    config = SimulationConfig(
+        clients=CLIENTS,
+        interactions=INTERACTIONS,
+        rounds=rounds,
+        clicks=("navigational",),
+        eval_every=rounds,
+        seed=seed,
+    )
+    train, test = split_queries(synthetic_dataset(np.random.default_rng(seed), n_queries=200), 150)
+    population = iid_population(train, test, CLIENTS, config.clicks, INTERACTIONS)
+    simulation = UnlearningSimulation(config, population, Leaver(CLIENTS - 1, z=None))
+    history = simulation.federate()
+    retrained = simulation.federate(with_leaver=False).trained
+    schedule = Schedule(Strategy.FED_ERASER, INTERVAL, LOCAL_INTERACTIONS, least_steps=1)
+    unlearned = simulation.unlearn(history, schedule)
+    return {
+        "retrain_s": retrained.seconds,
+        "unlearn_s": unlearned.seconds,
+        "ratio": retrained.seconds / unlearned.seconds,
+        "steps_ratio": retrained.interactions / unlearned.interactions,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=10_000, help="of the federation; the thesis has 10,000")
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    options = parser.parse_args()
+    runs = [measure(options.rounds, seed) for seed in range(1, options.repeats + 1)]
+    results = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+    results["steps_expected"] = steps_saved(INTERACTIONS, LOCAL_INTERACTIONS, INTERVAL)
+    print(
+        f"{options.rounds} rounds: retraining {results['retrain_s']:.2f} s, FedEraser {results['unlearn_s']:.2f} s: "
+        f"{results['ratio']:.1f} x faster with {results['steps_ratio']:.1f} x fewer local steps "
+        f"({results['steps_expected']:.1f} x by the thesis)"
+    )
+    if options.json:
+        options.json.write_text(json.dumps(results, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
