@@ -132,23 +132,18 @@ docs: $(INSTALLED) ## fill the generated parts of the documents
 site: $(INSTALLED) ## the documentation site in build/site; links that lead nowhere fail it
 	@$(BIN)/python docs/build_site.py
 
-bench: $(INSTALLED) servers ## the benchmarks of learning, reading, rounds, rules and secure sums
-	@$(BIN)/python benchmarks/interactions.py
-	@$(BIN)/python benchmarks/reading.py
-	@$(BIN)/python benchmarks/round_overhead.py
-	@$(BIN)/python benchmarks/aggregation.py
-	@$(BIN)/python benchmarks/secure_sum.py
-	@$(BIN)/python benchmarks/norm_proof.py
-	@$(BIN)/python benchmarks/secure_round.py
+# One after the other, for a quarter of an hour on two idle processors. What was interrupted goes on where it stopped;
+# `make bench RUNS="rounds start-up"` makes those anew, and `benchmarks/bench.py --help` names them all.
+RUNS ?=
+bench: $(INSTALLED) servers ## every benchmark beside its peer, written to docs/benchmarks.md; peers: make bench-peers
+	@PYTHONPATH=. $(BIN)/python benchmarks/bench.py --peers $(PEERS)/bin/python $(RUNS)
 
-# Robust rules and secure sums beside byzfl and Flower, in an environment of their own: torch alone is several gigabytes, and Flower
-# wants older packages than ours. Without them `make bench` measures the rules against bare NumPy.
-PEERS := .venv-peers
-bench-peers: constraints-bench.txt ## rules and secure sums beside byzfl and Flower, in an environment of its own: gigabytes
+# byzfl and Flower, which `make bench` measures beside ours, in an environment of their own: torch alone is several
+# gigabytes, and Flower wants older packages than ours. Without them rules are measured against bare NumPy alone.
+PEERS ?= .venv-peers
+bench-peers: constraints-bench.txt ## install byzfl and Flower for `make bench`, in an environment of their own: gigabytes
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints-bench.txt
-	@PYTHONPATH=. $(PEERS)/bin/python benchmarks/aggregation.py
-	@PYTHONPATH=. $(PEERS)/bin/python benchmarks/secure_sum.py
 
 load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers
 	@$(BIN)/python benchmarks/load.py

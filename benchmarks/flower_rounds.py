@@ -1,13 +1,15 @@
 """Round time per client update in Flower, for round_overhead.py to stand beside; it runs where Flower is installed.
 
-Run (after make bench-peers): .venv-peers/bin/python benchmarks/flower_rounds.py [--clients N ...] [--nodes N] [--json FILE]
+Run (after make bench-peers): .venv-peers/bin/python benchmarks/flower_rounds.py [--clients N ...] [--nodes N]
+     [--rounds N] [--deployed-rounds N] [--json FILE]
 
 legacy: ``start_server`` in a process of its own and n clients with a connection each over gRPC in another, a thread
 each. deployment: what Flower runs by default, ``flower-superlink`` with n ``flower-supernode``, to which ``flwr run``
 submits an app; every message to a client begins a process of its own. Both without TLS, signatures or a database, with
 learning replaced by a constant as in round_overhead.py. Times are medians over rounds, from the end of the one before
-to its own; connecting and the first round are left out. A thousand clients at once
-the legacy server does not take: each holds one of its thousand threads. Also how long SuperLink and SuperNode take to be ready.
+to its own; connecting and the first round are left out. A thousand clients did not come to their first round with the
+legacy server: each keeps one of the thousand threads that it has at most. Also how long SuperLink and SuperNode take
+to be ready.
 
 The JSON file has a list with ``kind``, ``n``, ``round_ms``, ``per_update_ms`` and, of a deployment, ``link_s`` and
 ``node_s``: seconds until the SuperLink takes connections, and from a SuperNode's start until it is activated.
@@ -168,7 +170,7 @@ def running(folder: str, *words: str, log: Path | None = None) -> Iterator[subpr
             stdout=out,
             stderr=out,
             start_new_session=True,
-            preexec_fn=end_with_parent,
+            preexec_fn=end_with_parent,  # noqa: PLW1509 (no thread runs yet in this process)
         )
     try:
         yield process

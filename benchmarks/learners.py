@@ -8,7 +8,8 @@ Each repeat measures ours and the peer one after the other, by this process's pr
 ratio is the median of the pairwise ratios. Features are random numbers; time does not depend on what they mean.
 
 The JSON file has ``rows`` with ``what``, ``ours_per_s``, ``peer``, ``peer_per_s`` and ``ratio``, and ``ndcg`` with the
-milliseconds that nDCG@10 of 200 queries takes, ours with scoring and the peer's query by query.
+milliseconds that nDCG@10 of 200 queries takes, ours with scoring and the peer's query by query. ``linear_product_us``
+and ``neural_product_us`` are what one product of a query's documents and the weights takes at least, in microseconds.
 """
 
 # ruff: noqa: E402 - the environment comes before NumPy
@@ -27,7 +28,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from interactions import FEATURES, HIDDEN, SHOWN, Crowd, evolution_linear, pdgd_linear, pdgd_neural, random_dataset
+from interactions import (
+    DOCS,
+    FEATURES,
+    HIDDEN,
+    SHOWN,
+    Crowd,
+    evolution_linear,
+    pdgd_linear,
+    pdgd_neural,
+    random_dataset,
+)
 from plain_pdgd import Query, User, federated_round, ndcg
 
 from foltr.data.dataset import RankingDataset
@@ -149,6 +160,21 @@ def measure_ndcg(repeats: int) -> dict[str, float]:
     return {"ours_ms": 1e3 / ours_per_s, "peer_ms": 1e3 / plain_per_s, "ratio": ratio}
 
 
+def product_us(width: int) -> float:
+    """Microseconds of one product of 120 documents and weights of this width, both float32, the median of many."""
+    rng = np.random.default_rng(3)
+    documents = [rng.random((DOCS, FEATURES), dtype=np.float32) for _ in range(200)]
+    weights = rng.random((FEATURES, width), dtype=np.float32)
+    out = np.empty((DOCS, width), np.float32)
+    taken = []
+    for _ in range(9):
+        began = time.process_time()
+        for one in documents * 5:
+            np.matmul(one, weights, out=out)
+        taken.append((time.process_time() - began) / (5 * len(documents)))
+    return 1e6 * statistics.median(taken)
+
+
 def main() -> None:
     """Measure and print."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -156,7 +182,12 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the work; below 1 is only to try it out")
     parser.add_argument("--json", type=Path, metavar="FILE")
     options = parser.parse_args()
-    results = {"rows": measure(options.repeats, options.scale), "ndcg": measure_ndcg(options.repeats)}
+    results = {
+        "rows": measure(options.repeats, options.scale),
+        "ndcg": measure_ndcg(options.repeats),
+        "linear_product_us": product_us(1),
+        "neural_product_us": product_us(HIDDEN),
+    }
     if options.json:
         options.json.write_text(json.dumps(results, indent=1) + "\n")
 

@@ -1,11 +1,11 @@
 """PDGD and FPDGD as their papers write them down, in plain NumPy: what ours is measured beside.
 
 Oosterhuis and de Rijke, "Differentiable Unbiased Online Learning to Rank" (CIKM 2018), Algorithm 1 and Equations 5 to
-12; Wang et al., "Effective and Privacy-preserving Federated Online Learning to Rank" (ICTIR 2021), Algorithm 1. Each step
-is that of the published programs: lists are drawn by ``choice`` without replacement, a list's probability and that of
-each exchanged one come from arrays of pairs x positions x documents, the clicks of a list are drawn document by
-document, and a client takes one interaction after the other. What costs those programs time without being part of the
-method, such as copies of objects and look-ups by identifiers, is left out, so this is rather faster than they are.
+12; Wang et al., "Effective and Privacy-preserving Federated Online Learning to Rank" (ICTIR 2021), Algorithm 1. Each
+step is that of the published programs: lists are drawn by ``choice`` without replacement, a list's probability and
+that of each exchanged one come from arrays of pairs x positions x documents, the clicks of a list are drawn document
+by document, and a client takes one interaction after the other. What costs those programs time without being part of
+the method, such as copies of objects and look-ups by identifiers, is left out, so this is rather faster than they are.
 
 Nothing of foltr's learning is used. A test compares gradients with `foltr.learning.pdgd`.
 """

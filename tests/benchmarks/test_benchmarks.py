@@ -21,11 +21,11 @@ pytestmark = [
 ]
 
 
-def run(name: str, *arguments: object) -> str:
-    """What a benchmark prints; it must end well."""
+def run(name: str, *arguments: object, fails: bool = False) -> str:
+    """What a benchmark prints; it must end well, or badly."""
     command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
-    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert (done.returncode != 0) == fails, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
 
@@ -35,6 +35,40 @@ def test_interactions():
     assert len(re.findall(r"PDGD linear, \w+, \d+ clients x \d: [\d,]+ interactions/s", printed)) == 6
     assert len(re.findall(r"(?:PDGD neural 64|FOLtR-ES linear), .*: [\d,]+ interactions/s", printed)) == 4
     assert len(re.findall(r"nDCG@10 .*: [\d.]+ ms", printed)) == 2
+
+
+def test_learners_beside_plain_ones(tmp_path):
+    """Each learner has our rate, the peer's and their ratio; the products of weights and documents are timed, too."""
+    file = tmp_path / "results.json"
+    run("learners", "--scale", 0.01, "--repeats", 1, "--json", file)
+    results = json.loads(file.read_text())
+    assert len(results["rows"]) == 6
+    for row in results["rows"]:
+        assert row["ratio"] == pytest.approx(row["ours_per_s"] / row["peer_per_s"])
+    assert 0 < results["linear_product_us"] < results["neural_product_us"]
+    assert results["ndcg"].keys() == {"ours_ms", "peer_ms", "ratio"}
+
+
+def test_start_up_tells_what_is_imported(tmp_path):
+    """Command line, device, first list and federator each have a time."""
+    file = tmp_path / "results.json"
+    run("start_up", "--repeats", 1, "--json", file)
+    results = json.loads(file.read_text())
+    assert all(results[name] > 0 for name in ("help_s", "import_s", "rank_ms", "again_ms", "federator_s"))
+    assert "foltr" in results["import_parts"]
+    assert "sqlalchemy" in results["federator_parts"]
+
+
+def test_bench_writes_a_page(tmp_path):
+    """Of a run that is named; if one has failed, the page is written all the same and the program fails."""
+    options = ("--quick", "--folder", tmp_path, "--peers", tmp_path / "none")
+    assert "1 of 13 runs" in run("bench", "unlearning", *options)
+    record = json.loads((tmp_path / "unlearning.json").read_text())
+    assert record["results"]["steps_ratio"] == pytest.approx(50 / 3)
+    assert re.search(r"local steps saved.*\| met \|", (tmp_path / "benchmarks.md").read_text())
+    (tmp_path / "unlearning.json").write_text(json.dumps({**record, "results": None}))
+    assert "0 of 13 runs" in run("bench", "--page", *options, fails=True)
+    assert "**Failed**: unlearning." in (tmp_path / "benchmarks.md").read_text()
 
 
 def test_footprint():
