@@ -502,6 +502,15 @@ VARIANTS: list[tuple[Message, str]] = [
     _policy(GaussianNoise(variance=622_756), _VERIFY_KEYS),
     _policy(GaussianNoise(variance=661_679), _VERIFY_KEYS, SecureVotes(weight=64)),
     _policy(GaussianNoise(variance=690_871), _VERIFY_KEYS, SecureVotes(weight=64), SecureEvaluation(weight=32)),
+    (
+        ModelAnnouncement(
+            federation="mail",
+            version=0,
+            ranker=NeuralRankerSpec(n_features=1, hidden=2, activation="relu"),
+            weights=pack_vector(range(6)),
+        ),
+        _TOPICS.model,
+    ),
 ]
 
 # Run with nothing but version 1's own kernel on the path.
@@ -545,6 +554,8 @@ V2_COMMIT = "3541f69"
 def name_of(message: Message) -> str:
     """The name of its file: the kind, and whose variant it is where there are several."""
     match message:
+        case ModelAnnouncement(ranker=NeuralRankerSpec(activation="relu")):
+            return "model-relu"
         case ModelAnnouncement(ranker=NeuralRankerSpec()):
             return "model-neural"
         case RoundAnnouncement(training=training) if not isinstance(training, PdgdTraining):
