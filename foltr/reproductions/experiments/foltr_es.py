@@ -53,11 +53,13 @@ _SETTING = (
 )
 RAW_FEATURES = (
     "Features are normalised by query for every method. The published code of FOLtR-ES learns from the features as "
-    "they are in the files: those of MSLR-WEB10K are raw, of very different scales (docs/reproductions.md)."
+    "they are in the files: those of MSLR-WEB10K are raw, of very different scales. On a sample of it normalising "
+    "closes 83 to 96 % of the gap to FPDGD, and 58 to 60 % of that to sequential PDGD (docs/reproductions.md)."
 )
 _SHARED_STATE = (
     "Queries and clicks are drawn independently of the perturbations. In the published code one random state with one "
-    "seed is behind both, which biases the estimate of the gradient (docs/reproductions.md)."
+    "seed is behind both, which biases the estimate of the gradient: z = -8.9 for one weight on a sample of "
+    "MSLR-WEB10K with 40,000 clients, where separate states give ours (docs/reproductions.md)."
 )
 _NOISE = (
     RAW_FEATURES,
