@@ -17,6 +17,7 @@ MODULES: Final = {
     "dashboard": ("fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"),
     "tracing": ("opentelemetry",),
     "research": ("distributed", "matplotlib", "pyarrow"),
+    "ray": ("ray",),
 }
 """What each extra brings, by the names that are imported."""
 

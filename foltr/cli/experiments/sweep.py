@@ -15,7 +15,8 @@ from foltr.errors import SettingsError
 from foltr.simulation.config import SimulationConfig
 
 if TYPE_CHECKING:
-    from foltr.simulation.sweeps.sweep import Backend, SweepRow
+    from foltr.simulation.sweeps.executors import Backend
+    from foltr.simulation.sweeps.sweep import SweepRow
 
 # What `foltr sweep` varies by options of their own.
 _OWN_OPTIONS = {"seed": "--seeds", "fold": "--folds"}
@@ -40,7 +41,12 @@ def sweep(
     jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at the same time")] = 1,
     backend: Annotated[str, typer.Option("--backend", help="loky, dask or ray")] = "loky",
     scheduler: Annotated[
-        str | None, typer.Option("--scheduler", help="dask: address of a running scheduler, e.g. tcp://host:8786")
+        str | None,
+        typer.Option(
+            "--scheduler",
+            help="The address of a running cluster, e.g. of Dask tcp://host:8786, of Ray host:6379; "
+            "default: one on this machine",
+        ),
     ] = None,
     **values: Any,
 ) -> None:
@@ -51,8 +57,8 @@ def sweep(
     check_table_path(out)
     folder = out.with_name(f"{out.name}.runs")
     check_folder(folder)
-    if scheduler is not None and backend != "dask":
-        raise SettingsError("--scheduler: it is for --backend dask")
+    if scheduler is not None and backend == "loky":
+        raise SettingsError("--scheduler: it is for --backend dask or ray")
     base = given.read_config(values)
     again = _read_variations(vary or ())
     _check_given_once(context, again, base)

@@ -8,22 +8,19 @@ program has changed.
 import hashlib
 import itertools
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from foltr.errors import DataError, FoltrError, SettingsError, UnavailableError
-from foltr.extras import install_command
+from foltr.errors import DataError, FoltrError, SettingsError
 from foltr.simulation.config import SimulationConfig, check_config, check_data_name
 from foltr.simulation.fingerprints import data_fingerprint, program_fingerprint
 from foltr.simulation.method_names import check_name_of_method, simulated_parameters_of
 from foltr.simulation.results import SimulationResult, config_columns, rows_of
+from foltr.simulation.sweeps.executors import BACKENDS, Backend, Outcome, Values, executed
 from foltr.simulation.sweeps.tables import check_folder
 
-Backend = Literal["loky", "dask", "ray"]
-BACKENDS: tuple[str, ...] = ("loky", "dask", "ray")
 _PARAMETER = "parameters."
 # Fields that hold parameters of something by name; a sweep may vary a single one of them.
 _NESTED = (_PARAMETER, "aggregation_parameters.", "attack_parameters.")
@@ -127,7 +124,7 @@ def run_sweep(
         folder: finished runs are kept here, and those found here are not run again unless the data or the program has
             changed since; None keeps nothing.
         jobs: how many at once; of a cluster that exists already, its workers decide.
-        scheduler: address of a Dask scheduler; None starts a cluster on this machine.
+        scheduler: address of a cluster of Dask or Ray; None starts one on this machine.
         on_done: told of each row as it is there, those found in the folder first.
 
     Returns:
@@ -135,7 +132,7 @@ def run_sweep(
 
     Raises:
         SettingsError: the backend is not installed or not known, or the folder cannot be written to.
-        UnavailableError: the scheduler cannot be reached.
+        UnavailableError: the cluster cannot be reached, or what carried out the runs is gone.
     """
     if backend not in BACKENDS:
         raise SettingsError(f"backend: there is no {backend!r}; known are {', '.join(BACKENDS)}")
@@ -154,7 +151,8 @@ def run_sweep(
                 on_done(kept)
     waiting = {digest: config for digest, config in by_digest.items() if digest not in rows}
     if waiting:
-        with _executed(list(waiting.values()), jobs, backend, scheduler) as outcomes:
+        values = [config.model_dump(mode="json") for config in waiting.values()]
+        with executed(values, _outcome, _failed, jobs=jobs, backend=backend, scheduler=scheduler) as outcomes:
             for digest, result, error in outcomes:
                 row = rows[digest] = SweepRow(waiting[digest], result, error)
                 if folder is not None:
@@ -180,10 +178,7 @@ def rows_of_sweep(rows: Iterable[SweepRow]) -> list[dict[str, Any]]:
     return tidy
 
 
-Outcome = tuple[str, dict[str, Any] | None, str | None]
-
-
-def _outcome(values: dict[str, Any]) -> Outcome:
+def _outcome(values: Values) -> Outcome:
     """Run one configuration in a worker. Plain values in and out, so that every backend can send them."""
     config = SimulationConfig.read(values)
     try:
@@ -195,57 +190,9 @@ def _outcome(values: dict[str, Any]) -> Outcome:
         return config_digest(config), None, f"{type(error).__name__}: {error}"
 
 
-@contextmanager
-def _executed(
-    configs: Sequence[SimulationConfig], jobs: int, backend: Backend, scheduler: str | None
-) -> Iterator[Iterable[Outcome]]:
-    """The outcomes, as they come."""
-    values = [config.model_dump(mode="json") for config in configs]
-    if backend == "loky" and jobs == 1:
-        yield (_outcome(one) for one in values)
-        return
-    with _backend(backend, jobs, scheduler) as settings:
-        from joblib import Parallel, delayed, parallel_config
-
-        with parallel_config(**settings):
-            # Ray's backend cannot hand over one result before the others.
-            unordered = "list" if backend == "ray" else "generator_unordered"
-            yield Parallel(return_as=unordered)(delayed(_outcome)(one) for one in values)
-
-
-@contextmanager
-def _backend(backend: Backend, jobs: int, scheduler: str | None) -> Iterator[dict[str, Any]]:
-    """Connect to what runs the jobs; the settings joblib needs for it."""
-    if backend == "loky":
-        yield {"backend": "loky", "n_jobs": jobs}
-        return
-    if backend == "ray":
-        try:
-            from ray.util.joblib import register_ray  # type: ignore[import-not-found]  # nobody has to have it
-        except ImportError as error:
-            raise SettingsError("backend: ray is not installed: pip install ray") from error
-        register_ray()
-        yield {"backend": "ray", "n_jobs": jobs}
-        return
-    try:
-        from distributed import Client, LocalCluster
-    except ImportError as error:
-        raise SettingsError(
-            f"backend: dask needs distributed, of the extra 'research': {install_command('research')}"
-        ) from error
-    if scheduler is not None:
-        try:
-            client = Client(scheduler, timeout="10s", set_as_default=True)  # type: ignore[no-untyped-call]
-        except (OSError, ValueError) as error:
-            raise UnavailableError(f"scheduler: {scheduler} cannot be reached: {error}") from error
-        with client:
-            yield {"backend": "dask", "n_jobs": -1}
-        return
-    here = LocalCluster(  # type: ignore[no-untyped-call]
-        n_workers=jobs, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
-    )
-    with here, Client(here, set_as_default=True):  # type: ignore[no-untyped-call]
-        yield {"backend": "dask", "n_jobs": -1}
+def _failed(values: Values, cause: str) -> Outcome:
+    """The outcome of a configuration whose worker did not live to tell."""
+    return config_digest(SimulationConfig.read(values)), None, cause
 
 
 def _kept(path: Path, config: SimulationConfig, data: str) -> SweepRow | None:

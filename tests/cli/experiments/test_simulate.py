@@ -355,7 +355,7 @@ def test_a_sweep_is_its_simulations(here, monkeypatch, capsys):
         (["--vary", "seed"], "not NAME=VALUE"),
         (["--seeds", "x"], "seed:"),
         (["--backend", "spark"], "known are loky, dask, ray"),
-        (["--scheduler", "tcp://127.0.0.1:1"], "--backend dask"),
+        (["--scheduler", "tcp://127.0.0.1:1"], "--backend dask or ray"),
         (["--vary", "parameters.foo=1"], "foo: there is nothing of this name to vary; fields are"),
         (["--vary", "data.foo=1"], "data.foo: there is nothing of this name to vary"),
         (["--vary", "seed=3,4", "--seeds", "1"], "--vary seed: use --seeds 3,4"),
