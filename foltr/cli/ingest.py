@@ -2,14 +2,24 @@
 
 import asyncio
 import signal
+from typing import TYPE_CHECKING
 
 import structlog
 
 from foltr.alive_file import AliveFile
+from foltr.cli.doctor.checks_sharing import told
 from foltr.cli.operator.identities import federator_identity
 from foltr.cli.settings import Settings
+from foltr.errors import SettingsError, UnavailableError
+from foltr.operator.credentials import FEDERATOR_USER
+
+if TYPE_CHECKING:
+    from broker.address import BrokerAddress
 
 log = structlog.get_logger(__name__)
+
+# That nothing comes of so many, twice, is no chance.
+_N_TRIED = 8
 
 
 async def serve_ingest(settings: Settings) -> None:
@@ -21,8 +31,14 @@ async def serve_ingest(settings: Settings) -> None:
     from storage.migrate import require_head
 
     identity = federator_identity(settings)
+    if identity.address.username == FEDERATOR_USER:
+        raise SettingsError(
+            f"credentials: {FEDERATOR_USER} is the leader's user, whose session at the broker a worker would take. "
+            "`foltr broker worker NAME` writes a worker's file"
+        )
     if identity.key is None:
         log.warning("unsigned", hint="any client is taken under any name; see `foltr enrol --help`")
+    await require_sharing(identity.address, identity.federation)
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
     async with await Database.connect(settings.db_url, retry_for_s=retry_for_s, keys=data_keys) as database:
@@ -64,3 +80,22 @@ async def serve_ingest(settings: Settings) -> None:
         await service.run(on_started=note_started)
         stopping.cancel()
     log.info("ingest_worker_stopped", federation=plan.federation)
+
+
+async def require_sharing(address: "BrokerAddress", federation: str) -> None:
+    """See, by messages, that the broker gives updates to workers; where it cannot be reached nothing is seen.
+
+    Raises:
+        UnavailableError: it grants the subscription of a group and delivers nothing, or refuses it.
+    """
+    from broker.sharing import Sharing, try_sharing
+
+    for is_last in (False, True):
+        try:
+            trial = await try_sharing(federation, [address], _N_TRIED)
+        except UnavailableError:
+            return  # the link to the broker says so, and waits
+        if trial.sharing not in (Sharing.NONE, Sharing.REFUSED):
+            return
+        if is_last:
+            raise UnavailableError(f"broker_url: {told(trial).detail}")

@@ -57,9 +57,10 @@ def doctor(
     With credentials it connects as that user; where a process of the user is running, that one connects again.
     """
     settings = load_settings(credentials=credentials, broker_url=broker, db_url=db, federation=federation)
-    if (worker or server) and not sharing:
+    if (worker or server) and not sharing and settings.role == "all":
         raise SettingsError("worker, server: they belong to --sharing; add it, or leave them out")
-    findings = asyncio.run(_look(settings, SharingAsked(worker or (), server or ()) if sharing else None))
+    asked = SharingAsked(worker or (), server or ()) if sharing or settings.role != "all" else None
+    findings = asyncio.run(_look(settings, asked))
     if json:
         print_json(findings)
     else:

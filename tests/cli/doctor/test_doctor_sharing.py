@@ -65,6 +65,14 @@ def test_a_broker_without_users_is_tried_by_two(mqtt_broker):
     assert (state, "2 workers (20, 20)" in detail) == ("ok", True)
 
 
+def test_it_is_tried_unasked_where_workers_are_to_be(mosquitto_server):
+    """A leader's settings, or a worker's, say so; with others nothing is sent."""
+    for role, is_tried in (("leader", True), ("ingest", True), ("all", False)):
+        done = foltr("doctor", "--json", "--broker", mosquitto_server.url, FOLTR_ROLE=role)
+        whats = [each["what"] for each in json.loads(done.stdout)]
+        assert ("ingest workers" in whats) == is_tried
+
+
 def test_workers_files_are_whom_it_is_tried_as(guarded):
     """The leader's session is left alone; a worker alone, or two; another part has no say in it."""
     home = guarded.folder
