@@ -31,6 +31,7 @@ from api.served import Served
 from api.tokens import TokenFile
 from edge_client.client import EdgeClient
 from edge_client.search_ranker import SearchRanker
+from federator.ingest.measures import WorkerMeasures
 from federator.job import TRANSITIONS as OF_JOBS
 from federator.measures import FederatorMeasures
 from federator.round import TRANSITIONS as OF_ROUNDS
@@ -379,6 +380,7 @@ SECTIONS = {
     "privacy.md": {"plans": plans_table},
     "metrics.md": {
         "federator": partial(measures_table, FederatorMeasures("mail")),
+        "ingest": partial(measures_table, WorkerMeasures("mail")),
         "helper": partial(measures_table, HelperMeasures("mail", "north")),
     },
 }

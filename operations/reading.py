@@ -12,6 +12,7 @@ from storage.activity import recent_rounds
 from storage.activity_records import RecentRound
 from storage.anchors import count_votes, list_tallies
 from storage.database import Database
+from storage.ingest import look_at_workers
 from storage.queries import (
     count_rejections,
     last_activity,
@@ -58,6 +59,7 @@ async def read_situation(database: Database, name: str, *, recent: Sequence[Rece
         n_disagreed=n_disagreed,
         votes=None if row is None else await _votes(database, row),
         taken_back=None if row is None else await _taken_back(database, row),
+        workers=await look_at_workers(database, name),
     )
 
 

@@ -8,6 +8,7 @@ from foltr.aggregation.standing import Standing
 from foltr.protocol.client_selection import is_selected
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.states import RoundState
+from storage.ingest_records import WorkersRow
 from storage.records import RoundRow
 
 # A federator ends a due round within moments, but it may be waiting for the database.
@@ -51,6 +52,7 @@ class Situation:
         n_disagreed: how many rounds ended so since the last one with a model.
         votes: on the anchor of the round, as they stand; None where it has none.
         taken_back: what was told of the model that the round before was abandoned with, as it was taken back.
+        workers: who takes updates, and how many ingest workers there are; None where none were ever asked for.
         broker: what the broker says of the federator: ``there``, ``silent``, ``away``, ``unknown``, or ``unreachable``;
             None where it was not asked.
         broker_detail: since when it is silent, or why the broker was not reached.
@@ -72,6 +74,7 @@ class Situation:
     n_disagreed: int = 0
     votes: Standing | None = None
     taken_back: str | None = None
+    workers: WorkersRow | None = None
     broker: BrokerSays | None = None
     broker_detail: str = ""
     connected: list[str] = field(default_factory=list)

@@ -2,7 +2,7 @@
 
 from datetime import datetime
 
-from foltr.protocol.states import ASKING_HELPERS, Pacing, RoundState
+from foltr.protocol.states import ASKING_HELPERS, Pacing, RoundState, TakesUpdates
 from operations.situation import Situation
 from storage.records import RoundRow
 
@@ -65,6 +65,7 @@ def _stored(situation: Situation) -> list[str]:
     return [
         _collected(situation, row),
         _ends(situation, row),
+        *_taken_by(situation),
         *_waits_for(situation),
         *_kept_out(situation, row),
         *_refused(situation),
@@ -144,6 +145,20 @@ def _ends(situation: Situation, row: RoundRow) -> str:
         f"It ends {at_once}as soon as {missing} more {'has' if missing == 1 else 'have'} contributed{from_then}, and "
         f"at the latest in {left}, then without a model.{buffered}"
     )
+
+
+def _taken_by(situation: Situation) -> list[str]:
+    """Say who takes updates, where ingest workers are or should be there."""
+    workers = situation.workers
+    if workers is None:
+        return []
+    are = "ingest worker is" if workers.n_workers == 1 else "ingest workers are"
+    if workers.takes_updates is TakesUpdates.WRITER:
+        idle = f"{workers.n_workers} {are} there with nothing to do: its federator runs without --role leader."
+        return [idle] if workers.n_workers else []
+    if workers.n_workers:
+        return [f"{workers.n_workers} {are} there to take its updates."]
+    return ["No ingest worker is there, so no update is stored. Start one: foltr federator run --role ingest"]
 
 
 def _waits_for(situation: Situation) -> list[str]:

@@ -12,6 +12,7 @@ from broker.address import BrokerAddress
 from broker.buffer import IntakeLimits
 from broker.link import InboundMessage, MqttLink
 from federator.clock import SteadyClock
+from federator.ingest.measures import WorkerMeasures
 from federator.ingest.worker import BEAT_EVERY_S, IngestWorker
 from federator.persistence import patient
 from federator.plan import FederationPlan
@@ -149,6 +150,12 @@ class IngestService:
             if self._worker.turning_for_s < 60 * BEAT_EVERY_S:
                 self._alive_file.touch()
             await asyncio.sleep(10 * BEAT_EVERY_S)
+
+    def read_measures(self) -> WorkerMeasures:
+        """Return the measures, up to date; in the event loop."""
+        measures = self._worker.read_measures()
+        measures.broker_up.set(float(self._link.connected))
+        return measures
 
     def stop(self) -> None:
         self._stopped.set()

@@ -21,6 +21,7 @@ from federator.clock import Clock, to_datetime
 from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
 from federator.engine import Backlog, Timed, decide
+from federator.ingest.measures import WorkerMeasures
 from federator.ingest.shared_state import state_of, training_of
 from federator.ingest.verifying_ahead import Offered, read_offers, verify_offers
 from federator.log_lines import log_batch
@@ -101,7 +102,7 @@ class IngestWorker:
 
     Attributes:
         intake: what has arrived and is not read yet.
-        n_stored: updates that it has stored.
+        measures: counted from the beginning; `read_measures` brings those up to date that say how things are now.
     """
 
     def __init__(
@@ -125,7 +126,7 @@ class IngestWorker:
         self._key = key
         self._topics = Topics(plan.federation)
         self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
-        self.n_stored = 0
+        self.measures = WorkerMeasures(plan.federation)
         self._facts: RoundFacts | None = None
         self._limits: Limits | None = None
         self._keys: dict[str, bytes | None] = {}
@@ -138,7 +139,14 @@ class IngestWorker:
 
     def receive(self, message: InboundMessage) -> None:
         """Take a message from the network; called in the event loop, never blocks."""
+        self.measures.received.add()
         self.intake.offer(message)
+
+    def read_measures(self) -> WorkerMeasures:
+        """Return the measures, up to date but for the broker; in the event loop."""
+        self.measures.waiting.set(len(self.intake) + len(self._offers))
+        self.measures.wanted.set(float(self._waits_since is None))
+        return self.measures
 
     def stop(self) -> None:
         """End `run` after what it is doing now."""
@@ -173,7 +181,9 @@ class IngestWorker:
         if await self._may_store():
             await self._read()
             if self._offers or self._turned_away[1]:
+                began = self._clock.now()
                 await self._ingest()
+                self.measures.batch_took.observe(self._clock.now() - began)
         if self._clock.now() >= self._beats_at:
             self._note_seen(await self._store.note_worker(self.worker_id, self._arrived_before()))
 
@@ -303,7 +313,10 @@ class IngestWorker:
         self._receipts.send(decided.decisions.receipts)
         del self._offers[: decided.taken]
         self._turned_away = [], 0
-        self.n_stored += len(decided.decisions.updates)
+        self.measures.updates.add(len(decided.decisions.updates))
+        for event in decided.decisions.events:
+            if event.code is not None:
+                self.measures.refused.add(event.n, event.code)
         log_batch(decided.decisions.events)
 
     def _asked(self) -> Asked:

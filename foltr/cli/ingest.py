@@ -8,6 +8,7 @@ import structlog
 
 from foltr.alive_file import AliveFile
 from foltr.cli.doctor.checks_sharing import told
+from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import federator_identity
 from foltr.cli.settings import Settings
 from foltr.errors import SettingsError, UnavailableError
@@ -77,7 +78,8 @@ async def serve_ingest(settings: Settings) -> None:
             where = {"broker": str(identity.address), "db": database.location}
             log.info("ingest_worker_started", federation=plan.federation, **where)
 
-        await service.run(on_started=note_started)
+        with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
+            await service.run(on_started=note_started)
         stopping.cancel()
     log.info("ingest_worker_stopped", federation=plan.federation)
 

@@ -22,6 +22,7 @@ RUN_BY: dict[str, dict[str, str]] = {
         "": HERE,
     },
     "docs/brokers.md": {"": "tests/cli/test_brokers_page.py"},
+    "docs/workers.md": {"": "tests/integration/test_ingest_workers.py"},
     "docs/devices.md": {"": HERE},
     "docs/erasure.md": {"": "tests/foltr/erasure/test_erasure_document.py"},
     "docs/errors.md": {"": HERE},

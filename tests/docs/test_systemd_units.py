@@ -54,4 +54,5 @@ def test_there_is_a_unit_for_each_process():
         "foltr-client@.service",
         "foltr-federator.service",
         "foltr-helper.service",
+        "foltr-ingest@.service",
     ]

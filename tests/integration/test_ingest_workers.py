@@ -1,20 +1,65 @@
 """Leader and ingest workers as processes, with a real broker and real databases: every click in exactly one update."""
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
-from integration.deployment import Deployment, client_name
+from integration.deployment import Deployment, client_name, died_by_sigkill, until
 from integration.oracle import check_history, contribute
 
-from storage.queries import list_rounds
+from foltr.failpoints import Failpoint
+from storage.queries import list_events, list_rounds
+
+pytestmark = pytest.mark.slow
 
 N_CLIENTS, N_ROUNDS = 4, 4
+# The pass at which a leader dies: in mid-run, and surely reached.
+LEADER_DIES_AT = {
+    Failpoint.FEDERATION_CLAIMED: 1,
+    Failpoint.HANDED_OVER: 3,
+    Failpoint.TAKEN_BACK: 3,
+    Failpoint.IN_BATCH_TRANSACTION: 4,
+    Failpoint.BATCH_COMMITTED: 4,
+    Failpoint.COLLECTING_STOPPED: 2,
+    Failpoint.IN_ROUND_TRANSACTION: 2,
+    Failpoint.ROUND_COMPLETED: 2,
+    Failpoint.ROUND_ANNOUNCED: 2,
+}
+WORKER_DIES_AT = {
+    Failpoint.INGEST_BEGUN: 2,
+    Failpoint.IN_INGEST_TRANSACTION: 2,
+    Failpoint.INGEST_COMMITTED: 2,
+    Failpoint.RECEIPT_SENT: 3,
+}
+
+
+# PostgreSQL locks a row, which all of these are about; SQLite locks the file.
+ON_SQLITE = {Failpoint.TAKEN_BACK, Failpoint.IN_ROUND_TRANSACTION, Failpoint.IN_INGEST_TRANSACTION}
+
+
+def on_databases(dies_at):
+    """Each failpoint on PostgreSQL, and some of them on SQLite."""
+    cases = [("postgresql", failpoint) for failpoint in dies_at]
+    cases += [("sqlite", failpoint) for failpoint in dies_at if failpoint in ON_SQLITE]
+    return pytest.mark.parametrize(("migrated_url", "failpoint"), cases, indirect=["migrated_url"])
 
 
 @pytest.fixture
 async def deployment(mosquitto_server, migrated_url, tmp_path):
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as opened:
         yield opened
+
+
+def start_all(group: asyncio.TaskGroup, deployment: Deployment) -> list[asyncio.Task[int]]:
+    return [group.create_task(contribute(credentials)) for credentials in deployment.devices]
+
+
+async def check(deployment: Deployment, told: Sequence[asyncio.Task[int]], states: Sequence[str]) -> None:
+    """What the devices were told, what is stored, and what the models are made of: all the same."""
+    counted = await check_history(deployment.database_url, "oracle")
+    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
+    rounds = await list_rounds(deployment.database, "oracle")
+    assert [row.state for row in rounds] == list(states)
 
 
 async def test_two_workers_and_a_leader_count_every_update_once(deployment):
@@ -24,10 +69,83 @@ async def test_two_workers_and_a_leader_count_every_update_once(deployment):
         for _ in range(2):
             deployment.start_worker()
         await deployment.serves(20)
-        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
+        told = start_all(group, deployment)
         assert await deployment.exit_code(40) == 0, deployment.said()
+    await check(deployment, told, ["completed"] * N_ROUNDS)
+    assert [task.result() for task in told] == [N_ROUNDS] * N_CLIENTS
+
+
+@on_databases(LEADER_DIES_AT)
+async def test_kill_9_of_the_leader_loses_nothing_and_counts_nothing_twice(deployment, failpoint):
+    """Two workers go on, or wait for the next leader, and every sum is exact."""
+    async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+        deployment.start_federator(
+            N_ROUNDS, "--role", "leader", failpoints=f"{failpoint}=kill@{LEADER_DIES_AT[failpoint]}"
+        )
+        for _ in range(2):
+            deployment.start_worker()
+        await deployment.serves(20)
+        told = start_all(group, deployment)
+        assert died_by_sigkill(await deployment.exit_code(30)), deployment.said()
+        deployment.start_federator(N_ROUNDS, "--role", "leader")
+        assert await deployment.exit_code(40) == 0, deployment.said()
+    await check(deployment, told, ["completed"] * N_ROUNDS)
+
+
+@on_databases(WORKER_DIES_AT)
+async def test_kill_9_of_a_worker_loses_nothing_and_counts_nothing_twice(deployment, failpoint):
+    """Both die there, before, in and after a transaction, and when a receipt is out; others take their place."""
+    async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+        deployment.start_federator(N_ROUNDS, "--role", "leader")
+        dying = [deployment.start_worker(failpoints=f"{failpoint}=kill@{WORKER_DIES_AT[failpoint]}") for _ in range(2)]
+        await deployment.serves(20)
+        told = start_all(group, deployment)
+        await until(lambda: any(died_by_sigkill(worker.poll() or 0) for worker in dying), 30, "no worker died")
+        deployment.start_worker()
+        assert await deployment.exit_code(60) == 0, deployment.said()
+    await check(deployment, told, ["completed"] * N_ROUNDS)
+
+
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+async def test_a_round_ends_at_its_deadline_with_what_workers_have_stored(deployment):
+    """A device that never comes costs the others nothing but the time: the next round opens at the deadline."""
+    quorum = str(N_CLIENTS - 1)
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        options = "--role", "leader", "--min-clients", quorum, "--min-time", "2", "--max-time", "2"
+        deployment.start_federator(4, *options)
+        deployment.start_worker()
+        await deployment.serves(20)
+        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+        assert await deployment.exit_code(30) == 0, deployment.said()
     counted = await check_history(deployment.database_url, "oracle")
     assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
-    assert set(counted.values()) == {N_ROUNDS}
     rounds = await list_rounds(deployment.database, "oracle")
-    assert [row.state for row in rounds] == ["completed"] * N_ROUNDS
+    # While everybody starts a round may end without them.
+    assert rounds[-1].state == "completed"
+    assert {row.n_updates for row in rounds if row.state == "completed"} == {N_CLIENTS - 1}
+
+
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+async def test_a_federator_without_workers_takes_over_from_one_with_them_and_back(deployment):
+    """Its workers store nothing then, and say so; what they were given is stored by it, once."""
+    async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+        leader = deployment.start_federator(N_ROUNDS, "--role", "leader")
+        deployment.start_worker()
+        await deployment.serves(20)
+        told = start_all(group, deployment)
+        await deployment.rounds_reach(1, 30)
+        leader.terminate()
+        assert await deployment.exit_code(20) == 0
+        alone = deployment.start_federator(N_ROUNDS)
+        await deployment.rounds_reach(2, 30)
+        alone.terminate()
+        await deployment.exit_code(20)
+        deployment.start_federator(N_ROUNDS, "--role", "leader")
+        assert await deployment.exit_code(60) == 0, deployment.said()
+    await check(deployment, told, ["completed"] * N_ROUNDS)
+    started = [
+        event
+        for event in await list_events(deployment.database, "oracle", limit=1000)
+        if event.kind == "federator_started"
+    ]
+    assert len(started) == 3

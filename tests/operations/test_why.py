@@ -7,9 +7,10 @@ import pytest
 
 from foltr.aggregation.standing import Standing
 from foltr.protocol.client_selection import cutoff, is_selected, round_seed
-from foltr.protocol.states import Pacing, RoundState
+from foltr.protocol.states import Pacing, RoundState, TakesUpdates
 from operations.situation import Situation
 from operations.why import explain
+from storage.ingest_records import WorkersRow
 from storage.records import RoundRow
 
 OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -72,6 +73,21 @@ def test_a_round_that_waits_for_more():
     assert "Refused in this round: late 2, stale 1; see: foltr rounds show 12" in said
     assert "last federator start 140 s ago" in said
     assert found.federator == "active"
+
+
+def test_who_takes_updates_is_said_where_workers_should():
+    """A leader without a worker stores no update; workers of a federator that takes updates by itself store none."""
+
+    def said(takes_updates: TakesUpdates, n_workers: int) -> str:
+        return words(standing(40, workers=WorkersRow(takes_updates, 0, n_workers, None)))
+
+    assert "No ingest worker is there, so no update is stored. Start one: foltr federator run --role ingest" in said(
+        TakesUpdates.WORKERS, 0
+    )
+    assert "2 ingest workers are there to take its updates." in said(TakesUpdates.LEADER, 2)
+    assert "1 ingest worker is there with nothing to do" in said(TakesUpdates.WRITER, 1)
+    assert "ingest" not in said(TakesUpdates.WRITER, 0)
+    assert "ingest" not in words(standing(40))
 
 
 def test_a_round_that_is_young_says_from_when_the_quorum_is_enough():
