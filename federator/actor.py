@@ -157,7 +157,7 @@ class FederationActor:
             if self._sharing is None:
                 await self.turn(self._turn_began_at)
             else:
-                await self._turn_between_workers(self._sharing, self._turn_began_at)
+                await self.turn_between_workers(self._sharing, self._turn_began_at)
             self._turn_began_at = None
         # What was taken from the broker is owed an answer; what arrives from here on is sent again.
         now = self._clock.now()
@@ -169,7 +169,7 @@ class FederationActor:
         if self._sharing is not None and not self.is_replaced:
             await self._sharing.hand_over(self.state)  # workers go on while this one is upgraded
 
-    async def _turn_between_workers(self, sharing: Sharing, now: float) -> None:
+    async def turn_between_workers(self, sharing: Sharing, now: float) -> None:
         """Take a turn, if there is something to do, in which no worker takes updates."""
         moment = await sharing.look(self.state, now)
         if self.intake.arrived.is_set() or self.state.is_due(moment) or self._own_wake_at() <= now:

@@ -7,7 +7,6 @@ other workers come before it or after it, and never in between.
 
 import json
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import JSON, Select, Text, bindparam, cast, func, literal, select, text, update
@@ -44,14 +43,14 @@ async def take_updates(
     asked: Asked,
     decide: Decide,
     known: RoundFacts | None = None,
-    seen: tuple[str, datetime] | None = None,
+    worker_id: str | None = None,
 ) -> Ingested | NotNow:
     """Decide on a batch and store what was decided in one transaction. When a commit is in doubt, offer it again.
 
     Args:
         decide: is told what is stored, under the lock, and says what is to be; called once for each try.
         known: facts of an earlier batch, which are read again if they are of another round.
-        seen: the worker, and how far it is, to be noted with the batch.
+        worker_id: is noted with the batch, and how far it is.
 
     Raises:
         ProtocolViolationError: what was decided contradicts what is stored; nothing of it is kept.
@@ -80,8 +79,8 @@ async def take_updates(
         n_collected = held.n_collected + len(taken.updates)
         counted = {"n_answers": held.n_answers + taken.n_answers, "n_collected": n_collected}
         await connection.execute(update(ingestion).where(ingestion.c.federation == name).values(counted))
-        if seen is not None:
-            await store_worker(connection, name, *seen)
+        if worker_id is not None and taken.arrived_before is not None:
+            await store_worker(connection, name, worker_id, taken.arrived_before)
         failpoint(Failpoint.IN_INGEST_TRANSACTION)
     failpoint(Failpoint.INGEST_COMMITTED)
     return Ingested(held.writer_epoch, held.n_answers + 1, n_collected, opened.closes_at)

@@ -113,11 +113,16 @@ class Ground:
 
 @dataclass(frozen=True, slots=True)
 class Taken:
-    """What a worker has decided on a batch, about to be stored: so many devices are answered."""
+    """What a worker has decided on a batch, about to be stored: so many devices are answered.
+
+    Attributes:
+        arrived_before: with it all is stored or answered that reached the worker before that.
+    """
 
     updates: Sequence[NewUpdate]
     events: Sequence[NewEvent]
     n_answers: int
+    arrived_before: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

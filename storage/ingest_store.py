@@ -60,9 +60,9 @@ class SqlIngestStore:
         asked: Asked,
         decide: ingest_batches.Decide,
         known: RoundFacts | None = None,
-        seen: tuple[str, datetime] | None = None,
+        worker_id: str | None = None,
     ) -> Ingested | NotNow:
-        return await ingest_batches.take_updates(self._db, self._name, asked, decide, known, seen)
+        return await ingest_batches.take_updates(self._db, self._name, asked, decide, known, worker_id)
 
     async def note_worker(self, worker_id: str, arrived_before: datetime) -> datetime | None:
         return await ingest.note_worker(self._db, self._name, worker_id, arrived_before)

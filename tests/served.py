@@ -8,6 +8,8 @@ from broker.link import InboundMessage
 from federator.actor import FederationActor
 from federator.measures import FederatorMeasures
 from federator.plan import FederationPlan
+from federator.publishing.answer_numbers import AnswerNumbers
+from federator.sharing import Sharing
 from federator.watching import Watch, watched
 from foltr.protocol.fields import Message
 from foltr.protocol.helper_messages import CheckRequest, OpenRequest
@@ -15,9 +17,11 @@ from foltr.protocol.membership import Join
 from foltr.protocol.orders import OrderAnswer
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import TakesUpdates
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.database import Database
 from storage.federation_store import SqlFederationStore
+from storage.ingest_store import SqlIngestStore
 from storage.sum_store import SqlSumStore
 
 TOPICS = Topics("mail")
@@ -47,9 +51,28 @@ class Receipts:
     def notify(self, notices) -> None:
         self.sent.extend(notices)
 
+    def number_notices(self) -> None:
+        """All are sent at once here."""
+
     def codes(self) -> Counter[str]:
         """How often each code was told to devices."""
         return Counter(one.code.value for one in self.sent if not isinstance(one, OrderAnswer))
+
+
+class NumberedReceipts(Receipts):
+    """What would be sent, each with its number."""
+
+    def __init__(self, numbers: AnswerNumbers) -> None:
+        super().__init__()
+        self.numbers, self.sequences = numbers, []
+
+    def send(self, receipts) -> None:
+        for receipt in receipts:
+            self.sequences.append(self.numbers.next())
+            self.sent.append(receipt)
+
+    def last(self, client_id: str):
+        return [one for one in self.sent if one.client_id == client_id][-1]
 
 
 class Retained:
@@ -92,12 +115,20 @@ class Served:
         limits: IntakeLimits,
         key: SigningKey | None = None,
         watch: Watch | None = None,
+        *,
+        shares: bool = False,
     ) -> None:
         self.db, self.plan, self.limits = db, plan, limits
         self.clock, self.receipts, self.retained = HandClock(), Receipts(), Retained()
         self.requests = Requests()
         watch = watch or Watch(FederatorMeasures(plan.federation))
-        store = watched(SqlFederationStore(db, plan.federation), watch)
+        takes_updates = TakesUpdates.LEADER if shares else TakesUpdates.WRITER
+        store = watched(SqlFederationStore(db, plan.federation, takes_updates=takes_updates), watch)
+        self.sharing = None
+        if shares:
+            numbers, ingest = AnswerNumbers(), SqlIngestStore(db, plan.federation, lambda: store.epoch)
+            self.receipts = NumberedReceipts(numbers)
+            self.sharing = Sharing(ingest, self.clock, self.receipts, numbers, evaluation=False)
         self.actor = FederationActor(
             plan,
             store,
@@ -108,6 +139,7 @@ class Served:
             key=key,
             sums=SqlSumStore(db, plan.federation, lambda: store.epoch),
             requests=self.requests,
+            sharing=self.sharing,
         )
 
     def receive(self, device, topic: ClientTopic, message) -> None:

@@ -74,7 +74,7 @@ class WorkerStore(Protocol):
         asked: Asked,
         decide: Decide,
         known: RoundFacts | None = None,
-        seen: tuple[str, datetime] | None = None,
+        worker_id: str | None = None,
     ) -> Ingested | NotNow: ...
 
     async def standing_orders(self) -> list[NewOrder]: ...
@@ -163,9 +163,9 @@ class IngestWorker:
         while not self._stopping:
             await self._wait()
             self._turn_began_at = self._clock.now()
-            await self._turn()
+            await self.turn()
             self._turn_began_at = None
-        await self._turn()
+        await self.turn()
         await self._store.forget_worker(self.worker_id)
 
     async def _wait(self) -> None:
@@ -176,7 +176,7 @@ class IngestWorker:
             if len(self.intake):
                 await asyncio.sleep(_GATHER_S)
 
-    async def _turn(self) -> None:
+    async def turn(self) -> None:
         """Store what may be stored, and say how far that is."""
         if await self._may_store():
             await self._read()
@@ -231,8 +231,9 @@ class IngestWorker:
             log.info("ingest_wanted", federation=self._plan.federation)
         self._waits_since, self._has_told = None, False
 
-    def _arrived_before(self) -> datetime:
-        waiting = [offered.arrival.at for offered in self._offers]
+    def _arrived_before(self, taken: int = 0) -> datetime:
+        """Before when nothing arrived that is not answered, once so many of the first offers are."""
+        waiting = [offered.arrival.at for offered in self._offers[taken:]]
         oldest = self.intake.oldest()
         return to_datetime(min([*waiting, self._clock.now() if oldest is None else oldest]))
 
@@ -299,9 +300,7 @@ class IngestWorker:
             decided.decisions, decided.taken, decided.facts = Decisions(), 0, ground.facts
             return self._decide(ground, decided)
 
-        outcome = await self._store.take_updates(
-            self._asked(), decide_on, self._facts, (self.worker_id, self._arrived_before())
-        )
+        outcome = await self._store.take_updates(self._asked(), decide_on, self._facts, self.worker_id)
         if decided.facts is not None and decided.facts is not self._facts:
             await self._know(decided.facts)
         if isinstance(outcome, NotNow):
@@ -349,7 +348,7 @@ class IngestWorker:
         decided.taken = len(in_time) - len(rest.messages)
         decisions = decided.decisions
         n_answers = max(len(decisions.receipts), 1 if decisions.events else 0)
-        return Taken(decisions.updates, decisions.events, n_answers)
+        return Taken(decisions.updates, decisions.events, n_answers, self._arrived_before(decided.taken))
 
 
 def _is_same_claim(one: RoundFacts, other: RoundFacts) -> bool:

@@ -240,8 +240,7 @@ async def test_a_worker_that_was_not_seen_for_a_while_is_not_waited_for(shared) 
     assert found is not None
     assert (found.n_workers, found.arrived_before) == (1, at(20))
     a = shared.update("a")
-    seen = "one", at(30)
-    await take_updates(shared.db, shared.name, asked(a), taking(a), None, seen)
+    await take_updates(shared.db, shared.name, asked(a), lambda _: Taken([a], [], 1, at(30)), None, "one")
     await forget_worker(shared.db, shared.name, "two")
     found = await look_at_workers(shared.db, shared.name)
     assert found is not None

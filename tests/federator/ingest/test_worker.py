@@ -1,0 +1,268 @@
+"""A leader and a worker on one database, turn by turn: what the one stores the other decides by."""
+
+from dataclasses import dataclass
+
+import pytest
+from databases import open_migrated
+from served import GENEROUS, HandClock, NumberedReceipts, Served
+from sqlalchemy import update
+
+from broker.link import InboundMessage
+from federator.ingest.service import plan_of
+from federator.ingest.worker import IngestWorker
+from federator.plan import FederationPlan
+from federator.publishing.answer_numbers import AnswerNumbers
+from federator.round import RoundPolicy
+from federator.sharing import WORKERS_LATE_S
+from foltr.errors import SettingsError
+from foltr.protocol.fields import model_hash
+from foltr.protocol.membership import Join
+from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import RoundState, TakesUpdates
+from foltr.protocol.topics import ClientTopic, Topics
+from storage.ingest import look_at_workers
+from storage.ingest_store import SqlIngestStore
+from storage.ingest_tables import ingest_workers
+from storage.keys import KeyStore
+from storage.queries import list_rounds
+
+TOPICS = Topics("mail")
+FIRST_MODEL = model_hash(bytes(4))
+
+
+@dataclass
+class Both:
+    """A leader, and a worker beside it."""
+
+    leader: Served
+    worker: IngestWorker
+    receipts: NumberedReceipts
+    clock: HandClock
+
+    async def lead(self) -> None:
+        await self.leader.actor.turn_between_workers(self.leader.sharing, self.clock.now())
+
+    async def work(self) -> None:
+        await self.worker.turn()
+
+    def gives(self, device, number=1, base=0, *, update_id="0" * 32, after=0, base_hash=FIRST_MODEL) -> None:
+        """Have the broker give an update to the worker."""
+        made = device.update(number, base, update_id, after).model_copy(update={"base_hash": base_hash})
+        payload = device.payload(ClientTopic.UPDATES, made, 1)
+        self.worker.receive(InboundMessage(TOPICS.client(device.client_id, ClientTopic.UPDATES), payload, False))
+
+    def says(self, device, topic, message, sequence=9) -> None:
+        payload = device.payload(topic, message, sequence)
+        self.leader.actor.receive(InboundMessage(TOPICS.client(device.client_id, topic), payload, retained=False))
+
+
+async def new_worker(db, plan, clock, name="one", key=None) -> tuple[IngestWorker, NumberedReceipts]:
+    numbers = AnswerNumbers()
+    receipts = NumberedReceipts(numbers)
+    known = await plan_of(db, plan.federation, plan.enrolment_key, plan.key_sequence, 0.0)
+    assert known is not None
+    store = SqlIngestStore(db, plan.federation)
+    return IngestWorker(name, known, store, receipts, numbers, clock, GENEROUS, key=key), receipts
+
+
+@pytest.fixture
+async def share(served_url, tmp_path, operator):
+    """Starts a leader with three members, and a worker."""
+    leaders = []
+    async with await open_migrated(served_url, KeyStore(tmp_path / "keys")) as db:
+
+        async def start(policy, key=None, **plan) -> tuple[Both, list]:
+            wanted = FederationPlan("mail", 1, policy, enrolment_key=operator.key.public, **plan)
+            leader = Served(db, wanted, GENEROUS, key, shares=True)
+            leaders.append(leader)
+            await leader.actor.start()
+            devices = [operator.enrol(name) for name in "abc"]
+            await leader.join(devices)
+            await leader.sharing.hand_over(leader.actor.state)
+            worker, receipts = await new_worker(db, wanted, leader.clock, key=key)
+            return Both(leader, worker, receipts, leader.clock), devices
+
+        yield start
+        for leader in leaders:
+            await leader.actor.close()
+
+
+async def states(both: Both) -> list[RoundState]:
+    return [row.state for row in await list_rounds(both.leader.db, "mail")]
+
+
+@pytest.mark.parametrize("served_url", ["sqlite", "postgresql"], indirect=True)
+async def test_a_leader_closes_a_round_from_what_a_worker_has_stored(share):
+    """The last update fills the round: the leader sees the count, reads the rows and makes the model."""
+    both, (a, b, _) = await share(RoundPolicy(2, 2, 0, 60))
+    both.gives(a)
+    await both.work()
+    await both.lead()
+    assert (await states(both))[-1] is RoundState.COLLECTING
+    assert both.leader.actor.state.current_round.n_clients == 1
+    both.gives(b, update_id="1" * 32)
+    await both.work()
+    assert dict(both.receipts.codes()) == {"accepted": 2}
+    await both.lead()
+    assert (await states(both))[-2:] == [RoundState.COMPLETED, RoundState.COLLECTING]
+    assert both.leader.actor.rounds.model.version == 1
+    marks = both.leader.actor.state.members
+    assert [marks.counted_through(name) for name in "abc"] == [100, 100, 0]
+
+
+async def test_the_answer_to_a_join_has_the_mark_that_a_worker_stored(share):
+    """The leader takes updates back first, and reads what counts."""
+    both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60))
+    both.gives(a)
+    await both.work()
+    both.says(a, ClientTopic.JOIN, _join(a))
+    await both.lead()
+    assert both.leader.receipts.last("a").counted_through == 100
+    assert (await look_at_workers(both.leader.db, "mail")).takes_updates is TakesUpdates.WORKERS
+
+
+async def test_answers_of_leader_and_worker_rise_together(share):
+    """Whoever decides later has the higher number, so a device refuses what is overtaken."""
+    both, (a, b, _) = await share(RoundPolicy(3, 3, 0, 60))
+    both.gives(a)
+    await both.work()
+    both.says(a, ClientTopic.JOIN, _join(a))
+    await both.lead()
+    both.gives(b)
+    await both.work()
+    first, second = both.receipts.sequences
+    assert first < both.leader.receipts.sequences[-1] < second
+
+
+async def test_while_the_leader_decides_a_worker_keeps_what_comes(share):
+    """It answers nobody, and stores it once it may."""
+    both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60))
+    await both.leader.sharing.take_back(both.leader.actor.state)
+    both.gives(a)
+    await both.work()
+    await both.work()
+    assert both.receipts.sent == []
+    await both.leader.sharing.hand_over(both.leader.actor.state)
+    await both.work()
+    assert dict(both.receipts.codes()) == {"accepted": 1}
+
+
+async def test_nobody_is_told_that_a_round_is_over_before_that_is_stored(share):
+    """What comes after the deadline waits for the leader, and is late then."""
+    both, (a, b, _) = await share(RoundPolicy(1, 3, 60, 60))
+    both.gives(a)
+    await both.work()
+    both.clock.at += 61
+    both.gives(b)
+    await both.work()
+    assert dict(both.receipts.codes()) == {"accepted": 1}
+    await both.lead()
+    await both.work()
+    assert both.receipts.last("b").code is ReceiptCode.LATE
+    assert (await states(both))[-2:] == [RoundState.COMPLETED, RoundState.COLLECTING]
+
+
+async def test_a_round_waits_at_its_deadline_for_a_worker_that_may_have_updates(share):
+    """Until the worker has said that it has none from before; or for two seconds, if it says nothing."""
+    both, (a, _, _) = await share(RoundPolicy(1, 3, 60, 60))
+    await both.work()
+    both.gives(a)
+    both.clock.at += 61
+    await both.lead()
+    assert (await states(both))[-1] is RoundState.COLLECTING
+    assert len(await states(both)) == 1
+    await both.work()
+    await both.lead()
+    assert (await states(both))[0] is RoundState.COMPLETED
+    assert len(await states(both)) == 2
+    both.clock.at += 61
+    await both.lead()
+    assert len(await states(both)) == 2
+    both.clock.at += WORKERS_LATE_S
+    await both.lead()
+    assert (await states(both))[1:] == [RoundState.ABANDONED, RoundState.COLLECTING]
+
+
+async def test_a_worker_refuses_whom_the_leader_keeps_out(share, operator):
+    """Quarantined, forgotten, never joined: by what is stored, not by what it has seen."""
+    both, (a, b, c) = await share(RoundPolicy(3, 3, 0, 60))
+    both.gives(a)
+    await both.work()
+    topic = TOPICS.operator
+    for order in (operator.quarantines("a", 1), operator.forgets("b", 2)):
+        both.leader.actor.receive(InboundMessage(topic, order.payload, retained=False))
+    await both.lead()
+    await both.lead()
+    both.gives(a, update_id="1" * 32)
+    both.gives(b)
+    both.gives(operator.enrol("nobody"))
+    both.gives(c)
+    await both.work()
+    codes = {name: both.receipts.last(name).code for name in ("a", "b", "c", "nobody")}
+    assert codes == {
+        "a": ReceiptCode.QUARANTINED,
+        "b": ReceiptCode.FORGOTTEN,
+        "c": ReceiptCode.ACCEPTED,
+        "nobody": ReceiptCode.UNKNOWN_CLIENT,
+    }
+
+
+async def test_a_key_that_was_seen_before_decides_nothing(share, operator):
+    """A client that is enrolled anew signs with another key: the former one's updates are refused at once."""
+    both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60))
+    both.gives(a)
+    await both.work()
+    anew = operator.enrol("a")
+    both.says(anew, ClientTopic.JOIN, _join(anew))
+    await both.lead()
+    both.gives(a, update_id="1" * 32, after=100)
+    await both.work()
+    assert both.receipts.last("a").code is ReceiptCode.BAD_SIGNATURE
+    both.gives(anew, update_id="2" * 32, after=100)
+    await both.work()
+    assert both.receipts.last("a").code is ReceiptCode.ALREADY_CONTRIBUTED
+
+
+async def test_an_update_that_two_workers_have_counts_once(share):
+    """The second is told that it is stored."""
+    both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60))
+    other, receipts = await new_worker(both.leader.db, both.leader.plan, both.clock, "two")
+    both.gives(a)
+    await both.work()
+    first, both.worker = both.worker, other
+    both.gives(a)
+    await both.work()
+    assert dict(receipts.codes()) == {"duplicate": 1}
+    assert receipts.last("a").counted_through == 100
+    assert first is not other
+
+
+async def test_a_worker_whose_key_was_replaced_ends_with_words(share, operator):
+    """Devices believe no answer of it any more, and the next leader claims with another key."""
+    key, following = SigningKey.generate(), SigningKey.generate()
+    both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60), key=key)
+    order = operator.rotates(1, following.public, 1)
+    both.leader.actor.receive(InboundMessage(TOPICS.operator, order.payload, retained=False))
+    await both.lead()
+    both.gives(a)
+    await both.leader.sharing.hand_over(both.leader.actor.state)
+    with pytest.raises(SettingsError, match="another key"):
+        await both.work()
+    assert both.receipts.sent == []
+
+
+async def test_a_worker_that_is_gone_is_not_waited_for(share):
+    """By the database's clock: its row is old."""
+    both, _ = await share(RoundPolicy(1, 3, 60, 60))
+    await both.work()
+    async with both.leader.db.transaction() as connection:
+        await connection.execute(update(ingest_workers).values(seen_at=both.leader.actor.rounds.model.created_at))
+    both.clock.at += 61
+    await both.lead()
+    assert both.leader.sharing.n_workers == 0
+    assert both.leader.actor.state.current_round.closes_at > both.clock.at
+
+
+def _join(device) -> Join:
+    return Join(federation="mail", client_id=device.client_id, sdk_version="1", enrolment=device.enrolment)
