@@ -149,3 +149,24 @@ async def test_a_federator_without_workers_takes_over_from_one_with_them_and_bac
         if event.kind == "federator_started"
     ]
     assert len(started) == 3
+
+
+@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+async def test_postgresql_is_killed_and_comes_back_under_workers(deployment, postgres_server):
+    """Leader and workers wait for it; what was told is stored, and nothing twice."""
+    async with asyncio.timeout(120), asyncio.TaskGroup() as group:
+        deployment.start_federator(N_ROUNDS, "--role", "leader")
+        for _ in range(2):
+            deployment.start_worker()
+        await deployment.serves(20)
+        told = start_all(group, deployment)
+        await deployment.rounds_reach(1, 40)
+        try:
+            await asyncio.to_thread(postgres_server.kill)
+            await asyncio.sleep(2)
+        finally:
+            await asyncio.to_thread(postgres_server.start)
+        await deployment.reopen_database()
+        assert await deployment.exit_code(60) == 0, deployment.said()
+    await check(deployment, told, ["completed"] * N_ROUNDS)
+    assert [worker.poll() for worker in deployment.workers] == [None, None]

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import pytest
 from databases import open_migrated
 from served import GENEROUS, HandClock, NumberedReceipts, Served
-from sqlalchemy import update
+from sqlalchemy import select, update
 
 from broker.link import InboundMessage
 from federator.ingest.service import plan_of
@@ -15,17 +15,20 @@ from federator.publishing.answer_numbers import AnswerNumbers
 from federator.round import RoundPolicy
 from federator.sharing import WORKERS_LATE_S
 from foltr.errors import SettingsError
+from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.fields import model_hash
 from foltr.protocol.membership import Join
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import RoundState, TakesUpdates
+from foltr.protocol.states import Pacing, Privacy, RoundState, TakesUpdates
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.protocol.updates import Vote
 from storage.ingest import look_at_workers
 from storage.ingest_store import SqlIngestStore
 from storage.ingest_tables import ingest_workers
 from storage.keys import KeyStore
 from storage.queries import list_rounds
+from storage.tables import federations, updates
 
 TOPICS = Topics("mail")
 FIRST_MODEL = model_hash(bytes(4))
@@ -46,9 +49,9 @@ class Both:
     async def work(self) -> None:
         await self.worker.turn()
 
-    def gives(self, device, number=1, base=0, *, update_id="0" * 32, after=0, base_hash=FIRST_MODEL) -> None:
+    def gives(self, device, number=1, base=0, *, update_id="0" * 32, after=0, **more) -> None:
         """Have the broker give an update to the worker."""
-        made = device.update(number, base, update_id, after).model_copy(update={"base_hash": base_hash})
+        made = device.update(number, base, update_id, after).model_copy(update={"base_hash": FIRST_MODEL, **more})
         payload = device.payload(ClientTopic.UPDATES, made, 1)
         self.worker.receive(InboundMessage(TOPICS.client(device.client_id, ClientTopic.UPDATES), payload, False))
 
@@ -266,3 +269,43 @@ async def test_a_worker_that_is_gone_is_not_waited_for(share):
 
 def _join(device) -> Join:
     return Join(federation="mail", client_id=device.client_id, sdk_version="1", enrolment=device.enrolment)
+
+
+async def test_a_buffer_takes_what_was_made_on_an_older_model(share):
+    """Buffered: a worker takes an update for an earlier round, and one that is too early again later."""
+    policy = RoundPolicy(1, 1, 0, 60, pacing=Pacing.BUFFERED, staleness_limit=2)
+    both, (a, b, _) = await share(policy)
+    both.gives(a)
+    await both.work()
+    both.gives(b)
+    await both.work()
+    assert dict(both.receipts.codes()) == {"accepted": 1}
+    await both.lead()
+    await both.work()
+    assert both.receipts.last("b").code is ReceiptCode.ACCEPTED
+    await both.lead()
+    assert (await states(both))[:2] == [RoundState.COMPLETED] * 2
+
+
+async def test_votes_and_evaluations_are_stored_as_the_leader_asked_for_them(share):
+    """A vote on the round's anchor; and no evaluation, as this leader asks for none."""
+    both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60), anchor=True)
+    said = {
+        "vote": Vote(anchor_version=0, value=1),
+        "evaluation": Evaluation(clicked=0.5, reward=0.5, base_reward=0.25),
+    }
+    both.gives(a, **said)
+    await both.work()
+    async with both.leader.db.reading() as connection:
+        stored = (await connection.execute(select(updates.c.vote, updates.c.clicked))).one()
+    assert tuple(stored) == (1, None)
+
+
+async def test_secure_sums_are_no_workers(share):
+    """Their updates are the federator's, and a worker says so."""
+    both, _ = await share(RoundPolicy(3, 3, 0, 60))
+    async with both.leader.db.transaction() as connection:
+        await connection.execute(update(federations).values(privacy=Privacy.SECURE))
+    with pytest.raises(SettingsError, match="secure sums"):
+        await plan_of(both.leader.db, "mail", None, 0, 0.0)
+    assert await plan_of(both.leader.db, "other", None, 0, 0.0) is None
