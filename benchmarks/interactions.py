@@ -32,7 +32,9 @@ from foltr.learning.evolution_strategies import AdamState, adam_ascent, es_gradi
 from foltr.learning.linear import score
 from foltr.learning.neural import init_neural
 from foltr.numerics.compiled import COMPILED
-from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, neural_pdgd_block, pdgd_block, query_pool
+from foltr.simulation.blocks.base_runner import WEIGHTS_AT_A_TIME
+from foltr.simulation.blocks.drawn_neural import neural_pdgd_block
+from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, pdgd_block, query_pool
 from foltr.simulation.blocks.fixed_rankings import es_block
 from foltr.simulation.clients.population import iid_population
 from foltr.simulation.config import SimulationConfig
@@ -84,8 +86,17 @@ def pdgd_linear(crowd: Crowd, rounds: int) -> None:
 def pdgd_neural(crowd: Crowd, rounds: int) -> None:
     """FPDGD with a neural ranker."""
     weights = init_neural(FEATURES, HIDDEN, np.random.default_rng(3)).astype(np.float64)
+    n_clients, at_a_time = len(crowd.devices), WEIGHTS_AT_A_TIME // len(weights)
     for _ in range(rounds):
-        weights = neural_pdgd_block(crowd.pool, weights, *crowd.act(), crowd.devices, 0.1, HIDDEN).weights.mean(axis=0)
+        picks, users = crowd.act()
+        total = np.zeros_like(weights)
+        # So many clients at a time as the simulator takes.
+        for first in range(0, n_clients, at_a_time):
+            rows = slice(first, first + at_a_time)
+            theirs = Users(users.tables, users.models[rows], users.draws[rows])
+            block = neural_pdgd_block(crowd.pool, weights, picks[rows], theirs, crowd.devices[rows], 0.1, HIDDEN)
+            total += block.weights.sum(axis=0)
+        weights = total / n_clients
 
 
 def evolution_linear(crowd: Crowd, rounds: int) -> None:

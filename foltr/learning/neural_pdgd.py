@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from foltr.errors import DataError
 from foltr.learning.neural import neural_forward
 from foltr.learning.pdgd import clicked_reversals, score_gradient
-from foltr.numerics.compiled import compiled
+from foltr.numerics.compiled import compiled, compiled_instead_of
 
 
 def neural_pdgd_step(
@@ -109,4 +109,15 @@ def neural_step(
         carried[i] = step * np.float32(0.25) * (output * (np.float32(1.0) - tanh * tanh))
         weights[n_first : n_first + hidden] += carried[i]
         weights[n_first + hidden :] += step * np.float32(0.5) * (np.float32(1.0) + tanh)
-    weights[:n_first] += (features[ranking[used]].T @ carried).reshape(n_first)
+    _add(weights[:n_first], (features[ranking[used]].T @ carried).reshape(n_first))
+
+
+def _add_whole(weights: NDArray[np.floating], change: NDArray[np.float32]) -> None:
+    weights += change
+
+
+@compiled_instead_of(_add_whole)
+def _add(weights: NDArray[np.floating], change: NDArray[np.float32]) -> None:
+    """Add numbers of another type in place: numba would first make whole arrays of what a loop adds one by one."""
+    for i in range(change.shape[0]):
+        weights[i] += change[i]

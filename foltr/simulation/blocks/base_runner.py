@@ -11,11 +11,11 @@ from foltr.methods.aggregations import RowAggregation
 from foltr.methods.base import Aggregation
 from foltr.methods.registry import Ranker
 from foltr.protocol.trainings import LinearRankerSpec
+from foltr.simulation.blocks.drawn_neural import neural_pdgd_block
 from foltr.simulation.blocks.drawn_rankings import (
     LearnedBlock,
     QueryPool,
     Users,
-    neural_pdgd_block,
     pdgd_block,
     query_pool,
 )
@@ -26,7 +26,8 @@ from foltr.simulation.runners import Experience, State
 
 # A block at a time, so that memory does not grow with the clients: so many interactions, and so many local weights.
 INTERACTIONS_AT_A_TIME = 8192
-WEIGHTS_AT_A_TIME = 2**22
+# 8 MB: what is asked of the operating system anew for each block is zeroed by it first, and passes the cache.
+WEIGHTS_AT_A_TIME = 2**20
 
 Rows = slice | NDArray[np.int64]
 

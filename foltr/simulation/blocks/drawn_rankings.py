@@ -19,8 +19,6 @@ from foltr.evaluation.click_models import ClickTables, read_serp
 from foltr.evaluation.metrics import dcg, ideal_dcg_by_query
 from foltr.learning.evolution_strategies import reciprocal_rank_index
 from foltr.learning.linear import exponential_race, score
-from foltr.learning.neural import hidden_tanhs, n_neural_weights, output_scores
-from foltr.learning.neural_pdgd import neural_step
 from foltr.learning.pdgd import clicked_reversals, linear_step
 from foltr.numerics.compiled import compiled
 
@@ -121,7 +119,7 @@ def pdgd_block(
     weights = local_weights(pool, start, picks, users, dataset.n_features).copy()
     ndcg = np.full(picks.shape, np.nan)
     reciprocal_ranks = np.full(picks.shape, np.nan)
-    for rows, log_times in _log_times(pool, picks, device_rngs):
+    for rows, log_times in log_times_of(pool, picks, device_rngs):
         _pdgd_clients(
             dataset.features,
             dataset.relevance,
@@ -141,69 +139,6 @@ def pdgd_block(
             learning_rate,
             proximal,
         )
-    return LearnedBlock(weights, ndcg, reciprocal_ranks)
-
-
-def neural_pdgd_block(
-    pool: QueryPool,
-    start: NDArray[np.float64],
-    picks: NDArray[np.int64],
-    users: Users,
-    device_rngs: Sequence[np.random.Generator],
-    learning_rate: float,
-    hidden: int,
-    proximal: float = 0.0,
-) -> LearnedBlock:
-    """Let clients with a neural ranker interact and learn; as `pdgd_block`.
-
-    The forward pass stays with NumPy, which multiplies and takes tanh many numbers at a time; nearly all the time is
-    spent there.
-
-    Args:
-        pool: of d features.
-        start: (hidden * (d + 2),) or (n, hidden * (d + 2)).
-        picks: (n, B).
-        users: of n clients and B interactions.
-        device_rngs: n generators.
-        learning_rate: the step.
-        hidden: units of the hidden layer.
-        proximal: FedProx' mu.
-    """
-    dataset, tables = pool.dataset, users.tables
-    bases = local_weights(pool, start, picks, users, n_neural_weights(dataset.n_features, hidden))
-    weights = np.empty(bases.shape, bases.dtype)
-    ndcg = np.full(picks.shape, np.nan)
-    reciprocal_ranks = np.full(picks.shape, np.nan)
-    # One client's weights at a time, in the same place: they stay in the processor's cache.
-    mine = np.empty(start.shape[-1], weights.dtype)
-    for rows, log_times in _log_times(pool, picks, device_rngs):
-        at = 0
-        for client in range(rows.start, rows.stop):
-            base = bases[client]
-            mine[:] = base
-            for i, pick in enumerate(picks[client].tolist()):
-                if pick < 0:
-                    continue
-                features, relevance = dataset.query(pick)
-                ndcg[client, i], reciprocal_ranks[client, i] = _interact_neural(
-                    mine,
-                    features,
-                    relevance,
-                    hidden_tanhs(mine, features, hidden),
-                    log_times[at : at + len(relevance)],
-                    pool.ideal_dcg[pick],
-                    users.models[client, i],
-                    users.draws[client, i],
-                    tables.click,
-                    tables.stop,
-                    tables.examination,
-                    pool.serp_length,
-                    learning_rate,
-                    proximal,
-                    base,
-                )
-                at += len(relevance)
-            weights[client] = mine
     return LearnedBlock(weights, ndcg, reciprocal_ranks)
 
 
@@ -273,34 +208,14 @@ def see_serp(
     return clicks, ndcg, (1.0 / highest if highest > 0 else 0.0)
 
 
-@compiled
-def _interact_neural(
-    weights: NDArray[np.float64],
-    features: NDArray[np.float32],
-    relevance: NDArray[np.int16],
-    tanhs: NDArray[np.float32],
-    log_times: NDArray[np.float64],
-    ideal_dcg: float,
-    model: int,
-    draws: NDArray[np.float64],
-    click: NDArray[np.float64],
-    stop: NDArray[np.float64],
-    examination: NDArray[np.float64],
-    serp_length: int,
-    learning_rate: float,
-    proximal: float,
-    base: NDArray[np.float64],
-) -> tuple[float, float]:
-    """Step `weights` by one interaction of a neural ranker after its forward pass; return nDCG and reciprocal rank."""
-    scores = output_scores(weights, tanhs)
-    ranking = exponential_race(scores, log_times, min(serp_length, scores.shape[0]))
-    clicks, ndcg, reciprocal_ranks = see_serp(relevance, ranking, ideal_dcg, model, draws, click, stop, examination)
-    reversals = clicked_reversals(scores, ranking, clicks)
-    neural_step(weights, features, tanhs, scores, ranking, clicks, reversals, learning_rate, proximal, base)
-    return ndcg, reciprocal_ranks
+def docs_of(pool: QueryPool, picks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return (n, B) how many documents each picked query has; 0 where there is no interaction."""
+    offsets = pool.dataset.offsets
+    # Not of all queries: there may be many times as many as are picked.
+    return np.where(picks < 0, 0, offsets[picks + 1] - offsets[picks])
 
 
-def _log_times(
+def log_times_of(
     pool: QueryPool, picks: NDArray[np.int64], device_rngs: Sequence[np.random.Generator]
 ) -> Iterator[tuple[slice, NDArray[np.float64]]]:
     """Yield runs of clients with the logarithms of their exponential draws, client by client in order issued.
@@ -311,9 +226,7 @@ def _log_times(
         raise DataError(f"{picks.shape[0]} clients need as many generators, not {len(device_rngs)}")
     if not picks.size:
         return
-    offsets = pool.dataset.offsets
-    # Not of all queries: there may be many times as many as are picked.
-    n_docs = np.where(picks < 0, 0, offsets[picks + 1] - offsets[picks]).sum(axis=1).tolist()
+    n_docs = docs_of(pool, picks).sum(axis=1).tolist()
     buffer = np.empty(max(_DRAWS_AT_A_TIME, *n_docs), np.float64)
     first = filled = 0
     for client, n in enumerate(n_docs):

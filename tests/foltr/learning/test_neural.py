@@ -3,7 +3,17 @@ import pytest
 import transcriptions
 
 from foltr.errors import DataError
-from foltr.learning.neural import init_neural, n_neural_weights, neural_forward, neural_score
+from foltr.learning import neural
+from foltr.learning.neural import (
+    add_bias,
+    halve_hidden_layer,
+    hidden_inputs,
+    init_neural,
+    n_neural_weights,
+    neural_forward,
+    neural_score,
+)
+from foltr.numerics.compiled import plain_functions
 
 
 def test_scores_are_those_of_the_formula(rng: np.random.Generator) -> None:
@@ -42,3 +52,43 @@ def test_weights_must_fit() -> None:
     """The message says how many are needed."""
     with pytest.raises(DataError, match="need 10 weights"):
         neural_forward(np.zeros(9), np.zeros((4, 3), np.float32), 2)
+
+
+def test_products_in_parts_are_the_whole_product(rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many documents go into one product, none is left out or is in two; queries may have none at all."""
+    halved = rng.normal(size=4 * 7).astype(np.float32)
+    for n_documents in (0, 1, 5, 40):
+        features = rng.random((n_documents, 6), dtype=np.float32)
+        expected = features @ halved[:24].reshape(6, 4) + halved[24:]
+        for most in (1, 24, 100, 10**6):
+            monkeypatch.setattr(neural, "_PRODUCTS_UNPACKED", most)
+            inputs = np.full((n_documents, 4), np.nan, np.float32)
+            with plain_functions():
+                hidden_inputs(halved, features, inputs)
+            np.testing.assert_allclose(inputs, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_large_query_is_multiplied_in_parts(rng: np.random.Generator) -> None:
+    """In machine code too, where a layer is small; a larger layer is multiplied whole."""
+    for n_features, hidden in ((136, 64), (300, 64)):
+        features = rng.random((250, n_features), dtype=np.float32)
+        halved = rng.normal(size=hidden * (n_features + 1)).astype(np.float32)
+        inputs = np.empty((250, hidden), np.float32)
+        hidden_inputs(halved, features, inputs)
+        expected = features.astype(np.float64) @ halved[: n_features * hidden].reshape(n_features, hidden)
+        np.testing.assert_allclose(inputs, expected + halved[n_features * hidden :], rtol=1e-4, atol=1e-4)
+
+
+def test_loops_are_what_whole_arrays_are(rng: np.random.Generator) -> None:
+    """Halving a layer and adding its bias: the same bits with numba and without."""
+    weights, inputs = rng.normal(size=30), rng.random((9, 5), dtype=np.float32)
+    halved, also = np.empty(25, np.float32), np.empty(25, np.float32)
+    added = inputs.copy()
+    halve_hidden_layer(weights, halved)
+    add_bias(added, halved[20:])
+    with plain_functions():
+        halve_hidden_layer(weights, also)
+        add_bias(inputs, also[20:])
+    np.testing.assert_array_equal(halved, also)
+    np.testing.assert_array_equal(added, inputs)
+    np.testing.assert_array_equal(halved, weights[:25].astype(np.float32) / 2)

@@ -13,7 +13,8 @@ from foltr.learning.linear import rank_by_score, sample_plackett_luce, score
 from foltr.learning.neural import n_neural_weights, neural_score
 from foltr.learning.neural_pdgd import neural_pdgd_step
 from foltr.learning.pdgd import pdgd_step
-from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, neural_pdgd_block, pdgd_block, query_pool
+from foltr.simulation.blocks.drawn_neural import neural_pdgd_block
+from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, pdgd_block, query_pool
 from foltr.simulation.blocks.fixed_rankings import ranking_block
 
 K, D, HIDDEN = 6, 7, 4
@@ -117,6 +118,25 @@ def test_neural_pdgd_is_the_device_bit_by_bit(
     np.testing.assert_array_equal(block.ndcg, ndcg)
     np.testing.assert_array_equal(block.reciprocal_ranks, reciprocal_ranks)
     assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
+
+
+@pytest.mark.parametrize("own_start", [False, True])
+def test_neural_clients_side_by_side_are_those_clients_alone(
+    pool: QueryPool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, own_start: bool
+) -> None:
+    """However many go side by side, and whatever lists some of them lack, each ends at the same bits."""
+    crowd, n_weights = Crowd(pool, 11, 5), n_neural_weights(D, HIDDEN)
+    start = rng.normal(size=(11, n_weights) if own_start else n_weights)
+    blocks = []
+    for size in (1, 3, 11):
+        monkeypatch.setattr("foltr.simulation.blocks.drawn_neural._WEIGHTS_OF_A_GROUP", size * n_weights)
+        devices = crowd.devices()
+        blocks.append(neural_pdgd_block(pool, start, crowd.picks, crowd.users, devices, 0.1, HIDDEN, 0.3))
+        assert (blocks[-1].weights[1:] != blocks[-1].weights[:1]).any()
+    for block in blocks[1:]:
+        np.testing.assert_array_equal(block.weights, blocks[0].weights)
+        np.testing.assert_array_equal(block.ndcg, blocks[0].ndcg)
+        np.testing.assert_array_equal(block.reciprocal_ranks, blocks[0].reciprocal_ranks)
 
 
 def test_draws_in_several_portions_are_the_same_draws(

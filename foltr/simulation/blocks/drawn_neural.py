@@ -1,0 +1,272 @@
+"""Many devices' interactions with a neural ranker: some clients go through their lists side by side.
+
+As `foltr.simulation.blocks.drawn_rankings`, with the same random numbers and to the bits that each device ends at alone:
+products are made one by one as on a device, and by the same library. What is done for all clients of a group at once is
+what has the same result wherever a number stands: tanh, and the kernel that ranks, clicks and learns. So what calls cost
+is shared by the group.
+
+Shapes: n clients; B interactions at most; G clients in a group; d features; w weights.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.learning.linear import exponential_race
+from foltr.learning.neural import halve_hidden_layer, hidden_inputs, n_neural_weights, output_scores
+from foltr.learning.neural_pdgd import neural_step
+from foltr.learning.pdgd import clicked_reversals
+from foltr.numerics.compiled import compiled
+from foltr.simulation.blocks.drawn_rankings import (
+    LearnedBlock,
+    QueryPool,
+    Users,
+    docs_of,
+    local_weights,
+    log_times_of,
+    see_serp,
+)
+
+# A group has as many clients as fit with their weights into a processor's second cache, beside what they rank: 12 bytes
+# a weight.
+_WEIGHTS_OF_A_GROUP = 96_000
+
+
+def neural_pdgd_block(
+    pool: QueryPool,
+    start: NDArray[np.float64],
+    picks: NDArray[np.int64],
+    users: Users,
+    device_rngs: Sequence[np.random.Generator],
+    learning_rate: float,
+    hidden: int,
+    proximal: float = 0.0,
+) -> LearnedBlock:
+    """Let clients with a neural ranker interact and learn; as `pdgd_block`.
+
+    The forward pass stays with NumPy, which multiplies and takes tanh many numbers at a time; more than half of the
+    time is spent there.
+
+    Args:
+        pool: of d features.
+        start: (w,) or (n, w), w being hidden * (d + 2).
+        picks: (n, B).
+        users: of n clients and B interactions.
+        device_rngs: n generators.
+        learning_rate: the step.
+        hidden: units of the hidden layer.
+        proximal: FedProx' mu.
+    """
+    dataset = pool.dataset
+    n_weights = n_neural_weights(dataset.n_features, hidden)
+    bases = local_weights(pool, start, picks, users, n_weights)
+    learned = LearnedBlock(
+        np.empty(bases.shape, bases.dtype), np.full(picks.shape, np.nan), np.full(picks.shape, np.nan)
+    )
+    group = _Group(pool, start.reshape(-1, n_weights), picks, users, learned, hidden, learning_rate, proximal)
+    for rows, log_times in log_times_of(pool, picks, device_rngs):
+        at = 0
+        for first in range(rows.start, rows.stop, group.size):
+            clients = slice(first, min(first + group.size, rows.stop))
+            at += group.interact(clients, log_times[at:])
+    return learned
+
+
+class _Group:
+    """Clients who go through their interactions side by side, and the memory that one group after another uses.
+
+    Args:
+        starts: (1, w) weights that all start from, or (n, w).
+        learned: of all n clients; written to.
+    """
+
+    def __init__(
+        self,
+        pool: QueryPool,
+        starts: NDArray[np.floating],
+        picks: NDArray[np.int64],
+        users: Users,
+        learned: LearnedBlock,
+        hidden: int,
+        learning_rate: float,
+        proximal: float,
+    ) -> None:
+        n_clients, n_weights = learned.weights.shape
+        self.size = max(1, min(n_clients, _WEIGHTS_OF_A_GROUP // n_weights))
+        self._pool = pool
+        self._starts = np.ascontiguousarray(starts)
+        self._picks = picks
+        self._n_docs = docs_of(pool, picks)
+        self._users = users
+        self._learned = learned
+        self._steps = (learning_rate, proximal)
+        # The hidden layers as the forward pass has them, kept beside the weights from step to step.
+        self._halved = np.empty((self.size, hidden * (pool.dataset.n_features + 1)), np.float32)
+        most_docs = int(self._n_docs.max(initial=0))
+        self._tanhs = np.empty((self.size * most_docs, hidden), np.float32)
+        self._spans = np.empty(self.size + 1, np.int64)
+
+    def interact(self, clients: slice, log_times: NDArray[np.float64]) -> int:
+        """Let clients have all their interactions; return how many of the draws were used.
+
+        Args:
+            log_times: of these clients, client by client in order issued, and of others after them.
+        """
+        n_docs = self._n_docs[clients]
+        # Where each interaction's draws begin.
+        ends = n_docs.cumsum().reshape(n_docs.shape)
+        begins = ends - n_docs
+        weights = self._learned.weights[clients]
+        weights[:] = self._starts if len(self._starts) == 1 else self._starts[clients]
+        for own, halved in zip(weights, self._halved, strict=False):
+            halve_hidden_layer(own, halved)
+        interacts = self._picks[clients] >= 0
+        for i in range(interacts.shape[1]):
+            members = np.flatnonzero(interacts[:, i])
+            if len(members):
+                self._interact_once(clients.start, members, i, log_times, begins)
+        return int(ends[-1, -1])
+
+    def _interact_once(
+        self,
+        first: int,
+        members: NDArray[np.int64],
+        i: int,
+        log_times: NDArray[np.float64],
+        begins: NDArray[np.int64],
+    ) -> None:
+        """Let members of the group, numbered from 0 beside ``first``, have their interaction ``i``."""
+        dataset, users = self._pool.dataset, self._users
+        of_lists = (dataset.features, dataset.offsets, self._picks, first, members, i)
+        n_docs = _inputs_of_all(*of_lists, self._halved, self._tanhs, self._spans)
+        tanhs = self._tanhs[:n_docs]
+        np.tanh(tanhs, out=tanhs)
+        _learn_from_lists(
+            *of_lists,
+            dataset.relevance,
+            self._pool.ideal_dcg,
+            tanhs,
+            self._spans,
+            log_times,
+            begins,
+            users.models,
+            users.draws,
+            users.tables.click,
+            users.tables.stop,
+            users.tables.examination,
+            self._pool.serp_length,
+            *self._steps,
+            self._starts,
+            self._learned.weights,
+            self._halved,
+            self._learned.ndcg,
+            self._learned.reciprocal_ranks,
+        )
+
+
+@compiled
+def _inputs_of_all(
+    features: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    picks: NDArray[np.int64],
+    first: int,
+    members: NDArray[np.int64],
+    i: int,
+    halved: NDArray[np.float32],
+    inputs: NDArray[np.float32],
+    spans: NDArray[np.int64],
+) -> int:
+    """Write the `hidden_inputs` of each member's list below each other, and where they begin; return where they end.
+
+    Args:
+        picks: (n, B) queries.
+        first: the client that is row 0 of the group.
+        members: (m,) rows of the group.
+        i: which of their interactions it is.
+        halved: (G, hidden * (d + 1)) of `halve_hidden_layer`.
+        inputs: (documents of all members or more, hidden), written to.
+        spans: (G + 1,), written to.
+    """
+    spans[0] = 0
+    for j in range(members.shape[0]):
+        query = picks[first + members[j], i]
+        start, end = offsets[query], offsets[query + 1]
+        spans[j + 1] = spans[j] + end - start
+        hidden_inputs(halved[members[j]], features[start:end], inputs[spans[j] : spans[j + 1]])
+    return int(spans[members.shape[0]])
+
+
+@compiled
+def _learn_from_lists(
+    features: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    picks: NDArray[np.int64],
+    first: int,
+    members: NDArray[np.int64],
+    i: int,
+    relevance: NDArray[np.int16],
+    ideal_dcg: NDArray[np.float64],
+    tanhs: NDArray[np.float32],
+    spans: NDArray[np.int64],
+    log_times: NDArray[np.float64],
+    begins: NDArray[np.int64],
+    models: NDArray[np.int64],
+    draws: NDArray[np.float64],
+    click: NDArray[np.float64],
+    stop: NDArray[np.float64],
+    examination: NDArray[np.float64],
+    serp_length: int,
+    learning_rate: float,
+    proximal: float,
+    bases: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    halved: NDArray[np.float32],
+    ndcg: NDArray[np.float64],
+    reciprocal_ranks: NDArray[np.float64],
+) -> None:
+    """Let each member see and learn from a list after the forward pass.
+
+    Args:
+        picks, first, members, i, spans: as in `_inputs_of_all`.
+        tanhs: (documents of all members, hidden).
+        begins: (G, B) where each interaction's draws begin in ``log_times``.
+        bases: (1, w) or (n, w), what FedProx pulls towards.
+        weights: (n, w), written to.
+        halved: (G, hidden * (d + 1)), written to.
+        ndcg, reciprocal_ranks: (n, B), written to.
+    """
+    for j in range(members.shape[0]):
+        member = members[j]
+        client = first + member
+        query = picks[client, i]
+        start, end = offsets[query], offsets[query + 1]
+        own = tanhs[spans[j] : spans[j + 1]]
+        scores = output_scores(weights[client], own)
+        at, docs = begins[member, i], end - start
+        ranking = exponential_race(scores, log_times[at : at + docs], min(serp_length, docs))
+        clicks, ndcg[client, i], reciprocal_ranks[client, i] = see_serp(
+            relevance[start:end],
+            ranking,
+            ideal_dcg[query],
+            models[client, i],
+            draws[client, i],
+            click,
+            stop,
+            examination,
+        )
+        reversals = clicked_reversals(scores, ranking, clicks)
+        base = bases[client if bases.shape[0] > 1 else 0]
+        neural_step(
+            weights[client],
+            features[start:end],
+            own,
+            scores,
+            ranking,
+            clicks,
+            reversals,
+            learning_rate,
+            proximal,
+            base,
+        )
+        halve_hidden_layer(weights[client], halved[member])
