@@ -135,7 +135,7 @@ def _add_bias(inputs: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
 
 @compiled_instead_of(_add_bias)
 def add_bias(inputs: NDArray[np.float32], bias: NDArray[np.float32]) -> None:
-    """Add the bias (hidden,) to the inputs of the hidden units of each document, (docs, hidden); they are written to."""
+    """Add the bias (hidden,) to the inputs (docs, hidden) of the hidden units, which are written to."""
     for document in range(inputs.shape[0]):
         for unit in range(inputs.shape[1]):
             inputs[document, unit] += bias[unit]
