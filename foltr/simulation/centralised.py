@@ -56,6 +56,12 @@ class _Attendance:
         chosen = participants_of(self._seed, number, len(self._everybody), self._participants)
         return self._everybody if chosen is None else chosen
 
+    def clients_of(self, first: int, last: int) -> NDArray[np.int64]:
+        """(rounds, clients) of some rounds in a row."""
+        if self.n_clients == len(self._everybody):
+            return np.tile(self._everybody, (last - first + 1, 1))
+        return np.array([self.clients(number) for number in range(first, last + 1)])
+
 
 class CentralPdgd:
     """One learner for everybody's interactions.
@@ -106,7 +112,7 @@ class CentralPdgd:
 
     def rounds(self, first: int, last: int) -> Stretch:
         """Learn from the interactions of some rounds, at most `rounds_at_once`; to the same bits as one by one."""
-        clients = np.array([self._attendance.clients(number) for number in range(first, last + 1)])
+        clients = self._attendance.clients_of(first, last)
         start, total = self._weights, np.zeros_like(self._weights)
         ndcg, reciprocal_ranks, counts = [], [], []
         # Steps follow each other across rounds as they do within one.
@@ -157,6 +163,9 @@ class CentralPdgd:
         at_a_time = INTERACTIONS_AT_A_TIME
         if self._batch:  # a row of weights for each interaction
             at_a_time = max(1, min(at_a_time, WEIGHTS_AT_A_TIME // len(self._weights)))
+        if len(self._pools) == 1 and len(clients) * self._most <= at_a_time:
+            yield clients, 0
+            return
         for dataset, run in itertools.groupby(clients.tolist(), key=self._datasets.__getitem__):
             members: list[int] = []
             n = 0

@@ -75,12 +75,16 @@ class Crowd:
         return int(self._model_spans[client, 0])
 
     def intend(self, clients: NDArray[np.int64]) -> Intentions:
-        """Let each of the clients draw all interactions of a round."""
+        """Let each of the clients draw all interactions of a round; who is named several times, of several rounds."""
         quantities = self._quantities[clients]
         most = int(quantities.max())
         block = np.zeros((len(clients), most, 2 + 2 * self._serp_length))
-        for own, i, quantity in zip(block, clients.tolist(), quantities.tolist(), strict=True):
-            self.streams(i).user.random(out=own[:quantity])
+        if len(self._clients) == 1:
+            # The same numbers: a stream has no rounds.
+            self.streams(0).user.random(out=block)
+        else:
+            for own, i, quantity in zip(block, clients.tolist(), quantities.tolist(), strict=True):
+                self.streams(i).user.random(out=own[:quantity])
         queries, models = self._query_spans[clients], self._model_spans[clients]
         places = queries[:, :1] + (block[:, :, 0] * queries[:, 1:]).astype(np.int64)
         picks = self._queries[places]
