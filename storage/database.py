@@ -7,7 +7,7 @@ import asyncio
 import re
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from pathlib import Path
@@ -317,17 +317,27 @@ def insert_into(connection: AsyncConnection, table: Table) -> sqlite.Insert | po
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)
 
 
-async def fetch_all(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> list[Record]:
+async def fetch_all(
+    connection: AsyncConnection,
+    record: Callable[..., Record],
+    statement: Executable,
+    parameters: Mapping[str, Any] | None = None,
+) -> list[Record]:
     """Give each row of the answer as a record, its fields by the names of the columns."""
-    answer = await connection.execute(statement)
-    # A mapping of SQLAlchemy's looks each name up for each row, which takes as long as to read the row.
+    answer = await connection.execute(statement, parameters)
+    # SQLAlchemy's mapping looks each name up for each row, which takes as long as to read the row.
     names = tuple(answer.keys())
     return [record(**dict(zip(names, row, strict=True))) for row in answer]
 
 
-async def fetch_one(connection: AsyncConnection, record: Callable[..., Record], statement: Executable) -> Record | None:
+async def fetch_one(
+    connection: AsyncConnection,
+    record: Callable[..., Record],
+    statement: Executable,
+    parameters: Mapping[str, Any] | None = None,
+) -> Record | None:
     """Give the only row of the answer as a record; None where there is none."""
-    row = (await connection.execute(statement)).mappings().one_or_none()
+    row = (await connection.execute(statement, parameters)).mappings().one_or_none()
     return None if row is None else record(**row)
 
 
@@ -405,9 +415,13 @@ def _create_engine(
                 "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1000:.0f}ms",
             },
         }
+    driver = None
     try:
-        driver = {"module": _sqlite_driver()} if is_sqlite else {}
-        engine = create_async_engine(url, connect_args=options, pool_timeout=CONNECT_TIMEOUT_S, **driver)
+        if is_sqlite:
+            from storage.sqlite_driver import SqliteDriver
+
+            driver = SqliteDriver()
+        engine = create_async_engine(url, connect_args=options, pool_timeout=CONNECT_TIMEOUT_S, module=driver)
     except ModuleNotFoundError as error:
         extra = "federator" if is_sqlite else "postgres"
         raise UnavailableError(f"{_describe(url)} needs the package {error.name}: {install_command(extra)}") from error
@@ -415,12 +429,6 @@ def _create_engine(
         event.listen(engine.sync_engine, "connect", _prepare_sqlite)
         event.listen(engine.sync_engine, "begin", _begin_sqlite)
     return engine
-
-
-def _sqlite_driver() -> Any:
-    from storage.sqlite_driver import SqliteDriver  # not for who has PostgreSQL
-
-    return SqliteDriver()
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:

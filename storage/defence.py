@@ -87,8 +87,7 @@ async def forget_defence(
     Returns:
         whether any of these had it.
     """
-    having = models.c.federation == name, models.c.version.in_(versions), models.c.defence_state.is_not(None)
-    held = set(await connection.scalars(select(models.c.version).where(*having)))
+    held = set(await connection.scalars(_HAVING_MEMORY, {"of_federation": name, "versions": list(versions)}))
     if forgotten := held - {keep}:
         await connection.execute(
             update(models)
@@ -96,6 +95,13 @@ async def forget_defence(
             .values(defence_state=None)
         )
     return bool(held)
+
+
+_HAVING_MEMORY = select(models.c.version).where(
+    models.c.federation == bindparam("of_federation"),
+    models.c.version.in_(bindparam("versions", expanding=True)),
+    models.c.defence_state.is_not(None),
+)
 
 
 async def begin_defence(connection: AsyncConnection, name: str, job: int) -> bytes | None:

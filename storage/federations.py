@@ -8,9 +8,8 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from enum import StrEnum
-from typing import Any
 
-from sqlalchemy import Select, case, func, select, update
+from sqlalchemy import bindparam, case, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -198,19 +197,20 @@ async def writer_transaction(db: Database, name: str) -> AsyncIterator[AsyncConn
 async def require_epoch(connection: AsyncConnection, name: str, epoch: int) -> None:
     """Raise WriterFencedError unless ``epoch`` is the federation's latest claim."""
     # On PostgreSQL the row is locked until commit; on SQLite BEGIN IMMEDIATE has locked the whole file.
-    newest = await connection.scalar(_newest_epoch(name).with_for_update())
+    newest = await connection.scalar(_NEWEST_EPOCH_LOCKED, {"of_federation": name})
     _require_newest(name, newest, epoch)
 
 
 async def require_writer(db: Database, name: str, epoch: int) -> None:
     """Raise WriterFencedError as every write does, and write nothing: for an answer that stores nothing."""
     async with db.reading() as connection:
-        newest = await connection.scalar(_newest_epoch(name))
+        newest = await connection.scalar(_NEWEST_EPOCH, {"of_federation": name})
     _require_newest(name, newest, epoch)
 
 
-def _newest_epoch(name: str) -> Select[Any]:
-    return select(federations.c.writer_epoch).where(federations.c.name == name)
+# Made once: to build a statement takes longer than to run it.
+_NEWEST_EPOCH = select(federations.c.writer_epoch).where(federations.c.name == bindparam("of_federation"))
+_NEWEST_EPOCH_LOCKED = _NEWEST_EPOCH.with_for_update()
 
 
 def _require_newest(name: str, newest: int | None, epoch: int) -> None:

@@ -12,7 +12,7 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import case, func, insert, literal, select, update
+from sqlalchemy import case, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import DataError, ProtocolViolationError
@@ -21,10 +21,8 @@ from foltr.protocol.fields import model_hash
 from foltr.protocol.states import RoundState
 from storage.aggregations import store_aggregation
 from storage.cipher import decrypt_row
-from storage.clients import select_named
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.defence import ROUNDS, forget_defence, store_defence
-from storage.erasure.tables import stored_rounds
 from storage.events import store_events
 from storage.federations import fenced_transaction
 from storage.marks import take_back_round
@@ -38,7 +36,16 @@ from storage.records import (
     RoundRow,
     UpdateRow,
 )
-from storage.schema import DETAIL_MAX, UtcDateTime
+from storage.round_statements import (
+    CLOSE,
+    INSERT_MODEL,
+    NEXT_UPDATES,
+    NOTE_STORED_ROUND,
+    STOP_COLLECTING,
+    THE_ROUND,
+    of_round,
+)
+from storage.schema import DETAIL_MAX
 from storage.sum_rows import delete_masked_bodies, delete_sums, store_evaluation, store_tally
 from storage.tables import IS_OPEN, clients, rounds, updates
 
@@ -130,12 +137,7 @@ async def begin_aggregation(db: Database, name: str, epoch: int, number: int) ->
 
 async def stop_collecting(connection: AsyncConnection, name: str, number: int) -> None:
     """Make a collecting round aggregating, or checking where it has a secure sum; done twice, it changes nothing."""
-    following = case((rounds.c.policy_hash.is_(None), RoundState.AGGREGATING), else_=RoundState.CHECKING)
-    moved = await connection.execute(
-        update(rounds)
-        .where(rounds.c.federation == name, rounds.c.number == number, rounds.c.state == RoundState.COLLECTING)
-        .values(state=following)
-    )
+    moved = await connection.execute(STOP_COLLECTING, of_round(name, number))
     if moved.rowcount == 1:
         return
     stored = await load_round(connection, name, number)
@@ -208,21 +210,11 @@ async def load_updates(
         DataError: an update cannot be read: retention has deleted it, its data key is destroyed or not at hand, or it
             does not open.
     """
-    of_round = (updates.c.federation == name) & (updates.c.round == number)
-    # The keys first, and each page in order here: the database would carry the bodies along to put names in order.
-    ordered = (
-        select(updates.c.client)
-        .join_from(updates, clients, clients.c.id == updates.c.client)
-        .where(of_round)
-        .order_by(clients.c.client_id)
-        .limit(limit)
-    )
     rows: list[UpdateRow] = []
     while True:
-        following = ordered.where(clients.c.client_id > after).scalar_subquery()
-        statement = select_named(updates).where(of_round, updates.c.client.in_(following))
+        parameters = of_round(name, number) | {"after": after, "most": limit}
         async with db.reading() as connection:
-            page: list[dict[str, Any]] = await fetch_all(connection, dict, statement)
+            page: list[dict[str, Any]] = await fetch_all(connection, dict, NEXT_UPDATES, parameters)
         # By code points, which is the order of the bytes.
         page.sort(key=itemgetter("client_id"))
         for stored in page:
@@ -302,26 +294,17 @@ async def complete_round(
         defence_state = model.defence_state
         if had_memory or defence_state is not None:
             defence_state = await store_defence(connection, name, ROUNDS, defence_state)
-        base = models.alias()
-        base_tainted_at = select(base.c.tainted_at).where(
-            base.c.federation == name, base.c.version == stored.base_version
-        )
-        await connection.execute(
-            insert(models).values(
-                federation=name,
-                version=model.version,
-                base_version=stored.base_version,
-                round=number,
-                n_values=len(model.weights) // 4,
-                weights=model.weights,
-                created_at=closed_at,
-                weights_hash=model_hash(model.weights),
-                optimizer_state=model.optimizer_state,
-                defence_state=defence_state,
-                # What an erased client sent is in every model made from one that it is in, until the unlearned one.
-                tainted_at=case((base_tainted_at.scalar_subquery().is_not(None), literal(closed_at, UtcDateTime()))),
-            )
-        )
+        made = {
+            "version": model.version,
+            "base_version": stored.base_version,
+            "n_values": len(model.weights) // 4,
+            "weights": model.weights,
+            "created_at": closed_at,
+            "weights_hash": model_hash(model.weights),
+            "optimizer_state": model.optimizer_state,
+            "defence_state": defence_state,
+        }
+        await connection.execute(INSERT_MODEL, of_round(name, number) | made | {"of_base": stored.base_version})
         if model.aggregation is not None:
             await store_aggregation(connection, name, number, model.aggregation)
         if model.tally is not None:
@@ -332,9 +315,7 @@ async def complete_round(
         if stored.policy_hash is not None:
             await delete_masked_bodies(connection, name, number)
         else:
-            has_updates = updates.c.federation == name, updates.c.round == number, updates.c.body.is_not(None)
-            key = select(updates.c.federation, updates.c.round).where(*has_updates).limit(1)
-            await connection.execute(insert(stored_rounds).from_select(["federation", "round"], key))
+            await connection.execute(NOTE_STORED_ROUND, of_round(name, number))
         await _close(connection, name, number, closed_at, state=RoundState.COMPLETED, model_version=model.version)
         if next_opening is not None:
             await open_next(connection, name, next_opening)
@@ -397,27 +378,21 @@ async def open_next(connection: AsyncConnection, name: str, opening: RoundOpenin
 
 async def load_round(connection: AsyncConnection, name: str, number: int) -> RoundRow:
     """Load a round, within a transaction; ProtocolViolationError where there is none."""
-    row = await fetch_one(
-        connection, RoundRow, select(rounds).where(rounds.c.federation == name, rounds.c.number == number)
-    )
+    row = await fetch_one(connection, RoundRow, THE_ROUND, of_round(name, number))
     if row is None:
         raise ProtocolViolationError(f"federation {name!r} has no round {number}")
     return row
 
 
-async def _close(connection: AsyncConnection, name: str, number: int, closed_at: datetime, **outcome: object) -> None:
-    # Counted here from the rows themselves, so the closed round says what was summed, not what was believed.
-    taken = select(func.count()).where(updates.c.federation == name, updates.c.round == number)
-    n_interactions = select(func.coalesce(func.sum(updates.c.n_interactions), 0)).where(
-        updates.c.federation == name, updates.c.round == number
-    )
-    await connection.execute(
-        update(rounds)
-        .where(rounds.c.federation == name, rounds.c.number == number)
-        .values(
-            closed_at=closed_at,
-            n_updates=taken.scalar_subquery(),
-            n_interactions=n_interactions.scalar_subquery(),
-            **outcome,
-        )
-    )
+async def _close(
+    connection: AsyncConnection,
+    name: str,
+    number: int,
+    closed_at: datetime,
+    *,
+    state: RoundState,
+    model_version: int | None = None,
+    reason: str | None = None,
+) -> None:
+    outcome = {"after_state": state, "with_model": model_version, "with_reason": reason, "at": closed_at}
+    await connection.execute(CLOSE, of_round(name, number) | outcome)

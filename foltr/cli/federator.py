@@ -33,6 +33,8 @@ from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
 
+# 70 times as many as by default; objects of this kind are some 100 bytes each.
+_N_NEW_OBJECTS = 50_000
 log = structlog.get_logger(__name__)
 
 app = typer.Typer(help="Run the federator, and give it another key.", no_args_is_help=True)
@@ -216,7 +218,9 @@ def _pass_over_in_collections() -> None:
     """Have the garbage collector look no more at what a federator began with, which stays as long as the process.
 
     That is every module, and every client: to go through all of it again and again took 4 % of an update's processor
-    time with a thousand devices.
+    time with a thousand devices. And have it look at what is new less often: what an update makes is gone by itself
+    with its receipt, and to look through thousands that wait took another 5 %.
     """
     gc.collect()
     gc.freeze()
+    gc.set_threshold(_N_NEW_OBJECTS, 20, 20)
