@@ -37,6 +37,7 @@ class DeviceGate:
         self._rng = np.random.default_rng(None if seed is None else [seed, *b"gate"])
         self._lock = threading.Lock()
         self.gate: Gate = store.gate()
+        self._written: Gate | None = None  # by this process; before that it may be that no row is there
 
     def source_of_next(self, *, may_interleave: bool) -> Source:
         """Return where the next list should be from, given that there is a model for it.
@@ -61,11 +62,11 @@ class DeviceGate:
             clicks: (shown,).
         """
         judged = with_list(self.gate, serp.source, clicks, serp.to_credit)
-        return judged, partial(write_gate, gate=judged)
+        return judged, partial(write_gate, gate=judged, before=self._written)
 
     def take(self, judged: Gate) -> GateChanged | None:
         """Be the gate that was written; return what changed by that, if anything did."""
-        was_open, self.gate = self.gate.is_open, judged
+        was_open, self.gate, self._written = self.gate.is_open, judged, judged
         if judged.is_open is was_open:
             return None
         log.info(
@@ -78,7 +79,7 @@ class DeviceGate:
 
     def forget(self) -> None:
         """Be as at the beginning: the client was forgotten."""
-        self.gate = Gate()
+        self.gate, self._written = Gate(), None
 
 
 def judgement_in_store(serp: Serp, clicks: npt.NDArray[np.bool_]) -> Within:

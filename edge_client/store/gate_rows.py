@@ -44,15 +44,23 @@ def read_gate(database: sqlite3.Connection) -> Gate:
     return Gate(is_open is not None and bool(is_open[0]), **evidence, counts=counts)
 
 
-def write_gate(cursor: sqlite3.Cursor, gate: Gate) -> None:
-    """Write a gate in place of the one before."""
+def write_gate(cursor: sqlite3.Cursor, gate: Gate, before: Gate | None = None) -> None:
+    """Write a gate in place of the one before.
+
+    Args:
+        before: what was written last, whose rows stay where they are the same; None where that is not known.
+    """
     cursor.execute("INSERT OR REPLACE INTO gate (only_one, is_open) VALUES (1, ?)", (int(gate.is_open),))
     means: dict[str, FadingMean] = {name: getattr(gate, name) for name in _EVIDENCE}
-    cursor.executemany(
-        "INSERT OR REPLACE INTO gate_evidence (name, weight, weight_squares, total, squares) VALUES (?, ?, ?, ?, ?)",
-        [(name, one.weight, one.weight_squares, one.total, one.squares) for name, one in means.items()],
-    )
-    cursor.executemany(
-        "INSERT OR REPLACE INTO shown_lists (source, lists, clicked, reciprocal_ranks) VALUES (?, ?, ?, ?)",
-        [(source, one.lists, one.clicked, one.reciprocal_ranks) for source, one in gate.counts.items()],
-    )
+    for name, one in means.items():
+        if before is None or one != getattr(before, name):
+            cursor.execute(_PUT_EVIDENCE, (name, one.weight, one.weight_squares, one.total, one.squares))
+    for source, count in gate.counts.items():
+        if before is None or count != before.counts.get(source):
+            cursor.execute(_PUT_COUNT, (source, count.lists, count.clicked, count.reciprocal_ranks))
+
+
+_PUT_EVIDENCE: Final = (
+    "INSERT OR REPLACE INTO gate_evidence (name, weight, weight_squares, total, squares) VALUES (?, ?, ?, ?, ?)"
+)
+_PUT_COUNT: Final = "INSERT OR REPLACE INTO shown_lists (source, lists, clicked, reciprocal_ranks) VALUES (?, ?, ?, ?)"

@@ -287,11 +287,11 @@ class StoreFile:
             ) from error
 
     def _store_noted(self, cursor: sqlite3.Cursor) -> None:
-        for topic, (signer, sequence) in self._noted.items():
-            cursor.execute(
+        if self._noted:
+            cursor.executemany(
                 "INSERT INTO believed (topic, signer, sequence) VALUES (?, ?, ?) "
                 "ON CONFLICT DO UPDATE SET signer = excluded.signer, sequence = excluded.sequence",
-                (topic, signer, sequence),
+                [(topic, signer, sequence) for topic, (signer, sequence) in self._noted.items()],
             )
 
     # --- being forgotten ------------------------------------------------------------------------------------

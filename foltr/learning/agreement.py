@@ -58,9 +58,10 @@ def preferences(reversals: NDArray[np.float64], clicks: NDArray[np.bool_]) -> Pr
     seen = min(int(clicked[-1]) + 2, n) if len(clicked) else 0
     skipped = np.flatnonzero(~clicks[:seen])
     preferred, other = np.repeat(clicked, len(skipped)), np.tile(skipped, len(clicked))
-    of_pairs = np.zeros((n, n))
-    of_pairs[np.triu_indices(n, 1)] = reversals
-    return Preferences(preferred, other, of_pairs[np.minimum(preferred, other), np.maximum(preferred, other)])
+    upper, lower = np.minimum(preferred, other), np.maximum(preferred, other)
+    # Pairs are row by row: those of a document with what is below it.
+    of_pairs = np.asarray(reversals, np.float64)[upper * (2 * n - upper - 1) // 2 + lower - upper - 1]
+    return Preferences(preferred, other, of_pairs)
 
 
 def agreement(scores: NDArray[np.floating], preferred_by_user: Preferences) -> float:

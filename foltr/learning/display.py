@@ -256,8 +256,10 @@ def _swap_reversals(
     n_swapped = len(swapped)
     shown = float(unchanged[swapped[0] % 2] + log_odds[swapped].sum()) if n_swapped else either
     n = min(k, MOST_COMPARED)
-    of_pairs = np.zeros((n, n))
+    of_pairs = np.zeros(n * (n - 1) // 2)
+    at = 0  # the pairs are row by row: those of a document with what is below it
     for upper in range(n - 1):
+        neighbours, at = at, at + n - 1 - upper
         if n_swapped and upper % 2 != swapped[0] % 2:
             continue
         if n_swapped == 0:
@@ -266,8 +268,8 @@ def _swap_reversals(
             exchanged = either
         else:
             exchanged = shown - log_odds[upper] if upper in swapped else shown + log_odds[upper]
-        of_pairs[upper, upper + 1] = 1.0 / (1.0 + math.exp(shown - exchanged))
-    return shown, of_pairs[np.triu_indices(n, 1)]
+        of_pairs[neighbours] = 1.0 / (1.0 + math.exp(shown - exchanged))
+    return shown, of_pairs
 
 
 @compiled
