@@ -35,8 +35,8 @@ def of_round(n: int) -> Callable[[Results], str]:
 
 def of_profile(process: str) -> Callable[[Results], str]:
     def where(results: Results) -> str:
-        shares = results.get("rounds-profile", {}).get("profiles", {}).get(process, [])
-        return "; ".join(f"{name} {share:.0%}" for name, share in shares[:5])
+        profile = results.get("rounds-profile", {}).get("profiles", {}).get(process, {"folders": []})
+        return "modules in " + ", ".join(f"{name} {share:.0%}" for name, share in profile["folders"][:6])
 
     return where
 

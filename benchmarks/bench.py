@@ -179,18 +179,21 @@ def run_once(command: list[str]) -> int:
             return 1
 
 
-def profiles_in(folder: Path, n_told: int = 12) -> dict[str, list[tuple[str, float]]]:
-    """By process, the functions by their own share of its processor time, the largest first.
+def profiles_in(folder: Path, n_told: int = 12) -> dict[str, dict[str, list[tuple[str, float]]]]:
+    """By process, the folders of modules and the functions by their own share of its processor time, largest first.
 
     What a function calls in C is its own, as profiled.py has it; what it calls in Python is not.
     """
-    profiles: dict[str, list[tuple[str, float]]] = {}
+    profiles: dict[str, dict[str, list[tuple[str, float]]]] = {}
     for file in sorted(folder.iterdir()):
-        own: Counter[str] = Counter()
+        own: dict[str, Counter[str]] = {"folders": Counter(), "functions": Counter()}
         for place, n in json.loads(file.read_text())["own"].items():
-            own[place.partition(":")[0]] += n
-        shares = [(function, n / own.total()) for function, n in own.most_common(n_told)]
-        profiles[file.name.partition("-")[0]] = shares
+            function = place.partition(":")[0]
+            own["functions"][function] += n
+            own["folders"][function.partition("/")[0]] += n
+        profiles[file.name.partition("-")[0]] = {
+            kind: [(name, n / counts.total()) for name, n in counts.most_common(n_told)] for kind, counts in own.items()
+        }
         file.unlink()
     return profiles
 

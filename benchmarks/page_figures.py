@@ -92,9 +92,11 @@ def _rounds(results: Results) -> Iterable[str]:
                 (number(row["n"]), kinds[row["kind"]], f"{row['round_ms']:.1f}", f"{row['per_update_ms']:.2f}", ratio)
             )
         yield table(("n", "peer", "round, ms", "an update, ms", "of ours, unsigned"), rows)
-    for process, shares in results.get("rounds-profile", {}).get("profiles", {}).items():
-        yield f"Processor time of the {process} in signed rounds of 1,000 by function, without what it calls in Python:"
-        yield table(("function", "share"), [(f"`{name}`", f"{share:.0%}") for name, share in shares])
+    for process, profile in results.get("rounds-profile", {}).get("profiles", {}).items():
+        yield f"Processor time of the {process} in signed rounds of 1,000, without what is called in Python:"
+        pairs = zip(profile["folders"], profile["functions"], strict=False)
+        rows = [(f"`{of[0]}`", f"{of[1]:.0%}", f"`{by[0]}`", f"{by[1]:.0%}") for of, by in pairs]
+        yield table(("modules in", "share", "function", "share"), rows)
 
 
 def _rules(results: Results) -> Iterable[str]:

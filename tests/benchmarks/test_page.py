@@ -1,5 +1,6 @@
 """The page of benchmarks: verdicts follow from figures, and what was not measured, failed or was disturbed is said."""
 
+import json
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -110,3 +111,15 @@ def test_a_run_is_made_once_at_a_commit(modules: tuple[ModuleType, ...]) -> None
     assert not bench.still_counts(record(None), "c0ffee", has_peers=True)
     assert not bench.still_counts(record([]), "c0ffee+1", has_peers=True)
     assert not bench.still_counts(record([], has_peers=False), "c0ffee", has_peers=True)
+
+
+def test_a_profile_says_where_the_time_goes(modules: tuple[ModuleType, ...], tmp_path: Path) -> None:
+    """By folder and by function, of samples by line; and the bar that is missed says so."""
+    _, bench, page = modules
+    own = {"sql/schema.py Table.a: line": 3, "sql/schema.py Table.a: other": 3, "protocol/codec.py encode: line": 4}
+    (tmp_path / "federator-1000").write_text(json.dumps({"own": own, "total": {}, "cpu_s": 1.0}))
+    profiles = bench.profiles_in(tmp_path)
+    assert profiles["federator"]["functions"] == [("sql/schema.py Table.a", 0.6), ("protocol/codec.py encode", 0.4)]
+    records = {"rounds": record(rounds(0.4, 0.3)), "rounds-profile": record({"results": [], "profiles": profiles})}
+    (line,) = lines_of(page.page_of(records), "the federator's processor time for one of 1,000")
+    assert "| **missed**: 2.0 times the bar | modules in sql 60%, protocol 40% |" in line
