@@ -1,18 +1,20 @@
 """Leader and workers share a federation in SQL: who takes updates is a row, and nobody decides beside another."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
 from sqlalchemy import func, select, update
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.erasure.pseudonyms import pseudonym
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.states import TakesUpdates
 from storage.arrivals import find_updates, load_clients
-from storage.database import Database
+from storage.database import Database, is_transient
 from storage.database_clock import DatabaseNow
 from storage.erasure.erasures import forgotten_pseudonyms
 from storage.erasure.tables import erasures
@@ -282,3 +284,20 @@ async def test_the_database_tells_the_time(migrated: Database) -> None:
         first, later = await now(connection), await now(connection, 60.0)
         assert timedelta(seconds=59) < later - first < timedelta(seconds=61)
         assert (await connection.execute(select(func.count()).select_from(ingestion))).scalar_one() == 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+async def test_a_worker_that_is_paused_with_the_row_in_its_hands_is_thrown_out(shared) -> None:
+    """PostgreSQL ends its transaction after five seconds; nothing of it is kept, and the same may be offered again."""
+    a = shared.update("a")
+
+    def pause(_: Ground) -> Taken:
+        time.sleep(6)
+        return Taken([a], [], 1)
+
+    with pytest.raises(DBAPIError) as raised:
+        await take_updates(shared.db, shared.name, asked(a), pause)
+    assert is_transient(raised.value)
+    assert await find_updates(shared.db, shared.name, [("a", "u1")]) == {}
+    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == Ingested(shared.epoch, 4, 1, at(60))
