@@ -69,6 +69,7 @@ class MqttLink:
         on_message: called for every message as it arrives, in the event loop; it must not block. Taking
             messages off at once is what bounds memory: the buffer behind it is the caller's.
         last_will: asked before every connection what the broker is to publish if that one is lost; None: nothing.
+        before_connecting: awaited before every connection; what it raises ends the link, but for UnavailableError.
         on_connected: awaited after every (re)connection, once the subscriptions stand.
         persistent: the broker keeps the subscriptions and queues messages while this session is away.
         give_up_after_s: how long one outage may last before the link fails; None: it never does.
@@ -82,6 +83,7 @@ class MqttLink:
         client_id: str,
         subscriptions: Sequence[str],
         on_message: Callable[[InboundMessage], None],
+        before_connecting: Callable[[], Awaitable[None]] | None = None,
         on_connected: Callable[[], Awaitable[None]] | None = None,
         last_will: Callable[[], LastWill | None] | None = None,
         persistent: bool = True,
@@ -94,6 +96,7 @@ class MqttLink:
         self.client_id = client_id
         self._subscriptions = [(topic, QOS) for topic in subscriptions]
         self._on_message = on_message
+        self._before_connecting = before_connecting
         self._on_connected = on_connected
         self._last_will = last_will
         self._persistent = persistent
@@ -265,6 +268,8 @@ class MqttLink:
         while not self._leaving:
             up_since = time.monotonic()
             try:
+                if self._before_connecting is not None:
+                    await self._before_connecting()
                 async with self._connection() as client:
                     up_since = time.monotonic()
                     await self._serve(client)

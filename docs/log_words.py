@@ -19,9 +19,11 @@ FROM_START_TO_END = {
     "federator_stopped": "It has ended in order; the open round waits in the database.",
     "helper_started": "It answers the federator from now on.",
     "helper_stopped": "It has ended in order.",
+    "lease_taken": "A standby leads from now on: the lease was given up, or is over; `after` is who had it.",
     "round_abandoned": "A round ended without a model; the reason is one of those in [errors.md](errors.md).",
     "round_completed": "A model was made of so many updates.",
     "round_open": "A device hears of a new round.",
+    "standing_by": "A federator waits to lead; `leader` is who leads, and nobody while it is unknown.",
 }
 
 NEEDS_YOU = {
@@ -56,6 +58,7 @@ NEEDS_YOU = {
     "join_refused": "The federator does not take this device; the code is one of those in [errors.md](errors.md).",
     "login_refused": "The broker refuses user and password or certificate: `foltr enrol NAME --replace`, or a broker "
     "that has not read its password file again.",
+    "lease_given_up": "A standby may lead and reaches no broker: another one is let try, and it tries again.",
     "message_handler_failed": "A bug; the line has a traceback. The message is passed over.",
     "method_not_usable": "This application's features or software cannot learn by the federation's method.",
     "model_taken_back": "Most devices found the newest model worse: "
@@ -111,6 +114,7 @@ PASSES_BY_ITSELF = {
     "history_thinned": "Old updates were deleted as `history_rounds` says.",
     "interactions_not_discarded": "A device could not write to its store.",
     "kept_interactions_not_learned": "Some of what a device had kept does not fit the model that is unlearned.",
+    "lease_not_renewed": "The database did not answer in time; it is tried again within a second.",
     "leave_not_confirmed": "A device has left, and the federator has not said so; it hears of it later.",
     "leave_not_finished": "A device could not clear what the broker keeps of it.",
     "message_dropped": "A helper was sent more than it can take; it is asked again.",

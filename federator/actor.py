@@ -115,10 +115,11 @@ class FederationActor:
 
     # --- life ---------------------------------------------------------------------------------------------
 
-    async def start(self, newest_epoch: int = 0, published: AuditHead | None = None) -> None:
+    async def start(self, newest_epoch: int = 0, published: AuditHead | None = None, leader: str = "") -> None:
         """Claim the federation, above the newest epoch that was heard of, and take up where it was left off.
 
-        ``published`` is the head of the audit log that the last federator has published, as far as it was heard.
+        ``published`` is the head of the audit log that the last federator has published, as far as it was heard, and
+        ``leader`` what this process is called.
         """
         now = self._clock.now()
         claimed = await claim(self._store, self._plan, now, newest_epoch, self._sums)
@@ -129,7 +130,7 @@ class FederationActor:
             raise key_replaced(self._plan.federation)
         await self.eraser.start(published)
         self._unlearner = self._new_unlearner()
-        model, events = await resume_rounds(self._store, claimed, now)
+        model, events = await resume_rounds(self._store, claimed, now, leader)
         self.rounds.start(claimed, model)
         if self._summing is not None:
             await self._summing.look_back(self.state.round, now)

@@ -45,7 +45,7 @@ async def claim(
     Args:
         newest_epoch: the claim is above it, whatever the clock shows.
     """
-    await _create(store, plan, now)
+    await create(store, plan, now)
     await store.claim_federation(max(now, newest_epoch + 1.0))
     federation = await store.get_federation()
     if (
@@ -65,7 +65,8 @@ async def claim(
     return Claim(federation.aggregation_seed, state, policies)
 
 
-async def _create(store: FederationStore, plan: FederationPlan, now: float) -> None:
+async def create(store: FederationStore, plan: FederationPlan, now: float) -> None:
+    """Create the federation if there is none. Raises SettingsError where the plan does not fit the one there is."""
     weights = initial_weights(plan.training, plan.ranker, first_model_rng(plan.seed))
     if plan.first_weights is not None:
         weights[: plan.ranker.n_weights] = unpack_vector(plan.first_weights)
@@ -87,15 +88,22 @@ async def _create(store: FederationStore, plan: FederationPlan, now: float) -> N
     )
 
 
-async def resume_rounds(store: FederationStore, claimed: Claim, now: float) -> tuple[ModelRow, list[NewEvent]]:
-    """Go on with the open round, or open the next one; returns the newest model, and what is to be noted."""
+async def resume_rounds(
+    store: FederationStore, claimed: Claim, now: float, leader: str = ""
+) -> tuple[ModelRow, list[NewEvent]]:
+    """Go on with the open round, or open the next one; returns the newest model, and what is to be noted.
+
+    Args:
+        leader: what the process is called that leads from now on, for the event of its start.
+    """
     state = claimed.state
     model = await store.latest_model()
     if model is None:
         raise RuntimeError(f"federation {state.federation!r} has no model in {store.location}")
     state.model_version = model.version
     state.oldest_base, state.restored = await store.newest_unlearned(), await store.restored_versions()
-    events = [NewEvent(to_datetime(now), "federator_started", detail=f"writer epoch {store.epoch}")]
+    started = ", led by ".join(filter(None, (f"writer epoch {store.epoch}", leader)))
+    events = [NewEvent(to_datetime(now), "federator_started", detail=started)]
     stored = await store.load_open_round()
     if stored is None:
         await _start_round(store, claimed, model, now)

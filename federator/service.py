@@ -1,7 +1,9 @@
 """A federator process: the actor, its link to the broker, and how they start and end together."""
 
 import asyncio
+import contextlib
 import math
+import random
 from collections.abc import Callable
 from functools import partial
 
@@ -13,6 +15,9 @@ from broker.buffer import IntakeLimits
 from broker.link import InboundMessage, LastWill, MqttLink
 from federator.actor import FederationActor
 from federator.clock import SteadyClock
+from federator.leading.holder import new_holder
+from federator.leading.keeper import LeaseKeeper
+from federator.leading.standby import Standby
 from federator.measures import FederatorMeasures
 from federator.persistence import patient
 from federator.plan import FederationPlan
@@ -23,6 +28,7 @@ from federator.publishing.heartbeat import INTERVAL_S, Heartbeat
 from federator.publishing.requests import RequestSender
 from federator.publishing.retained import RetainedTopics
 from federator.replaced_keys import key_replaced
+from federator.resumption import create
 from federator.sharing import Sharing
 from federator.watching import Watch, watched
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
@@ -33,9 +39,10 @@ from foltr.protocol.signing import EpochSequence, SigningKey
 from foltr.protocol.states import TakesUpdates
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.tracing import NO_TRACER, Tracer
-from storage.database import Database
+from storage.database import Database, is_transient
 from storage.federation_store import SqlFederationStore
 from storage.ingest_store import SqlIngestStore
+from storage.leases import LEASE_S, Claimant, make_way
 from storage.sum_store import SqlSumStore
 
 log = structlog.get_logger(__name__)
@@ -43,6 +50,8 @@ log = structlog.get_logger(__name__)
 _LAST_WORDS_S = 10.0
 # One turn ends a round, or waits a minute for the database; none takes longer while all is well.
 _LONGEST_TURN_S = 300.0
+# A standby that reaches no broker for so long leaves the lease to another.
+_NO_BROKER_S = 10.0
 
 
 class FederatorService:
@@ -55,6 +64,7 @@ class FederatorService:
         alive_file: touched with each beat, unless messages and rounds have been waiting behind one turn for minutes.
         tracer: is told of rounds and of what is stored in them.
         shares: whether ingest workers take updates (`federator.sharing`).
+        standby: wait until the federation's lease can be had; else take over from whoever leads.
 
     Attributes:
         measures: counted from the beginning; `read_measures` brings those up to date that say how things are now.
@@ -73,11 +83,16 @@ class FederatorService:
         alive_file: AliveFile = NO_ALIVE_FILE,
         tracer: Tracer = NO_TRACER,
         shares: bool = False,
+        standby: bool = False,
     ) -> None:
         if shares and plan.secure is not None:
             raise SettingsError("role: the updates of secure sums go to the federator itself; start it with --role all")
         topics = Topics(plan.federation)
+        self._plan, self._db = plan, db
         self._federation = plan.federation
+        self._holder = db.process or new_holder()
+        self._standby = Standby(db, plan.federation, self._holder, alive_file) if standby else None
+        self._lease: LeaseKeeper | None = None
         self._sequence = EpochSequence()
         self._predecessor = Predecessor(topics, key)
         signer = Signer(key, self._sequence)
@@ -91,9 +106,11 @@ class FederatorService:
             give_up_after_s=give_up_after_s,
         )
         # The first one subscribes to nothing: what is retained would come twice.
-        self._first_link = link(subscriptions=())
+        self._new_first_link = partial(link, subscriptions=())
+        self._first_link = self._new_first_link()
         self._link = link(
             subscriptions=_subscriptions(plan, topics, shares=shares),
+            before_connecting=self._confirm_lease,
             on_connected=self._on_connected,
             last_will=self._last_will,
         )
@@ -107,7 +124,10 @@ class FederatorService:
         self.measures = FederatorMeasures(plan.federation)
         watch, self._clock = Watch(self.measures, tracer), SteadyClock()
         takes_updates = TakesUpdates.LEADER if shares else TakesUpdates.WRITER
-        store, clock = watched(SqlFederationStore(db, plan.federation, takes_updates=takes_updates), watch), self._clock
+        claimant = Claimant(self._holder, takes_over=not standby)
+        in_sql = SqlFederationStore(db, plan.federation, claimant, takes_updates=takes_updates)
+        store, clock = watched(in_sql, watch), self._clock
+        self._store = patient(store, plan.database_patience_s)
         sharing = None
         if numbers is not None:
             ingest = patient(SqlIngestStore(db, plan.federation, lambda: store.epoch), plan.database_patience_s)
@@ -128,58 +148,106 @@ class FederatorService:
         )
         request = EvaluationRequest(federation=plan.federation) if plan.asks_for_evaluation else None
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published, request)
-        require_writer = patient(store, plan.database_patience_s).require_writer
         self._alive_file = alive_file
         self._heartbeat = Heartbeat(
-            self._link, topics, key, clock, require_writer, beat_every_s, on_beat=self._note_beat
+            self._link, topics, key, clock, self._store.require_writer, beat_every_s, on_beat=self._note_beat
         )
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
         try:
-            async with self._first_link:
-                # Claiming the federation stops another federator, so not before there is a broker to serve on.
-                if not await self._wait_for_broker(self._first_link):
+            await self._make_way()
+            if self._standby is not None:
+                # What does not fit the federation is to be told now, and not when it is to lead.
+                await create(self._store, self._plan, self._clock.now())
+            while not self._stopped.is_set():
+                if self._standby is not None and not await self._standby.take(self._stopped):
                     return
-                await self._predecessor.listen(self._first_link)
-                await self._actor.start(self._predecessor.epoch, self._predecessor.audit_head)
-            self._has_started = True
-            self._sequence.begin(self._actor.epoch)
-            self._heartbeat.begin(self._actor.epoch)
-            # Anew: the broker takes a last will with a connection, and this one is signed under the claim.
-            async with self._link, self._heartbeat, asyncio.TaskGroup() as group:
-                await self._wait_for_broker(self._link)
-                self._actor.attach(self._announcer)
-                tasks = [
-                    group.create_task(self._heartbeat.run()),
-                    group.create_task(self._announcer.run()),
-                    group.create_task(self._receipts.run()),
-                    group.create_task(self._retained.run()),
-                    group.create_task(self._requests.run()),
-                    group.create_task(self._link.wait_failed()),
-                ]
-                if on_started is not None:
-                    on_started()
-                await self._actor.run()
-                await self._say_last_words()
-                await self._actor.close()
-                for task in tasks:
-                    task.cancel()
-                if self._actor.is_replaced:
-                    raise key_replaced(self._federation)
+                keeper = LeaseKeeper(self._db, self._federation, self._holder, self._is_well)
+                self._lease = keeper
+                async with keeper:
+                    if await self._claim(keeper):
+                        await self._serve(keeper, on_started)
+                        return
+                await self._pause()
         except BaseExceptionGroup as group_error:
             # One task's failure ends the others; its own error is what the operator needs to read.
             raise first_cause(group_error) from group_error
 
-    async def _wait_for_broker(self, link: MqttLink) -> bool:
-        """Whether there is a broker to serve on; False if `stop` came first."""
+    async def _make_way(self) -> None:
+        """End what a leader that hangs has of transactions: the first that this one needs would wait for them."""
+        try:
+            await make_way(self._db, self._federation)
+        except Exception as error:
+            if not is_transient(error):
+                raise
+
+    async def _claim(self, keeper: LeaseKeeper) -> bool:
+        """Claim the federation; False if `stop` came first, or if a standby finds no broker to serve on."""
+        self._first_link = self._new_first_link()
+        async with self._first_link:
+            # Claiming the federation stops another federator, so not before there is a broker to serve on.
+            if not await self._wait_for_broker(self._first_link, math.inf if self._standby is None else _NO_BROKER_S):
+                return False
+            await self._predecessor.listen(self._first_link)
+            await self._actor.start(self._predecessor.epoch, self._predecessor.audit_head, self._holder)
+        keeper.note_claimed()
+        return True
+
+    async def _serve(self, keeper: LeaseKeeper, on_started: Callable[[], None] | None) -> None:
+        self._has_started = True
+        self._sequence.begin(self._actor.epoch)
+        self._heartbeat.begin(self._actor.epoch)
+        # Anew: the broker takes a last will with a connection, and this one is signed under the claim.
+        async with self._link, self._heartbeat, asyncio.TaskGroup() as group:
+            await self._wait_for_broker(self._link)
+            self._actor.attach(self._announcer)
+            tasks = [
+                group.create_task(keeper.wait_lost()),
+                group.create_task(self._heartbeat.run()),
+                group.create_task(self._announcer.run()),
+                group.create_task(self._receipts.run()),
+                group.create_task(self._retained.run()),
+                group.create_task(self._requests.run()),
+                group.create_task(self._link.wait_failed()),
+            ]
+            if on_started is not None:
+                on_started()
+            await self._actor.run()
+            await self._say_last_words()
+            await self._actor.close()
+            for task in tasks:
+                task.cancel()
+            if self._actor.is_replaced:
+                raise key_replaced(self._federation)
+
+    async def _pause(self) -> None:
+        """Let another standby lead, which may reach the broker."""
+        if not self._stopped.is_set():
+            pause_s = random.uniform(1, 2) * LEASE_S  # noqa: S311 (spreads standbys, no secret)
+            log.warning("lease_given_up", broker=str(self._link.address), pause_s=round(pause_s, 1))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(pause_s):
+                    await self._stopped.wait()
+
+    async def _confirm_lease(self) -> None:
+        """Have it that no other federator leads: connecting throws out whoever serves in this session."""
+        if self._lease is not None:
+            await self._lease.confirm()
+
+    def _is_well(self) -> bool:
+        return self._actor.turning_for_s < _LONGEST_TURN_S
+
+    async def _wait_for_broker(self, link: MqttLink, patience_s: float = math.inf) -> bool:
+        """Whether there is a broker to serve on; False if `stop` came first, or after so many seconds."""
         stopped = asyncio.create_task(self._stopped.wait())
         connected = asyncio.create_task(link.wait_connected(math.inf))
+        limit = None if patience_s == math.inf else patience_s
         try:
-            await asyncio.wait({stopped, connected}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({stopped, connected}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
             if connected.done():
                 connected.result()
-            return not self._stopped.is_set()
+            return connected.done() and not self._stopped.is_set()
         finally:
             stopped.cancel()
             connected.cancel()
@@ -207,6 +275,7 @@ class FederatorService:
 
     def read_measures(self) -> FederatorMeasures:
         """Return the measures, up to date; in the event loop."""
+        self.measures.leads.set(float(self._has_started and self._lease is not None and self._lease.leads))
         self.measures.broker_up.set(float(self._link.connected or self._first_link.connected))
         if self._has_started:
             self.measures.read(self._actor, self._clock)
@@ -229,7 +298,7 @@ class FederatorService:
             log.warning("authorities_not_taken", cause=str(error))
 
     def _note_beat(self) -> None:
-        if self._actor.turning_for_s < _LONGEST_TURN_S:
+        if self._is_well():
             self._alive_file.touch()
 
     def _last_will(self) -> LastWill | None:

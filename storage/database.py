@@ -42,8 +42,7 @@ _WRITES = "foltr_writes"
 _REBUILDS = "foltr_rebuilds"
 
 # Classes of SQLSTATE after which the same transaction may succeed: connection lost, serialization or
-# deadlock, out of resources, lock not available, statement cancelled, server shutting down or starting; and
-# a transaction that said nothing for too long.
+# deadlock, out of resources, lock not available, statement cancelled, server shutting down or starting, silence.
 _TRANSIENT_SQLSTATES = ("08", "25P03", "40", "53", "55P03", "57")
 _TRANSIENT_SQLITE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_FULL}
 
@@ -59,16 +58,24 @@ class Database:
         dialect: ``sqlite`` or ``postgresql``.
         location: where it is, in words that hold no password.
         keys: the data keys that updates are encrypted with; None stores them as sent, and cannot read encrypted ones.
+        process: what the process is called, so that another one can end its sessions; None: it has no name.
     """
 
-    def __init__(self, url: str | URL, keys: KeyStore | None = None, idle_timeout_s: float = IDLE_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        url: str | URL,
+        keys: KeyStore | None = None,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        process: str | None = None,
+    ) -> None:
         """Check the URL and load the driver; connect to nothing yet."""
         self.keys = keys
+        self.process = process
         parsed = _parse(url) if isinstance(url, str) else url
         self.dialect = parsed.get_backend_name()
         self.location = _describe(parsed)
         self._idle_timeout_s = idle_timeout_s
-        self.engine = _create_engine(parsed, idle_timeout_s=idle_timeout_s)
+        self.engine = _create_engine(parsed, idle_timeout_s=idle_timeout_s, process=process)
         self._writer = self.engine.execution_options(**{_WRITES: True})
         self._reader = self.engine
         self._file: tuple[int, int] | None = None  # as `follow_file` saw it last
@@ -83,6 +90,7 @@ class Database:
         retry_for_s: float = 0,
         keys: KeyStore | None = None,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
+        process: str | None = None,
     ) -> Self:
         """Open the database, trying again for ``retry_for_s`` seconds while it cannot be reached.
 
@@ -93,10 +101,10 @@ class Database:
             SettingsError: ``url`` is not one of the allowed forms.
             UnavailableError: the database cannot be reached, or its driver is not installed.
         """
-        database = cls(url, keys, idle_timeout_s)
-        if database.dialect == "sqlite":
-            database._require_file()
+        database = cls(url, keys, idle_timeout_s, process)
         try:
+            if database.dialect == "sqlite":
+                database._require_file()
             await database._wait_until_it_answers(retry_for_s)
         except BaseException:
             # Cancelled as well: the pool may have a connection by then, and nobody else has the pool.
@@ -105,8 +113,8 @@ class Database:
         return database
 
     def apart(self) -> "Database":
-        """Make a pool of its own to the same database, without keys: for another event loop. It connects when used."""
-        return Database(self.engine.url, idle_timeout_s=self._idle_timeout_s)
+        """Make another pool, without keys, for another event loop. It connects when used."""
+        return Database(self.engine.url, None, self._idle_timeout_s, self.process)
 
     async def _wait_until_it_answers(self, retry_for_s: float) -> None:
         give_up_at = time.monotonic() + retry_for_s
@@ -298,6 +306,11 @@ class Database:
         )
 
 
+def application_name(process: str | None) -> str:
+    """Return what PostgreSQL calls the sessions of a process; it keeps 63 bytes of it."""
+    return "foltr" if process is None else f"foltr {process}"
+
+
 def is_transient(error: BaseException) -> bool:
     """Tell whether running the same transaction again may succeed: every function of storage is safe to retry."""
     if isinstance(error, UnavailableError):
@@ -396,7 +409,10 @@ def _describe(url: URL) -> str:
 
 
 def _create_engine(
-    url: URL, statement_timeout_s: float | None = None, idle_timeout_s: float = IDLE_TIMEOUT_S
+    url: URL,
+    statement_timeout_s: float | None = None,
+    idle_timeout_s: float = IDLE_TIMEOUT_S,
+    process: str | None = None,
 ) -> AsyncEngine:
     statement_timeout_s = statement_timeout_s or STATEMENT_TIMEOUT_S
     is_sqlite = url.get_backend_name() == "sqlite"
@@ -409,7 +425,7 @@ def _create_engine(
             "timeout": CONNECT_TIMEOUT_S,
             "command_timeout": statement_timeout_s + ANSWER_TIMEOUT_S,
             "server_settings": {
-                "application_name": "foltr",
+                "application_name": application_name(process),
                 "statement_timeout": f"{statement_timeout_s:g}s",
                 "lock_timeout": f"{BUSY_TIMEOUT_S}s",
                 "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1000:.0f}ms",

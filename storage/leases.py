@@ -8,18 +8,20 @@ nothing else. It is renewed in transactions of its own, and never within one tha
 import time
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import ColumnElement, delete, or_, select, update
+from sqlalchemy import ColumnElement, delete, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.database import Database, insert_into
+from storage.database import Database, application_name, insert_into
 from storage.database_clock import DatabaseNow
 from storage.errors import WriterFencedError
 from storage.lease_tables import leases, standbys
 
 LEASE_S: Final = 3.0
 """How long a lease lasts that is not renewed."""
+LEADER_IDLE_S: Final = LEASE_S
+"""PostgreSQL ends a leader's transaction that says nothing for so long: one that is paused would lock out the next."""
 STANDBY_S: Final = 15.0
 """A standby that was not seen for so long is gone."""
 # Whoever holds SQLite's write lock for longer may be the leader, whose renewal waits for it as well.
@@ -86,7 +88,7 @@ async def take_lease(db: Database, name: str, holder: str) -> bool:
             # The clock was set back since.
             expires_at > DatabaseNow(2 * LEASE_S),
         )
-        return await _hold(connection, name, holder, free)
+        return await _hold(connection, name, _held_by(holder), free)
 
 
 async def claim_lease(connection: AsyncConnection, name: str, claimant: Claimant) -> None:
@@ -95,8 +97,12 @@ async def claim_lease(connection: AsyncConnection, name: str, claimant: Claimant
     Raises:
         WriterFencedError: the claimant goes by a lease that another has by now.
     """
-    condition = None if claimant.takes_over else leases.c.holder == claimant.holder
-    if not await _hold(connection, name, claimant.holder, condition):
+    held = _held_by(claimant.holder)
+    if claimant.takes_over:
+        await _hold(connection, name, held, None)
+        return
+    own = update(leases).where(leases.c.federation == name, leases.c.holder == claimant.holder)
+    if not (await connection.execute(own.values(held))).rowcount:
         raise WriterFencedError(
             f"federation {name!r}: another federator has taken over before this one could lead. "
             "Start it again with --standby: it waits"
@@ -115,6 +121,26 @@ async def give_up_lease(db: Database, name: str, holder: str) -> None:
     statement = update(leases).where(leases.c.federation == name, leases.c.holder == holder)
     async with db.transaction() as connection:
         await connection.execute(statement.values(holder=None, expires_at=None))
+
+
+async def end_sessions(db: Database, holder: str) -> int:
+    """End what a process that led before still has of transactions, in PostgreSQL; returns how many sessions it had.
+
+    A process that was paused, or whose machine lost its network, within a statement of many rows is no idle one to
+    PostgreSQL, and would hold the federation's row for ever. What it had not committed is as if it had been killed.
+    """
+    if db.dialect == "sqlite":
+        return 0
+    statement = text("SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity WHERE application_name = :name")
+    async with db.transaction() as connection:
+        return int((await connection.execute(statement, {"name": application_name(holder)})).scalar_one())
+
+
+async def make_way(db: Database, name: str) -> None:
+    """End the sessions of whoever led the federation last, where its lease is over: it hangs, or is gone."""
+    lease = await find_lease(db, name)
+    if lease is not None and lease.holder is not None and not lease.is_held:
+        await end_sessions(db, lease.holder)
 
 
 async def note_standby(db: Database, name: str, holder: str) -> None:
@@ -141,9 +167,14 @@ async def list_standbys(db: Database, name: str) -> list[str]:
         return list((await connection.scalars(statement)).all())
 
 
-async def _hold(connection: AsyncConnection, name: str, holder: str, condition: ColumnElement[bool] | None) -> bool:
-    """Write the lease as this holder's, where the condition holds of the one there is; whether it was written."""
-    held = {"holder": holder, "taken_at": DatabaseNow(), "expires_at": DatabaseNow(LEASE_S)}
+def _held_by(holder: str) -> dict[str, Any]:
+    return {"holder": holder, "taken_at": DatabaseNow(), "expires_at": DatabaseNow(LEASE_S)}
+
+
+async def _hold(
+    connection: AsyncConnection, name: str, held: dict[str, Any], condition: ColumnElement[bool] | None
+) -> bool:
+    """Write the lease so, where the condition holds of the one there is or there is none; whether it was written."""
     statement = (
         insert_into(connection, leases)
         .values(federation=name, **held)

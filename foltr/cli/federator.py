@@ -27,6 +27,7 @@ from foltr.cli.operator.sending import send_order
 from foltr.cli.output import configure_logging, say
 from foltr.cli.settings import Settings, load_settings
 from foltr.cli.tracer import tracer_to
+from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 
@@ -60,7 +61,7 @@ RUN_FIELDS = (
     *("unlearning_strategy", "unlearning_interval", "history_rounds"),
     *("unlearn_every_s", "unlearn_after", "unlearning_swap_every_s", "unlearning_may_reset", "unlearning_deadline_s"),
     *("logging_policy", "ranker", "hidden", "activation", "learning_rate"),
-    *("give_up_after_s", "alive_file"),
+    *("give_up_after_s", "alive_file", "standby"),
     *("metrics_port", "metrics_host", "trace_to"),
 )
 
@@ -71,6 +72,8 @@ def run(**flags: Any) -> None:
     """Run the federator until SIGTERM or Ctrl-C; the open round is taken up again at the next start."""
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
+    if settings.standby and settings.role == "ingest":
+        raise SettingsError("standby: an ingest worker leads nothing, and so waits for nothing; leave it out")
     asyncio.run(serve_ingest(settings) if settings.role == "ingest" else _serve(settings))
 
 
@@ -115,6 +118,7 @@ def _federators_access(authority: "Authority") -> BrokerAccess:
 async def _serve(settings: Settings) -> None:
     from broker.buffer import IntakeLimits
     from federator.job import UnlearningPolicy
+    from federator.leading.holder import new_holder
     from federator.plan import FederationPlan
     from federator.round import RoundPolicy
     from federator.service import FederatorService
@@ -122,6 +126,7 @@ async def _serve(settings: Settings) -> None:
     from storage.database import Database
     from storage.federations import get_federation
     from storage.keys import KeyStore, keys_folder
+    from storage.leases import LEADER_IDLE_S
     from storage.migrate import require_head
 
     identity = federator_identity(settings)
@@ -184,7 +189,10 @@ async def _serve(settings: Settings) -> None:
         log.info("no_evaluation", hint=f"nobody says how well models do: {cause}")
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
-    async with await Database.connect(settings.db_url, retry_for_s=retry_for_s, keys=data_keys) as database:
+    connecting = Database.connect(
+        settings.db_url, retry_for_s=retry_for_s, keys=data_keys, idle_timeout_s=LEADER_IDLE_S, process=new_holder()
+    )
+    async with await connecting as database:
         await require_head(database)
         stored = await get_federation(database, plan.federation)
         if settings.activation is None and stored is not None:
@@ -200,6 +208,7 @@ async def _serve(settings: Settings) -> None:
                 intake_limits=IntakeLimits(rate_per_s=settings.client_rate_per_s, burst=settings.client_burst),
                 tracer=tracer,
                 shares=settings.role == "leader",
+                standby=settings.standby,
             )
             loop = asyncio.get_running_loop()
             for number in (signal.SIGTERM, signal.SIGINT):

@@ -64,6 +64,9 @@ class Settings(BaseSettings):
     alive_file: Annotated[str | None, Option(metavar="FILE")] = None
     """A file touched every 30 seconds or sooner while the process does its work; the age tells a health check."""
 
+    standby: bool = False
+    """A federator waits while another one leads, and takes over when that is gone; unset it takes over at once."""
+
     metrics_port: int | None = Field(default=None, ge=0, le=65_535)
     """The port that the process shows its metrics to Prometheus on; 0 takes a free one; unset shows none."""
     metrics_host: str = "127.0.0.1"

@@ -57,6 +57,7 @@ class Deployment:
         self._key_store = KeyStore(folder / "keys")
         self.federator: PreparedProcess | None = None
         self.workers: list[PreparedProcess] = []
+        self._processes: list[PreparedProcess] = []
         self._credentials = folder / "operator" / "federator.json"
         self._log = folder / "federator.log"
         self._keys = str(folder / "keys")
@@ -66,8 +67,8 @@ class Deployment:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for process in (self.federator, *self.workers):
-            if process is not None and process.poll() is None:
+        for process in self._processes:
+            if process.poll() is None:
                 process.kill()
                 process.wait(10)
         await self.database.close()
@@ -103,6 +104,7 @@ class Deployment:
         variables = {"FOLTR_LOG_LEVEL": "warning", VARIABLE: failpoints, **variables}
         with self._log.open("ab") as log:
             self.federator = PreparedProcess(command, environment(**variables), output=log.fileno())
+        self._processes.append(self.federator)
         return self.federator
 
     def start_worker(self, *, failpoints: str = "", broker_url: str = "") -> PreparedProcess:
@@ -115,9 +117,12 @@ class Deployment:
         with self._log.open("ab") as log:
             worker = PreparedProcess(command, environment(**variables), output=log.fileno())
         self.workers.append(worker)
+        self._processes.append(worker)
         return worker
 
-    def service(self, n_rounds: int, database: Database, *, patience_s: float = 60.0) -> FederatorService:
+    def service(
+        self, n_rounds: int, database: Database, *, patience_s: float = 60.0, standby: bool = False
+    ) -> FederatorService:
         """The same federator inside this process."""
         credentials = read_credentials(self._credentials, "federator")
         plan = FederationPlan(
@@ -129,7 +134,8 @@ class Deployment:
             database_patience_s=patience_s,
             enrolment_key=credentials.enrolment_public_key,
         )
-        return FederatorService(plan, database, BrokerAddress.parse(self.broker_url), key=credentials.key)
+        address = BrokerAddress.parse(self.broker_url)
+        return FederatorService(plan, database, address, key=credentials.key, standby=standby)
 
     @property
     def operator_file(self) -> Path:

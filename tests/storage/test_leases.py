@@ -19,6 +19,7 @@ from storage.leases import (
     forget_standby,
     give_up_lease,
     list_standbys,
+    make_way,
     note_standby,
     renew_lease,
     take_lease,
@@ -158,3 +159,25 @@ async def test_who_waits_is_known_for_a_while(stored) -> None:
     await note_standby(stored.db, "web", "c")
     assert (await stored.dump())["standbys"][0][:2] == ("web", "c")
     assert len((await stored.dump())["standbys"]) == 1
+
+
+@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+async def test_the_sessions_of_a_leader_that_hangs_are_ended(stored) -> None:
+    """By its name alone, once its lease is over: what it holds within a transaction is free, and it may try again."""
+    url = stored.db.engine.url.render_as_string(hide_password=False).replace("+asyncpg", "")
+    async with await type(stored.db).connect(url, process="a") as leading:
+        assert await take_lease(stored.db, "web", "a")
+        with pytest.raises(Exception, match=r"terminat|closed") as failed:  # noqa: PT012
+            async with leading.transaction() as connection:
+                await require_epoch(connection, "web", stored.epoch)
+                await make_way(stored.db, "web")
+                await require_epoch(connection, "web", stored.epoch)  # it leads, and nobody is in its way
+                await shift(stored, -0.1)
+                await make_way(stored.db, "web")
+                async with asyncio.timeout(3):
+                    await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
+                await require_epoch(connection, "web", stored.epoch)
+        assert is_transient(failed.value)
+        with pytest.raises(WriterFencedError):
+            async with leading.transaction() as connection:
+                await require_epoch(connection, "web", stored.epoch)
