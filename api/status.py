@@ -152,6 +152,8 @@ class Status(Shown):
     effectiveness: Effectiveness | None
     n_suspects: int
     last_activity: datetime | None
+    leader: str | None
+    n_standbys: int
 
 
 @router.get("/status", openapi_extra={"x-who": "viewer, operator"})
@@ -202,4 +204,6 @@ def shown(overview: Overview) -> Status:
         ),
         n_suspects=len(overview.suspects),
         last_activity=situation.last_activity,
+        leader=situation.lease.holder if situation.lease is not None and situation.is_led else None,
+        n_standbys=len(situation.standbys),
     )

@@ -13,6 +13,7 @@ from storage.activity_records import RecentRound
 from storage.anchors import count_votes, list_tallies
 from storage.database import Database
 from storage.ingest import look_at_workers
+from storage.leases import find_lease, list_standbys
 from storage.queries import (
     count_rejections,
     last_activity,
@@ -60,6 +61,8 @@ async def read_situation(database: Database, name: str, *, recent: Sequence[Rece
         votes=None if row is None else await _votes(database, row),
         taken_back=None if row is None else await _taken_back(database, row),
         workers=await look_at_workers(database, name),
+        lease=await find_lease(database, name),
+        standbys=await list_standbys(database, name),
     )
 
 

@@ -9,6 +9,7 @@ from foltr.protocol.client_selection import is_selected
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.states import RoundState
 from storage.ingest_records import WorkersRow
+from storage.leases import Lease
 from storage.records import RoundRow
 
 # A federator ends a due round within moments, but it may be waiting for the database.
@@ -53,6 +54,8 @@ class Situation:
         votes: on the anchor of the round, as they stand; None where it has none.
         taken_back: what was told of the model that the round before was abandoned with, as it was taken back.
         workers: who takes updates, and how many ingest workers there are; None where none were ever asked for.
+        lease: the right to lead, as it stands; None where no process ever had it.
+        standbys: the processes that wait to lead.
         broker: what the broker says of the federator: ``there``, ``silent``, ``away``, ``unknown``, or ``unreachable``;
             None where it was not asked.
         broker_detail: since when it is silent, or why the broker was not reached.
@@ -75,6 +78,8 @@ class Situation:
     votes: Standing | None = None
     taken_back: str | None = None
     workers: WorkersRow | None = None
+    lease: Lease | None = None
+    standbys: list[str] = field(default_factory=list)
     broker: BrokerSays | None = None
     broker_detail: str = ""
     connected: list[str] = field(default_factory=list)
@@ -126,11 +131,29 @@ class Situation:
         if overdue is not None and min(overdue, self.silence_s) > _DUE_TOLERANCE_S:
             return "stopped"
         is_silent = self.silence_s > _SILENCE_S
-        if self.round is not None and self.round.state is RoundState.AGGREGATING and is_silent:
+        if self.round is not None and self.round.state is RoundState.AGGREGATING and is_silent and not self.is_led:
             return "stopped"
         if self.broker == "silent":
             return "silent"
-        return "silent" if is_silent and self.broker != "there" else "active"
+        if self.broker == "there" or self.is_led:
+            return "active"
+        if self.lease is not None and not self.is_over:
+            return "stopped"
+        return "silent" if is_silent else "active"
+
+    @property
+    def is_led(self) -> bool:
+        """Whether a process has the lease: it runs, and reaches the database."""
+        return self.lease is not None and self.lease.is_held
+
+    @property
+    def led_by(self) -> str:
+        """Who leads and how many wait to, in words; nothing where no process ever led."""
+        if self.lease is None:
+            return ""
+        leader = f"led by {self.lease.holder}" if self.is_led else "nobody leads"
+        n = len(self.standbys)
+        return leader if n == 0 else f"{leader}, {n} {'stands' if n == 1 else 'stand'} by"
 
     def with_heard(self, heard: Heard | None) -> "Situation":
         """Add what the broker says, if it was asked."""

@@ -38,6 +38,9 @@ def _broker_says(situation: Situation) -> list[str]:
             return [f"Whether its federator is there could not be asked: {situation.broker_detail}"]
         case None:
             is_open = situation.round is not None and not situation.is_over
+            if is_open and situation.lease is not None:
+                led = f"{situation.led_by[0].upper()}{situation.led_by[1:]}, as the database shows."
+                return [led if situation.is_led else f"{led} {_START}"]
             return [f"Whether its federator runs the broker knows: {_ASK}"] if is_open else []
 
 

@@ -11,6 +11,7 @@ from foltr.protocol.states import Pacing, RoundState, TakesUpdates
 from operations.situation import Situation
 from operations.why import explain
 from storage.ingest_records import WorkersRow
+from storage.leases import Lease
 from storage.records import RoundRow
 
 OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
@@ -310,3 +311,24 @@ def test_votes_are_told_as_they_stand():
     assert "Votes" not in words(standing(10))
     of_itself = words(standing(10, replace(ROUND, anchor_version=7), votes=Standing(9, 40, 0, 0)))
     assert "nothing to vote on yet: model 7 is the anchor itself" in of_itself
+
+
+def led(left_s: float, holder: str | None = "north:47:5e0c93b2") -> Lease:
+    return Lease(holder, at(0), left_s)
+
+
+def test_the_lease_says_whether_a_federator_runs_where_the_broker_is_not_asked() -> None:
+    """A lease that is held is a process that runs; one that is over is none, long before the round's deadline."""
+    quiet = {"last": 0.0, "online": devices(1)}
+    there = standing(100, lease=led(2.5), standbys=["south:1:00"], **quiet)
+    assert (there.federator, there.led_by) == ("active", "led by north:47:5e0c93b2, 1 stands by")
+    assert "Led by north:47:5e0c93b2, 1 stands by, as the database shows." in words(there)
+    for over in (led(-1), led(0, None), led(3600)):
+        gone = standing(100, lease=over, **quiet)
+        assert (gone.federator, gone.led_by) == ("stopped", "nobody leads")
+        assert "Nobody leads, as the database shows. Start it: foltr federator run" in words(gone)
+    # The broker's word is newer than a lease: of a federator that it has just lost, say.
+    assert standing(100, lease=led(2.5), broker="away", **quiet).federator == "stopped"
+    assert standing(100, lease=led(-1), broker="there", **quiet).federator == "active"
+    ended = replace(ROUND, state=RoundState.COMPLETED, closed_at=at(50), model_version=8)
+    assert standing(60, ended, 50, lease=led(0, None)).federator == "active"

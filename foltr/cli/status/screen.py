@@ -91,7 +91,7 @@ def federator_in_words(situation: Situation) -> str:
             says = _by_the_database(situation)
     if situation.broker != "there" and situation.federator == "stopped" and not situation.is_over:
         says += f"; {len(situation.connected)} devices wait for it" if situation.connected else ""
-    return f"{says}; {stored}"
+    return "; ".join(filter(None, (says, situation.led_by, stored)))
 
 
 def _by_the_database(situation: Situation) -> str:
@@ -100,6 +100,8 @@ def _by_the_database(situation: Situation) -> str:
         return f"no round is open{why}"
     if situation.federator == "stopped":
         return f"not running, as the database shows{why}"
+    if situation.is_led:
+        return f"it is there, as the database shows{why}"
     if situation.federator == "active":
         return f"it was there when it last stored something{why}"
     return f"not known before the deadline, as far as the database shows{why}"

@@ -22,6 +22,7 @@ from storage.activity_records import (
 )
 from storage.erasure.records import HeldReset
 from storage.history_records import ProposalRow
+from storage.leases import Lease
 from storage.records import RoundRow
 
 NOW = datetime(2026, 1, 2, 3, 14, 5, tzinfo=UTC)
@@ -169,3 +170,10 @@ def test_what_needs_somebody():
     assert needs_attention(overview(replace(CALM, round=None)))
     done = replace(ROUND, state=RoundState.COMPLETED, model_version=8, closed_at=NOW, n_updates=5, n_interactions=5)
     assert not needs_attention(overview(replace(CALM, round=done)).with_heard(heard(3, online=False)))
+
+
+def test_the_screen_says_who_leads() -> None:
+    """Beside whether the federator is there: which process leads, and how many wait to."""
+    lease = Lease("north:47:5e0c93b2", OPENED, 2.5)
+    said = " ".join(screen_lines(overview(replace(CALM, lease=lease, standbys=["a", "b"])), 200, 40))
+    assert "it is there, as the database shows; led by north:47:5e0c93b2, 2 stand by; last stored 2 s ago" in said
