@@ -118,8 +118,7 @@ class FederationActor:
     async def start(self, newest_epoch: int = 0, published: AuditHead | None = None, leader: str = "") -> None:
         """Claim the federation, above the newest epoch that was heard of, and take up where it was left off.
 
-        ``published`` is the head of the audit log that the last federator has published, as far as it was heard, and
-        ``leader`` what this process is called.
+        ``published`` is the last published head of the audit log, if heard; ``leader`` what this process is called.
         """
         now = self._clock.now()
         claimed = await claim(self._store, self._plan, now, newest_epoch, self._sums)

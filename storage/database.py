@@ -4,7 +4,6 @@ Every wait is bounded: connecting, waiting for a lock, a statement, a connection
 """
 
 import asyncio
-import re
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -14,16 +13,17 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from sqlalchemy import URL, Connection, Executable, Table, event, make_url, text
+from sqlalchemy import URL, Connection, Executable, Table, event, text
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import ArgumentError, DBAPIError
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from foltr.errors import SettingsError, UnavailableError
+from foltr.errors import UnavailableError
 from foltr.extras import install_command
 from storage.keys import KeyStore
 from storage.rewriting import rewrite_postgres, rewrite_sqlite
+from storage.urls import in_words, read_url
 
 Record = TypeVar("Record")
 
@@ -36,8 +36,6 @@ IDLE_TIMEOUT_S: Final = 2 * STATEMENT_TIMEOUT_S
 # A whole database is written anew, or a large table changed.
 VACUUM_TIMEOUT_S: Final = 3600
 
-_FORMS = "sqlite:///folder/file.sqlite, postgresql://user:password@host:5432/name, postgresql://user@/name?host=/socket/folder"
-_QUERY_KEYS = {"host", "port", "ssl", "sslmode"}
 _WRITES = "foltr_writes"
 _REBUILDS = "foltr_rebuilds"
 
@@ -71,9 +69,9 @@ class Database:
         """Check the URL and load the driver; connect to nothing yet."""
         self.keys = keys
         self.process = process
-        parsed = _parse(url) if isinstance(url, str) else url
+        parsed = read_url(url) if isinstance(url, str) else url
         self.dialect = parsed.get_backend_name()
-        self.location = _describe(parsed)
+        self.location = in_words(parsed)
         self._idle_timeout_s = idle_timeout_s
         self.engine = _create_engine(parsed, idle_timeout_s=idle_timeout_s, process=process)
         self._writer = self.engine.execution_options(**{_WRITES: True})
@@ -316,7 +314,9 @@ def is_transient(error: BaseException) -> bool:
     if isinstance(error, UnavailableError):
         return error.__cause__ is not None and is_transient(error.__cause__)
     if isinstance(error, DBAPIError):
-        if error.connection_invalidated:
+        # The second is how asyncpg says that the server ended the session just before the statement.
+        cause = type(getattr(error.orig, "__cause__", None)).__name__
+        if error.connection_invalidated or cause == "InternalClientError":
             return True
         if isinstance(error.orig, sqlite3.Error):
             return _sqlite_code(error) in _TRANSIENT_SQLITE
@@ -374,40 +374,6 @@ def _sqlstate(error: BaseException) -> str:
     return getattr(cause, "sqlstate", None) or ""
 
 
-def _parse(url: str) -> URL:
-    try:
-        parsed = make_url(url)
-    except (ArgumentError, ValueError):
-        # Not chained: SQLAlchemy's own message may repeat the URL with its password.
-        raise _bad_url(url, "it is not a URL") from None
-    if parsed.drivername == "sqlite":
-        if parsed.host or parsed.query or not parsed.database or parsed.database == ":memory:":
-            raise _bad_url(url, "SQLite needs the path of a file: the state must outlive the process")
-        return parsed.set(drivername="sqlite+aiosqlite")
-    if parsed.drivername in ("postgresql", "postgres"):
-        if unknown := sorted(set(parsed.query) - _QUERY_KEYS):
-            raise _bad_url(url, f"{', '.join(unknown)} after the ? is not one of {', '.join(sorted(_QUERY_KEYS))}")
-        if not parsed.database:
-            raise _bad_url(url, "it names no database")
-        query = {"ssl" if key == "sslmode" else key: value for key, value in parsed.query.items()}
-        return parsed.set(drivername="postgresql+asyncpg", query=query)
-    raise _bad_url(url, f"{parsed.drivername} is not a database foltr can use")
-
-
-def _bad_url(url: str, reason: str) -> SettingsError:
-    masked = re.sub(r"(://[^:/@]*:).*@", r"\1***@", url)
-    masked = re.sub(r"(password=)[^&]*", r"\1***", masked)
-    return SettingsError(f"db_url = {masked!r}: {reason}. Allowed forms: {_FORMS}")
-
-
-def _describe(url: URL) -> str:
-    if url.get_backend_name() == "sqlite":
-        return f"The SQLite database {Path(url.database or '').absolute()}"
-    host = url.query.get("host") or url.host or "localhost"
-    port = url.query.get("port") or url.port or 5432
-    return f"The PostgreSQL database {url.database!r} at {host}:{port}"
-
-
 def _create_engine(
     url: URL,
     statement_timeout_s: float | None = None,
@@ -440,7 +406,7 @@ def _create_engine(
         engine = create_async_engine(url, connect_args=options, pool_timeout=CONNECT_TIMEOUT_S, module=driver)
     except ModuleNotFoundError as error:
         extra = "federator" if is_sqlite else "postgres"
-        raise UnavailableError(f"{_describe(url)} needs the package {error.name}: {install_command(extra)}") from error
+        raise UnavailableError(f"{in_words(url)} needs the package {error.name}: {install_command(extra)}") from error
     if is_sqlite:
         event.listen(engine.sync_engine, "connect", _prepare_sqlite)
         event.listen(engine.sync_engine, "begin", _begin_sqlite)

@@ -29,6 +29,7 @@ async def serve_ingest(settings: Settings) -> None:
     from federator.ingest.service import IngestService, wait_for_federation
     from storage.database import Database
     from storage.keys import KeyStore, keys_folder
+    from storage.leases import LEADER_IDLE_S
     from storage.migrate import require_head
 
     identity = federator_identity(settings)
@@ -42,7 +43,9 @@ async def serve_ingest(settings: Settings) -> None:
     await require_sharing(identity.address, identity.federation)
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
-    async with await Database.connect(settings.db_url, retry_for_s=retry_for_s, keys=data_keys) as database:
+    # A worker that is stopped within a transaction has the federation's row, which its leader needs.
+    connecting = Database.connect(settings.db_url, retry_for_s, data_keys, LEADER_IDLE_S)
+    async with await connecting as database:
         await require_head(database)
         stopped = asyncio.Event()
         loop = asyncio.get_running_loop()

@@ -1,0 +1,48 @@
+"""Where a database is, as settings say it: which forms are allowed, and how to say it without a password."""
+
+import re
+from pathlib import Path
+
+from sqlalchemy import URL, make_url
+from sqlalchemy.exc import ArgumentError
+
+from foltr.errors import SettingsError
+
+_FORMS = "sqlite:///folder/file.sqlite, postgresql://user:password@host:5432/name, postgresql://user@/name?host=/socket/folder"
+_QUERY_KEYS = {"host", "port", "ssl", "sslmode"}
+
+
+def read_url(url: str) -> URL:
+    """Read where a database is. Raises SettingsError where it is not one of the allowed forms."""
+    try:
+        parsed = make_url(url)
+    except (ArgumentError, ValueError):
+        # Not chained: SQLAlchemy's own message may repeat the URL with its password.
+        raise _bad_url(url, "it is not a URL") from None
+    if parsed.drivername == "sqlite":
+        if parsed.host or parsed.query or not parsed.database or parsed.database == ":memory:":
+            raise _bad_url(url, "SQLite needs the path of a file: the state must outlive the process")
+        return parsed.set(drivername="sqlite+aiosqlite")
+    if parsed.drivername in ("postgresql", "postgres"):
+        if unknown := sorted(set(parsed.query) - _QUERY_KEYS):
+            raise _bad_url(url, f"{', '.join(unknown)} after the ? is not one of {', '.join(sorted(_QUERY_KEYS))}")
+        if not parsed.database:
+            raise _bad_url(url, "it names no database")
+        query = {"ssl" if key == "sslmode" else key: value for key, value in parsed.query.items()}
+        return parsed.set(drivername="postgresql+asyncpg", query=query)
+    raise _bad_url(url, f"{parsed.drivername} is not a database foltr can use")
+
+
+def _bad_url(url: str, reason: str) -> SettingsError:
+    masked = re.sub(r"(://[^:/@]*:).*@", r"\1***@", url)
+    masked = re.sub(r"(password=)[^&]*", r"\1***", masked)
+    return SettingsError(f"db_url = {masked!r}: {reason}. Allowed forms: {_FORMS}")
+
+
+def in_words(url: URL) -> str:
+    """Say which database it is, without a password."""
+    if url.get_backend_name() == "sqlite":
+        return f"The SQLite database {Path(url.database or '').absolute()}"
+    host = url.query.get("host") or url.host or "localhost"
+    port = url.query.get("port") or url.port or 5432
+    return f"The PostgreSQL database {url.database!r} at {host}:{port}"
