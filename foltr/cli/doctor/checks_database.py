@@ -29,7 +29,7 @@ async def look(db_url: str, keys: str | None = None) -> list[Finding]:
         async with await Database.connect(db_url) as database:
             await require_head(database)
             findings = [Finding("database", State.OK, f"{database.location} is up to date")]
-            findings.append(await _writable(database))
+            findings += [await _writable(database), *await _leaders(database)]
             folder = keys_folder(db_url, keys)
             if keys is not None or folder.exists():  # else this may be another machine than the federator's
                 findings.append(await _keys(database, folder))
@@ -54,6 +54,27 @@ async def _writable(database: "Database") -> Finding:
         detail = f"{cause}. Give this user the right to write to every table of foltr, and to the folder of a file"
         return Finding(what, State.PROBLEM, detail)
     return Finding(what, State.OK, "a transaction was begun, written in and rolled back")
+
+
+async def _leaders(database: "Database") -> list[Finding]:
+    """Say of each federation that ever had a leader who that is."""
+    from storage.federations import list_federations
+    from storage.leases import find_lease, list_standbys
+
+    findings = []
+    for federation in await list_federations(database):
+        lease, n = await find_lease(database, federation.name), len(await list_standbys(database, federation.name))
+        if lease is None:
+            continue
+        standbys = "no other federator stands by" if n == 0 else f"{n} {'stands' if n == 1 else 'stand'} by"
+        if lease.is_held:
+            findings.append(Finding("leader", State.OK, f"{federation.name}: {lease.holder} leads, {standbys}"))
+        elif lease.holder is None:
+            findings.append(Finding("leader", State.OK, f"{federation.name}: nobody leads since the last one stopped"))
+        else:
+            detail = f"{federation.name}: {lease.holder} leads no more, and did not stop in order. Start a federator"
+            findings.append(Finding("leader", State.WARNING, detail))
+    return findings
 
 
 async def _keys(database: "Database", folder: Path) -> Finding:
