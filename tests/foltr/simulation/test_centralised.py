@@ -112,11 +112,15 @@ def test_somebody_is_asked_to_stop_and_told_between_short_rounds(tmp_path):
     assert np.array_equal(resumed.weights, whole.weights)
 
 
-def test_an_error_says_in_which_rounds_it_was():
+def test_an_error_says_in_which_rounds_it_was(monkeypatch):
     """Of several rounds made in one go nobody knows in which one weights grew without bounds."""
-    of = config(method="pdgd", clients=1, interactions=1, rounds=100, eval_every=50)
-    train, test = data()
-    # A step is as large as the features, and a score the product of both.
-    people = iid_population(dataclasses.replace(train, features=train.features * 1e30), test, 1, ("perfect",), 1)
+    rounds = CentralPdgd.rounds
+
+    def grow(self, first, last):
+        if first == last:  # what compiles the kernels
+            return rounds(self, first, last)
+        raise DataError("scores must be finite numbers to learn from")
+
+    monkeypatch.setattr(CentralPdgd, "rounds", grow)
     with pytest.raises(DataError, match=r"rounds 1 to 50: .*lower the learning rate"):
-        run(of, people)
+        simulated(config(method="pdgd", clients=1, interactions=1, rounds=100, eval_every=50))
