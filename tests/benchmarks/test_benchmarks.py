@@ -14,6 +14,8 @@ pytest.importorskip("psutil", reason="the benchmarks need the extra [bench]")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 pytestmark = [
     pytest.mark.slow,
+    # Whole programs start, some of them five or six: beside other tests on two processors that takes its time.
+    pytest.mark.timeout(240),
     pytest.mark.skipif(
         shutil.which("mosquitto") is None and shutil.which("mosquitto", path="/usr/sbin:/usr/local/sbin") is None,
         reason="the benchmarks need Mosquitto",
@@ -24,7 +26,7 @@ pytestmark = [
 def run(name: str, *arguments: object, fails: bool = False) -> str:
     """What a benchmark prints; it must end well, or badly."""
     command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert (done.returncode != 0) == fails, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 
