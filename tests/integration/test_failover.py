@@ -282,6 +282,27 @@ async def test_a_database_that_was_away_keeps_its_leader(deployment, postgres_se
     await check_all(deployment, told)
 
 
+@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+async def test_a_leader_of_ingest_workers_is_replaced(deployment):
+    """Killed while two workers store: the standby shares updates with the same workers, and every sum is exact."""
+    n_rounds = 20
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        leader = deployment.start_federator(n_rounds, "--role", "leader")
+        await deployment.serves(20)
+        workers = [deployment.start_worker() for _ in range(2)]
+        standby = deployment.start_federator(n_rounds, "--role", "leader", "--standby")
+        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
+        await deployment.rounds_reach(1, 20)
+        leader.kill()
+        await until(lambda: leader.poll() is not None, 20, "the leader goes on")
+        assert died_by_sigkill(leader.returncode), "the run was over before it could be killed"
+        await leads(deployment, standby)
+        await until(lambda: standby.poll() is not None, 30, "the run does not end")
+    assert standby.returncode == 0, deployment.said()
+    assert all(worker.poll() is None for worker in workers)
+    await check_all(deployment, told, n_rounds)
+
+
 async def test_a_standby_without_a_broker_lets_another_try(deployment, monkeypatch):
     """It has the lease for as long as it looks for a broker, gives it up, and tries again after a pause."""
     monkeypatch.setattr("federator.service._NO_BROKER_S", 0.3)
