@@ -158,6 +158,7 @@ pattern read {topics.model_chunks}
 pattern read {topics.anchor}
 pattern read {topics.anchor_chunks}
 pattern read {topics.evaluation}
+pattern read {topics.pace}
 pattern read {topics.round}
 pattern read {topics.roster}
 pattern read {topics.roster_chunks}
@@ -181,6 +182,7 @@ topic write {topics.model_chunks}
 topic write {topics.anchor}
 topic write {topics.anchor_chunks}
 topic write {topics.evaluation}
+topic write {topics.pace}
 topic write {topics.round}
 topic write {topics.federator_status}
 topic write {topics.audit_head}

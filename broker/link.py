@@ -136,11 +136,16 @@ class MqttLink:
 
     async def __aenter__(self) -> Self:
         """Start connecting in the background; `wait_connected` waits for it."""
+        self._leaving = False
         self._task = asyncio.create_task(self._keep_up(), name=f"mqtt-link-{self.client_id}")
         self._task.add_done_callback(self._ended)
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        await self.rest()
+
+    async def rest(self) -> None:
+        """Disconnect, and stay so until the link is entered again."""
         self._leaving = True
         while self._task is not None and not self._task.done():
             # More than once: in Python 3.11 asyncio.wait_for, which aiomqtt uses, may swallow a cancellation.
@@ -148,6 +153,7 @@ class MqttLink:
             await asyncio.wait({self._task}, timeout=2 * _GOODBYE_S)
         if self._task is not None and not self._task.cancelled():
             self._task.exception()  # given up before: whoever waited was told
+        self._cause = None
 
     async def wait_connected(self, timeout_s: float) -> None:
         """Wait for the connection. Raises UnavailableError after ``timeout_s``, or once the link gave up."""

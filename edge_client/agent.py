@@ -40,9 +40,10 @@ from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from edge_client.training.working_model import Learner, WorkingModel
+from edge_client.visits import Visits
 from edge_client.votes.anchor import Anchor
 from edge_client.votes.voter import Voter
-from foltr.errors import MessageError
+from foltr.errors import MessageError, UnavailableError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
 from foltr.protocol.explorations import Exploration, NoExploration
@@ -113,6 +114,8 @@ class Agent:
             self.policy.newest,
             self.features.hash,
         )
+        # Not by the device's seed: a fleet that is simulated with one seed must not come in step.
+        self.visits = Visits(federation, client_id, store, self.participation, random.Random())  # noqa: S311
         device_seed = store.device_seed() if seed is None else seed
         self.trainer = Trainer(
             store,
@@ -190,6 +193,7 @@ class Agent:
             self.relearning,
             self.watch,
             self.audit,
+            self.visits,
             on_erased=self._be_forgotten,
             on_event=self._tell,
         )
@@ -209,6 +213,29 @@ class Agent:
         """No update waits for its receipt, nor for being sent at all."""
         is_being_made = self.contributor.is_altering or self.contributor.waits_to_join
         return self.participation.pending is None and not is_being_made
+
+    @property
+    def visit_over_at(self) -> float:
+        """When to disconnect if nothing arrives before, in monotonic seconds; infinity for who stays connected."""
+        if self.forgetting.waiting:
+            return float("inf")  # the answer is not retained
+        is_heard = self.participation.joined or self.participation.left or self.membership.refusal is not None
+        waits_for_nothing = self.is_settled and self.relearning.due is None and not self.outbox.is_fetching
+        return self.visits.over_at(is_done=is_heard and waits_for_nothing)
+
+    async def end_visit(self, *, was_there: bool) -> None:
+        """Go until the next visit.
+
+        Args:
+            was_there: the broker retains that this device is connected, which it said before it knew of the pace.
+        """
+        if was_there and self._link.connected:
+            try:
+                await self.outbox.clear(ClientTopic.STATUS)
+            except UnavailableError as error:
+                log.debug("retained_not_cleared", what=str(ClientTopic.STATUS), cause=str(error))
+        self.visits.end_visit()
+        self.participation.rests = True
 
     # --- what the application does --------------------------------------------------------------------------
 
@@ -266,21 +293,30 @@ class Agent:
 
     # --- what the network brings ----------------------------------------------------------------------------
 
-    def begin_session(self) -> LastWill:
-        """Begin the session of the next connection, and return what the broker publishes if that one is lost."""
+    def begin_session(self) -> LastWill | None:
+        """Begin the session of the next connection, and return what the broker publishes if that one is lost.
+
+        That is nothing for a visit: nobody asks who is connected.
+        """
         self.watch.begin_connection()  # before it: what is retained may come before `begin_connection` is called
-        return self.session.begin()
+        self.participation.is_fresh = False
+        self.visits.begin_session()
+        will = self.session.begin()
+        return will if self.visits.period_s is None or self.forgotten else None
 
     async def begin_connection(self) -> None:
         """Say hello over a new connection."""
+        self.visits.note_reached(time.monotonic())
         self.outbox.begin_connection()
         if not self.participation.left:
             self.participation.begin_connection(time.monotonic())
+        if not self.participation.left and self.visits.period_s is None:
             await self.outbox.publish(ClientTopic.STATUS, self.session.status(online=True), retain=True)
         self.wake.set()
 
     def receive(self, message: InboundMessage) -> None:
         """Take a message; one that is not from the federator, or cannot be read, is said in the log."""
+        self.visits.hear(time.monotonic())
         try:
             self.inbox.take(message)
         except MessageError as error:
@@ -307,6 +343,7 @@ class Agent:
         self.models.forget()
         self.voter.forget()
         self.audit.forget()
+        self.visits.forget()
         self.recorder.forget()
         if self.gate is not None:
             self.gate.forget()
@@ -316,6 +353,7 @@ class Agent:
     async def turn(self) -> None:
         """Send what is due; an unreachable broker only makes it later."""
         if self._link.connected:
+            self.visits.look()
             self.watch.look(time.monotonic())
             await self.outbox.send_due()
             await self.outbox.send_relearned(self.relearning)
@@ -327,6 +365,7 @@ class Agent:
 
     async def say_goodbye(self) -> None:
         """Tell the federation that this device goes offline. Raises UnavailableError as `Outbox.publish` does."""
-        if not self.participation.left or self.forgetting.waiting:
+        is_shown = self.visits.period_s is None and not self.participation.left
+        if is_shown or self.forgetting.waiting:
             await self.outbox.publish(ClientTopic.STATUS, self.session.status(online=False), retain=True)
         await self.forgetting.finish(connected=True)

@@ -24,6 +24,7 @@ kept (`edge_client.training.relearning`). `EdgeClient.forget_me` asks for this o
 """
 
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import NoReturn, Self
 
@@ -262,6 +263,15 @@ class EdgeClient:
         all the same.
         """
         return self._runtime.hindrance
+
+    @property
+    def next_visit_at(self) -> datetime | None:
+        """When this device comes by again, where its federation asks that it does not stay connected; else None.
+
+        None also during a visit, and where it comes only if it is called, having left. An application may end until
+        then: the moment is in the store, and the next start keeps it.
+        """
+        return self._agent.visits.resting_until
 
     @property
     def newest_audit_entry(self) -> int | None:

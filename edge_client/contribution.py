@@ -206,6 +206,7 @@ class Contributor:
         if settlement.counted or settlement.given_up:
             # One that began elsewhere than what counts was never decided on.
             self._participation.end_pending(may_try_again=receipt is not None and receipt.code is ReceiptCode.OVERLAPS)
+        self._participation.rests |= self._participation.comes_by and settlement.counted > 0
         if settlement.lost:
             self._participation.begin_rounds_anew()
         self.n_counted += settlement.counted

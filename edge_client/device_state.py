@@ -64,9 +64,10 @@ def state_of(agent: Agent, hindrance: Hindrance | None, n_features: int | None) 
     fits = agent.trainer.misfit is None and (
         working_model is None or n_features is None or n_features == working_model.n_features
     )
+    standing = "between two visits" if agent.visits.is_resting else "connected"
     version = None if working_model is None else working_model.base_version
     parts = [
-        "left" if agent.participation.left else "connected" if hindrance is None else hindrance.obstacle.state,
+        "left" if agent.participation.left else standing if hindrance is None else hindrance.obstacle.state,
         "no model yet" if version is None else f"model {version}",
         *(["in quarantine"] if agent.contributor.quarantined else []),
     ]

@@ -37,6 +37,19 @@ class Connected:
 
 
 @dataclass(frozen=True)
+class Resting:
+    """The device has disconnected until its next visit, as its federation asks (`edge_client.visits`).
+
+    An application that runs only now and then may end until then; what is clicked before waits for it.
+
+    Attributes:
+        until: when it comes again; None where it has left, or was forgotten, and comes only if it is called.
+    """
+
+    until: datetime | None
+
+
+@dataclass(frozen=True)
 class GateChanged:
     """Lists come from the model from here on, or from the application's own order again (`foltr.learning.gate`)."""
 
@@ -71,7 +84,7 @@ class AuditLogCut:
         )
 
 
-Event = ModelInUse | UpdateAnswered | Connected | GateChanged | AuditLogCut | Forgotten
+Event = ModelInUse | UpdateAnswered | Connected | Resting | GateChanged | AuditLogCut | Forgotten
 """An event is told in the thread that the device runs in."""
 
 Observer = Callable[[Event], None]

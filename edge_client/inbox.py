@@ -20,6 +20,7 @@ from edge_client.participation import Participation
 from edge_client.sums.pinned_policy import PinnedPolicy
 from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
+from edge_client.visits import Visits
 from edge_client.votes.voter import Voter
 from foltr.logs import get_logger
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
@@ -61,6 +62,7 @@ class Inbox:
         relearning: Relearning,
         watch: FederatorWatch,
         audit: AuditWatch,
+        visits: Visits,
         on_erased: Callable[[], None],
         on_event: Observer,
     ) -> None:
@@ -79,6 +81,7 @@ class Inbox:
         self._relearning = relearning
         self._watch = watch
         self._audit = audit
+        self._visits = visits
         self._on_erased = on_erased
         self._tell = on_event
         self._objection: Objection | None = None
@@ -122,6 +125,8 @@ class Inbox:
             self._voter.take_anchor(envelope, message.payload)
         elif message.topic == topics.evaluation:
             self._evaluator.take_request(envelope)
+        elif message.topic == topics.pace:
+            self._visits.take(envelope)
         elif message.topic == topics.round:
             self._take_round(envelope.read(RoundAnnouncement), epoch_and_number(envelope.sequence)[0])
         elif message.topic == topics.federator_status:

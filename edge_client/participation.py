@@ -60,6 +60,9 @@ class Participation:
     Attributes:
         policy: the newest one that the device knows; None: the federator may see what it sends.
         epoch: of the federator that announced the newest round; None before the first.
+        is_fresh: the newest round was announced over this connection.
+        comes_by: the device is connected for visits only, and has one update counted in each at most.
+        rests: it makes none until its next visit: that would be for a round that is over by then, or one too many.
     """
 
     def __init__(
@@ -74,6 +77,7 @@ class Participation:
         self._schema_hash = schema_hash
         self.policy = policy
         self.epoch: int | None = None
+        self.is_fresh = self.comes_by = self.rests = False
         self.model: ModelAnnouncement | None = None
         self._model_hash = b""
         self._refused: tuple[int, bytes] | None = None
@@ -124,6 +128,8 @@ class Participation:
     def take_round(self, round_: RoundAnnouncement, now: float) -> None:
         """Take a round. It also says that a federator is there, so what is unanswered may be sent again."""
         self.round = round_
+        self.rests &= self.is_fresh
+        self.is_fresh = True
         if not self.joined:
             self._join.bring_forward(now)
         self._update.bring_forward(now)
@@ -212,6 +218,7 @@ class Participation:
         """Whether an update made now could count: an open round, its base model at hand, none pending."""
         return (
             not self.left
+            and not self.rests
             and self.pending is None
             and self.round is not None
             and self.round.open

@@ -3,14 +3,17 @@
 import asyncio
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
 
 from broker.believed import BelievedAuthorities
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.agent import Agent
-from edge_client.events import Connected, Observer, quiet
+from edge_client.events import Connected, Observer, Resting, quiet
 from edge_client.forgetting import ENROL_AGAIN, ForgetResult
 from edge_client.hindrances import Hindrance, hindrance_of, is_lasting
+from edge_client.messaging.outbox import is_set_within
 from edge_client.options import DeviceOptions
 from edge_client.recording import Later
 from edge_client.store.store import DeviceStore
@@ -47,6 +50,9 @@ class Runtime:
         self._authorities: BelievedAuthorities | None = None
         self._credentials = options.credentials
         self._turns: asyncio.Task[None] | None = None
+        self._visiting: asyncio.Task[None] | None = None
+        self._called = asyncio.Event()
+        self._last_hindrance: Hindrance | None = None  # as the last visit ended
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
         self._news = asyncio.Condition()
@@ -63,7 +69,8 @@ class Runtime:
                 # And the anchor, and whether evaluations are asked for, before the round, by which they count.
                 *((topics.anchor,) if options.votes else ()),
                 *((topics.evaluation,) if options.evaluation else ()),
-                *(topics.model, topics.round, topics.unlearning_round),
+                # So is how often to come by.
+                *(topics.pace, topics.model, topics.round, topics.unlearning_round),
                 *(topics.federator_status, topics.audit_head),
                 topics.client(options.client_id, ClientTopic.INBOX),
             ),
@@ -114,15 +121,23 @@ class Runtime:
     async def start(self) -> None:
         """Connect, and give the agent its turns, in the loop that this is called in."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        await self._link.__aenter__()
+        visits = self.agent.visits
+        visits.begin_overdue()
+        if visits.rest_s() <= 0.0 or visits.period_s is None:
+            await self._begin_visit()
+        else:
+            visits.is_resting = self.agent.participation.rests = True
         self._turns = asyncio.create_task(self._give_turns(), name=f"agent-{self.options.client_id}")
+        self._visiting = asyncio.create_task(self._visit(), name=f"visits-{self.options.client_id}")
 
     async def stop(self) -> None:
         """Say goodbye and disconnect."""
         if self._turns is None:
             return
-        self._turns.cancel()
-        await asyncio.gather(self._turns, return_exceptions=True)
+        tasks = [task for task in (self._turns, self._visiting) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         try:
             await self.agent.contributor.close()
             if self._link.connected:
@@ -153,6 +168,8 @@ class Runtime:
     @property
     def hindrance(self) -> Hindrance | None:
         """Return as `EdgeClient.hindrance` says."""
+        if self.agent.visits.period_s is not None and not self.connected and not self.agent.forgotten:
+            return self._last_hindrance  # between two visits, or at the beginning of one
         return hindrance_of(self._link, self.agent, time.monotonic())
 
     @property
@@ -167,12 +184,73 @@ class Runtime:
                 "entered it. Call it there, or use a SearchRanker, which all threads may"
             )
 
+    # --- its visits, where it does not stay connected ---------------------------------------------------------
+
+    async def _begin_visit(self) -> None:
+        self.agent.visits.begin_visit(time.monotonic())
+        await self._link.__aenter__()
+
+    async def _visit(self) -> None:
+        """Come by as often as the federation asks, until cancelled; who is to stay connected does so for ever."""
+        agent, visits = self.agent, self.agent.visits
+        while True:
+            if visits.is_resting:
+                await self._rest()
+                await self._begin_visit()
+            # Without a last will it cannot stay: nobody would hear that the connection was lost.
+            is_shown = visits.period_s is None
+            async with self._news:
+                await self._news.wait_for(partial(self._is_visit_over, is_shown))
+            if self._link.failure is not None:
+                return  # it was given up for good
+            if visits.period_s is None:
+                await self._link.rest()
+                await self._begin_visit()
+                continue
+            self._last_hindrance = hindrance_of(self._link, agent, time.monotonic())
+            await agent.end_visit(was_there=is_shown)
+            await self._link.rest()
+            self._tell(Resting(visits.resting_until))
+
+    def _is_visit_over(self, is_shown: bool) -> bool:
+        is_to_stay = self.agent.visits.period_s is None
+        return (is_to_stay and not is_shown) or time.monotonic() >= self.agent.visit_over_at
+
+    async def _rest(self) -> None:
+        """Return when the next visit is due, or somebody calls for it."""
+        visits = self.agent.visits
+        # By the clock, and not by one long pause: a machine that slept knows better when it wakes up.
+        while not visits.is_called and (rest_s := visits.rest_s()) > 0.0:
+            await is_set_within(self._called, min(rest_s, _LONGEST_PAUSE_S))
+            self._called.clear()
+
+    @asynccontextmanager
+    async def _staying(self, timeout_s: float) -> AsyncIterator[None]:
+        """Be connected for as long as this lasts, also where the next visit is far away.
+
+        Raises:
+            UnavailableError: it had to connect first, and could not.
+        """
+        visits = self.agent.visits
+        visits.stay()
+        try:
+            if visits.is_resting:
+                self._called.set()
+                # The connection of the visit before may be about to end.
+                if not await self._true_within(lambda: self._link.connected and not visits.is_resting, timeout_s):
+                    await self._link.wait_connected(0.0)
+            yield
+        finally:
+            visits.let_go()
+            self._wake()
+
     # --- what is waited for ---------------------------------------------------------------------------------
 
     async def wait_connected(self, timeout_s: float) -> None:
         """Wait as `EdgeClient.wait_connected` says."""
         self._check_loop()
-        await self._link.wait_connected(timeout_s)
+        if not self.agent.visits.is_resting:
+            await self._link.wait_connected(timeout_s)
 
     async def next_round(self, after: int, timeout_s: float) -> RoundAnnouncement:
         """Wait as `EdgeClient.next_round` says."""
@@ -217,13 +295,15 @@ class Runtime:
     async def leave(self, timeout_s: float) -> bool:
         """Leave as `EdgeClient.leave` says."""
         self._check_loop()
-        return await self.agent.membership.leave(timeout_s)
+        async with self._staying(timeout_s):
+            return await self.agent.membership.leave(timeout_s)
 
     async def forget_me(self, timeout_s: float) -> ForgetResult:
         """Ask as `EdgeClient.forget_me` says."""
         self._check_loop()
         try:
-            return await self.agent.forgetting.ask(timeout_s)
+            async with self._staying(timeout_s):
+                return await self.agent.forgetting.ask(timeout_s)
         finally:
             self._wake()
 
@@ -249,7 +329,7 @@ class Runtime:
         await self.agent.begin_connection()
         self._tell(Connected())
 
-    def _begin_session(self) -> LastWill:
+    def _begin_session(self) -> LastWill | None:
         return self.agent.begin_session()
 
     def _receive(self, message: InboundMessage) -> None:
@@ -311,10 +391,14 @@ class Runtime:
             await agent.turn()
             async with self._news:
                 self._news.notify_all()
-            pause = min(agent.next_due_at() - time.monotonic(), _LONGEST_PAUSE_S)
+            pause = min(min(agent.next_due_at(), self._look_at()) - time.monotonic(), _LONGEST_PAUSE_S)
             # No `asyncio.timeout`: it costs more than all else a turn does without anything to send.
             timer = loop.call_later(pause, agent.wake.set)
             try:
                 await agent.wake.wait()
             finally:
                 timer.cancel()
+
+    def _look_at(self) -> float:
+        """When to look whether the visit is over; while it rests `_rest` does."""
+        return float("inf") if self.agent.visits.is_resting else self.agent.visit_over_at

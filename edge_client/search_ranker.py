@@ -11,6 +11,7 @@ are some.
 
 import weakref
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Self
 
@@ -163,6 +164,15 @@ class SearchRanker:
     def state(self) -> DeviceState:
         """What it is doing, and whose order it shows; as text, in words for a log or a settings page."""
         return self._device.state(self._n_features)
+
+    @property
+    def next_visit_at(self) -> datetime | None:
+        """When this device comes by again, where its federation asks that it does not stay connected; else None.
+
+        None also during a visit, and where it comes only if it is called, having left. An application may end until
+        then: the moment is in the store, and the next start keeps it.
+        """
+        return self._device.next_visit_at
 
     @property
     def hindrance(self) -> Hindrance | None:

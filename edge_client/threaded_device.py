@@ -11,6 +11,7 @@ recorded before is then that client's.
 import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -136,6 +137,11 @@ class ThreadedDevice:
     def hindrance(self) -> Hindrance | None:
         """Return as `EdgeClient.hindrance` says; None as long as it is no client."""
         return None if self._runtime is None or self._closed or self.is_forked else self._runtime.hindrance
+
+    @property
+    def next_visit_at(self) -> datetime | None:
+        """Return as `EdgeClient.next_visit_at` says; None as long as it is no client."""
+        return None if self.agent is None or self._closed or self.is_forked else self.agent.visits.resting_until
 
     def state(self, n_features: int | None) -> DeviceState:
         """Return what it is doing.

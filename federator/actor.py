@@ -346,7 +346,10 @@ class FederationActor:
             self._receipts.send(decisions.receipts)
             if self.is_replaced:
                 self.stop()  # no device believes it any more
-            if decisions.deadline is not None:
+            if self.state.pace is not None and self.state.pace.is_crowded:
+                self.state.pace.steer(0, now)
+                self.rounds.announce()
+            elif decisions.deadline is not None:
                 self.rounds.announce()
             if self.state.round is not None and self.state.round.full:
                 # At once: the next message, in this batch or the one after, belongs to the round that follows.

@@ -366,10 +366,10 @@ class Unlearner:
             number,
             len(sent),
             asked,
-            awaited=asked.keys() & set(self._members.online()) - self._unlearning.silent,
+            awaited=asked.keys() & set(self._members.there(now)) - self._unlearning.silent,
             least=self._plan.policy.min_clients,
             opened_at=now,
-            closes_at=now + self._policy.step_s,
+            closes_at=now + self._state.time_to_come_s(self._policy.step_s),
         )
 
     async def _end_step(self) -> None:
@@ -399,7 +399,7 @@ class Unlearner:
         now, step = self._clock.now(), self._unlearning.open_step
         detail = f"job {step.job}, step {step.number}: {len(step.answers)} of {len(step.asked)} answered"
         await self._note(NewEvent(to_datetime(now), "unlearning_step_missed", detail))
-        match self._unlearning.miss(now, any_online=any(self._members.online())):
+        match self._unlearning.miss(now, any_online=any(self._members.there(now))):
             case Missed.ASK_AGAIN:
                 self._announce()
             case Missed.PASS_OVER:

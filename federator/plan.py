@@ -4,6 +4,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 from federator.job import UnlearningPolicy
+from federator.pace import PacePolicy
 from federator.round import RoundPolicy
 from federator.secure_terms import SecureSettings
 from federator.summing.preconditions import check_policy, check_secure
@@ -41,6 +42,7 @@ class FederationPlan:
         anchor: whether devices are asked to compare the newest model with an older one and to vote on it.
         evaluation: whether devices are asked to say what their users' lists earned. In secure sums the policy says it.
         evaluation_take_back: whether a model is taken back because three rounds' lists earn less than those before.
+        pace: how often devices come by, and for how many updates in a round; None: they stay connected.
         history_rounds: so many of the newest rounds keep all their updates, of older ones only every
             ``unlearning.interval``-th; None keeps all.
     """
@@ -64,6 +66,7 @@ class FederationPlan:
     evaluation: bool = False
     evaluation_take_back: bool = False
     secure: SecureSettings | None = None
+    pace: PacePolicy | None = None
 
     def __post_init__(self) -> None:
         check_name("federation", self.federation)
@@ -106,6 +109,16 @@ class FederationPlan:
             raise SettingsError("over_selection: it belongs to pacing = deadline; a buffer takes whoever comes")
         if policy.over_selection is not None and not 0 <= policy.over_selection <= 100:
             raise SettingsError(f"over_selection: {policy.over_selection:g} is not between 0 and 100")
+        if self.pace is not None and policy.over_selection is not None:
+            raise SettingsError(
+                "over_selection: it chooses among devices that are connected. With updates_per_round none stays so, "
+                "and how many come by follows from that"
+            )
+        if self.pace is not None and self.pace.updates_per_round != policy.max_clients:
+            raise SettingsError(
+                f"updates_per_round: {self.pace.updates_per_round} is not max_clients ({policy.max_clients}), with "
+                "which a round ends at once; leave max_clients out"
+            )
         if policy.staleness_limit < 0 or not 0 <= policy.staleness_exponent <= 10:
             raise SettingsError(
                 f"staleness_limit, staleness_exponent: {policy.staleness_limit}, {policy.staleness_exponent:g}; "

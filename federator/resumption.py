@@ -57,7 +57,11 @@ async def claim(
         raise RuntimeError(f"federation {plan.federation!r} is gone from {store.location}")
     state = FederationState(plan)
     state.selection_seed = federation.selection_seed
-    state.members.restore(await store.load_clients(), federation.roster)
+    clients = await store.load_clients()
+    state.members.restore(clients, federation.roster)
+    if state.pace is not None:
+        newest = await store.latest_round()
+        state.resume_pace(clients, None if newest is None else newest.period_s, now)
     state.restore_orders(await store.standing_orders(state.members.roster_through))
     state.members.restore_forgotten(federation.pseudonym_key, await store.forgotten_pseudonyms())
     policies = {} if sums is None else await adopt_policies(sums, plan, now)

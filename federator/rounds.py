@@ -13,7 +13,13 @@ from federator.deciding.withdrawal import take_back_round
 from federator.decline import find_decline
 from federator.log_lines import log_findings
 from federator.plan import FederationPlan
-from federator.publishing.announcements import Announcer, ReceiptSender, model_announcement, round_announcement
+from federator.publishing.announcements import (
+    Announcer,
+    ReceiptSender,
+    model_announcement,
+    pace_announcement,
+    round_announcement,
+)
 from federator.resumption import Claim
 from federator.round import Aggregate, Round
 from federator.rows import anchor_moved, restoration_of, swap_of
@@ -104,6 +110,7 @@ class Rounds:
             model_announcement(self._plan, self.model),
             round_announcement(self._state, shown, is_open=is_open),
             None if self._state.anchor is None else model_announcement(self._plan, self._state.anchor),
+            pace_announcement(self._state),
         )
 
     def hold(self, is_held: bool) -> None:
@@ -124,7 +131,7 @@ class Rounds:
             return await self._aggregate(current)
         # How long a round is held back goes by its deadline, and a helper that has opened later ones waits for numbers.
         may_wait = step.reason is AbandonReason.NO_UPDATES and not self._is_held
-        if may_wait and self._state.is_idle(self._next_anchor):
+        if may_wait and self._state.is_idle(self._next_anchor, now):
             await self._begin_anew(current, now)
         else:
             await self._abandon(current, step.reason)
@@ -138,6 +145,7 @@ class Rounds:
     async def _begin_anew(self, current: Round, now: float) -> None:
         """Give a round that nobody was there for another deadline, in the place of a row for each that passes."""
         current.begin_anew(now)
+        self._state.steer(now)
         max_time_s, closes_at = current.policy.max_time_s, to_datetime(current.closes_at)
         change = DeadlineChange(current.number, to_datetime(now), max_time_s, closes_at)
         await self._store.commit_batch(Batch(deadline=change))

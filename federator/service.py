@@ -5,6 +5,7 @@ import contextlib
 import math
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import structlog
@@ -114,7 +115,8 @@ class FederatorService:
             on_connected=self._on_connected,
             last_will=self._last_will,
         )
-        self._topics = topics
+        self._topics, self._comes_by = topics, plan.pace is not None
+        self._unsubscribing: asyncio.Task[None] | None = None
         self._authorities = BelievedAuthorities(self._link, plan.enrolment_key, plan.federation)
         self._stopped, self._has_started = asyncio.Event(), False
         numbers = AnswerNumbers() if shares else None
@@ -312,10 +314,25 @@ class FederatorService:
         self._announcer.announce_again()
         self._retained.put_again()
         self._heartbeat.beat_now()
+        if self._comes_by:
+            self._unsubscribing = asyncio.create_task(self._hear_no_status())
+
+    async def _hear_no_status(self) -> None:
+        """End a subscription of the federator before, whose devices stayed connected: the broker keeps it.
+
+        Not every broker answers where there is none.
+        """
+        with suppress(UnavailableError):
+            await self._link.unsubscribe([self._topics.statuses])
 
 
 def _subscriptions(plan: FederationPlan, topics: Topics, *, shares: bool) -> tuple[str, ...]:
-    of_updates = topics.client("+", ClientTopic.UPDATES)
-    from_clients = [topic for topic in topics.from_all_clients() if not (shares and topic == of_updates)]
+    passed_over = set[str]()
+    if shares:
+        passed_over.add(topics.client("+", ClientTopic.UPDATES))
+    if plan.pace is not None:
+        # Nobody is online, and a status of each device that ever was is not to come at every connection.
+        passed_over.add(topics.statuses)
+    from_clients = [topic for topic in topics.from_all_clients() if topic not in passed_over]
     usual = (*from_clients, topics.roster, topics.roster_chunks, topics.operator, topics.authorities)
     return usual if plan.secure is None else (*usual, topics.policy, topics.helper_answers("+"))

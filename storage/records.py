@@ -218,6 +218,7 @@ class RoundOpening:
 
     Attributes:
         anchor_version: of the model that devices compare the newest with; None: nobody is asked to.
+        period_s: how often devices come by, as they were told; None: they stay connected.
     """
 
     number: int
@@ -242,6 +243,7 @@ class RoundOpening:
     policy_hash: bytes | None = None
     clip_norm: float | None = None
     anchor_version: int | None = None
+    period_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -400,6 +402,7 @@ class RoundRow:
     policy_hash: bytes | None = None
     clip_norm: float | None = None
     anchor_version: int | None = None
+    period_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

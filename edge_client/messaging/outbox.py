@@ -94,6 +94,11 @@ class Outbox:
         """Return when `send_due` will next have something to do, if nothing arrives before."""
         return min(self._participation.next_due_at(), *(one.gives_up_at() for one in self._chunks))
 
+    @property
+    def is_fetching(self) -> bool:
+        """Whether parts of a model are on their way."""
+        return any(one.gives_up_at() != float("inf") for one in self._chunks)
+
     async def _send(self, outgoing: Outgoing) -> None:
         pending = self._participation.pending
         if outgoing is Outgoing.JOIN:

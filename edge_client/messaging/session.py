@@ -45,7 +45,7 @@ class Session:
         self.topics = topics = Topics(federation)
         self._to_all = (
             *(topics.model, topics.anchor, topics.round, topics.unlearning_round),
-            *(topics.federator_status, topics.audit_head),
+            *(topics.federator_status, topics.audit_head, topics.pace),
         )
         self.key = None if credentials is None else credentials.key
         self._store = store

@@ -3,6 +3,8 @@
 Beside it: what the device drew for itself when the store was made, and its newest session.
 """
 
+import struct
+
 from edge_client.store import anchor_rows
 from edge_client.store.anchor_rows import AnchorKey
 from edge_client.store.store_file import StoreFile, alone
@@ -78,6 +80,25 @@ class HeardStore(StoreFile):
         """Keep the operator's newest list of authorities."""
         with self.transaction() as cursor:
             cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('authorities', ?)", (kept,))
+
+    # --- how often to come by -----------------------------------------------------------------------------------
+
+    def put_pace(self, period_s: float | None, next_at: float | None) -> None:
+        """Keep how often the device comes by, and when it does next, in seconds since the epoch; None: it stays."""
+        with self.transaction() as cursor:
+            if period_s is None or next_at is None:
+                cursor.execute("DELETE FROM meta WHERE key = 'pace'")
+            else:
+                value = struct.pack("<dd", period_s, next_at)
+                cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('pace', ?)", (value,))
+
+    def pace(self) -> tuple[float, float] | None:
+        """Return what `put_pace` has kept; None where the device stays connected, as far as it knows."""
+        kept = self._meta("pace")
+        if kept is None:
+            return None
+        period_s, next_at = struct.unpack("<dd", kept)
+        return period_s, next_at
 
     # --- the newest model -----------------------------------------------------------------------------------
 

@@ -36,6 +36,8 @@ class Client:
     status_sequence: int = 0
     # Its mark: those of its interactions up to this one count, or never will.
     counted_through: int = 0
+    # Under a pace: when its next visit is overdue, epoch seconds. 0: it was not seen since there is one.
+    expected_by: float = 0.0
     # Of the enrolment last checked: a device shows the same one at every connection.
     enrolment_digest: bytes = b""
 
@@ -82,9 +84,11 @@ class Members:
 
     Args:
         enrolment_key: the operator's public key, or keys; None believes any name.
+        comes_by: devices are connected for a moment now and then, and nobody is told when: nobody is ever online.
     """
 
-    def __init__(self, federation: str, enrolment_key: Believed | None) -> None:
+    def __init__(self, federation: str, enrolment_key: Believed | None, *, comes_by: bool = False) -> None:
+        self._comes_by = comes_by
         self._federation = federation
         self._enrolment_key = enrolment_key
         self._clients: dict[str, Client] = {}
@@ -105,7 +109,7 @@ class Members:
         self._clients = {
             row.client_id: Client(
                 joined=row.membership is Membership.JOINED,
-                online=row.online,
+                online=row.online and not self._comes_by,
                 revoked=row.revoked_at is not None,
                 quarantined=row.quarantined_at is not None,
                 public_key=row.public_key,
@@ -209,12 +213,18 @@ class Members:
         client = self._clients.get(client_id)
         return client is not None and client.joined and not client.quarantined
 
-    def online(self) -> Iterator[str]:
-        """The members that are connected, as far as was last heard, and whose updates would be taken."""
+    def there(self, now: float) -> Iterator[str]:
+        """The members whose updates would be taken and who are there, as far as was last heard.
+
+        That is, they are connected, or where devices come by, their next visit is not overdue.
+
+        Args:
+            now: epoch seconds.
+        """
         return (
             client_id
             for client_id, client in self._clients.items()
-            if client.joined and client.online and not client.quarantined
+            if client.joined and (client.online or client.expected_by > now) and not client.quarantined
         )
 
     def count(self) -> MemberCounts:
@@ -253,6 +263,8 @@ class Members:
             return None  # no row to change, and nothing that a forger could gain
         if client.revoked:
             raise MessageError(ReceiptCode.REVOKED, "the client's enrolment was revoked")
+        if self._comes_by and claim.kind != "left":
+            return None  # of a device that knows no pace, or a last will from before there was one
         self._check_signature(client, claim.signed)
         sequence = claim.signed.sequence
         if claim.kind == "left":
@@ -292,6 +304,10 @@ class Members:
     def move_mark(self, client_id: str, counted_through: int) -> None:
         """Move a client's mark: up with an update that counts, and back with one that counts no more."""
         self._clients[client_id].counted_through = counted_through
+
+    def find(self, client_id: str) -> Client | None:
+        """Return a client that has joined at some time; None for anybody else."""
+        return self._clients.get(client_id)
 
     def check_known(self, client_id: str) -> Client:
         """Return a client that has joined at some time; MessageError ``unknown_client`` for anybody else."""
@@ -358,7 +374,8 @@ class Members:
             self._check_sequence(sequence, client.membership_sequence)
         before = client.joined, client.online
         # A join that is delivered again, perhaps by somebody else, does not undo that its client went offline since.
-        client.joined, client.online = True, client.online or sequence >= client.status_sequence
+        is_online = client.online or sequence >= client.status_sequence
+        client.joined, client.online = True, is_online and not self._comes_by
         news = (client.joined, client.online) != before
         client.revoked = False
         client.public_key, client.serial, client.enrolment_digest = public_key, serial, digest

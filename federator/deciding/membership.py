@@ -20,6 +20,9 @@ def decide_membership(state: FederationState, claim: MembershipAsked, at: float,
     except MessageError as error:
         _refuse(state, claim, error, at, decisions)
         return
+    if claim.kind == "joined":
+        state.heard_of([claim.client_id], at, is_visit=True)
+        decisions.returned |= state.pace is not None
     if _is_answered(claim):
         _answer(state, claim, ReceiptCode(claim.kind), decisions)
     if change is not None:

@@ -1,21 +1,24 @@
 """Holds what the single writer of a federation knows: members, the open round, the newest model. No I/O."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from federator.clock import to_datetime
 from federator.closing.stored_rules import stored_parameters
 from federator.deciding.members import Members
+from federator.pace import PaceSteering
 from federator.plan import FederationPlan
-from federator.round import Aggregate, Round, SelectedClients
+from federator.round import Aggregate, Round, RoundPolicy, SelectedClients
 from federator.secure_terms import SecureTerms
 from foltr.protocol.client_selection import cutoff, round_seed
 from foltr.protocol.operator_keys import stored_by
 from foltr.protocol.orders import AskNewest, RevokeClient, RotateEnrolmentKey, RotateKey
+from foltr.protocol.paces import latest_pause_s
 from foltr.protocol.signed_orders import read_order
 from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.states import OrderOutcome, Pacing
+from foltr.protocol.states import Membership, OrderOutcome, Pacing
 from storage.erasure.records import HeldReset
-from storage.records import ModelRow, NewOrder, RoundOpening
+from storage.records import ClientRow, ModelRow, NewOrder, RoundOpening
 from storage.restored_records import RestoredVersion
 
 
@@ -33,6 +36,7 @@ class FederationState:
         model_hashes: by version, of the newest models (`foltr.protocol.fields.model_hash`).
         last_order: the number of the operator's newest order that is stored with its outcome; its digest.
         held_reset: the unlearning job that waits for the operator's order; None where none does.
+        pace: how often devices come by; None: they stay connected.
         policy: the operator's newest one that is known; None where sums are not secure.
         key_sequence: how often the operator has given the federator another key; the newest one, if there is one.
         operator_sequence: how often the operator's enrolment key was rotated; the newest one, if it was.
@@ -40,7 +44,8 @@ class FederationState:
 
     def __init__(self, plan: FederationPlan) -> None:
         self.plan = plan
-        self.members = Members(plan.federation, plan.enrolment_key)
+        self.pace = None if plan.pace is None else PaceSteering(plan.pace, plan.policy.max_time_s)
+        self.members = Members(plan.federation, plan.enrolment_key, comes_by=plan.pace is not None)
         self.round: Round | None = None
         self.ended: Round | None = None
         self.model_version = 0
@@ -76,8 +81,8 @@ class FederationState:
         self, number: int, base_version: int, now: float, anchor: ModelRow | None = None
     ) -> tuple[Round, RoundOpening]:
         """Make a round that is about to open, and its row; it is current once `follow` says so."""
-        policy = self.plan.policy
-        selection = self._select(number)
+        policy = self._round_policy()
+        selection = self._select(number, now)
         terms = self._terms()
         opened = Round.open(number, base_version, policy, now, selection, terms)
         return opened, RoundOpening(
@@ -103,7 +108,65 @@ class FederationState:
             policy_hash=None if terms is None else terms.policy.hash,
             clip_norm=None if terms is None else terms.clip_norm,
             anchor_version=None if anchor is None else anchor.version,
+            period_s=None if self.pace is None else self.pace.period_s,
         )
+
+    def _round_policy(self) -> RoundPolicy:
+        """By what the next round goes: as planned, with the deadline that the pace of devices asks for.
+
+        Where there is a target a round is not over before it is reached, or the deadline.
+        """
+        policy = self.plan.policy
+        if self.pace is None:
+            return policy
+        deadline_s = self.pace.deadline_s
+        return replace(policy, min_time_s=deadline_s, max_time_s=deadline_s)
+
+    # --- the pace -----------------------------------------------------------------------------------------
+
+    def heard_of(self, client_ids: Iterable[str], now: float, *, is_visit: bool) -> None:
+        """Take note that these clients were there, where devices come by.
+
+        Args:
+            is_visit: they have connected; else they have contributed.
+        """
+        if self.pace is None:
+            return
+        for client_id in client_ids:
+            client = self.members.find(client_id)
+            if client is not None:
+                client.expected_by = self.pace.expect_again(client.expected_by, now, is_visit=is_visit)
+
+    def resume_pace(self, rows: Iterable[ClientRow], period_s: float | None, now: float) -> None:
+        """Go on with the pace that was told last, and expect members as much later as no federator was there.
+
+        Args:
+            rows: of the clients.
+            period_s: what the newest round says of it; None: devices stayed connected, and those that are still are
+                about to hear that they shall not.
+        """
+        members = [row for row in rows if row.membership is Membership.JOINED and (period_s is not None or row.online)]
+        if self.plan.pace is None or not members:
+            return
+        self.pace = PaceSteering(self.plan.pace, self.plan.policy.max_time_s, period_s)
+        paused_s = now - max(row.last_seen_at for row in members).timestamp()
+        for row in members:
+            client = self.members.find(row.client_id)
+            if client is not None:
+                last_seen = now - paused_s if period_s is None else row.last_seen_at.timestamp()
+                client.expected_by = self.pace.restore(last_seen, paused_s)
+        self.pace.steer(0, now)
+
+    def time_to_come_s(self, at_least_s: float) -> float:
+        """How long to wait for somebody who may have just left, in seconds."""
+        return at_least_s if self.pace is None else max(at_least_s, latest_pause_s(self.pace.period_s))
+
+    def steer(self, now: float) -> None:
+        """Work out the pace anew, by who was there and what the open round has."""
+        if self.pace is not None:
+            contributions = {} if self.round is None else self.round.contributions
+            self.heard_of(contributions, now, is_visit=False)
+            self.pace.steer(len(contributions), now)
 
     @property
     def asks_for_votes(self) -> bool:
@@ -122,6 +185,7 @@ class FederationState:
     ) -> tuple[Round | None, RoundOpening | None]:
         """Make the round after the current one; (None, None) if that is the plan's last."""
         number = self.current_round.number
+        self.steer(now)
         return (None, None) if self.is_last(number) else self.open_round(number + 1, base_version, now, anchor)
 
     def follow(self, following: Round | None, model_version: int, anchor: ModelRow | None = None) -> None:
@@ -153,7 +217,7 @@ class FederationState:
         """Whether the open round is to end."""
         return self.round is not None and self.round.next_step(now) is not None
 
-    def is_idle(self, anchor: ModelRow | None) -> bool:
+    def is_idle(self, anchor: ModelRow | None, now: float) -> bool:
         """Whether the round after the open one would be the same again, and nobody is there to take part in either.
 
         Where members are online and none contributed, that is worth a row: somebody may have to look why. A plan with a
@@ -168,8 +232,8 @@ class FederationState:
             current is not None
             and not current.contributions
             and self.plan.stop_after_round is None
-            and next(self.members.online(), None) is None
-            and current.policy == self.plan.policy
+            and next(self.members.there(now), None) is None
+            and current.policy == self._round_policy()
             and current.terms == self._terms()
             and current.asks_all
             and (anchor is None) == (self.anchor is None)
@@ -178,11 +242,11 @@ class FederationState:
     def is_last(self, number: int) -> bool:
         return self.plan.stop_after_round is not None and number >= self.plan.stop_after_round
 
-    def _select(self, number: int) -> SelectedClients | None:
+    def _select(self, number: int, now: float) -> SelectedClients | None:
         policy = self.plan.policy
         if policy.n_wanted is None or policy.pacing is not Pacing.DEADLINE:
             return None
-        online = list(self.members.online())
+        online = list(self.members.there(now))
         seed = round_seed(self.selection_seed, number)
         return SelectedClients(seed, cutoff(seed, online, policy.n_wanted), policy.n_wanted, len(online))
 

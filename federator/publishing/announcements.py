@@ -28,6 +28,7 @@ from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
 from foltr.protocol.codec import Signer
 from foltr.protocol.evaluations import EvaluationRequest
 from foltr.protocol.orders import OrderAnswer
+from foltr.protocol.paces import Pace
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.records import ModelRow
 
@@ -85,14 +86,20 @@ def round_announcement(state: FederationState, shown: Round, *, is_open: bool) -
     )
 
 
+def pace_announcement(state: FederationState) -> Pace | None:
+    """How often devices are to come by; None where they are to stay connected."""
+    return None if state.pace is None else Pace(federation=state.federation, period_s=state.pace.period_s)
+
+
 class _Announced(NamedTuple):
     model: ModelAnnouncement
     anchor: ModelAnnouncement | None
+    pace: Pace | None
     round: RoundAnnouncement
 
 
 class Announcer:
-    """Keeps the retained ``model``, ``anchor`` and ``round`` topics equal to what was last announced.
+    """Keeps the retained ``model``, ``anchor``, ``pace`` and ``round`` topics equal to what was last announced.
 
     Args:
         evaluation: what is said on its topic before the first round; None: nobody is asked for evaluations.
@@ -113,15 +120,20 @@ class Announcer:
         self._evaluation = evaluation
         self._model: ModelAnnouncement | None = None
         self._anchor: ModelAnnouncement | None = None
+        self._pace: Pace | None = None
         self._round: RoundAnnouncement | None = None
         self._published: _Announced | None = None
         self._changed = asyncio.Event()
         self._settled = asyncio.Event()
 
     def announce(
-        self, model: ModelAnnouncement, round_: RoundAnnouncement, anchor: ModelAnnouncement | None = None
+        self,
+        model: ModelAnnouncement,
+        round_: RoundAnnouncement,
+        anchor: ModelAnnouncement | None = None,
+        pace: Pace | None = None,
     ) -> None:
-        self._model, self._round, self._anchor = model, round_, anchor
+        self._model, self._round, self._anchor, self._pace = model, round_, anchor, pace
         self._settled.clear()
         self._changed.set()
 
@@ -148,8 +160,8 @@ class Announcer:
     async def _publish(self) -> None:
         if self._model is None or self._round is None:
             return
-        announced = _Announced(self._model, self._anchor, self._round)
-        model, anchor, round_ = announced
+        announced = _Announced(self._model, self._anchor, self._pace, self._round)
+        model, anchor, pace, round_ = announced
         before = self._published
         is_new_model = before is None or model is not before.model
         if is_new_model:
@@ -161,6 +173,9 @@ class Announcer:
         if before is None and self._evaluation is not None:
             topic = self._topics.evaluation
             await self._link.publish(topic, self._signer.sign(self._evaluation, topic), retain=True)
+        if pace is not None and (before is None or pace != before.pace):
+            # Before the round, by whose epoch it holds.
+            await self._link.publish(self._topics.pace, self._signer.sign(pace, self._topics.pace), retain=True)
         if before is None or round_ is not before.round:
             topic = self._topics.round
             await self._link.publish(topic, self._signer.sign(round_, topic), retain=True)
@@ -168,7 +183,7 @@ class Announcer:
         self._published = announced
         if is_new_model:
             self._on_model_published(model.version)
-        if announced == (self._model, self._anchor, self._round):
+        if announced == (self._model, self._anchor, self._pace, self._round):
             self._settled.set()
 
     async def _publish_anchor(self, model: ModelAnnouncement, anchor: ModelAnnouncement | None) -> None:

@@ -51,6 +51,9 @@ RUN_FIELDS = (
         "max_time_s",
         "pacing",
         "over_selection",
+        "updates_per_round",
+        "shortest_period_s",
+        "longest_period_s",
         "staleness_limit",
         "rounds",
     ),
@@ -119,6 +122,7 @@ async def _serve(settings: Settings) -> None:
     from broker.buffer import IntakeLimits
     from federator.job import UnlearningPolicy
     from federator.leading.holder import new_holder
+    from federator.pace import PacePolicy
     from federator.plan import FederationPlan
     from federator.round import RoundPolicy
     from federator.service import FederatorService
@@ -130,6 +134,7 @@ async def _serve(settings: Settings) -> None:
     from storage.migrate import require_head
 
     identity = federator_identity(settings)
+    settings = _with_target(settings)
     settings, schema = read_schema_setting(settings)
     policy, secure = read_logging_policy(settings), choose_privacy(settings, identity)
     training, chosen_ranker = choose_method(settings, settings.n_features, settings.max_clients, **policy)
@@ -174,6 +179,9 @@ async def _serve(settings: Settings) -> None:
         evaluation=settings.evaluation,
         evaluation_take_back=settings.evaluation_take_back,
         secure=secure,
+        pace=None
+        if settings.updates_per_round is None
+        else PacePolicy(settings.updates_per_round, settings.shortest_period_s, settings.longest_period_s),
     )
     address = identity.address
     if identity.key is None:
@@ -221,6 +229,23 @@ async def _serve(settings: Settings) -> None:
             with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
                 await service.run(on_started=note_started)
     log.info("federator_stopped", federation=plan.federation)
+
+
+def _with_target(settings: Settings) -> Settings:
+    """The settings, by which a round ends at once with the target of updates, if there is one.
+
+    Raises:
+        SettingsError: another number is set with which it ends at once.
+    """
+    target = settings.updates_per_round
+    if target is None:
+        return settings
+    if "max_clients" in settings.model_fields_set and settings.max_clients != target:
+        raise SettingsError(
+            f"max_clients: {settings.max_clients}, but a round ends at once with updates_per_round ({target}); "
+            "leave max_clients out"
+        )
+    return settings.model_copy(update={"max_clients": target})
 
 
 def _pass_over_in_collections() -> None:

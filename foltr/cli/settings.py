@@ -92,6 +92,13 @@ class Settings(BaseSettings):
     """deadline: an update counts in the round it was made for. buffered: a model from every max_clients updates."""
     over_selection: float | None = Field(default=None, ge=0, le=100)
     """Deadline: ask max_clients * (1 + this) clients chosen at random; unset asks all."""
+    updates_per_round: int | None = Field(default=None, ge=1)
+    """Devices come by in turns, as often as rounds of so many updates need, and do not stay connected; unset: they do.
+    A round ends at once with so many, in half of max_time_s as a rule."""
+    shortest_period_s: float = Field(default=60.0, ge=1, le=30 * 86_400)
+    """With updates_per_round: a device is told to come by no more often than once in so many seconds."""
+    longest_period_s: float = Field(default=86_400.0, ge=1, le=30 * 86_400)
+    """With updates_per_round: nor less often than once in so many seconds."""
     staleness_limit: int = Field(default=10, ge=0, le=100_000)
     """Buffered: how many model versions old the base of an update may be."""
     staleness_exponent: float = Field(default=0.5, ge=0, le=10)

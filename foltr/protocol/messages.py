@@ -14,6 +14,7 @@ from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.helper_messages import CheckAnswer, CheckRequest, HelperRefusal, OpenAnswer, OpenRequest
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
 from foltr.protocol.orders import ORDER_TYPES, AskNewest, OrderAnswer
+from foltr.protocol.paces import Pace
 from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.protocol.roster import Authorities, FederatorKey, KeptEnrolments, Roster, Succession, SuccessionLink
@@ -60,6 +61,7 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         FederatorStatus,
         AuditHead,
         EvaluationRequest,
+        Pace,
         EnrolmentRequest,
         EnrolmentAnswer,
         DeskHead,

@@ -182,6 +182,11 @@ class Topics:
         """Whether devices are asked to say how the ranker does by their users' clicks."""
         return f"{self.root}/evaluation"
 
+    @cached_property
+    def pace(self) -> str:
+        """How often devices come by, where they are not to stay connected."""
+        return f"{self.root}/pace"
+
     def enrolment_request(self, token: str) -> str:
         """Return where whoever has a one-time token asks to be enrolled."""
         return f"{self.root}/tokens/{token_user(token)}/request"
@@ -219,6 +224,11 @@ class Topics:
     def from_all_clients(self) -> tuple[str, ...]:
         """The filters a federator subscribes to."""
         return tuple(self.client("+", topic) for topic in ClientTopic if topic is not ClientTopic.INBOX)
+
+    @property
+    def statuses(self) -> str:
+        """The filter of what all devices say of whether they are connected."""
+        return self.client("+", ClientTopic.STATUS)
 
     def parse(self, topic: str) -> tuple[str, ClientTopic] | None:
         """Return (client_id, purpose) of a client's topic, or None where it is none of this federation's."""

@@ -54,6 +54,7 @@ from foltr.protocol.orders import (
     SetDeadline,
     VoidOrder,
 )
+from foltr.protocol.paces import Pace
 from foltr.protocol.policies import HelperKeys, L2NormProof, SecureRound
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.roster import (
@@ -351,6 +352,7 @@ def _from_federator() -> Iterator[tuple[Message, str]]:
     yield status, TOPICS.federator_status
     yield AuditHead(federation=FEDERATION, seq=3, hash=bytes(range(32)), at=1e9), TOPICS.audit_head
     yield EvaluationRequest(federation=FEDERATION), TOPICS.evaluation
+    yield Pace(federation=FEDERATION, period_s=3600.0), TOPICS.pace
     answer = OrderAnswer(federation=FEDERATION, number=1, digest=bytes(32), reply=OrderReply.OBEYED, newest=1)
     yield answer, TOPICS.operator_answers
     tickets = [issue_ticket(DEVICES[name], _ticket(name)) for name in DEVICES]

@@ -27,6 +27,7 @@ def _costs(topics: Topics) -> dict[str, str]:
     return {
         topics.anchor: _NO_ANCHOR,
         topics.evaluation: "devices are not asked how well models do by their users' clicks",
+        topics.pace: "devices are not told to come by in turns, and stay connected",
         topics.authorities: "devices do not hear of another certificate authority (`foltr broker authority`)",
         topics.operator_key: _NO_SUCCESSION,
         topics.kept_enrolments: "helpers refuse all devices once the enrolment key was rotated",

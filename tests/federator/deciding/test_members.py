@@ -37,7 +37,7 @@ def test_an_enrolled_device_joins(operator, members):
         "joined", news=True, public_key=device.key.public, serial=7, enrolment=device.enrolment
     )
     assert members.joined("alice")
-    assert list(members.online()) == ["alice"]
+    assert list(members.there(0.0)) == ["alice"]
     members.check_sender("alice", device.updates().signed)
 
 
@@ -107,7 +107,7 @@ def test_a_device_that_was_enrolled_anew_may_start_lower(operator, members, alic
     joined = Change("joined", news=False, public_key=renewed.key.public, serial=2, enrolment=renewed.enrolment)
     assert members.apply(renewed.joins(3)) == joined
     assert members.newest_sequence("alice") == 3
-    assert list(members.online()) == ["alice"]
+    assert list(members.there(0.0)) == ["alice"]
     assert members.apply(renewed.status(False, 4)) == Change("offline", news=True)
 
 
@@ -122,7 +122,7 @@ def test_nobody_speaks_for_a_member(operator, members, alice, make):
         said = forger.status(False, 99) if make == "status" else getattr(forger, make)(sequence=99)
         with refused("bad_signature"):
             members.check_sender("alice", said.signed) if make == "updates" else members.apply(said)
-    assert list(members.online()) == ["alice"]
+    assert list(members.there(0.0)) == ["alice"]
     assert members.newest_sequence("alice") == 10
 
 
@@ -137,7 +137,7 @@ def test_who_left_is_asked_to_join(members, alice):
     assert members.apply(alice.leaves(11)) == Change("left", news=True)
     with refused("unknown_client"):
         members.check_sender("alice", alice.updates().signed)
-    assert list(members.online()) == []
+    assert list(members.there(0.0)) == []
 
 
 def test_a_stranger_who_leaves_or_is_offline_changes_nothing(operator, members):
@@ -177,7 +177,7 @@ def test_a_replayed_status_does_not_change_who_is_online(members, alice):
     members.apply(alice.status(True, 12))
     with refused("replayed"):
         members.apply(recorded)
-    assert list(members.online()) == ["alice"]
+    assert list(members.there(0.0)) == ["alice"]
 
 
 def test_a_repeated_join_does_not_bring_back_who_went_offline(members, alice):
@@ -188,9 +188,9 @@ def test_a_repeated_join_does_not_bring_back_who_went_offline(members, alice):
     known = {"public_key": alice.key.public, "serial": 1, "enrolment": alice.enrolment}
     joined = Change("joined", news=False, online=False, status_sequence=13, **known)
     assert members.apply(recorded) == joined
-    assert list(members.online()) == []
+    assert list(members.there(0.0)) == []
     assert members.apply(alice.joins(14)) == replace(joined, news=True, online=True)
-    assert list(members.online()) == ["alice"]
+    assert list(members.there(0.0)) == ["alice"]
 
 
 def test_what_is_delivered_twice_is_taken_twice(members, alice):
@@ -218,7 +218,7 @@ def test_the_last_will_of_an_older_session_is_out_of_date(members, alice):
     members.apply(alice.status(True, sequence.next()))
     with refused("replayed"):
         members.apply(stale_will)
-    assert list(members.online()) == ["alice"]
+    assert list(members.there(0.0)) == ["alice"]
     assert members.apply(alice.status(False, sequence.last_will())) == Change("offline", news=True)
     assert sequence.last_will() // SESSION_STEPS == sequence.session
 
@@ -242,7 +242,7 @@ def test_a_roster_revokes_a_member(operator, members, alice):
     for said in (alice.joins(11), alice.leaves(12), alice.status(True, 13)):
         with refused("revoked"):
             members.apply(said)
-    assert (members.joined("alice"), list(members.online())) == (False, [])
+    assert (members.joined("alice"), list(members.there(0.0))) == (False, [])
 
 
 def test_an_enrolment_above_the_revoked_serial_lets_the_client_in_again(operator, members, alice):

@@ -47,7 +47,7 @@ def test_what_was_stored_is_known_again(operator, members):
         "enrolment_serial": 2,
     }
     members.restore([row("alice", **enrolled), row("bob", **left)], None)
-    assert list(members.online()) == ["alice"]
+    assert list(members.there(0.0)) == ["alice"]
     members.check_sender("alice", alice.updates().signed)
     for said in (alice.joins(9), alice.leaves(9), alice.status(False, 11)):
         with refused("replayed"):
@@ -65,7 +65,7 @@ def test_who_was_quarantined_stays_so(operator, members):
     with refused("quarantined"):
         members.check_sender("alice", alice.updates().signed)
     assert members.joined("alice")
-    assert list(members.online()) == []
+    assert list(members.there(0.0)) == []
     members.apply(alice.joins(9))
     with refused("quarantined"):
         members.check_sender("alice", alice.updates().signed)

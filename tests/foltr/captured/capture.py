@@ -58,6 +58,7 @@ from foltr.protocol.orders import (
     SetDeadline,
     VoidOrder,
 )
+from foltr.protocol.paces import Pace
 from foltr.protocol.policies import (
     GammaNoise,
     GaussianNoise,

@@ -1,0 +1,182 @@
+"""Devices come by in turns, over real MQTT and a real database: nothing is lost, and nobody is known to be online."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+from integration.oracle import power_learner
+from integration.peers import DIM, FEDERATION, Operator, eventually, make_plan, served
+
+from broker.address import BrokerAddress
+from broker.link import InboundMessage, MqttLink
+from edge_client.client import EdgeClient
+from edge_client.events import Resting
+from edge_client.search_ranker import SearchRanker
+from federator.pace import PacePolicy
+from federator.plan import FederationPlan
+from federator.round import RoundPolicy
+from foltr.operator.credentials import Credentials
+from foltr.protocol.codec import decode
+from foltr.protocol.paces import Pace
+from foltr.protocol.topics import ClientTopic, Topics
+from storage.queries import list_clients, list_contributions, list_events, list_rounds
+
+TOPICS = Topics(FEDERATION)
+ONE = np.ones((2, DIM), np.float32)
+
+
+def paced(plan: FederationPlan, n: int, shortest_s: float = 1.0) -> FederationPlan:
+    """A plan whose devices come by for rounds of ``n`` updates, for ever."""
+    policy = replace(plan.policy, max_clients=n)
+    return replace(plan, policy=policy, stop_after_round=None, pace=PacePolicy(n, shortest_s, 3600.0))
+
+
+def plan_of(n: int, **options: float) -> FederationPlan:
+    return paced(make_plan(RoundPolicy(1, n, 0, 4.0), n_rounds=1), n, **options)
+
+
+def device(broker: str, i: int = 0, credentials: Credentials | None = None, **options: object) -> EdgeClient:
+    options = {"store": ":memory:", "learner": power_learner(i), **options}
+    name = {} if credentials is not None else {"federation": FEDERATION, "client_id": f"oracle-{i:02d}"}
+    return EdgeClient(broker, credentials=credentials, **name, **options)
+
+
+@asynccontextmanager
+async def heard_at(broker: str, *topics: str) -> AsyncIterator[dict[str, bytes]]:
+    """What the broker retains or says on these topics, while the block lasts: the newest of each."""
+    heard: dict[str, bytes] = {}
+
+    def note(message: InboundMessage) -> None:
+        heard[message.topic] = message.payload
+
+    link = MqttLink(
+        BrokerAddress.parse(broker), client_id="listener", subscriptions=topics, on_message=note, persistent=False
+    )
+    async with link:
+        await link.wait_connected(10)
+        await asyncio.sleep(0.3)
+        yield heard
+
+
+async def rests(client: EdgeClient) -> None:
+    """Wait until the device has disconnected until its next visit."""
+
+    async def look() -> bool:
+        return client.next_visit_at is not None
+
+    await eventually(look)
+
+
+async def test_devices_come_by_and_each_click_counts(mqtt_broker, database):
+    """Devices that click all the time are connected for moments, hindered by nothing, and never said to be online."""
+    told: list[Resting] = []
+
+    def note(event: object) -> None:
+        if isinstance(event, Resting):
+            told.append(event)
+
+    async def use(i: int) -> float:
+        async with device(mqtt_broker, i, on_event=note) as client:
+            n_connected = 0
+            for n in range(80):
+                if n % 4 == 0:
+                    client.record_clicks(client.rank(ONE), [0])
+                n_connected += client.next_visit_at is None
+                assert n < 20 or client.hindrance is None
+                await asyncio.sleep(0.1)
+        return n_connected / 80
+
+    async with served(mqtt_broker, database, plan_of(3)), asyncio.TaskGroup() as group:
+        tasks = [group.create_task(use(i)) for i in range(6)]
+    assert max(task.result() for task in tasks) < 0.7
+    assert len(told) >= 6 * 2
+    updates = await list_contributions(database, FEDERATION)
+    assert len(updates) >= 6 * 2
+    assert sum(row.state == "completed" for row in await list_rounds(database, FEDERATION)) >= 4
+    assert not any(client.online for client in await list_clients(database, FEDERATION))
+    kinds = Counter(event.kind for event in await list_events(database, FEDERATION))
+    assert (kinds["client_joined"], kinds["client_online"], kinds["client_offline"]) == (6, 0, 0)
+    async with heard_at(mqtt_broker, f"{TOPICS.root}/#") as heard:
+        retained = [topic for topic, payload in heard.items() if payload and topic.endswith("/status")]
+    assert retained == []
+
+
+async def test_the_pace_is_stored_and_the_next_start_keeps_it(mqtt_broker, database, tmp_path):
+    """A device that ends between two visits does not come by sooner for being started again."""
+    store = tmp_path / "device.sqlite"
+    async with served(mqtt_broker, database, plan_of(5, shortest_s=300.0)):
+        async with device(mqtt_broker, store=store) as client:
+            await rests(client)
+            due_at = client.next_visit_at
+        async with device(mqtt_broker, store=store) as client:
+            await asyncio.sleep(0.5)
+            assert client.next_visit_at == due_at
+            assert client.hindrance is None
+
+
+async def test_who_wants_to_be_forgotten_comes_by_at_once(mqtt_broker, database):
+    """Neither a wish to be forgotten nor a leave waits for the next visit, which is minutes away."""
+    operator = Operator()
+    plan = paced(operator.plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=1), 5, shortest_s=300.0)
+    async with served(mqtt_broker, database, plan, operator.federator_key):
+        first, second = (device(mqtt_broker, i, operator.enrol(f"d-{i}", mqtt_broker)) for i in range(2))
+        async with first, second, asyncio.timeout(20):
+            await rests(first)
+            await rests(second)
+            assert (await first.forget_me(timeout_s=10)).state in ("forgetting", "forgotten")
+            assert first.forgotten
+            assert await second.leave(timeout_s=10)
+        async with heard_at(mqtt_broker, TOPICS.client("+", ClientTopic.FORGET)) as heard:
+            assert [payload for payload in heard.values() if payload] == []
+
+
+async def test_without_a_pace_devices_stay_connected_again(mqtt_broker, database):
+    """A federator that was started without a target has devices that come by stay, and hears that they are online."""
+    async with device(mqtt_broker) as client:
+        async with served(mqtt_broker, database, plan_of(5)):
+            await rests(client)
+        async with served(mqtt_broker, database, make_plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=99)):
+
+            async def online() -> list[bool]:
+                return [row.online for row in await list_clients(database, FEDERATION)]
+
+            await eventually(online, lambda found: found == [True])
+            await asyncio.sleep(2.0)
+            assert client.next_visit_at is None
+            assert await online() == [True]
+        async with heard_at(mqtt_broker, TOPICS.client("+", ClientTopic.STATUS)) as heard:
+            assert len(heard) == 1
+
+
+async def test_a_federator_that_starts_again_expects_who_came_before(mqtt_broker, database):
+    """After a restart the pace is worked out from the clients that are stored, and nobody is told to hurry."""
+    plan = paced(make_plan(RoundPolicy(1, 2, 0, 40.0), n_rounds=1), 2)
+    devices = [device(mqtt_broker, i) for i in range(3)]
+    async with served(mqtt_broker, database, plan), devices[0], devices[1], devices[2]:
+        await eventually(partial(list_clients, database, FEDERATION), lambda found: len(found) == 3)
+    async with served(mqtt_broker, database, plan), heard_at(mqtt_broker, TOPICS.pace) as heard:
+        assert decode(heard[TOPICS.pace], Pace).period_s == 3 * 20.0 / 2
+
+
+async def test_an_application_without_a_loop_comes_by_too(mqtt_broker, database):
+    """A SearchRanker keeps the pace in its own thread; what it records meanwhile goes with the next visit."""
+    operator = Operator()
+    plan = paced(operator.plan(RoundPolicy(1, 1, 0, 4.0), n_rounds=1), 1)
+    async with served(mqtt_broker, database, plan, operator.federator_key):
+
+        def use() -> None:
+            with SearchRanker(operator.enrol("d-0", mqtt_broker), store=":memory:") as ranker:
+                for _ in range(60):
+                    if ranker.n_updates_counted >= 2 and ranker.next_visit_at is not None:
+                        assert "between two visits" in str(ranker.state)
+                        return
+                    ranker.record_clicks(ranker.rank(ONE), [0])
+                    time.sleep(0.2)
+                raise AssertionError(str(ranker.state))
+
+        await asyncio.to_thread(use)
