@@ -8,6 +8,7 @@ FROM_START_TO_END = {
     "clients_go_on": "What `clients_wait` said is over.",
     "clients_started": "`foltr client run` has started its devices.",
     "clients_stopped": "It has ended in order.",
+    "comes_by": "The federation asks its devices to come by once in so many seconds; this one does from now on.",
     "desk_started": "`foltr desk run` answers requests for enrolment from now on.",
     "desk_stopped": "It has ended in order.",
     "device_done": "A device has taken part in as many rounds as it was told to.",
@@ -24,6 +25,7 @@ FROM_START_TO_END = {
     "round_completed": "A model was made of so many updates.",
     "round_open": "A device hears of a new round.",
     "standing_by": "A federator waits to lead; `leader` is who leads, and nobody while it is unknown.",
+    "stays_connected": "The federation asks no more that its devices come by in turns.",
 }
 
 NEEDS_YOU = {
@@ -67,6 +69,7 @@ NEEDS_YOU = {
     "The hint says what to look at.",
     "no_tokens": "The HTTP API lets nobody in until `foltr api token new`.",
     "operator_folder_is_older": "The operator's folder is a copy of before; its open tokens are revoked.",
+    "pace_not_stored": "A device's store has no room: after its next start it comes by sooner than it should.",
     "policy_unused": "There is a policy of secure sums in the credentials, and `privacy` is `trusted`.",
     "round_held_back": "Norm proofs of most devices failed in the last rounds, so the next one waits: a helper lies.",
     "round_objected": "This device takes no part in rounds as they are; the cause says why.",

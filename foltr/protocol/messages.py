@@ -61,9 +61,9 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         FederatorStatus,
         AuditHead,
         EvaluationRequest,
-        Pace,
         EnrolmentRequest,
         EnrolmentAnswer,
         DeskHead,
+        Pace,
     )
 }

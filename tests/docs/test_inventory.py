@@ -29,6 +29,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/features.md": {"": HERE},
     "docs/history.md": {"-- ": "tests/cli/test_docs.py", "": HERE},
     "docs/metrics.md": {"": HERE},
+    "docs/pace.md": {"": "tests/cli/test_pace_page.py"},
     "docs/postgresql.md": {"": "tests/cli/test_postgresql_page.py"},
     "docs/privacy.md": {
         "foltr broker config": "tests/cli/privacy/test_secure_federation.py",

@@ -438,6 +438,7 @@ MESSAGES: list[tuple[Message, str]] = [
         _TOPICS.enrolment_answer(_TOKEN),
     ),
     (DeskHead(federation="mail", next_serial=12, written_at=1000.5), _TOPICS.desk_head),
+    (Pace(federation="mail", period_s=3600.5), _TOPICS.pace),
 ]
 # The other methods', and the other ranker.
 VARIANTS: list[tuple[Message, str]] = [

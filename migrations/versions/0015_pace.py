@@ -1,12 +1,12 @@
 """Rounds say how often devices come by, where they do not stay connected.
 
-Revision ID: 0013
+Revision ID: 0015
 """
 
 from alembic import op
 
-revision = "0013"
-down_revision = "0012"
+revision = "0015"
+down_revision = "0014"
 branch_labels = None
 depends_on = None
 

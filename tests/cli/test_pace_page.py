@@ -1,0 +1,58 @@
+"""docs/pace.md: its command steers a pace, and what cannot go with that is refused in words."""
+
+import asyncio
+import shlex
+
+import pytest
+from cli.commands import foltr, start, stop
+from cli.snippets import blocks
+from databases import migrated_sqlite
+
+from broker.address import BrokerAddress
+from broker.link import MqttLink
+from foltr.protocol.codec import decode
+from foltr.protocol.paces import Pace
+from foltr.protocol.topics import Topics
+
+
+async def _retained(broker: str, topic: str) -> bytes:
+    heard: asyncio.Queue[bytes] = asyncio.Queue()
+    link = MqttLink(
+        BrokerAddress.parse(broker),
+        client_id="listener",
+        subscriptions=[topic],
+        on_message=lambda message: heard.put_nowait(message.payload),
+        persistent=False,
+    )
+    async with asyncio.timeout(20), link:
+        return await heard.get()
+
+
+def test_the_command_of_the_page_tells_a_pace(mosquitto_server, tmp_path):
+    """A federation in which nobody was yet begins with the shortest period."""
+    database = migrated_sqlite(tmp_path / "foltr.sqlite")
+    assert foltr("enrol", "device-1", cwd=tmp_path).returncode == 0
+    (line,) = "".join(blocks("docs/pace.md", "sh")).splitlines()
+    access = {"FOLTR_BROKER_URL": mosquitto_server.url, "FOLTR_DB_URL": database}
+    federator = start(*shlex.split(line)[1:], cwd=tmp_path, **access)
+    try:
+        payload = asyncio.run(_retained(mosquitto_server.url, Topics("default").pace))
+    finally:
+        code, said = stop(federator)
+    assert code == 0, said
+    assert decode(payload, Pace).period_s == 60.0
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--max-clients", "9"], "leave max_clients out"),
+        (["--over-selection", "0.3"], "over_selection: it chooses among devices that are connected"),
+        (["--shortest-period", "100", "--longest-period", "10"], "they rise"),
+    ],
+)
+def test_what_does_not_go_with_a_target_is_refused(options, said, tmp_path):
+    """Before anything is connected to, with the settings named."""
+    done = foltr("federator", "run", "--allow-unsigned", "--updates-per-round", "5", *options, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr.replace("\n", " ")
