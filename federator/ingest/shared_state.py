@@ -44,7 +44,7 @@ def state_of(ground: Ground, plan: FederationPlan) -> FederationState:
         for update in ground.collected
     }
     current = shared_round(row, collected, ground.n_collected)
-    state = FederationState(replace(plan, policy=current.policy, evaluation=ground.evaluation))
+    state = FederationState(replace(plan, policy=current.policy, evaluation=ground.evaluation, pace=None))
     state.members.restore(ground.clients, None)
     if ground.roster is not None and plan.enrolment_key is not None:
         state.members.know_roster(_roster(ground.roster, plan.enrolment_key, plan.federation))
