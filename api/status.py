@@ -28,6 +28,8 @@ class NewestRound(Shown):
     max_clients: int
     n_contributed: int
     n_awaited: int
+    # How often devices come by, in seconds; null: they stay connected.
+    period_s: float | None
     overdue_s: float | None
     aggregation: str
 
@@ -178,6 +180,7 @@ def shown(overview: Overview) -> Status:
             max_clients=row.max_clients,
             n_contributed=len(situation.contributed) if row.n_updates is None else row.n_updates,
             n_awaited=0 if situation.is_over else len(situation.awaited),
+            period_s=row.period_s,
             overdue_s=situation.overdue_s,
             aggregation=row.aggregation,
         )

@@ -165,6 +165,11 @@ def _taken_by(situation: Situation) -> list[str]:
 
 
 def _waits_for(situation: Situation) -> list[str]:
+    if situation.round is not None and situation.round.period_s is not None:
+        every = span(situation.round.period_s)
+        return [
+            f"Devices come by every {every} or so, and are connected for moments only: nobody is known to be online."
+        ]
     n_online, awaited = len(situation.online), situation.awaited
     if not n_online:
         return _nobody_online(situation)

@@ -332,3 +332,10 @@ def test_the_lease_says_whether_a_federator_runs_where_the_broker_is_not_asked()
     assert standing(100, lease=led(-1), broker="there", **quiet).federator == "active"
     ended = replace(ROUND, state=RoundState.COMPLETED, closed_at=at(50), model_version=8)
     assert standing(60, ended, 50, lease=led(0, None)).federator == "active"
+
+
+def test_devices_that_come_by_are_not_asked_who_is_online():
+    """Where devices are connected for moments, how often they come takes the place of who is there."""
+    said = words(standing(10.0, replace(ROUND, period_s=7200.0), contributed=devices(1)))
+    assert "Devices come by every 120 min or so" in said
+    assert "No member is online" not in said

@@ -109,7 +109,11 @@ def _by_the_database(situation: Situation) -> str:
 
 def _members(overview: Overview) -> str:
     members = overview.members
-    said = [f"{members.n_online} of {members.n_members} online"]
+    row = overview.situation.round
+    there = f"{members.n_online} of {members.n_members} online"
+    if row is not None and row.period_s is not None:
+        there = f"{members.n_members}, which come by every {span(row.period_s)} or so"
+    said = [there]
     counts = (("in quarantine", members.n_quarantined), ("left", members.n_left), ("revoked", members.n_revoked))
     return ", ".join([*said, *(f"{n} {what}" for what, n in counts if n)])
 
