@@ -2,10 +2,11 @@
 
 Run: python benchmarks/paced_fleet.py [--devices 20000] [--minutes 8] [--updates 300] [--max-time 20] [--json FILE]
 
-Each device is an `EdgeClient` with a store of its own on disk, as in an application that runs now and then: it is made
-when its next visit is due, records a few lists, comes by, is told until when to rest, and is closed. Between two visits
-a device is its file. Two processes run them, each half; federator and Mosquitto are processes of their own, and all of
-them share the machine. At first each device comes at a moment drawn from the first `--ramp` seconds; from then on the
+Each device is an `EdgeClient` with a store of its own, as in an application that runs now and then: it is made when its
+next visit is due, records a few lists, comes by, is told until when to rest, and is closed. Between two visits a device
+is its file. The files are in `--stores`, by default a disk in memory where there is one: in life no two devices share a
+disk, and here all would wait for one. The federator's database is on disk. Two processes run the devices, each half;
+federator and Mosquitto are processes of their own, and all of them share the machine. At first each device comes at a moment drawn from the first `--ramp` seconds; from then on the
 federator steers.
 
 Shown is, for each half minute: visits a second, the most that were connected at once, updates counted, the period that
@@ -118,9 +119,9 @@ async def _visit(device: dict[str, Any], store: Path, counts: Counts) -> float:
 class DeviceProcess:
     """One process of devices; its newest counts are read as they come."""
 
-    def __init__(self, servers: Servers, path: Path, seconds: float, ramp_s: float) -> None:
+    def __init__(self, servers: Servers, path: Path, stores: Path, seconds: float, ramp_s: float) -> None:
         command = [sys.executable, str(HERE / "paced_fleet.py"), "--part", str(path)]
-        command += ["--minutes", str(seconds / 60), "--ramp", str(ramp_s)]
+        command += ["--stores", str(stores), "--minutes", str(seconds / 60), "--ramp", str(ramp_s)]
         self.process = servers.start(command, stdout=subprocess.PIPE, text=True)
         self.newest = Counts()
 
@@ -192,22 +193,26 @@ def main() -> None:
     parser.add_argument("--updates", type=int, default=300, help="updates_per_round")
     parser.add_argument("--max-time", type=float, default=20.0, help="max_time_s; rounds are to take half of it")
     parser.add_argument("--ramp", type=float, default=240.0, help="devices first come within so many seconds")
+    parser.add_argument("--stores", type=Path, default=Path("/dev/shm") if Path("/dev/shm").is_dir() else None)  # noqa: S108
     parser.add_argument("--unsigned", action="store_true")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--part", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.part is not None:
-        folder = arguments.part.with_suffix("")
+        folder = arguments.stores / arguments.part.stem
         folder.mkdir()
         devices = read_devices(arguments.part)
         asyncio.run(run_devices(devices, folder, arguments.minutes * 60, arguments.ramp))
         return
     print(describe_machine())
-    with tempfile.TemporaryDirectory(prefix="foltr-pace-") as folder:
-        measure(arguments, Path(folder))
+    with (
+        tempfile.TemporaryDirectory(prefix="foltr-pace-") as folder,
+        tempfile.TemporaryDirectory(prefix="foltr-pace-", dir=arguments.stores) as stores,
+    ):
+        measure(arguments, Path(folder), Path(stores))
 
 
-def measure(arguments: argparse.Namespace, folder: Path) -> None:
+def measure(arguments: argparse.Namespace, folder: Path, stores: Path) -> None:
     """Run the fleet, print what came out, and write it where that was asked for."""
     with Servers(folder, signed=not arguments.unsigned) as servers:
         devices = servers.enrol([f"d-{i:05d}" for i in range(arguments.devices)])
@@ -221,7 +226,7 @@ def measure(arguments: argparse.Namespace, folder: Path) -> None:
         for number in range(2):
             path = folder / f"devices-{number}.jsonl"
             write_devices(path, devices[number::2])
-            parts.append(DeviceProcess(servers, path, arguments.minutes * 60, arguments.ramp))
+            parts.append(DeviceProcess(servers, path, stores, arguments.minutes * 60, arguments.ramp))
         processes = {"federator": federator, "broker": broker}
         processes |= {f"devices-{number}": part.process for number, part in enumerate(parts)}
         handles = {name: psutil.Process(process.pid) for name, process in processes.items()}
