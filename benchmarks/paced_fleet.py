@@ -6,8 +6,8 @@ Each device is an `EdgeClient` with a store of its own, as in an application tha
 next visit is due, records a few lists, comes by, is told until when to rest, and is closed. Between two visits a device
 is its file. The files are in `--stores`, by default a disk in memory where there is one: in life no two devices share a
 disk, and here all would wait for one. The federator's database is on disk. Two processes run the devices, each half;
-federator and Mosquitto are processes of their own, and all of them share the machine. At first each device comes at a moment drawn from the first `--ramp` seconds; from then on the
-federator steers.
+federator and Mosquitto are processes of their own, and all of them share the machine. At first each device comes at a
+moment drawn from the first `--ramp` seconds; from then on the federator steers.
 
 Shown is, for each half minute: visits a second, the most that were connected at once, updates counted, the period that
 is told, resident memory of each process, and that of the processes of devices by the device. Then processor time by
