@@ -170,3 +170,20 @@ async def test_postgresql_is_killed_and_comes_back_under_workers(deployment, pos
         assert await deployment.exit_code(60) == 0, deployment.said()
     await check(deployment, told, ["completed"] * N_ROUNDS)
     assert [worker.poll() for worker in deployment.workers] == [None, None]
+
+
+@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+async def test_a_standby_leads_the_workers_of_a_leader_that_was_killed(deployment):
+    """They wait for it, and go on under its claim; the per-click sums are exact."""
+    async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+        first = deployment.start_federator(
+            N_ROUNDS, "--role", "leader", failpoints=f"{Failpoint.ROUND_COMPLETED}=kill@2"
+        )
+        for _ in range(2):
+            deployment.start_worker()
+        await deployment.serves(20)
+        deployment.start_federator(N_ROUNDS, "--role", "leader", "--standby")
+        told = start_all(group, deployment)
+        await until(lambda: died_by_sigkill(first.poll() or 0), 40, "the leader goes on")
+        assert await deployment.exit_code(40) == 0, deployment.said()
+    await check(deployment, told, ["completed"] * N_ROUNDS)
