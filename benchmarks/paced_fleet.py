@@ -65,6 +65,8 @@ async def run_devices(devices: Sequence[dict[str, Any]], folder: Path, seconds: 
 
     async def come_by(i: int) -> None:
         async with room:
+            if time.time() >= ends_at:
+                return  # it waited for its turn until the end
             next_at = await _visit(devices[i], folder / f"{i}.sqlite", counts)
         met.add(i)
         counts.n_met = len(met)

@@ -33,7 +33,7 @@ STEPWISE = {
 class Shown:
     """What devices are told last."""
 
-    def announce(self, model, round_, anchor=None) -> None:
+    def announce(self, model, round_, anchor=None, _pace=None) -> None:
         self.model, self.round, self.anchor = model, round_, anchor
 
 

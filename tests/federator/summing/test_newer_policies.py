@@ -139,7 +139,9 @@ async def test_a_round_whose_verify_key_is_lost_does_not_keep_the_federation_fro
         helper.policies.append(rounds.federation.policy)
     await rounds.restart()
     heard = {}
-    rounds.served.actor.attach(SimpleNamespace(announce=lambda _, told, _anchor: heard.update({told.round: told.open})))
+    rounds.served.actor.attach(
+        SimpleNamespace(announce=lambda _, told, *_others: heard.update({told.round: told.open}))
+    )
     assert not heard[1]
     rounds.served.clock.at += 61.0
     row = await rounds.until_closed(1)

@@ -18,7 +18,7 @@ class Heard:
     def __init__(self) -> None:
         self.open: dict[int, bool] = {}
 
-    def announce(self, _model, announced, _anchor) -> None:
+    def announce(self, _model, announced, _anchor, _pace=None) -> None:
         self.open[announced.round] = announced.open
 
 

@@ -16,7 +16,9 @@ class Heard:
     def __init__(self) -> None:
         self.rounds: list[RoundAnnouncement] = []
 
-    def announce(self, _model: ModelAnnouncement, announced: RoundAnnouncement, _anchor: None) -> None:
+    def announce(
+        self, _model: ModelAnnouncement, announced: RoundAnnouncement, _anchor: None, _pace: None = None
+    ) -> None:
         self.rounds.append(announced)
 
     @property
