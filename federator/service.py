@@ -31,6 +31,7 @@ from federator.publishing.retained import RetainedTopics
 from federator.replaced_keys import key_replaced
 from federator.resumption import create
 from federator.sharing import Sharing
+from federator.waiting import wait_for_broker
 from federator.watching import Watch, watched
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.errors import MessageError, SettingsError, UnavailableError, first_cause
@@ -189,7 +190,9 @@ class FederatorService:
         self._first_link = self._new_first_link()
         async with self._first_link:
             # Claiming the federation stops another federator, so not before there is a broker to serve on.
-            if not await self._wait_for_broker(self._first_link, math.inf if self._standby is None else _NO_BROKER_S):
+            if not await wait_for_broker(
+                self._first_link, self._stopped, math.inf if self._standby is None else _NO_BROKER_S
+            ):
                 return False
             await self._predecessor.listen(self._first_link)
             await self._actor.start(self._predecessor.epoch, self._predecessor.audit_head, self._holder)
@@ -202,7 +205,7 @@ class FederatorService:
         self._heartbeat.begin(self._actor.epoch)
         # Anew: the broker takes a last will with a connection, and this one is signed under the claim.
         async with self._link, self._heartbeat, asyncio.TaskGroup() as group:
-            await self._wait_for_broker(self._link)
+            await wait_for_broker(self._link, self._stopped)
             self._actor.attach(self._announcer)
             tasks = [
                 group.create_task(keeper.wait_lost()),
@@ -239,20 +242,6 @@ class FederatorService:
 
     def _is_well(self) -> bool:
         return self._actor.turning_for_s < _LONGEST_TURN_S
-
-    async def _wait_for_broker(self, link: MqttLink, patience_s: float = math.inf) -> bool:
-        """Whether there is a broker to serve on; False if `stop` came first, or after so many seconds."""
-        stopped = asyncio.create_task(self._stopped.wait())
-        connected = asyncio.create_task(link.wait_connected(math.inf))
-        limit = None if patience_s == math.inf else patience_s
-        try:
-            await asyncio.wait({stopped, connected}, timeout=limit, return_when=asyncio.FIRST_COMPLETED)
-            if connected.done():
-                connected.result()
-            return connected.done() and not self._stopped.is_set()
-        finally:
-            stopped.cancel()
-            connected.cancel()
 
     async def _say_last_words(self) -> None:
         """See to it that the broker has the newest model and the receipts are out.

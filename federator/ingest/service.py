@@ -1,7 +1,6 @@
 """An ingest worker's process: the worker, its link to the broker, and how they start and end together."""
 
 import asyncio
-import math
 import secrets
 from collections.abc import Callable
 from typing import Final
@@ -18,6 +17,7 @@ from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.publishing.announcements import ReceiptSender
 from federator.publishing.answer_numbers import AnswerNumbers
+from federator.waiting import wait_for_broker
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.errors import SettingsError, first_cause
 from foltr.methods.registry import ranker_for
@@ -112,7 +112,7 @@ class IngestService:
         """Serve. Raises UnavailableError or SettingsError when it cannot go on."""
         try:
             async with self._link, asyncio.TaskGroup() as group:
-                if not await self._wait_for_broker():
+                if not await wait_for_broker(self._link, self._stopped):
                     return
                 tasks = [
                     group.create_task(self._receipts.run()),
@@ -128,19 +128,6 @@ class IngestService:
         except BaseExceptionGroup as group_error:
             # One task's failure ends the others; its own error is what the operator needs to read.
             raise first_cause(group_error) from group_error
-
-    async def _wait_for_broker(self) -> bool:
-        """Whether there is a broker to serve on; False if `stop` came first."""
-        stopped = asyncio.create_task(self._stopped.wait())
-        connected = asyncio.create_task(self._link.wait_connected(math.inf))
-        try:
-            await asyncio.wait({stopped, connected}, return_when=asyncio.FIRST_COMPLETED)
-            if connected.done():
-                connected.result()
-            return not self._stopped.is_set()
-        finally:
-            stopped.cancel()
-            connected.cancel()
 
     def _receive(self, message: InboundMessage) -> None:
         self._worker.receive(message)
