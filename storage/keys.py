@@ -7,6 +7,7 @@ A file's name is a hash, but whoever knows a client's name can tell whether it h
 blocks (copy on write, snapshots, a worn flash cell) may keep an overwritten key; encrypt the disk below it.
 """
 
+import errno
 import hashlib
 import os
 import secrets
@@ -24,6 +25,8 @@ from foltr.errors import DataError, SettingsError
 KEY_BYTES: Final = 32
 FINGERPRINT_BYTES: Final = 8
 _FLUSHED_AT_ONCE: Final = 8
+# What file systems say that know one name for a file.
+_NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
 
 
 class KeyStore:
@@ -63,7 +66,7 @@ class KeyStore:
         Raises:
             SettingsError: such a key is not here. Were another one made in its place, nobody would notice the loss.
         """
-        made: list[tuple[str, Path, bytes]] = []
+        made: list[tuple[str, Path, Path, bytes]] = []
         found: dict[str, bytes] = {}
         for client_id in self.missing(federation, client_ids):
             path = self._path(federation, client_id)
@@ -81,20 +84,19 @@ class KeyStore:
                     "their folder with --keys"
                 )
             if known is None:
-                made.append((client_id, path, secrets.token_bytes(KEY_BYTES)))
+                made.append((client_id, path, _temporary(path), secrets.token_bytes(KEY_BYTES)))
             else:
                 found[client_id] = known
         self._note(federation, found)
         if not made:
             return
-        self._make_folders({path.parent for _, path, _ in made})
-        for _, path, key in made:
-            _write(_temporary(path), key)
-        _flush_all([_temporary(path) for _, path, _ in made])
-        for _, path, _ in made:
-            _temporary(path).rename(path)
-        _flush_all({path.parent for _, path, _ in made})
-        self._note(federation, {client_id: key for client_id, _, key in made})
+        self._make_folders({path.parent for _, path, _, _ in made})
+        for _, _, temporary, key in made:
+            _write(temporary, key)
+        _flush_all([temporary for _, _, temporary, _ in made])
+        keys = {client_id: _put(temporary, path, key) for client_id, path, temporary, key in made}
+        _flush_all({path.parent for _, path, _, _ in made})
+        self._note(federation, keys)
 
     def find(self, federation: str, client_id: str) -> bytes | None:
         """The client's key; None if it was destroyed or never made."""
@@ -105,9 +107,14 @@ class KeyStore:
 
     def opening(self, federation: str, client_id: str, sealed_with: bytes) -> bytes | None:
         """The client's key of this fingerprint, be it the one or the next; None if neither is."""
-        known = self.find(federation, client_id)
+        known, path = self.find(federation, client_id), self._path(federation, client_id)
         if known is not None and fingerprint(known) != sealed_with:
-            known = _read(_next(self._path(federation, client_id)))
+            known = _read(_next(path))
+        if known is None or fingerprint(known) != sealed_with:
+            # Last: another process may have taken up the next one since the key was read, or in this moment.
+            known = _read(path)
+            if known is not None and fingerprint(known) == sealed_with:
+                self._cache[federation, client_id] = known
         return known if known is not None and fingerprint(known) == sealed_with else None
 
     def has(self, federation: str, client_id: str, sealed_with: bytes) -> bool:
@@ -127,9 +134,10 @@ class KeyStore:
         Whatever was made so before, and is not taken up, is replaced: nothing may be sealed with that (`ensure`).
         """
         path, key = self._path(federation, client_id), secrets.token_bytes(KEY_BYTES)
-        _write(_temporary(path), key)
-        _flush(_temporary(path))
-        _temporary(path).rename(_next(path))
+        temporary = _temporary(path)
+        _write(temporary, key)
+        _flush(temporary)
+        temporary.rename(_next(path))
         _flush(path.parent)
         return key
 
@@ -173,7 +181,7 @@ class KeyStore:
         self._cache.pop((federation, client_id), None)
         there = path.exists()
         # Those that a process made, or took up, when it died are as secret.
-        for file in (_temporary(path), _next(path), _former(path), path):
+        for file in (*path.parent.glob(f"{path.name}*.new"), _next(path), _former(path), path):
             _overwrite(file)
         if path.parent.is_dir():
             # Whether or not there was one: a removal of before may not have reached the disk.
@@ -234,7 +242,31 @@ def _require_private(folder: Path) -> None:
 
 
 def _temporary(path: Path) -> Path:
-    return path.with_name(f"{path.name}.new")
+    """Name a file that no other process writes to, be it one that was paused and goes on later."""
+    return path.with_name(f"{path.name}.{secrets.token_hex(4)}.new")
+
+
+def _put(temporary: Path, path: Path, key: bytes) -> bytes:
+    """Give a key its name, unless another has that by now; returns the key that has it.
+
+    Who makes a key holds the federation's row; but a process that was paused meanwhile was thrown out of its
+    transaction, and does not know when it wakes. What others have sealed since must not lose its key.
+    """
+    try:
+        os.link(temporary, path)
+    except FileExistsError:
+        there = _read(path)
+        if there is None:
+            return _put(temporary, path, key)  # destroyed in this moment
+        _overwrite(temporary)
+        return there
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        temporary.rename(path)
+        return key
+    temporary.unlink()
+    return key
 
 
 def _next(path: Path) -> Path:

@@ -1,6 +1,7 @@
 """The data keys: one for each client, there when it was promised, gone when it was destroyed."""
 
 import os
+import secrets
 import stat
 import tempfile
 from pathlib import Path
@@ -153,3 +154,29 @@ def test_two_clients_never_share_a_file(one: tuple[str, str], other: tuple[str, 
         with tempfile.TemporaryDirectory() as folder:
             KeyStore(Path(folder)).key(*one)
             assert KeyStore(Path(folder)).find(*other) is None
+
+
+def test_a_key_that_another_process_has_made_meanwhile_is_the_one(keys: KeyStore, monkeypatch) -> None:
+    """Whoever was paused while it made a key takes the one that there is: with that updates were sealed since."""
+    other, draw = KeyStore(keys.folder), secrets.token_bytes
+
+    def paused(n_bytes: int) -> bytes:
+        monkeypatch.setattr(secrets, "token_bytes", draw)
+        other.key("web", "a")
+        return draw(n_bytes)
+
+    monkeypatch.setattr(secrets, "token_bytes", paused)
+    assert keys.key("web", "a") == other.key("web", "a") == KeyStore(keys.folder).find("web", "a")
+    assert len(files(keys.folder)) == 1
+
+
+def test_a_next_key_that_another_process_took_up_opens_what_it_sealed(keys: KeyStore) -> None:
+    """Whoever read the former key, and opened updates with the next one, finds that under its new name."""
+    former = keys.key("web", "a")
+    sealed_with = fingerprint(keys.make_next("web", "a"))
+    assert keys.has("web", "a", sealed_with)
+    other = KeyStore(keys.folder)
+    other.ensure("web", ["a"], {"a": sealed_with})
+    opened = keys.opening("web", "a", sealed_with)
+    assert opened == other.key("web", "a") != former
+    assert keys.find("web", "a") == opened
