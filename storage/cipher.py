@@ -11,7 +11,8 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.errors import DataError
+from foltr.errors import DataError, SettingsError
+from storage.database import Database
 from storage.keys import KeyStore, fingerprint
 from storage.records import NewUpdate, UpdateRow
 from storage.tables import clients, updates
@@ -19,6 +20,7 @@ from storage.tables import clients, updates
 PLAIN: Final = ""
 AES_256_GCM: Final = "aes-256-gcm"
 _NONCE_BYTES: Final = 12
+_LOOKED_AT: Final = 20
 # A client at one update a second reaches the 2^32 random nonces that one key is good for after 136 years.
 
 
@@ -85,6 +87,32 @@ async def fingerprints(connection: AsyncConnection, name: str, *whose: ColumnEle
     first = select(updates.c.key_fingerprint).where(*sealed).limit(1).scalar_subquery()
     answer = await connection.execute(select(clients.c.client_id, first).where(clients.c.federation == name, *whose))
     return {client_id: stored for client_id, stored in answer if stored is not None}
+
+
+async def require_keys(db: Database, name: str) -> None:
+    """Check that the folder of data keys is the one by which a federation's newest updates were sealed.
+
+    Raises:
+        SettingsError: none of their keys is there. Of some they may be gone: their clients were erased, and a database
+            was restored that is older.
+    """
+    keys = db.keys
+    if keys is None:
+        return
+    newest = (
+        select(clients.c.client_id, updates.c.key_fingerprint)
+        .join_from(updates, clients, clients.c.id == updates.c.client)
+        .where(updates.c.federation == name, updates.c.key_fingerprint.is_not(None))
+        .order_by(updates.c.round.desc())
+        .limit(_LOOKED_AT)
+    )
+    async with db.reading() as connection:
+        found = (await connection.execute(newest)).all()
+    if found and not any(keys.has(name, row.client_id, row.key_fingerprint) for row in found):
+        raise SettingsError(
+            f"keys = {str(keys.folder)!r}: the newest updates of federation {name!r} are sealed with keys of another "
+            "folder. What a worker seals its leader has to open: name the folder of the leader's data keys with --keys"
+        )
 
 
 def decrypt_row(keys: KeyStore | None, stored: Mapping[str, Any]) -> UpdateRow:

@@ -32,13 +32,14 @@ _NO_LINKS: Final = (errno.EPERM, errno.ENOTSUP, errno.EMLINK, errno.ENOSYS)
 class KeyStore:
     """The keys in one folder. Its methods wait for the disk: many keys are made in a thread (`ensure`)."""
 
-    def __init__(self, folder: Path) -> None:
-        """Take up the folder, which is made with the first key.
+    def __init__(self, folder: Path, *, is_leaders: bool = False) -> None:
+        """Take up the folder, which is made with the first key; or by the leader alone, if it is that one's.
 
         Raises:
             SettingsError: it is no folder, or others than its owner may read it.
         """
         self.folder = folder
+        self._is_leaders = is_leaders
         self._cache: dict[tuple[str, str], bytes] = {}
         # Whose key may seal: one that was only read may be another database's.
         self._ensured: set[tuple[str, str]] = set()
@@ -126,6 +127,10 @@ class KeyStore:
         self._cache.clear()
         self._ensured.clear()
 
+    def make_folder(self) -> None:
+        """Make the folder now: others are about to seal with its keys. Raises SettingsError if that cannot be."""
+        self._make_folders([self.folder])
+
     # --- another key for a client that has one ----------------------------------------------------------------
 
     def make_next(self, federation: str, client_id: str) -> bytes:
@@ -201,12 +206,17 @@ class KeyStore:
         new = [folder for folder in folders if not folder.is_dir()]
         if not new:
             return
+        if self._is_leaders and not self.folder.is_dir():
+            raise SettingsError(
+                f"keys = {str(self.folder)!r}: there is no such folder. What a worker seals its leader has to open: "
+                "name the folder of the leader's data keys with --keys"
+            )
         try:
             if not self.folder.is_dir():
                 self.folder.mkdir(mode=0o700, parents=True)
                 _flush(self.folder.parent)
             for folder in new:
-                folder.mkdir(mode=0o700)
+                folder.mkdir(mode=0o700, exist_ok=True)
         except OSError as error:
             raise SettingsError(f"keys = {str(self.folder)!r}: cannot be made: {error.strerror or error}") from error
         _flush(self.folder)

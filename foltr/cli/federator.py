@@ -197,6 +197,8 @@ async def _serve(settings: Settings) -> None:
         log.info("no_evaluation", hint=f"nobody says how well models do: {cause}")
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
+    if settings.role == "leader":
+        data_keys.make_folder()
     connecting = Database.connect(
         settings.db_url, retry_for_s=retry_for_s, keys=data_keys, idle_timeout_s=LEADER_IDLE_S, process=new_holder()
     )

@@ -27,6 +27,7 @@ async def serve_ingest(settings: Settings) -> None:
     """Run a worker until SIGTERM or Ctrl-C. What its leader decides it reads from the database, and from no setting."""
     from broker.buffer import IntakeLimits
     from federator.ingest.service import IngestService, wait_for_federation
+    from storage.cipher import require_keys
     from storage.database import Database
     from storage.keys import KeyStore, keys_folder
     from storage.leases import LEADER_IDLE_S
@@ -42,7 +43,7 @@ async def serve_ingest(settings: Settings) -> None:
         log.warning("unsigned", hint="any client is taken under any name; see `foltr enrol --help`")
     await require_sharing(identity.address, identity.federation)
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
-    data_keys = KeyStore(keys_folder(settings.db_url, settings.keys))
+    data_keys = KeyStore(keys_folder(settings.db_url, settings.keys), is_leaders=True)
     # A worker that is stopped within a transaction has the federation's row, which its leader needs.
     connecting = Database.connect(settings.db_url, retry_for_s, data_keys, LEADER_IDLE_S)
     async with await connecting as database:
@@ -66,6 +67,7 @@ async def serve_ingest(settings: Settings) -> None:
             finding.cancel()
             return
         plan = finding.result()
+        await require_keys(database, plan.federation)
         service = IngestService(
             plan,
             database,

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 
 from foltr.errors import DataError, SettingsError
-from storage.cipher import associated_data, decrypt, encrypt
+from storage.cipher import associated_data, decrypt, encrypt, require_keys
 from storage.erasure.erasures import unreadable_clients
 from storage.errors import WriterFencedError
 from storage.federations import claim_federation
@@ -169,6 +169,21 @@ async def test_no_key_is_made_in_the_place_of_one_that_is_lost(sealed, keys: Key
     await sealed.commit(Batch(updates=[sealed.update("b")]))
     sealed.db.keys = KeyStore(moved)
     assert await unreadable_clients(sealed.db, "web") == ["b"]
+
+
+async def test_a_folder_that_opens_none_of_the_newest_updates_is_another_ones(sealed, keys: KeyStore, tmp_path) -> None:
+    """Where only some do not open their clients were erased: a backup was restored."""
+    await require_keys(sealed.db, "web")
+    await sealed.join("a", "b")
+    await sealed.open(1)
+    await sealed.commit(Batch(updates=[sealed.update("a"), sealed.update("b")]))
+    keys.destroy("web", "a")
+    await require_keys(sealed.db, "web")
+    sealed.db.keys = KeyStore(tmp_path / "other")
+    with pytest.raises(SettingsError, match=r"keys of another folder.*the leader's data keys with --keys"):
+        await require_keys(sealed.db, "web")
+    sealed.db.keys = None
+    await require_keys(sealed.db, "web")
 
 
 async def test_who_was_fenced_makes_no_key(stored, tmp_path):

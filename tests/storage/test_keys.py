@@ -180,3 +180,15 @@ def test_a_next_key_that_another_process_took_up_opens_what_it_sealed(keys: KeyS
     opened = keys.opening("web", "a", sealed_with)
     assert opened == other.key("web", "a") != former
     assert keys.find("web", "a") == opened
+
+
+def test_a_worker_makes_no_folder_of_its_own(keys: KeyStore) -> None:
+    """Its leader would look for the keys in another one: it says so, and finds what the leader has made."""
+    worker = KeyStore(keys.folder, is_leaders=True)
+    with pytest.raises(SettingsError, match=r"no such folder.*the folder of the leader's data keys with --keys"):
+        worker.key("web", "a")
+    assert not keys.folder.exists()
+    keys.make_folder()
+    keys.make_folder()
+    assert stat.S_IMODE(keys.folder.stat().st_mode) == 0o700
+    assert worker.key("web", "a") == keys.key("web", "a")
