@@ -193,6 +193,15 @@ async def find_public_keys(db: Database, name: str, client_ids: frozenset[str]) 
         return {row.client_id: row.public_key for row in await connection.execute(found.where(is_client()))}
 
 
+async def list_keys(db: Database, name: str, after: int, limit: int = 50_000) -> tuple[dict[str, bytes | None], int]:
+    """List the keys of clients that joined later than those that were listed; returns where to go on, too."""
+    columns = select(clients.c.id, clients.c.client_id, clients.c.public_key)
+    later = columns.where(clients.c.federation == name, clients.c.id > after, is_client())
+    async with db.reading() as connection:
+        rows = (await connection.execute(later.order_by(clients.c.id).limit(limit))).all()
+    return {row.client_id: row.public_key for row in rows}, rows[-1].id if rows else after
+
+
 async def find_facts(db: Database, name: str) -> RoundFacts | None:
     """Find the facts of the open round; None while workers do not take updates, or no round is open."""
     columns = federations.c.writer_epoch, federations.c.n_deletions, ingestion.c.takes_updates

@@ -49,6 +49,9 @@ class SqlIngestStore:
     async def find_keys(self, client_ids: frozenset[str]) -> dict[str, bytes | None]:
         return await ingest_batches.find_public_keys(self._db, self._name, client_ids)
 
+    async def list_keys(self, after: int) -> tuple[dict[str, bytes | None], int]:
+        return await ingest_batches.list_keys(self._db, self._name, after)
+
     async def find_facts(self) -> RoundFacts | None:
         return await ingest_batches.find_facts(self._db, self._name)
 

@@ -65,6 +65,8 @@ class WorkerStore(Protocol):
 
     async def find_keys(self, client_ids: frozenset[str]) -> dict[str, bytes | None]: ...
 
+    async def list_keys(self, after: int) -> tuple[dict[str, bytes | None], int]: ...
+
     async def find_facts(self) -> RoundFacts | None: ...
 
     async def look_at_workers(self) -> WorkersRow | None: ...
@@ -130,6 +132,7 @@ class IngestWorker:
         self._facts: RoundFacts | None = None
         self._limits: Limits | None = None
         self._keys: dict[str, bytes | None] = {}
+        self._listed_through = 0
         self._offers: list[Offered] = []
         self._turned_away: tuple[list[RefusedSender], int] = ([], 0)
         self._beats_at = -math.inf
@@ -250,6 +253,10 @@ class IngestWorker:
         if n_messages:
             before, n_before = self._turned_away
             self._turned_away = [*before, *senders], n_before + n_messages
+            if any(sender.sender.startswith("?") for sender in senders):
+                # Members of whom nothing came here yet must not share the places of a crowd that invents names.
+                listed, self._listed_through = await self._store.list_keys(self._listed_through)
+                self._keys |= listed
         arrivals = self.intake.take(BATCH_LIMIT - len(self._offers))
         if not arrivals or self._limits is None:
             return
@@ -263,7 +270,7 @@ class IngestWorker:
         unknown = frozenset(senders - known)
         if unknown:
             if len(self._keys) > _MOST_KEYS:
-                self._keys.clear()
+                self._forget_keys()
             self._keys |= await self._store.find_keys(unknown)
         return await asyncio.to_thread(verify_offers, offers, self._keys) if is_signed else list(offers)
 
@@ -282,8 +289,12 @@ class IngestWorker:
             raise key_replaced(self._plan.federation)
         training = training_of(facts.training, self._plan.federation)
         self._limits = Limits(body_spec(training, self._plan.ranker), training.max_interactions)
-        self._keys.clear()
+        self._forget_keys()
         self._offers = read_offers(self._topics, self._limits, [offered.arrival for offered in self._offers])
+
+    def _forget_keys(self) -> None:
+        self._keys.clear()
+        self._listed_through = 0
 
     def _sender_of(self, message: InboundMessage) -> str:
         # No name begins with a question mark, so no stranger shares a member's place.

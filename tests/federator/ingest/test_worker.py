@@ -7,6 +7,7 @@ from databases import open_migrated
 from served import GENEROUS, HandClock, NumberedReceipts, Served
 from sqlalchemy import select, update
 
+from broker.buffer import IntakeLimits
 from broker.link import InboundMessage
 from federator.ingest.service import plan_of
 from federator.ingest.worker import IngestWorker
@@ -60,13 +61,13 @@ class Both:
         self.leader.actor.receive(InboundMessage(TOPICS.client(device.client_id, topic), payload, retained=False))
 
 
-async def new_worker(db, plan, clock, name="one", key=None) -> tuple[IngestWorker, NumberedReceipts]:
+async def new_worker(db, plan, clock, name="one", key=None, limits=GENEROUS) -> tuple[IngestWorker, NumberedReceipts]:
     numbers = AnswerNumbers()
     receipts = NumberedReceipts(numbers)
     known = await plan_of(db, plan.federation, plan.enrolment_key, plan.key_sequence, 0.0)
     assert known is not None
     store = SqlIngestStore(db, plan.federation)
-    return IngestWorker(name, known, store, receipts, numbers, clock, GENEROUS, key=key), receipts
+    return IngestWorker(name, known, store, receipts, numbers, clock, limits, key=key), receipts
 
 
 @pytest.fixture
@@ -285,6 +286,20 @@ async def test_a_buffer_takes_what_was_made_on_an_older_model(share):
     assert both.receipts.last("b").code is ReceiptCode.ACCEPTED
     await both.lead()
     assert (await states(both))[:2] == [RoundState.COMPLETED] * 2
+
+
+async def test_a_crowd_of_strangers_keeps_no_member_out_of_a_worker_that_has_just_started(share):
+    """Every place that strangers share is full, again and again: a member that this worker never heard of gets in."""
+    both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60))
+    small = IntakeLimits(max_waiting_per_sender=5, burst=20)
+    both.worker, both.receipts = await new_worker(both.leader.db, both.leader.plan, both.clock, limits=small)
+    for _ in range(2):
+        for i in range(3_000):
+            both.worker.receive(InboundMessage(TOPICS.client(f"nobody-{i}", ClientTopic.UPDATES), b"junk", False))
+        both.gives(a)
+        while len(both.worker.intake):
+            await both.work()
+    assert both.receipts.last("a").code is ReceiptCode.ACCEPTED
 
 
 async def test_votes_and_evaluations_are_stored_as_the_leader_asked_for_them(share):
