@@ -217,8 +217,8 @@ class Agent:
     @property
     def visit_over_at(self) -> float:
         """When to disconnect if nothing arrives before, in monotonic seconds; infinity for who stays connected."""
-        if self.forgetting.waiting:
-            return float("inf")  # the answer is not retained
+        if self.forgetting.waiting or self.forgetting.is_clearing:
+            return float("inf")  # the answer is not retained, and who was forgotten comes no more
         is_heard = self.participation.joined or self.participation.left or self.membership.refusal is not None
         waits_for_nothing = self.is_settled and self.relearning.due is None and not self.outbox.is_fetching
         return self.visits.over_at(is_done=is_heard and waits_for_nothing)

@@ -88,6 +88,11 @@ class Forgetting:
         """The federation was asked for the erasure, and has not answered."""
         return self._erasure is _Erasure.REQUESTED
 
+    @property
+    def is_clearing(self) -> bool:
+        """The broker retains something of this client still, as far as it knows."""
+        return bool(self._retained)
+
     # --- what arrives ---------------------------------------------------------------------------------------
 
     def forget(self) -> None:

@@ -69,6 +69,7 @@ class Visits:
         self._is_reached = False
         self._n_staying = 0
         self._is_first = True
+        self._is_forgotten = False
         self.is_resting = False
         self.period_s: float | None = None
         self.next_at: float | None = None
@@ -76,9 +77,6 @@ class Visits:
         if kept is not None:
             self.period_s, self.next_at = kept
             self._is_first, participation.comes_by = False, True
-            # A clock that was set back must not keep it away.
-            if self.next_at > clock() + latest_pause_s(self.period_s):
-                self.next_at = clock() + next_pause_s(self.period_s, rng)
 
     # --- what arrives ---------------------------------------------------------------------------------------
 
@@ -155,9 +153,12 @@ class Visits:
         return self._heard_at + (LINGER_S if is_done and self._participation.is_fresh else PATIENCE_S)
 
     def end_visit(self) -> None:
-        """Rest, and draw when to come again; it is stored, so that a start in between does not come sooner."""
+        """Rest, and draw when to come again; it is stored, so that a start in between does not come sooner.
+
+        Who was forgotten comes no more, but if it is called.
+        """
         self.is_resting = True
-        if self.period_s is None:
+        if self.period_s is None or self._is_forgotten:
             return
         draw = next_pause_s if self._is_reached else retry_pause_s
         if self._is_first:
@@ -173,7 +174,13 @@ class Visits:
 
     def rest_s(self) -> float:
         """Return how long to rest still."""
-        return float("inf") if self.next_at is None else self.next_at - self._clock()
+        if self.next_at is None or self.period_s is None:
+            return float("inf")
+        # A clock that was set back, perhaps since the moment was drawn, must not keep it away.
+        if self.next_at > self._clock() + latest_pause_s(self.period_s):
+            self.next_at = self._clock() + next_pause_s(self.period_s, self._rng)
+            self._keep()
+        return self.next_at - self._clock()
 
     @property
     def resting_until(self) -> datetime | None:
@@ -184,7 +191,7 @@ class Visits:
 
     def forget(self) -> None:
         """Come no more: the client was forgotten. Who asks again for its receipt calls for it."""
-        self._heard, self.next_at = None, None
+        self._heard, self.next_at, self._is_forgotten = None, None, True
 
     def _keep(self) -> None:
         if self._store.forgotten:
