@@ -1,7 +1,8 @@
 """Tells a federator the time: seconds since the epoch that never step.
 
 Deadlines are stored, so they are wall-clock times; but a wall clock may be set while a round is open. The
-wall clock is read once, and from there on the monotonic clock counts.
+wall clock is read once, and from there on the monotonic clock counts. A process that has waited to lead, perhaps for
+weeks or while its machine slept, which the monotonic clock does not count, reads it anew before it begins.
 """
 
 import time
@@ -17,9 +18,13 @@ class Clock(Protocol):
 
 
 class SteadyClock:
-    """Wall-clock seconds, anchored once and counted monotonically."""
+    """Wall-clock seconds, counted monotonically since they were read last."""
 
     def __init__(self) -> None:
+        self.read()
+
+    def read(self) -> None:
+        """Read the wall clock: nothing may have been timed yet."""
         self._offset = time.time() - time.monotonic()
 
     def now(self) -> float:

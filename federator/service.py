@@ -195,6 +195,7 @@ class FederatorService:
             ):
                 return False
             await self._predecessor.listen(self._first_link)
+            self._clock.read()
             await self._actor.start(self._predecessor.epoch, self._predecessor.audit_head, self._holder)
         keeper.note_claimed()
         return True

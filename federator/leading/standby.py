@@ -1,7 +1,8 @@
 """Waits for the lease of a federation: a standby looks at it, and connects to no broker before it may lead.
 
 It takes a lease that was given up at once. One that is over it takes only after it has looked for as long as a lease
-lasts without a failure: a database that is back after an outage has leases that nobody could renew.
+lasts without a failure: a database that is back after an outage has leases that nobody could renew. Tables of another
+version than its own it takes none of.
 """
 
 import asyncio
@@ -13,7 +14,17 @@ import structlog
 
 from foltr.alive_file import AliveFile
 from storage.database import Database, is_transient
-from storage.leases import LEASE_S, Lease, end_sessions, find_lease, forget_standby, note_standby, take_lease
+from storage.leases import (
+    LEASE_S,
+    Lease,
+    end_sessions,
+    find_lease,
+    forget_standby,
+    note_standby,
+    renew_lease,
+    take_lease,
+)
+from storage.migrate import require_head
 
 log = structlog.get_logger(__name__)
 
@@ -44,7 +55,11 @@ class Standby:
         self.waits = False
 
     async def take(self, stopped: asyncio.Event) -> bool:
-        """Wait until the lease can be had, and take it; False if ``stopped`` came first."""
+        """Wait until the lease can be had, and take it; False if ``stopped`` came first.
+
+        Raises:
+            SettingsError: the tables are of another version by now.
+        """
         self._answers_since, self._noted_at, self._leader = -math.inf, -math.inf, ""
         self.waits = True
         try:
@@ -73,21 +88,36 @@ class Standby:
             if not self._is_free(lease, now):
                 left_s = math.inf if lease is None or not lease.is_held else lease.left_s
                 return max(_SOONEST_S, min(_LOOK_EVERY_S, left_s))
-            if await take_lease(self._db, self._federation, self._holder):
-                former = None if lease is None else lease.holder
-                log.info("lease_taken", holder=self._holder, after=former)
-                if former is not None:
-                    await end_sessions(self._db, former)
+            if await self._takes(lease):
                 return None
             # Another one was first, or the leader is at work.
             self._answers_since = time.monotonic()
         except Exception as error:
             if not is_transient(error):
+                await require_head(self._db)  # tables of another version, or none, say more than this error
                 raise
             if self._answers_since < math.inf:
                 log.warning("database_unavailable", cause=str(self._db.unavailable(error)))
             self._answers_since = math.inf
         return _LOOK_EVERY_S
+
+    async def _takes(self, lease: Lease | None) -> bool:
+        """Take a lease that is free; False if another one was first."""
+        # The tables may have been upgraded while it waited: the older software is not to write to them.
+        await require_head(self._db)
+        if self._is_own(lease):
+            return await renew_lease(self._db, self._federation, self._holder)
+        if not await take_lease(self._db, self._federation, self._holder):
+            return False
+        former = None if lease is None else lease.holder
+        log.info("lease_taken", holder=self._holder, after=former)
+        if former is not None:
+            await end_sessions(self._db, former)
+        return True
+
+    def _is_own(self, lease: Lease | None) -> bool:
+        """Whether it has the lease: it took that, and the database was lost before it could go on."""
+        return lease is not None and lease.holder == self._holder
 
     def _answered(self, lease: Lease | None, now: float) -> None:
         self._alive_file.touch()
@@ -99,6 +129,6 @@ class Standby:
             self._leader = leader
 
     def _is_free(self, lease: Lease | None, now: float) -> bool:
-        if lease is None or lease.holder is None:
+        if lease is None or lease.holder is None or self._is_own(lease):
             return True
         return not lease.is_held and now - self._answers_since >= LEASE_S

@@ -21,6 +21,16 @@ def test_setting_the_wall_clock_moves_no_deadline(monkeypatch):
     assert 0 <= clock.now() - first < 1
 
 
+def test_who_begins_to_lead_reads_the_wall_clock_anew(monkeypatch):
+    """A standby whose machine slept for two hours, which no monotonic clock counts, is not two hours late."""
+    clock = SteadyClock()
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + 7200)
+    assert abs(clock.now() - real()) < 1
+    clock.read()
+    assert abs(clock.now() - real() - 7200) < 1
+
+
 def test_it_counts_monotonic_seconds(monkeypatch):
     """A second is a second, and it never goes back."""
     clock = SteadyClock()

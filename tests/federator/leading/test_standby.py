@@ -1,0 +1,84 @@
+"""A standby takes a lease only where it can lead: by tables that it knows, and also where the database failed just then."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+
+import pytest
+from databases import open_migrated
+from sqlalchemy import text, update
+
+from federator.leading import standby as standby_module
+from federator.leading.standby import Standby
+from foltr.alive_file import NO_ALIVE_FILE
+from foltr.errors import SettingsError
+from storage.database import Database
+from storage.database_clock import DatabaseNow
+from storage.lease_tables import leases
+from storage.leases import LEASE_S, find_lease, give_up_lease, renew_lease, take_lease
+from storage.tables import federations
+
+
+@pytest.fixture
+async def database(migrated_url: str) -> AsyncIterator[Database]:
+    """One with a federation, which somebody else leads."""
+    row = {"name": "mail", "writer_epoch": 0, "ranker": "none", "n_features": 1, "created_at": datetime.now(UTC)}
+    async with await open_migrated(migrated_url) as opened:
+        async with opened.transaction() as connection:
+            await connection.execute(federations.insert().values(row))
+        assert await take_lease(opened, "mail", "leader")
+        yield opened
+
+
+async def waiting(database: Database) -> asyncio.Task[bool]:
+    """A standby that has looked and found a leader."""
+    task = asyncio.create_task(Standby(database, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()))
+    await asyncio.sleep(0.2)
+    assert await renew_lease(database, "mail", "leader")
+    assert not task.done()
+    return task
+
+
+async def test_a_standby_that_waited_through_an_upgrade_leads_no_tables_of_another_version(database) -> None:
+    """It ends in words, as a federator of before does that is started on newer tables; the lease stays free."""
+    task = await waiting(database)
+    async with database.transaction() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    await give_up_lease(database, "mail", "leader")
+    with pytest.raises(SettingsError, match="9999, which this foltr does not know"):
+        await asyncio.wait_for(task, 5)
+    lease = await find_lease(database, "mail")
+    assert lease is not None
+    assert lease.holder is None
+
+
+async def test_a_standby_whose_tables_are_gone_says_so(database) -> None:
+    """In the middle of a restore there may be none: that is said, and not what PostgreSQL or SQLite stumbled over."""
+    task = await waiting(database)
+    async with database.transaction() as connection:
+        for table in ("alembic_version", "standbys", "leases"):
+            await connection.execute(text(f"DROP TABLE {table}"))
+    with pytest.raises(SettingsError, match="schema revision none"):
+        await asyncio.wait_for(task, 5)
+
+
+async def test_a_standby_that_lost_the_database_with_the_lease_in_its_hands_leads(database, monkeypatch) -> None:
+    """The lease was taken and the leader's sessions could not be ended: the next look goes on, and ends none of its own."""
+    asked: list[str] = []
+
+    async def fails(_: Database, holder: str) -> int:
+        asked.append(holder)
+        raise ConnectionResetError
+
+    monkeypatch.setattr(standby_module, "end_sessions", fails)
+    task = await waiting(database)
+    async with database.transaction() as connection:
+        await connection.execute(update(leases).values(expires_at=DatabaseNow(-1.0)))
+    began = time.monotonic()
+    assert await asyncio.wait_for(task, 10)
+    assert asked == ["leader"]
+    assert time.monotonic() - began < LEASE_S + 2.0
+    lease = await find_lease(database, "mail")
+    assert lease is not None
+    assert (lease.holder, lease.is_held) == ("standby", True)
