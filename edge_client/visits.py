@@ -150,7 +150,9 @@ class Visits:
         """
         if self.period_s is None or self.is_called:
             return float("inf")
-        return self._heard_at + (LINGER_S if is_done and self._participation.is_fresh else PATIENCE_S)
+        # Who was forgotten takes no round.
+        is_told = self._participation.is_fresh or self._is_forgotten
+        return self._heard_at + (LINGER_S if is_done and is_told else PATIENCE_S)
 
     def end_visit(self) -> None:
         """Rest, and draw when to come again; it is stored, so that a start in between does not come sooner.

@@ -20,6 +20,7 @@ from storage.database import Database
 from storage.erasure.tables import erasures
 from storage.federations import claim_federation, fenced_transaction
 from storage.keys import fingerprint
+from storage.leases import Claimant
 from storage.tables import clients, updates
 
 _PAGE = 200
@@ -40,12 +41,16 @@ class Rekeyed:
     n_without_key: int
 
 
-async def rekey(db: Database, name: str, now: float, on_client: Callable[[int, int], None]) -> Rekeyed:
+async def rekey(
+    db: Database, name: str, now: float, on_client: Callable[[int, int], None], holder: str | None = None
+) -> Rekeyed:
     """Give each client of a federation that has a data key another one, and seal its stored updates with it.
 
     Args:
         now: epoch seconds.
         on_client: told how many clients are done, and of how many.
+        holder: whoever has the federation's lease with the claim, and renews it, so that no standby takes over
+            meanwhile; None leaves it as it is.
 
     Raises:
         SettingsError: there is no such federation, or the folder of keys is not at hand.
@@ -54,7 +59,8 @@ async def rekey(db: Database, name: str, now: float, on_client: Callable[[int, i
     """
     if db.keys is None:
         raise SettingsError("keys: the folder of data keys is needed; name it with --keys")
-    epoch = await claim_federation(db, name, now)
+    claimant = None if holder is None else Claimant(holder, takes_over=True)
+    epoch = await claim_federation(db, name, now, claimant)
     async with db.reading() as connection:
         # Of who is being erased the key is to be destroyed, and the receipt tells of that very one.
         of_federation = (clients.c.federation == name) & clients.c.id.not_in(select(erasures.c.client))

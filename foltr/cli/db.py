@@ -67,9 +67,11 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
     """Give each client another data key, and seal its stored updates with it.
 
     A stolen copy of the keys opens nothing that is stored from then on. Stop the federator first: one that runs ends at
-    its next write. Where this is killed, run it again. Older backups of the database are sealed with the former keys:
+    its next write. Those that stand by wait until this is done. Where this is killed, run it again. Older backups of the database are sealed with the former keys:
     make both backups anew. Exit code 1: a client's key is missing.
     """
+    from federator.leading.holder import new_holder
+    from federator.leading.keeper import LeaseKeeper
     from storage.rekeying import rekey as give_other_keys
 
     n_without_key = 0
@@ -87,7 +89,10 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
                     errors.print(words, highlight=False)
                     told_at = time.monotonic()
 
-            done = await give_other_keys(database, name, time.time(), tell)
+            # Whoever stands by goes on waiting until this is done.
+            holder = new_holder()
+            async with LeaseKeeper(database, name, holder, is_well=lambda: True):
+                done = await give_other_keys(database, name, time.time(), tell, holder)
         n_without_key = done.n_without_key
         say(
             f"{done.n_clients} clients have another data key, and {done.n_updates} stored updates are sealed with it. "

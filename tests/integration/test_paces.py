@@ -22,7 +22,9 @@ from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from foltr.operator.credentials import Credentials
 from foltr.protocol.codec import decode
+from foltr.protocol.orders import ForgetClient
 from foltr.protocol.paces import Pace
+from foltr.protocol.signed_orders import issue_order
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.queries import list_clients, list_contributions, list_events, list_rounds
 
@@ -133,6 +135,29 @@ async def test_who_wants_to_be_forgotten_comes_by_at_once(mqtt_broker, database)
             assert await second.leave(timeout_s=10)
         async with heard_at(mqtt_broker, TOPICS.client("+", ClientTopic.FORGET)) as heard:
             assert [payload for payload in heard.values() if payload] == []
+
+
+async def test_who_is_forgotten_between_two_visits_hears_of_it_at_the_next_which_is_the_last(mosquitto_server, database):
+    """By the operator; its application gets the receipt, for which the device comes once more, and then it rests."""
+    operator, broker = Operator(), mosquitto_server.url
+    plan = paced(operator.plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=1), 5)
+    forget = ForgetClient(federation=FEDERATION, client_id="d-0", serial=1)
+    async with served(broker, database, plan, operator.federator_key):
+        async with device(broker, 0, operator.enrol("d-0", broker)) as client, asyncio.timeout(20):
+            client.record_clicks(client.rank(ONE), [0])
+            await rests(client)
+            async with operator.peer("peer", broker).connected(join=False) as peer:
+                await peer.link.publish(TOPICS.operator, issue_order(operator.key, forget, 1).payload)
+
+            async def has_heard() -> bool:
+                return client.forgotten and client.federator_online is None
+
+            for _ in range(2):
+                await eventually(has_heard)
+                await asyncio.sleep(2.0)  # a period and more
+                assert await has_heard()
+                assert client.next_visit_at is None
+                assert (await client.forget_me(timeout_s=10)).state == "forgotten"
 
 
 async def test_without_a_pace_devices_stay_connected_again(mqtt_broker, database):

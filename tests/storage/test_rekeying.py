@@ -1,5 +1,6 @@
 """Other data keys: each update opens with the new one and no more with the former, wherever it was interrupted."""
 
+import asyncio
 import os
 import shutil
 import signal
@@ -8,6 +9,9 @@ from pathlib import Path
 import pytest
 from cli.commands import foltr_process
 
+from federator.leading.standby import Standby
+from foltr.alive_file import NO_ALIVE_FILE
+from foltr.cli.db import rekey as rekey_command
 from foltr.errors import DataError
 from storage import keys as keys_module
 from storage import rekeying
@@ -15,6 +19,7 @@ from storage.database import Database
 from storage.errors import WriterFencedError
 from storage.federations import claim_federation
 from storage.keys import KeyStore
+from storage.leases import LEASE_S, find_lease
 from storage.records import Batch
 from storage.rekeying import Rekeyed, rekey
 from storage.rounds import load_updates
@@ -149,7 +154,7 @@ async def test_a_federator_that_starts_meanwhile_ends_it(
 ) -> None:
     """Nothing is sealed any more with keys that it does not know; all of it opens."""
 
-    async def claimed_by_another_at_once(db: Database, name: str, now: float) -> int:
+    async def claimed_by_another_at_once(db: Database, name: str, now: float, _: object) -> int:
         epoch = await claim_federation(db, name, now)
         await claim_federation(db, name, now)
         return epoch
@@ -169,4 +174,28 @@ async def test_the_command_killed_and_run_again(learned, keys: KeyStore) -> None
     done = foltr_process(*command)
     assert done.returncode == 0, done.stderr
     assert "3 clients have another data key, and 10 stored updates are sealed with it" in done.stdout
+    assert await opened(learned.db, keys.folder) == SENT
+
+
+async def test_who_stands_by_waits_until_the_command_is_done(
+    learned, keys: KeyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However long that takes: a standby that took over in the middle would end it, and leave former keys in use."""
+    seal_anew = rekeying._seal_anew  # noqa: SLF001 (long where a client has sent much)
+
+    async def slowly(*arguments: object) -> int:
+        await asyncio.sleep(LEASE_S / 2)
+        return await seal_anew(*arguments)
+
+    monkeypatch.setattr(rekeying, "_seal_anew", slowly)
+    url = learned.db.engine.url.render_as_string(hide_password=False).replace("+aiosqlite", "").replace("+asyncpg", "")
+    done = asyncio.create_task(asyncio.to_thread(rekey_command, db=url, keys=str(keys.folder), federation="web"))
+    async with asyncio.timeout(10):
+        while (lease := await find_lease(learned.db, "web")) is None or not lease.is_held:
+            await asyncio.sleep(0.02)
+    taken = asyncio.create_task(Standby(learned.db, "web", "standby", NO_ALIVE_FILE).take(asyncio.Event()))
+    await asyncio.wait({done, taken}, return_when=asyncio.FIRST_COMPLETED)
+    assert done.done()
+    await done
+    assert await asyncio.wait_for(taken, 2)
     assert await opened(learned.db, keys.folder) == SENT

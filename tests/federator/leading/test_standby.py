@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import pytest
 from databases import open_migrated
-from sqlalchemy import text, update
+from sqlalchemy import delete, text, update
 
 from federator.leading import standby as standby_module
 from federator.leading.standby import Standby
@@ -15,6 +15,7 @@ from foltr.alive_file import NO_ALIVE_FILE
 from foltr.errors import SettingsError
 from storage.database import Database
 from storage.database_clock import DatabaseNow
+from storage.federations import claim_federation
 from storage.lease_tables import leases
 from storage.leases import LEASE_S, find_lease, give_up_lease, renew_lease, take_lease
 from storage.tables import federations
@@ -51,6 +52,14 @@ async def test_a_standby_that_waited_through_an_upgrade_leads_no_tables_of_anoth
     lease = await find_lease(database, "mail")
     assert lease is not None
     assert lease.holder is None
+
+
+async def test_nobody_waits_for_a_federator_that_knows_no_lease(database) -> None:
+    """One of before there were leases leads by its epoch alone, and is thrown out as by any that starts."""
+    async with database.transaction() as connection:
+        await connection.execute(delete(leases))
+    await claim_federation(database, "mail", 0.0)
+    assert await asyncio.wait_for(Standby(database, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()), 1)
 
 
 async def test_a_standby_whose_tables_are_gone_says_so(database) -> None:
