@@ -137,7 +137,9 @@ async def test_who_wants_to_be_forgotten_comes_by_at_once(mqtt_broker, database)
             assert [payload for payload in heard.values() if payload] == []
 
 
-async def test_who_is_forgotten_between_two_visits_hears_of_it_at_the_next_which_is_the_last(mosquitto_server, database):
+async def test_who_is_forgotten_between_two_visits_hears_of_it_at_the_next_which_is_the_last(
+    mosquitto_server, database
+):
     """By the operator; its application gets the receipt, for which the device comes once more, and then it rests."""
     operator, broker = Operator(), mosquitto_server.url
     plan = paced(operator.plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=1), 5)
