@@ -67,8 +67,8 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
     """Give each client another data key, and seal its stored updates with it.
 
     A stolen copy of the keys opens nothing that is stored from then on. Stop the federator first: one that runs ends at
-    its next write. Those that stand by wait until this is done. Where this is killed, run it again. Older backups of the database are sealed with the former keys:
-    make both backups anew. Exit code 1: a client's key is missing.
+    its next write. Those that stand by wait until this is done. Where this is killed, run it again. Older backups of
+    the database are sealed with the former keys: make both backups anew. Exit code 1: a client's key is missing.
     """
     from federator.leading.holder import new_holder
     from federator.leading.keeper import LeaseKeeper

@@ -144,22 +144,22 @@ async def test_who_is_forgotten_between_two_visits_hears_of_it_at_the_next_which
     operator, broker = Operator(), mosquitto_server.url
     plan = paced(operator.plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=1), 5)
     forget = ForgetClient(federation=FEDERATION, client_id="d-0", serial=1)
-    async with served(broker, database, plan, operator.federator_key):
-        async with device(broker, 0, operator.enrol("d-0", broker)) as client, asyncio.timeout(20):
-            client.record_clicks(client.rank(ONE), [0])
-            await rests(client)
-            async with operator.peer("peer", broker).connected(join=False) as peer:
-                await peer.link.publish(TOPICS.operator, issue_order(operator.key, forget, 1).payload)
+    client = device(broker, 0, operator.enrol("d-0", broker))
+    async with served(broker, database, plan, operator.federator_key), client, asyncio.timeout(20):
+        client.record_clicks(client.rank(ONE), [0])
+        await rests(client)
+        async with operator.peer("peer", broker).connected(join=False) as peer:
+            await peer.link.publish(TOPICS.operator, issue_order(operator.key, forget, 1).payload)
 
-            async def has_heard() -> bool:
-                return client.forgotten and client.federator_online is None
+        async def has_heard() -> bool:
+            return client.forgotten and client.federator_online is None
 
-            for _ in range(2):
-                await eventually(has_heard)
-                await asyncio.sleep(2.0)  # a period and more
-                assert await has_heard()
-                assert client.next_visit_at is None
-                assert (await client.forget_me(timeout_s=10)).state == "forgotten"
+        for _ in range(2):
+            await eventually(has_heard)
+            await asyncio.sleep(2.0)  # a period and more
+            assert await has_heard()
+            assert client.next_visit_at is None
+            assert (await client.forget_me(timeout_s=10)).state == "forgotten"
 
 
 async def test_without_a_pace_devices_stay_connected_again(mqtt_broker, database):

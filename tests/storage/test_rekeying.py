@@ -191,7 +191,7 @@ async def test_who_stands_by_waits_until_the_command_is_done(
     url = learned.db.engine.url.render_as_string(hide_password=False).replace("+aiosqlite", "").replace("+asyncpg", "")
     done = asyncio.create_task(asyncio.to_thread(rekey_command, db=url, keys=str(keys.folder), federation="web"))
     async with asyncio.timeout(10):
-        while (lease := await find_lease(learned.db, "web")) is None or not lease.is_held:
+        while (lease := await find_lease(learned.db, "web")) is None or not lease.is_held:  # noqa: ASYNC110
             await asyncio.sleep(0.02)
     taken = asyncio.create_task(Standby(learned.db, "web", "standby", NO_ALIVE_FILE).take(asyncio.Event()))
     await asyncio.wait({done, taken}, return_when=asyncio.FIRST_COMPLETED)

@@ -1,4 +1,4 @@
-"""A standby takes a lease only where it can lead: by tables that it knows, and also where the database failed just then."""
+"""A standby takes a lease only where it can lead: by tables that it knows, also where the database fails meanwhile."""
 
 import asyncio
 import time
@@ -73,7 +73,7 @@ async def test_a_standby_whose_tables_are_gone_says_so(database) -> None:
 
 
 async def test_a_standby_that_lost_the_database_with_the_lease_in_its_hands_leads(database, monkeypatch) -> None:
-    """The lease was taken and the leader's sessions could not be ended: the next look goes on, and ends none of its own."""
+    """The leader's sessions could not be ended: the next look goes on, and ends none of its own."""
     asked: list[str] = []
 
     async def fails(_: Database, holder: str) -> int:
