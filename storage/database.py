@@ -229,7 +229,7 @@ class Database:
     async def follow_file(self) -> None:
         """Open the SQLite file anew where another one was put in its place, by a restore: the open one reads as ever.
 
-        For whoever looks and goes on looking. To ask must not create a file.
+        For whoever goes on looking, or goes on writing what it remembers nothing of. To ask must not create a file.
 
         Raises:
             UnavailableError: there is none.
@@ -238,6 +238,8 @@ class Database:
             before, self._file = self._file, self._file_now()
             if before not in (None, self._file):
                 await self.engine.dispose()
+                if self.keys is not None:
+                    self.keys.look_again()
 
     def _file_now(self) -> tuple[int, int]:
         try:

@@ -44,7 +44,7 @@ class SqlIngestStore:
     async def list_collected(self, number: int) -> list[CollectedUpdate]:
         return await ingest.list_collected(self._db, self._name, number)
 
-    # --- a worker's -----------------------------------------------------------------------------------------
+    # --- a worker's: it has no claim that a restore would end, and goes on in the file that is there by then ----
 
     async def find_keys(self, client_ids: frozenset[str]) -> dict[str, bytes | None]:
         return await ingest_batches.find_public_keys(self._db, self._name, client_ids)
@@ -65,9 +65,11 @@ class SqlIngestStore:
         known: RoundFacts | None = None,
         worker_id: str | None = None,
     ) -> Ingested | NotNow:
+        await self._db.follow_file()
         return await ingest_batches.take_updates(self._db, self._name, asked, decide, known, worker_id)
 
     async def note_worker(self, worker_id: str, arrived_before: datetime) -> datetime | None:
+        await self._db.follow_file()
         return await ingest.note_worker(self._db, self._name, worker_id, arrived_before)
 
     async def forget_worker(self, worker_id: str) -> None:

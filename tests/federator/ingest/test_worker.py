@@ -1,6 +1,9 @@
 """A leader and a worker on one database, turn by turn: what the one stores the other decides by."""
 
+import sqlite3
+from contextlib import closing
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 from databases import open_migrated
@@ -24,6 +27,7 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Pacing, Privacy, RoundState, TakesUpdates
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import Vote
+from storage.database import Database
 from storage.ingest import look_at_workers
 from storage.ingest_store import SqlIngestStore
 from storage.ingest_tables import ingest_workers
@@ -324,3 +328,23 @@ async def test_secure_sums_are_no_workers(share):
     with pytest.raises(SettingsError, match="secure sums"):
         await plan_of(both.leader.db, "mail", None, 0, 0.0)
     assert await plan_of(both.leader.db, "other", None, 0, 0.0) is None
+
+
+async def test_a_worker_goes_on_in_the_file_that_a_restore_has_put_there(share):
+    """In the one of before nobody would ever find what it says is stored."""
+    both, (a, b, _) = await share(RoundPolicy(3, 3, 0, 60))
+    there = Path(both.leader.db.engine.url.database)
+    async with await Database.connect(f"sqlite:///{there}", keys=both.leader.db.keys) as db:
+        both.worker, both.receipts = await new_worker(db, both.leader.plan, both.clock)
+        both.gives(a)
+        await both.work()
+        with closing(sqlite3.connect(there)) as source, closing(sqlite3.connect(there.with_name("copy"))) as copy:
+            source.backup(copy)
+        for rest in ("-wal", "-shm"):
+            there.with_name(there.name + rest).unlink()
+        there.with_name("copy").rename(there)
+        both.gives(b)
+        await both.work()
+    assert dict(both.receipts.codes()) == {"accepted": 2}
+    with closing(sqlite3.connect(there)) as restored:
+        assert restored.execute("SELECT count(*) FROM updates").fetchone() == (2,)
