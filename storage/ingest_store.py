@@ -7,6 +7,7 @@ from foltr.errors import UnavailableError
 from storage import ingest, ingest_batches, orders
 from storage.database import Database
 from storage.ingest_records import Asked, CollectedUpdate, Ingested, NotNow, RoundFacts, TakenBack, WorkersRow
+from storage.migrate import require_head
 from storage.records import NewOrder
 
 
@@ -54,6 +55,9 @@ class SqlIngestStore:
 
     async def find_facts(self) -> RoundFacts | None:
         return await ingest_batches.find_facts(self._db, self._name)
+
+    async def require_head(self) -> None:
+        await require_head(self._db)
 
     async def standing_orders(self) -> list[NewOrder]:
         return await orders.standing_orders(self._db, self._name, 0)

@@ -79,6 +79,9 @@ class WorkerStore(Protocol):
         worker_id: str | None = None,
     ) -> Ingested | NotNow: ...
 
+    async def require_head(self) -> None:
+        """Raise SettingsError unless the tables are those that this version was written for."""
+
     async def standing_orders(self) -> list[NewOrder]: ...
 
     async def note_worker(self, worker_id: str, arrived_before: datetime) -> datetime | None: ...
@@ -278,11 +281,13 @@ class IngestWorker:
         """Go by the facts of another round or another leader from now on.
 
         Raises:
-            SettingsError: the operator has given the federator another key.
+            SettingsError: the operator has given the federator another key, or the tables are of another version.
         """
         before, self._facts = self._facts, facts
         if before is not None and _is_same_claim(before, facts):
             return
+        # A leader of another version may have come, with tables that this one must not write to.
+        await self._store.require_head()
         state = FederationState(self._plan)
         state.restore_orders(await self._store.standing_orders())
         if is_replaced(state, self._plan, self._key):

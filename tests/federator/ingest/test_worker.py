@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from databases import open_migrated
 from served import GENEROUS, HandClock, NumberedReceipts, Served
-from sqlalchemy import select, update
+from sqlalchemy import select, text, update
 
 from broker.buffer import IntakeLimits
 from broker.link import InboundMessage
@@ -258,6 +258,21 @@ async def test_a_worker_whose_key_was_replaced_ends_with_words(share, operator):
     with pytest.raises(SettingsError, match="another key"):
         await both.work()
     assert both.receipts.sent == []
+
+
+async def test_a_worker_stores_nothing_in_tables_of_another_version(share):
+    """They were upgraded beside it, and a leader of that version has come: it ends with words."""
+    both, (a, b, _) = await share(RoundPolicy(3, 3, 0, 60))
+    both.gives(a)
+    await both.work()
+    await both.leader.actor.start()
+    await both.leader.sharing.hand_over(both.leader.actor.state)
+    async with both.leader.db.transaction() as connection:
+        await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    both.gives(b)
+    with pytest.raises(SettingsError, match="is at schema revision 9999, which this foltr does not know"):
+        await both.work()
+    assert dict(both.receipts.codes()) == {"accepted": 1}
 
 
 async def test_a_worker_that_is_gone_is_not_waited_for(share):
