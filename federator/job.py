@@ -210,6 +210,7 @@ class UnlearningStep:
         least: fewer answers make no model, as in a live round.
         answers: by client, the first of each.
         n_missed: how often its deadline has passed without enough of them.
+        lasts_s: how long it asks before it is missed, each time: `step_s`, or by when all have come who come by.
     """
 
     job: int
@@ -223,6 +224,10 @@ class UnlearningStep:
     closes_at: float
     answers: dict[str, UnlearningUpdate] = field(default_factory=dict)
     n_missed: int = 0
+    lasts_s: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.lasts_s = self.closes_at - self.opened_at
 
     def take(self, update: UnlearningUpdate) -> bool:
         """Whether this answer counts. A late one does, as long as the step is not over: it may be the only one."""
@@ -391,10 +396,10 @@ class Unlearning:
             if step.n_missed >= MOST_MISSES:
                 return Missed.PASS_OVER  # others have more to say to other rounds
         else:
-            self.alone_since = min(self.alone_since, now - self.policy.step_s)
+            self.alone_since = min(self.alone_since, now - step.lasts_s)
             if now - self.alone_since >= self.policy.patience_s:
                 return Missed.PAUSE
-        step.closes_at = now + self.policy.step_s
+        step.closes_at = now + step.lasts_s
         return Missed.ASK_AGAIN
 
     def end_step(self, course: Course, ahead: Sequence[int]) -> None:

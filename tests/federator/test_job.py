@@ -72,9 +72,9 @@ def test_a_job_begins_once_the_first_has_waited_or_enough_wait(n_waiting, oldest
     assert policy.begins_at(1000.0, n_waiting, oldest_at, swapped_at) == begins_at
 
 
-def step(awaited=("a", "b"), least=1) -> UnlearningStep:
+def step(awaited=("a", "b"), least=1, lasts_s=10.0) -> UnlearningStep:
     asked = {name: Contribution(1.0, 5) for name in ("a", "b", "c")}
-    return UnlearningStep(1, 2, 7, 4, asked, set(awaited), least, 100.0, 110.0)
+    return UnlearningStep(1, 2, 7, 4, asked, set(awaited), least, 100.0, 100.0 + lasts_s)
 
 
 def answer(client_id, job=1, number=2) -> UnlearningUpdate:
@@ -314,6 +314,14 @@ def test_who_keeps_silent_is_awaited_no_more_until_it_answers():
     assert work.silent == {"b"}
     work.forget("b")
     assert work.silent == set()
+
+
+def test_a_step_that_is_asked_again_lasts_as_long_as_before():
+    """Where devices come by once an hour a minute more brings nobody: after three misses they had three visits."""
+    work = asking(lasts_s=5400.0)
+    for at in (5500.0, 10_900.0):
+        assert work.miss(at, any_online=True) is Missed.ASK_AGAIN
+        assert work.open_step.closes_at == at + 5400.0
 
 
 def test_who_is_forgotten_takes_the_known_rounds_along():
