@@ -137,9 +137,11 @@ def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals
         yield _gauge("foltr_round_quorum", "Updates that it needs", name, situation.round.min_clients)
         yield _gauge("foltr_round_overdue_seconds", "Since when it should have ended", name, situation.overdue_s or 0.0)
     clients = GaugeMetricFamily("foltr_clients", "Clients by where they stand", labels=(*_LABEL, "standing"))
+    stays_connected = situation.round is None or situation.round.period_s is None
     for standing, n in (
         ("member", overview.members.n_members),
-        ("online", overview.members.n_online),
+        # Of devices that come by nobody knows, and 0 would be an alarm.
+        *((("online", overview.members.n_online),) if stays_connected else ()),
         ("quarantined", overview.members.n_quarantined),
         ("left", overview.members.n_left),
         ("revoked", overview.members.n_revoked),

@@ -62,6 +62,7 @@ async def claim(
     if state.pace is not None:
         newest = await store.latest_round()
         state.resume_pace(clients, None if newest is None else newest.period_s, now)
+        await store.forget_presence()
     state.restore_orders(await store.standing_orders(state.members.roster_through))
     state.members.restore_forgotten(federation.pseudonym_key, await store.forgotten_pseudonyms())
     policies = {} if sums is None else await adopt_policies(sums, plan, now)

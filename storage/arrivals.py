@@ -19,7 +19,7 @@ from storage.clients import is_client, key_of, select_clients
 from storage.database import Database, fetch_all, insert_into
 from storage.erasure.gathering import allow_reset
 from storage.events import clean, store_events
-from storage.federations import require_epoch, writer_transaction
+from storage.federations import fenced_transaction, require_epoch, writer_transaction
 from storage.marks import move_marks, withdraw_updates
 from storage.models import mark_model_published
 from storage.orders import store_orders
@@ -121,6 +121,13 @@ async def load_clients(db: Database, name: str) -> list[ClientRow]:
     """List every client that ever joined."""
     async with db.reading() as connection:
         return await fetch_all(connection, ClientRow, select_clients(name))
+
+
+async def forget_presence(db: Database, name: str, epoch: int) -> None:
+    """Note of every client that it is not online: of devices that come by nobody hears when they have gone."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        online = clients.c.online.is_(True)
+        await connection.execute(update(clients).where(clients.c.federation == name, online).values(online=False))
 
 
 async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch: Batch) -> bool:

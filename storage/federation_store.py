@@ -127,6 +127,9 @@ class SqlFederationStore:
     async def load_clients(self) -> list[ClientRow]:
         return await arrivals.load_clients(self._db, self._name)
 
+    async def forget_presence(self) -> None:
+        await arrivals.forget_presence(self._db, self._name, self.epoch)
+
     async def latest_model(self) -> ModelRow | None:
         return await models.latest_model(self._db, self._name)
 

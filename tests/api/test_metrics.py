@@ -14,11 +14,15 @@ from databases import migrated_sqlite
 from made_evaluations import made_evaluations
 from made_history import made_history
 from prometheus_client.parser import text_string_to_metric_families
+from sqlalchemy import update
 
+from api.access import COOKIE
 from api.tokens import Role
+from storage.database import Database
 from storage.federations import claim_federation
 from storage.records import RoundOpening
 from storage.rounds import abandon_round, latest_round
+from storage.tables import rounds
 
 
 @pytest.fixture
@@ -49,6 +53,17 @@ async def test_they_say_what_the_database_does(server):
     assert [found["foltr_clients", of] for of in ("member", "online", "quarantined", "suspect")] == [3, 3, 1, 1]
     assert (found["foltr_model_version",], found["foltr_model_tainted",]) == (1, 0)
     assert found["foltr_erasures", "waiting"] == 0
+
+
+async def test_where_devices_come_by_none_is_said_to_be_online(server, migrated_url):
+    """An alarm compares that number with a round's quorum; the page says how many come by turns."""
+    async with await Database.connect(migrated_url) as database, database.transaction() as connection:
+        await connection.execute(update(rounds).values(period_s=3600.0))
+    found = samples((await server.get("/metrics", server.token(Role.VIEWER))).text)
+    assert found["foltr_clients", "member"] == 3
+    assert ("foltr_clients", "online") not in found
+    page = await server.get("/", headers={"Cookie": f"{COOKIE}={server.token(Role.VIEWER)}"})
+    assert "3 by turns" in page.text
 
 
 async def test_they_say_how_well_the_ranker_does(tmp_path):

@@ -180,6 +180,19 @@ async def test_without_a_pace_devices_stay_connected_again(mqtt_broker, database
             assert len(heard) == 1
 
 
+async def test_who_was_online_when_the_target_was_set_and_is_gone_is_not_online_for_ever(mosquitto_server, database):
+    """Its last will reaches a federator that does not listen for it: nobody is online from that start on."""
+    broker = mosquitto_server.url
+
+    async def online() -> list[bool]:
+        return [row.online for row in await list_clients(database, FEDERATION)]
+
+    async with device(broker), served(broker, database, make_plan(RoundPolicy(1, 5, 0, 4.0), n_rounds=99)):
+        await eventually(online, lambda found: found == [True])
+    async with served(broker, database, plan_of(5)):
+        assert await online() == [False]
+
+
 async def test_a_federator_that_starts_again_expects_who_came_before(mqtt_broker, database):
     """After a restart the pace is worked out from the clients that are stored, and nobody is told to hurry."""
     plan = paced(make_plan(RoundPolicy(1, 2, 0, 40.0), n_rounds=1), 2)

@@ -376,6 +376,12 @@ class RoundStore:
     async def load_clients(self) -> list[ClientRow]:
         return list((await read(self.session)).clients.values())
 
+    async def forget_presence(self) -> None:
+        def change(tables: Tables) -> None:
+            tables.clients.update({name: replace(row, online=False) for name, row in tables.clients.items()})
+
+        await write(self.session, change, self.epoch)
+
     async def open_round(self, opening: RoundOpening) -> None:
         await write(self.session, lambda tables: open_next(tables, opening), self.epoch)
 

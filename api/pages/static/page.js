@@ -34,7 +34,8 @@ function showStatus(status) {
   say("federator", status.last_activity ? status.federator : "not seen");
   say("round", round ? `${round.number}, ${round.state}` : "none");
   say("updates", round ? `${round.n_contributed} of ${round.min_clients} to ${round.max_clients}` : "–");
-  say("online", `${status.members.n_online} of ${status.members.n_members}`);
+  say("online", round && round.period_s !== null ? `${status.members.n_members} by turns`
+    : `${status.members.n_online} of ${status.members.n_members}`);
   say("rounds-rate", told(status.activity.completed_per_hour));
   say("updates-rate", told(status.activity.updates_per_hour));
   say("model", status.model ? String(status.model.version) : "none");
