@@ -48,6 +48,8 @@ NEEDS_YOU = {
     "federation_lost_updates": "The federator knows less of this device than before: its database was restored. What "
     "the device has kept is learned again.",
     "features_out_of_range": "An application gives features far outside 0 to 1: it needs a schema.",
+    "clocks_agree": "What `clocks_apart` said is over.",
+    "clocks_apart": "A leader's or an ingest worker's clock is not the database's; the hint says what to do.",
     "federation_awaited": "An ingest worker waits for a leader to create the federation.",
     "ingest_not_wanted": "An ingest worker may store nothing; the hint says who takes updates.",
     "ingest_wanted": "Ingest workers take updates again.",

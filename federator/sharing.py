@@ -18,6 +18,7 @@ import structlog
 
 from broker.buffer import BoundedIntake
 from federator.clock import Clock
+from federator.clock_watch import ClockWatch
 from federator.deciding.state import FederationState
 from federator.publishing.announcements import ReceiptSender
 from federator.publishing.answer_numbers import AnswerNumbers
@@ -69,6 +70,7 @@ class Sharing:
     ) -> None:
         self._store = store
         self._clock = clock
+        self._clock_watch = ClockWatch(clock)
         self._receipts = receipts
         self._numbers = numbers
         self._evaluation = evaluation
@@ -143,6 +145,7 @@ class Sharing:
         if workers is None or workers.takes_updates is not TakesUpdates.WORKERS:
             raise ProtocolViolationError(f"nobody takes updates of {state.federation!r}, and its leader did not say so")
         self._note(workers.n_workers)
+        self._clock_watch.compare(workers.now)
         current.n_others = workers.n_collected - len(current.contributions)
         is_over = now >= current.closes_at and not current.full
         if not is_over or now >= current.closes_at + WORKERS_LATE_S:

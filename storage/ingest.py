@@ -17,7 +17,7 @@ from storage.database import Database, insert_into
 from storage.database_clock import DatabaseNow
 from storage.errors import WriterFencedError
 from storage.federations import fenced_transaction
-from storage.ingest_records import CollectedUpdate, TakenBack, WorkersRow
+from storage.ingest_records import CollectedUpdate, Noted, TakenBack, WorkersRow
 from storage.ingest_tables import ingest_workers, ingestion
 from storage.tables import IS_OPEN, clients, federations, rounds, updates
 
@@ -89,6 +89,7 @@ async def look_at_workers(db: Database, name: str, epoch: int | None = None) -> 
         ingestion.c.n_collected,
         n_live.label("n_workers"),
         slowest.label("arrived_before"),
+        DatabaseNow().label("now"),
     ).join_from(federations, ingestion, ingestion.c.federation == federations.c.name)
     async with db.reading() as connection:
         row = (await connection.execute(statement.where(federations.c.name == name))).one_or_none()
@@ -99,7 +100,7 @@ async def look_at_workers(db: Database, name: str, epoch: int | None = None) -> 
             f"federation {name!r} is at writer epoch {row.writer_epoch}, this federator holds {epoch}: "
             "another federator has taken over. Stop this one"
         )
-    return WorkersRow(row.takes_updates, row.n_collected, row.n_workers, row.arrived_before)
+    return WorkersRow(row.takes_updates, row.n_collected, row.n_workers, row.arrived_before, row.now)
 
 
 async def list_collected(db: Database, name: str, number: int) -> list[CollectedUpdate]:
@@ -120,17 +121,16 @@ async def list_collected(db: Database, name: str, number: int) -> list[Collected
         return [CollectedUpdate(*row) for row in await connection.execute(statement)]
 
 
-async def note_worker(db: Database, name: str, worker_id: str, arrived_before: datetime) -> datetime | None:
-    """Say that a worker lives, and how far it is; returns the deadline of the open round, if there is one.
+async def note_worker(db: Database, name: str, worker_id: str, arrived_before: datetime) -> Noted:
+    """Say that a worker lives, and how far it is.
 
     The federation's row is not asked for: it may be held for long.
     """
     async with db.transaction() as connection:
         await store_worker(connection, name, worker_id, arrived_before)
-        closes_at: datetime | None = await connection.scalar(
-            select(rounds.c.closes_at).where(rounds.c.federation == name, IS_OPEN)
-        )
-    return closes_at
+        closes_at = select(rounds.c.closes_at).where(rounds.c.federation == name, IS_OPEN).scalar_subquery()
+        row = (await connection.execute(select(closes_at.label("closes_at"), DatabaseNow().label("now")))).one()
+    return Noted(row.closes_at, row.now)
 
 
 async def store_worker(connection: AsyncConnection, name: str, worker_id: str, arrived_before: datetime) -> None:

@@ -18,12 +18,22 @@ class WorkersRow:
         n_collected: updates that the open round has, while workers take them.
         n_workers: those that were seen lately.
         arrived_before: what reached any of these before is stored or answered; None where there are none.
+        now: by the database's clock.
     """
 
     takes_updates: TakesUpdates
     n_collected: int
     n_workers: int
     arrived_before: datetime | None
+    now: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """A worker is noted: the deadline of the open round, None where there is none, and the database's clock."""
+
+    closes_at: datetime | None
+    now: datetime
 
 
 @dataclass(frozen=True, slots=True)

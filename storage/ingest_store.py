@@ -6,7 +6,7 @@ from datetime import datetime
 from foltr.errors import UnavailableError
 from storage import ingest, ingest_batches, orders
 from storage.database import Database
-from storage.ingest_records import Asked, CollectedUpdate, Ingested, NotNow, RoundFacts, TakenBack, WorkersRow
+from storage.ingest_records import Asked, CollectedUpdate, Ingested, Noted, NotNow, RoundFacts, TakenBack, WorkersRow
 from storage.migrate import require_head
 from storage.records import NewOrder
 
@@ -72,7 +72,7 @@ class SqlIngestStore:
         await self._db.follow_file()
         return await ingest_batches.take_updates(self._db, self._name, asked, decide, known, worker_id)
 
-    async def note_worker(self, worker_id: str, arrived_before: datetime) -> datetime | None:
+    async def note_worker(self, worker_id: str, arrived_before: datetime) -> Noted:
         await self._db.follow_file()
         return await ingest.note_worker(self._db, self._name, worker_id, arrived_before)
 

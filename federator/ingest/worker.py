@@ -18,6 +18,7 @@ import structlog
 from broker.buffer import BoundedIntake, IntakeLimits, RefusedSender
 from broker.link import InboundMessage
 from federator.clock import Clock, to_datetime
+from federator.clock_watch import ClockWatch
 from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
 from federator.engine import Backlog, Timed, decide
@@ -36,7 +37,7 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import TakesUpdates
 from foltr.protocol.topics import Topics
 from storage.ingest_batches import Decide
-from storage.ingest_records import Asked, Ground, Ingested, NotNow, RoundFacts, Taken, WorkersRow
+from storage.ingest_records import Asked, Ground, Ingested, Noted, NotNow, RoundFacts, Taken, WorkersRow
 from storage.records import NewOrder
 
 log = structlog.get_logger(__name__)
@@ -84,7 +85,7 @@ class WorkerStore(Protocol):
 
     async def standing_orders(self) -> list[NewOrder]: ...
 
-    async def note_worker(self, worker_id: str, arrived_before: datetime) -> datetime | None: ...
+    async def note_worker(self, worker_id: str, arrived_before: datetime) -> Noted: ...
 
     async def forget_worker(self, worker_id: str) -> None: ...
 
@@ -128,6 +129,7 @@ class IngestWorker:
         self._receipts = receipts
         self._numbers = numbers
         self._clock = clock
+        self._clock_watch = ClockWatch(clock)
         self._key = key
         self._topics = Topics(plan.federation)
         self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits())
@@ -191,7 +193,9 @@ class IngestWorker:
                 await self._ingest()
                 self.measures.batch_took.observe(self._clock.now() - began)
         if self._clock.now() >= self._beats_at:
-            self._note_seen(await self._store.note_worker(self.worker_id, self._arrived_before()))
+            noted = await self._store.note_worker(self.worker_id, self._arrived_before())
+            self._note_seen(noted.closes_at)
+            self._clock_watch.compare(noted.now)
 
     def _note_seen(self, closes_at: datetime | None) -> None:
         """Be seen again in a while; or right after the round's deadline, which its leader waits for."""

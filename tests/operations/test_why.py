@@ -80,7 +80,7 @@ def test_who_takes_updates_is_said_where_workers_should():
     """A leader without a worker stores no update; workers of a federator that takes updates by itself store none."""
 
     def said(takes_updates: TakesUpdates, n_workers: int) -> str:
-        return words(standing(40, workers=WorkersRow(takes_updates, 0, n_workers, None)))
+        return words(standing(40, workers=WorkersRow(takes_updates, 0, n_workers, None, OPENED)))
 
     assert "No ingest worker is there, so no update is stored. Start one: foltr federator run --role ingest" in said(
         TakesUpdates.WORKERS, 0

@@ -1,6 +1,7 @@
 """A leader and a worker on one database, turn by turn: what the one stores the other decides by."""
 
 import sqlite3
+import time
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +10,7 @@ import pytest
 from databases import open_migrated
 from served import GENEROUS, HandClock, NumberedReceipts, Served
 from sqlalchemy import select, text, update
+from structlog.testing import capture_logs
 
 from broker.buffer import IntakeLimits
 from broker.link import InboundMessage
@@ -363,3 +365,18 @@ async def test_a_worker_goes_on_in_the_file_that_a_restore_has_put_there(share):
     assert dict(both.receipts.codes()) == {"accepted": 2}
     with closing(sqlite3.connect(there)) as restored:
         assert restored.execute("SELECT count(*) FROM updates").fetchone() == (2,)
+
+
+async def test_clocks_that_are_apart_are_told_once(share):
+    """Of the leader's and of the worker's: by one that is ahead updates are late that came in time."""
+    both, _ = await share(RoundPolicy(3, 3, 0, 60))
+    told = []
+    for ahead_s in (0.0, 5.0, 7.0):
+        both.clock.at = time.time() + ahead_s
+        with capture_logs() as logs:
+            await both.work()
+            await both.lead()
+        told.append([(line["event"], line.get("ahead_s")) for line in logs if line["event"].startswith("clocks_")])
+    assert told[0] == told[2] == []
+    assert [event for event, _ in told[1]] == ["clocks_apart"] * 2
+    assert all(ahead_s == pytest.approx(5.0, abs=0.6) for _, ahead_s in told[1])
