@@ -136,6 +136,12 @@ def _ends(situation: Situation, row: RoundRow) -> str:
     until_min = row.min_time_s - _seconds(row.opened_at, situation.at)
     if n >= row.min_clients:
         return f"It has enough and ends in {span(until_min)}, or at once with {row.max_clients}."
+    if row.period_s is not None:
+        has = "has" if row.min_clients - n == 1 else "have"
+        return (
+            f"It ends at once with {row.max_clients}, else in {left}: with a model if {row.min_clients - n} more {has} "
+            "contributed by then."
+        )
     from_then = "" if until_min <= 0 else f" (in {span(until_min)} at the earliest)"
     at_once = f"at once with {row.max_clients}, " if row.max_clients > row.min_clients else ""
     missing = row.min_clients - n

@@ -247,6 +247,11 @@ def _with_target(settings: Settings) -> Settings:
             f"max_clients: {settings.max_clients}, but a round ends at once with updates_per_round ({target}); "
             "leave max_clients out"
         )
+    if target < settings.min_clients:
+        raise SettingsError(
+            f"updates_per_round: {target} is below min_clients ({settings.min_clients}), without which a round has no "
+            "model; raise it, or lower min_clients"
+        )
     return settings.model_copy(update={"max_clients": target})
 
 

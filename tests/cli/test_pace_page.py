@@ -47,6 +47,7 @@ def test_the_command_of_the_page_tells_a_pace(mosquitto_server, tmp_path):
     ("options", "said"),
     [
         (["--max-clients", "9"], "leave max_clients out"),
+        (["--min-clients", "9"], "updates_per_round: 5 is below min_clients (9)"),
         (["--over-selection", "0.3"], "over_selection: it chooses among devices that are connected"),
         (["--shortest-period", "100", "--longest-period", "10"], "they rise"),
     ],

@@ -339,3 +339,8 @@ def test_devices_that_come_by_are_not_asked_who_is_online():
     said = words(standing(10.0, replace(ROUND, period_s=7200.0), contributed=devices(1)))
     assert "Devices come by every 120 min or so" in said
     assert "No member is online" not in said
+    # Such a round has no moment from which on the quorum ends it.
+    until_full = f"It ends at once with {ROUND.max_clients}, else in"
+    assert until_full in said
+    assert f"with a model if {ROUND.min_clients - 1} more" in said
+    assert "at the earliest" not in said
