@@ -6,8 +6,8 @@ workers go on in another one. So all that a leader decides by is what is stored:
 not read, and no mark moves. While workers have the right it decides nothing; it only looks now and then, without a
 lock, whether the round has enough.
 
-An update counts by when it arrived. So a round does not end at its deadline before every worker has said that all which
-reached it before that is stored, or has been silent for a while.
+An update counts by when it arrived. So a round does not end, at its deadline or after its least time, before every
+worker has said that all which reached it before that is stored, or has been silent for a while.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ log = structlog.get_logger(__name__)
 LOOK_EVERY_S: Final = 0.05
 """How often a leader looks at what workers have stored."""
 WORKERS_LATE_S: Final = 2.0
-"""So long after its deadline a round waits for workers that say nothing."""
+"""So long after it may end a round waits for workers that say nothing."""
 # Workers have as much time as the leader had, and at least so much, before it takes updates back again.
 _LEAST_TURN_S: Final = 0.02
 _LONGEST_REST_S: Final = 0.5
@@ -136,7 +136,7 @@ class Sharing:
     async def look(self, state: FederationState, now: float) -> float:
         """See what workers have stored; returns the moment that the round may be judged by.
 
-        That is ``now``, or just before the round's deadline while a worker may have what arrived in time.
+        That is ``now``, or just before the round may end while a worker may have what arrived before that.
         """
         current = state.round
         if not self._is_shared or current is None:
@@ -147,13 +147,15 @@ class Sharing:
         self._note(workers.n_workers)
         self._clock_watch.compare(workers.now)
         current.n_others = workers.n_collected - len(current.contributions)
-        is_over = now >= current.closes_at and not current.full
-        if not is_over or now >= current.closes_at + WORKERS_LATE_S:
+        # With a quorum a round without a least time may end at any moment: none is worth waiting for.
+        ends_at = current.closes_at if current.policy.min_time_s == 0 else current.wake_at()
+        is_over = now >= ends_at and not current.full
+        if not is_over or now >= ends_at + WORKERS_LATE_S:
             return now
         through = workers.arrived_before
-        if through is None or through.timestamp() >= current.closes_at:
+        if through is None or through.timestamp() >= ends_at:
             return now
-        return math.nextafter(current.closes_at, -math.inf)
+        return math.nextafter(ends_at, -math.inf)
 
     def _note(self, n_workers: int) -> None:
         if n_workers == 0 and self.n_workers != 0:

@@ -5,7 +5,7 @@ federation's row. So workers and leader never decide at the same time, and what 
 updates back is so until it lets workers take them again.
 """
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from sqlalchemy import delete, func, select, update
@@ -128,9 +128,16 @@ async def note_worker(db: Database, name: str, worker_id: str, arrived_before: d
     """
     async with db.transaction() as connection:
         await store_worker(connection, name, worker_id, arrived_before)
-        closes_at = select(rounds.c.closes_at).where(rounds.c.federation == name, IS_OPEN).scalar_subquery()
-        row = (await connection.execute(select(closes_at.label("closes_at"), DatabaseNow().label("now")))).one()
-    return Noted(row.closes_at, row.now)
+        columns = rounds.c.opened_at, rounds.c.min_time_s, rounds.c.closes_at
+        opened = await connection.execute(select(*columns).where(rounds.c.federation == name, IS_OPEN))
+        ends = [may_end_at(*row) for row in opened]
+        now = (await connection.execute(select(DatabaseNow()))).scalar_one()
+    return Noted(ends[0] if ends else (), now)
+
+
+def may_end_at(opened_at: datetime, min_time_s: float, closes_at: datetime) -> tuple[datetime, datetime]:
+    """When an open round may end: with a quorum from then on, and at its deadline."""
+    return min(opened_at + timedelta(seconds=min_time_s), closes_at), closes_at
 
 
 async def store_worker(connection: AsyncConnection, name: str, worker_id: str, arrived_before: datetime) -> None:

@@ -24,7 +24,7 @@ from storage.database import Database, fetch_all, fetch_one
 from storage.erasure.tables import erasures
 from storage.events import store_events
 from storage.federations import writer_transaction
-from storage.ingest import store_worker
+from storage.ingest import may_end_at, store_worker
 from storage.ingest_records import Asked, Ground, Ingested, NotNow, RoundFacts, Taken
 from storage.ingest_tables import ingestion
 from storage.keys import KeyStore
@@ -83,7 +83,8 @@ async def take_updates(
             await store_worker(connection, name, worker_id, taken.arrived_before)
         failpoint(Failpoint.IN_INGEST_TRANSACTION)
     failpoint(Failpoint.INGEST_COMMITTED)
-    return Ingested(held.writer_epoch, held.n_answers + 1, n_collected, opened.closes_at)
+    ends = may_end_at(opened.opened_at, opened.min_time_s, opened.closes_at)
+    return Ingested(held.writer_epoch, held.n_answers + 1, n_collected, ends)
 
 
 # A worker that is paused while it holds the row must not hold up its leader; SQLite has no such limit.

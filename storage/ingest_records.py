@@ -30,9 +30,9 @@ class WorkersRow:
 
 @dataclass(frozen=True, slots=True)
 class Noted:
-    """A worker is noted: the deadline of the open round, None where there is none, and the database's clock."""
+    """A worker is noted: the moments at which the open round may end, and the database's clock."""
 
-    closes_at: datetime | None
+    may_end_at: Sequence[datetime]
     now: datetime
 
 
@@ -140,13 +140,13 @@ class Ingested:
     """A batch is stored: its answers have the numbers from ``first_answer`` on under the claim ``epoch``.
 
     Attributes:
-        closes_at: the deadline of the open round.
+        may_end_at: the moments at which the open round may end: once it has a quorum, and its deadline.
     """
 
     epoch: int
     first_answer: int
     n_collected: int
-    closes_at: datetime
+    may_end_at: Sequence[datetime]
 
 
 @dataclass(frozen=True, slots=True)

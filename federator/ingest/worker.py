@@ -194,14 +194,14 @@ class IngestWorker:
                 self.measures.batch_took.observe(self._clock.now() - began)
         if self._clock.now() >= self._beats_at:
             noted = await self._store.note_worker(self.worker_id, self._arrived_before())
-            self._note_seen(noted.closes_at)
+            self._note_seen(noted.may_end_at)
             self._clock_watch.compare(noted.now)
 
-    def _note_seen(self, closes_at: datetime | None) -> None:
-        """Be seen again in a while; or right after the round's deadline, which its leader waits for."""
+    def _note_seen(self, may_end_at: Sequence[datetime]) -> None:
+        """Be seen again in a while; or right after a moment at which the round may end: its leader waits for that."""
         now = self._clock.now()
-        due_at = math.inf if closes_at is None else closes_at.timestamp() + _AFTER_DEADLINE_S
-        self._beats_at = min(now + BEAT_EVERY_S, due_at if due_at > now else math.inf)
+        due_at = [moment.timestamp() + _AFTER_DEADLINE_S for moment in may_end_at]
+        self._beats_at = min([now + BEAT_EVERY_S, *(moment for moment in due_at if moment > now)])
 
     async def _may_store(self) -> bool:
         """Whether workers take updates, as far as can be told without the lock."""
@@ -327,7 +327,7 @@ class IngestWorker:
             self._note_waiting(outcome.takes_updates)
             return
         self._note_stored()
-        self._note_seen(outcome.closes_at)
+        self._note_seen(outcome.may_end_at)
         self._numbers.begin(outcome.epoch, outcome.first_answer - 1)
         self._receipts.send(decided.decisions.receipts)
         del self._offers[: decided.taken]

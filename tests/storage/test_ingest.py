@@ -69,6 +69,10 @@ async def shared(stored: Stored) -> Stored:
     return stored
 
 
+# At once with a quorum, and at its deadline.
+ENDS = (at(0), at(60))
+
+
 async def takes(stored: Stored) -> TakesUpdates:
     found = await look_at_workers(stored.db, stored.name)
     assert found is not None
@@ -79,7 +83,7 @@ async def test_a_worker_stores_a_batch_with_its_marks_and_numbers_its_answers(sh
     """One transaction: the update, its client's mark, the count of the round, and the numbers of the answers."""
     a, b = shared.update("a"), shared.update("b")
     stored = await take_updates(shared.db, shared.name, asked(a, b), taking(a, b))
-    assert stored == Ingested(shared.epoch, 4, 2, at(60))
+    assert stored == Ingested(shared.epoch, 4, 2, ENDS)
     marks = {row.client_id: row.counted_through for row in await load_clients(shared.db, shared.name)}
     assert marks == {"a": a.covers_through, "b": b.covers_through}
     found = await look_at_workers(shared.db, shared.name, shared.epoch)
@@ -136,7 +140,7 @@ async def test_a_worker_stores_nothing_unless_workers_take_updates(shared, takes
     assert await find_updates(shared.db, shared.name, [("a", "u1")]) == {}
     if takes_updates is TakesUpdates.LEADER:
         await hand_over(shared.db, shared.name, epoch, 0, 0, evaluation=False)
-        assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == Ingested(epoch, 1, 1, at(60))
+        assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == Ingested(epoch, 1, 1, ENDS)
 
 
 async def test_without_a_leader_ever_a_worker_stores_nothing(stored) -> None:
@@ -255,9 +259,7 @@ async def test_what_is_refused_by_a_worker_is_an_event(shared) -> None:
     def refuse(_: Ground) -> Taken:
         return Taken([], [NewEvent(at(1), "update_rejected", "late", "late", "a", 1)], 1)
 
-    assert await take_updates(shared.db, shared.name, asked(names=("a",)), refuse) == Ingested(
-        shared.epoch, 4, 0, at(60)
-    )
+    assert await take_updates(shared.db, shared.name, asked(names=("a",)), refuse) == Ingested(shared.epoch, 4, 0, ENDS)
     assert any(row[3] == "update_rejected" for row in (await shared.dump())["events"])
 
 
@@ -300,4 +302,4 @@ async def test_a_worker_that_is_paused_with_the_row_in_its_hands_is_thrown_out(s
         await take_updates(shared.db, shared.name, asked(a), pause)
     assert is_transient(raised.value)
     assert await find_updates(shared.db, shared.name, [("a", "u1")]) == {}
-    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == Ingested(shared.epoch, 4, 1, at(60))
+    assert await take_updates(shared.db, shared.name, asked(a), taking(a)) == Ingested(shared.epoch, 4, 1, ENDS)

@@ -194,6 +194,22 @@ async def test_a_round_waits_at_its_deadline_for_a_worker_that_may_have_updates(
     assert (await states(both))[1:] == [RoundState.ABANDONED, RoundState.COLLECTING]
 
 
+async def test_a_round_with_a_quorum_waits_for_what_a_worker_has_from_before(share):
+    """It may end after 30 seconds: what arrived by then counts, whether or not it is stored by then."""
+    both, (a, b, _) = await share(RoundPolicy(1, 3, 30, 60))
+    both.gives(a)
+    await both.work()
+    both.clock.at += 29
+    both.gives(b)
+    both.clock.at += 2
+    await both.lead()
+    assert len(await states(both)) == 1
+    await both.work()
+    await both.lead()
+    assert (await states(both))[0] is RoundState.COMPLETED
+    assert dict(both.receipts.codes()) == {"accepted": 2}
+
+
 async def test_a_worker_refuses_whom_the_leader_keeps_out(share, operator):
     """Quarantined, forgotten, never joined: by what is stored, not by what it has seen."""
     both, (a, b, c) = await share(RoundPolicy(3, 3, 0, 60))
