@@ -15,7 +15,7 @@ from typing import Final, Protocol
 
 import structlog
 
-from broker.buffer import BoundedIntake, IntakeLimits, RefusedSender
+from broker.buffer import MAX_REFUSED_SENDERS, BoundedIntake, IntakeLimits, RefusedSender
 from broker.link import InboundMessage
 from federator.clock import Clock, to_datetime
 from federator.clock_watch import ClockWatch
@@ -259,7 +259,9 @@ class IngestWorker:
         senders, n_messages = self.intake.refused()
         if n_messages:
             before, n_before = self._turned_away
-            self._turned_away = [*before, *senders], n_before + n_messages
+            # Whoever is turned away again and again, while nothing may be stored, is told once.
+            newest = {one.sender: one for one in (*before, *senders)}
+            self._turned_away = list(newest.values())[-MAX_REFUSED_SENDERS:], n_before + n_messages
             if any(sender.sender.startswith("?") for sender in senders):
                 # Members of whom nothing came here yet must not share the places of a crowd that invents names.
                 listed, self._listed_through = await self._store.list_keys(self._listed_through)

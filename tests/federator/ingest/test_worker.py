@@ -339,6 +339,22 @@ async def test_a_crowd_of_strangers_keeps_no_member_out_of_a_worker_that_has_jus
     assert both.receipts.last("a").code is ReceiptCode.ACCEPTED
 
 
+async def test_who_is_turned_away_again_and_again_is_told_once(share):
+    """While the round is full, and its leader away: what a worker owes does not grow with the time."""
+    both, (a, b, _) = await share(RoundPolicy(1, 1, 0, 60))
+    limits = IntakeLimits(rate_per_s=0.001, burst=1)
+    both.worker, both.receipts = await new_worker(both.leader.db, both.leader.plan, both.clock, limits=limits)
+    both.gives(b)
+    await both.work()
+    for i in range(4):
+        for _ in range(3):
+            both.gives(a, update_id=f"{i:032x}")
+        await both.work()
+    await both.lead()
+    await both.work()
+    assert both.receipts.codes()["busy"] == 1
+
+
 async def test_votes_and_evaluations_are_stored_as_the_leader_asked_for_them(share):
     """A vote on the round's anchor; and no evaluation, as this leader asks for none."""
     both, (a, _, _) = await share(RoundPolicy(3, 3, 0, 60), anchor=True)
