@@ -26,8 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
-from page import page_of
+from bench_page import page_of
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent

@@ -19,8 +19,7 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType, Mo
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
     import bars
     import bench
-
-    import page
+    import bench_page as page
 
     return bars, bench, page
 

@@ -78,6 +78,7 @@ def test_a_broker_that_lets_in_who_is_enrolled(tmp_path):
         "mode": "passwords",
         "broker_dir": str(tmp_path / "mosquitto"),
         "helpers": [],
+        "workers": [],
         "data_dir": None,
     }
     before = (tmp_path / "foltr-operator" / "federator.broker.json").read_text()

@@ -38,7 +38,7 @@ def test_the_compose_file_is_one_by_the_compose_specification():
     # Merged by YAML before: this reader of the specification knows no <<.
     parsed = PyCompose.from_yaml(re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", yaml.safe_dump(COMPOSE)))
     assert sorted(parsed.service_names()) == [
-        *("dashboard", "edge-client", "federator", "grafana", "mosquitto", "postgres", "prometheus", "setup"),
+        *("dashboard", "edge-client", "federator", "grafana", "ingest", "mosquitto", "postgres", "prometheus", "setup"),
     ]
 
 
@@ -107,7 +107,7 @@ def test_prometheus_scrapes_whoever_shows_metrics(services):
     prometheus = services["prometheus"]
     file = next(word for word in prometheus["command"] if "config.file" in word).rpartition("/")[2]
     config = yaml.safe_load((PROJECT / "monitoring" / file).read_text())
-    scraped = {target for job in config["scrape_configs"] for of in job["static_configs"] for target in of["targets"]}
+    scraped = {target for job in config["scrape_configs"] for target in targets_of(job)}
     showing = {
         f"{name}:{service['environment']['FOLTR_METRICS_PORT']}"
         for name, service in services.items()
@@ -120,6 +120,12 @@ def test_prometheus_scrapes_whoever_shows_metrics(services):
     assert having == {"dashboard", "prometheus"}
     assert {prometheus["profiles"][0], services["grafana"]["profiles"][0]} == {"monitoring"}
     assert (PROJECT / "monitoring" / config["rule_files"][0]).exists()
+
+
+def targets_of(job):
+    """A service that may have many replicas, or none, is found by its name."""
+    fixed = [target for of in job.get("static_configs", ()) for target in of["targets"]]
+    return fixed + [f"{name}:{of['port']}" for of in job.get("dns_sd_configs", ()) for name in of["names"]]
 
 
 def test_grafana_is_given_its_source_and_its_board():

@@ -342,7 +342,7 @@ def test_a_refused_status_is_an_event_without_an_answer(state, operator):
     decisions, _ = decide(state, a.status(False, 9), a.but(key=None).status(False, 11), a.status(True, 10))
     assert decisions.receipts == []
     assert events(decisions) == [("message_refused", "replayed", "a", 1), ("message_refused", "bad_signature", "a", 1)]
-    assert list(state.members.online()) == ["a"]
+    assert list(state.members.there(OPENED)) == ["a"]
 
 
 # --- the intake -----------------------------------------------------------------------------------------------
