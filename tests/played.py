@@ -46,7 +46,7 @@ class Federator:
             self._answers[ClientTopic.LEAVE] = ReceiptCode.LEFT
         self.key = key
         self._tasks = set()
-        self._update = self._claim = b""
+        self._update, self._claims = b"", {}
         self.marks = {}
         self.link = MqttLink(
             BrokerAddress.parse(url),
@@ -68,7 +68,7 @@ class Federator:
     def _hear(self, message):
         client_id, topic = TOPICS.parse(message.topic)
         if topic in (ClientTopic.JOIN, ClientTopic.LEAVE):
-            self._claim = message.payload
+            self._claims[client_id] = message.payload
         self._heard[topic].put_nowait(message.payload)
         if topic in self._answers:
             task = asyncio.create_task(self.membership(client_id, self._answers[topic], to=message.payload))
@@ -98,8 +98,8 @@ class Federator:
         await self.link.publish(topic, encode(message, topic, sequence, key or self.key), retain=retain)
 
     async def membership(self, client_id, code, *, to=None, key=None, **more):
-        """Answer a join or a leave, the one heard last unless told otherwise."""
-        more = {"payload_digest": payload_digest(self._claim if to is None else to), **more}
+        """Answer a join or a leave, the one heard last of the client unless told otherwise."""
+        more = {"payload_digest": payload_digest(self._claims[client_id] if to is None else to), **more}
         more = {"counted_through": self.marks.get(client_id, 0), **more}
         receipt = MembershipReceipt(federation="mail", client_id=client_id, code=code, **more)
         await self.say(TOPICS.client(client_id, ClientTopic.INBOX), receipt, key=key)
