@@ -42,6 +42,7 @@ QOS = 1  # QoS 2 livelocks in Mosquitto with more than 20 messages in flight.
 # Without it a small QoS-1 exchange waits 40 ms for Nagle and delayed acknowledgements to sort themselves out.
 _SOCKET_OPTIONS = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 _MAX_INFLIGHT = 1000
+_MOST_EARLY = 1000
 _GOODBYE_S = 1.0
 
 
@@ -114,6 +115,7 @@ class MqttLink:
         self._ending = Ending()
         self._client: aiomqtt.Client | None = None
         self._up = asyncio.Event()
+        self._early: list[InboundMessage] | None = None
         self._waits: set[asyncio.Timeout] = set()
         self._leaving = False
         self._task: asyncio.Task[None] | None = None
@@ -348,12 +350,16 @@ class MqttLink:
 
     async def _serve(self, client: aiomqtt.Client) -> None:
         self._client = client
-        if self._subscriptions:
-            granted = await client.subscribe(self._subscriptions, timeout=self._timeout_s)
-            self._check_granted(granted)
-        if self._leaving:
-            return
-        self._up.set()
+        try:
+            if self._subscriptions:
+                granted = await client.subscribe(self._subscriptions, timeout=self._timeout_s)
+                self._check_granted(granted)
+            if self._leaving:
+                return
+            self._up.set()
+        finally:
+            # Whatever comes of the connection: the broker was told that they have arrived.
+            self._hand_on_early()
         self._was_up, self._cause = True, None
         log.debug("broker_connected", broker=str(self.address), client_id=self.client_id)
         if self._on_connected is not None:
@@ -364,6 +370,7 @@ class MqttLink:
 
     def _new_client(self) -> aiomqtt.Client:
         take = self._take
+        self._early = []
 
         class _DirectQueue(asyncio.Queue[aiomqtt.Message]):
             """Hands each message on at once: aiomqtt's own is unbounded or drops, and costs a task each."""
@@ -401,12 +408,29 @@ class MqttLink:
         return client
 
     def _take(self, topic: str, payload: bytes, retained: bool) -> None:
+        message = InboundMessage(topic, payload, retained)
+        if self._early is None:
+            self._hand_on(message)
+            return
+        # What comes with the answer to the subscriptions waits until the link counts as connected: whoever hears of a
+        # round is to be able to answer.
+        self._early.append(message)
+        if len(self._early) >= _MOST_EARLY:
+            self._hand_on_early()
+
+    def _hand_on_early(self) -> None:
+        early, self._early = self._early or (), None
+        for message in early:
+            self._hand_on(message)
+
+    def _hand_on(self, message: InboundMessage) -> None:
         try:
-            self._on_message(InboundMessage(topic, payload, retained))
+            self._on_message(message)
         except Exception:
             # An exception here would end the connection, and the same message would end the next.
             # By the kind of topic alone: the rest may be somebody's name.
-            log.exception("message_handler_failed", kind=topic.rpartition("/")[2], n_bytes=len(payload))
+            kind, n_bytes = message.topic.rpartition("/")[2], len(message.payload)
+            log.exception("message_handler_failed", kind=kind, n_bytes=n_bytes)
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         if not task.cancelled() and task.exception() is not None and self._on_failed is not None:

@@ -61,6 +61,30 @@ async def test_a_retained_message_says_so(mqtt_broker):
             assert (await nothing.next()).payload == b"last"
 
 
+async def test_whoever_hears_something_is_connected(mqtt_broker):
+    """Also of what comes with the answer to its subscriptions: it may have to be answered at once."""
+    seen = []
+
+    def hear(message):
+        seen.append((link.connected, message.payload))
+
+    async with connected(mqtt_broker, "a") as sender:
+        for i in range(20):
+            await sender.publish(f"t/{i}", b"%d" % i, retain=True)
+        link = MqttLink(
+            BrokerAddress.parse(mqtt_broker), client_id="b", subscriptions=["t/+"], on_message=hear, persistent=False
+        )
+        async with link:
+            await link.wait_connected(WITHIN_S)
+            async with asyncio.timeout(WITHIN_S):
+                while len(seen) < 20:
+                    await asyncio.sleep(0.01)
+        assert {is_connected for is_connected, _ in seen} == {True}
+        assert {int(payload) for _, payload in seen} == set(range(20))
+        for i in range(20):
+            await sender.publish(f"t/{i}", b"", retain=True)
+
+
 async def test_a_persistent_session_gets_what_it_missed(mqtt_broker):
     """While it was away the broker held its messages."""
     inbox = Inbox()
