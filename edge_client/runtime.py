@@ -51,7 +51,7 @@ class Runtime:
         self._credentials = options.credentials
         self._turns: asyncio.Task[None] | None = None
         self._visiting: asyncio.Task[None] | None = None
-        self._called = asyncio.Event()
+        self._called, self._is_connection_told = asyncio.Event(), False
         self._last_hindrance: Hindrance | None = None  # as the last visit ended
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -327,12 +327,20 @@ class Runtime:
 
     async def _begin_connection(self) -> None:
         await self.agent.begin_connection()
-        self._tell(Connected())
+        self._tell_connected()
 
     def _begin_session(self) -> LastWill | None:
+        self._is_connection_told = False
         return self.agent.begin_session()
 
+    def _tell_connected(self) -> None:
+        """Tell of a connection once, before all that comes over it."""
+        if self._link.connected and not self._is_connection_told:
+            self._is_connection_told = True
+            self._tell(Connected())
+
     def _receive(self, message: InboundMessage) -> None:
+        self._tell_connected()
         if message.topic == self.agent.session.topics.authorities:
             self._take_authorities(message.payload)
         elif message.topic == self.agent.session.topics.operator_key:
