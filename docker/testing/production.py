@@ -48,6 +48,8 @@ def run_in_production(compose: Path) -> Iterator[str]:
         yield upgrade(stack)
         yield back_up(stack)
         yield forget(stack)
+    except StackError as error:
+        raise StackError(f"{error}\n{stack.last_words()}") from error
     finally:
         stack.remove()
 

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from production import PRODUCTION, run_in_production
-from stack import NAMESPACE, PROJECT, Stack, StackError, run
+from stack import NAMESPACE, PROJECT, Stack, StackError, forget_names, run
 from trial import TRIAL, try_out
 
 HERE = Path(__file__).parent
@@ -102,6 +102,8 @@ def network_of_its_own() -> Iterator[None]:
         for project in (TRIAL, PRODUCTION):
             Stack(Path(), Path(), project, {}).remove()
         run("ip", "netns", "del", NAMESPACE)
+    for project in (TRIAL, PRODUCTION):
+        forget_names(project)
     end_lost_name_server()
     run("ip", "netns", "add", NAMESPACE)
     try:

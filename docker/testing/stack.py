@@ -17,6 +17,7 @@ NAMESPACE = "foltr-containers"
 # The containers' bridge stays off the machine's own network. (`ip netns exec` would hide the cgroups.)
 _INSIDE = ("nsenter", f"--net=/run/netns/{NAMESPACE}")
 _QUIET = ("systemd", "healthchecks")
+_NAME_SERVER = Path("/run/containers/networks/aardvark-dns")
 
 
 class StackError(Exception):
@@ -65,6 +66,16 @@ def keep_bridge_addresses() -> None:
     """
     for bridge in json.loads(run("ip", "-n", NAMESPACE, "-json", "link", "show", "type", "bridge")):
         run("ip", "-n", NAMESPACE, "link", "set", "dev", bridge["ifname"], "address", bridge["address"])
+
+
+def forget_names(project: str) -> None:
+    """Remove what a killed run has left of a project's names.
+
+    The name server would take a new container for the one that had its address then, and answer with the addresses of
+    that one's network.
+    """
+    for names in _NAME_SERVER.glob(f"{project}_*"):
+        names.unlink(missing_ok=True)
 
 
 class Stack:
@@ -172,6 +183,12 @@ class Stack:
             }
             if left:
                 self._podman(kind, "rm", "--force", *sorted(left))
+
+    def last_words(self) -> str:
+        """Return the last line of each container's log: what is to be known of a failure before they are removed."""
+        mine = f"label=com.docker.compose.project={self.project}"
+        names = self._podman("ps", "--all", "--filter", mine, "--format", "{{.Names}}").split()
+        return "\n".join(f"{name}: {self.logs(name, 1).strip()[:500]}" for name in sorted(names))
 
     def _remove_containers(self, names: Sequence[str], stop_s: int) -> None:
         """Remove containers; one that ends by itself meanwhile makes podman fail, which removes it the next time."""

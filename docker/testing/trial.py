@@ -23,6 +23,8 @@ def try_out(compose: Path) -> Iterator[str]:
     stack.remove()
     try:
         yield from _look(stack)
+    except StackError as error:
+        raise StackError(f"{error}\n{stack.last_words()}") from error
     finally:
         stack.remove()
 

@@ -49,8 +49,8 @@ function plain(markdown) {
 
 function plainProse(markdown) {
   return markdown
-    .replace(/^\|.*\n\|[ |:-]+\|$/gm, "") // a table's head, and the rule below it
-    .replace(/^\|(.*)\|$/gm, (_, row) => cellsOf(row).join(" · "))
+    .replace(/^ *\|.*\n *\|[ |:-]+\|$/gm, "") // a table's head, and the rule below it
+    .replace(/^ *\|(.*)\|$/gm, (_, row) => cellsOf(row).join(" · "))
     .replace(/!\[[^\]]*\]\([^)]*\)/g, "")
     .replace(/\[([^\]]*)\]\([^)]*\)/g, "$1")
     .replace(/^\s*([-*>]|\d+\.)\s+/gm, "")

@@ -109,13 +109,17 @@ async def test_its_measures_say_what_waits_and_for_how_long(mqtt_broker):
                 await link.publish(REQUESTS, b"first")
                 await asyncio.sleep(0.05)
             await link.publish(REQUESTS, b"second")
-        await until(lambda: service.read_measures().waiting.now[""] == 1, WITHIN_S, "nothing waits")
+        # On a slow machine the first is sent more than once, and each time but one waits as well.
+        await until(lambda: service.read_measures().waiting.now[""] >= 1, WITHIN_S, "nothing waits")
         measures = service.read_measures()
         assert measures.working.now[""] > 0
         assert measures.broker_up.now[""] == 1
         desk.let_go.set()
-        answered = [(await inbox.next()).payload for _ in range(2)]
-        assert b"answer to first" in answered
+        answers: set[bytes] = set()
+        async with asyncio.timeout(WITHIN_S):
+            while len(answers) < 2:
+                answers.add((await inbox.next()).payload)
+        assert answers == {b"answer to first", b"answer to second"}
         assert measures.messages.counts["request"] >= 2
         assert measures.answer_took.buckets()[-1][1] >= 1
 

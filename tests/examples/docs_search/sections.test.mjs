@@ -24,7 +24,11 @@ cat a | sort
 | *one* | 1 |
 | two \\| 2 | |
 
-1. First.
+1. First:
+
+   | in a list |
+   |---|
+   | three |
 > Quoted.
 
 ## Empty
@@ -39,7 +43,7 @@ test("a section is what stands below a heading, with the headings above it", () 
   });
   assert.deepEqual(old, {
     ...{ path: "docs/books.md", anchor: "old-ones", depth: 3, title: "Old ones", parents: "Books" },
-    ...{ text: "one · 1 two | 2 First. Quoted.", lead: "one · 1 two | 2 First." },
+    ...{ text: "one · 1 two | 2 First: three Quoted.", lead: "one · 1 two | 2 First:" },
   });
 });
 
