@@ -73,6 +73,11 @@ class DeltaAggregation:
         """Return how many values an update has."""
         return self.covered.stop - self.covered.start
 
+    @property
+    def is_mean_by_interactions(self) -> bool:
+        """Return whether the next model is the base plus the mean of the updates by their interactions, and no more."""
+        return self._updates is None and self._by_interactions and self._step == 1.0
+
     def add(self, body: UpdateBody, n_interactions: int, staleness_weight: float = 1.0, client_id: str = "") -> None:
         values, weight = self.values_of(body), float(n_interactions) if self._by_interactions else 1.0
         if self._updates is None:

@@ -29,10 +29,9 @@ from foltr.protocol.trainings import (
     Training,
 )
 from foltr.protocol.updates import EvolutionPair
-from foltr.simulation.blocks.base_runner import BlockRunner, add_deltas, learn_block, means_of
-from foltr.simulation.blocks.drawn_rankings import (
-    QueryPool,
-)
+from foltr.simulation.blocks.base_runner import WEIGHTS_AT_A_TIME, BlockRunner, add_deltas, learn_block, means_of
+from foltr.simulation.blocks.drawn_rankings import QueryPool, Users
+from foltr.simulation.blocks.drawn_rounds import DRAWS_IN_A_ROW, RoundsInARow, pdgd_rounds
 from foltr.simulation.blocks.fixed_rankings import RankedBlock, es_block, ranking_block
 from foltr.simulation.clients.crowd import Crowd, Intentions
 from foltr.simulation.clients.population import Population
@@ -51,6 +50,49 @@ class PdgdBlockRunner(BlockRunner):
         # (clients, kept) weights that clients do not share, and who has any of its own.
         self._heads = np.zeros((len(population.clients), ranker.n_weights - self._n_shared))
         self._has_head = np.zeros(len(population.clients), np.bool_)
+        in_kernels = isinstance(ranker, LinearRankerSpec) and steps.n_shared is None and steps.sent is None
+        self._most_draws = DRAWS_IN_A_ROW if in_kernels else 0
+
+    def rounds_at_once(self, clients: NDArray[np.int64]) -> int:
+        """How many rounds of these clients `rounds` makes in one go; 1 where it makes none."""
+        dataset = self._pools[self._datasets[clients[0]]].dataset
+        if (self._datasets[clients] != self._datasets[clients[0]]).any():
+            return 1
+        n_documents: int = self._most * len(clients) * max(1, len(dataset.features) // dataset.n_queries)
+        n_weights = len(clients) * self._ranker.n_weights
+        return max(1, min(self._most_draws // int(n_documents), WEIGHTS_AT_A_TIME // n_weights))
+
+    def rounds(
+        self,
+        base: NDArray[np.float32],
+        clients: NDArray[np.int64],
+        n_rounds: int,
+        lengths: NDArray[np.float64] | None = None,
+    ) -> RoundsInARow:
+        """Let the clients learn in several rounds in a row, each from the mean of the one before, by interactions.
+
+        Args:
+            base: (n_weights,) the model of the first.
+            clients: as of `run`, the same in every round.
+            n_rounds: at most `rounds_at_once`.
+            lengths: (rounds, clients) as `foltr.simulation.blocks.drawn_rounds.pdgd_rounds` has them.
+        """
+        intentions = self._crowd.intend_rounds(clients, n_rounds)
+        in_order = (len(clients), -1)
+        return pdgd_rounds(
+            self._pools[self._datasets[clients[0]]],
+            base,
+            intentions.picks,
+            Users(
+                self._tables,
+                intentions.models.reshape(in_order),
+                intentions.draws.reshape(len(clients), -1, intentions.draws.shape[-1]),
+            ),
+            self._device_rngs(clients),
+            self._steps.learning_rate,
+            self._steps.proximal,
+            lengths,
+        )
 
     def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:
         start: NDArray[np.float64] = self._start(base, np.array([client]))

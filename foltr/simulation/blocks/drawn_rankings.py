@@ -261,28 +261,82 @@ def _pdgd_clients(
     """The kernel of `pdgd_block`; `weights`, `ndcg` and `reciprocal_ranks` are written to."""
     at = 0
     for client in range(picks.shape[0]):
-        base = weights[client].copy()
-        mine = base
-        for i in range(picks.shape[1]):
-            query = picks[client, i]
-            if query < 0:
-                continue
-            start, end = offsets[query], offsets[query + 1]
-            x = features[start:end]
-            scores = score(mine, x)
-            docs = scores.shape[0]
-            ranking = exponential_race(scores, log_times[at : at + docs], min(serp_length, docs))
-            at += docs
-            clicks, ndcg[client, i], reciprocal_ranks[client, i] = see_serp(
-                relevance[start:end],
-                ranking,
-                ideal_dcg[query],
-                models[client, i],
-                draws[client, i],
-                click,
-                stop,
-                examination,
-            )
-            reversals = clicked_reversals(scores, ranking, clicks)
-            mine = linear_step(mine, x, ranking, clicks, scores, reversals, learning_rate, proximal, base)
-        weights[client] = mine
+        learned, n_drawn = pdgd_client(
+            features,
+            relevance,
+            offsets,
+            ideal_dcg,
+            weights[client].copy(),
+            ndcg[client],
+            reciprocal_ranks[client],
+            picks[client],
+            models[client],
+            draws[client],
+            click,
+            stop,
+            examination,
+            log_times[at:],
+            serp_length,
+            learning_rate,
+            proximal,
+        )
+        at += n_drawn
+        weights[client] = learned
+
+
+@compiled
+def pdgd_client(
+    features: NDArray[np.float32],
+    relevance: NDArray[np.int16],
+    offsets: NDArray[np.int64],
+    ideal_dcg: NDArray[np.float64],
+    base: NDArray[np.floating],
+    ndcg: NDArray[np.float64],
+    reciprocal_ranks: NDArray[np.float64],
+    picks: NDArray[np.int64],
+    models: NDArray[np.int64],
+    draws: NDArray[np.float64],
+    click: NDArray[np.float64],
+    stop: NDArray[np.float64],
+    examination: NDArray[np.float64],
+    log_times: NDArray[np.float64],
+    serp_length: int,
+    learning_rate: float,
+    proximal: float,
+) -> tuple[NDArray[np.floating], int]:
+    """Let one client have its interactions of a round.
+
+    Args:
+        base: (d,) the weights it begins with.
+        ndcg, reciprocal_ranks: (B,), written to.
+        picks, models: (B,).
+        draws: (B, 2 + 2K).
+        log_times: of its lists in order issued, and any more behind them.
+
+    Returns:
+        (d,) what it has learned, ``base`` itself where it has no interaction; and how many of ``log_times`` were used.
+    """
+    mine, at = base, 0
+    for i in range(picks.shape[0]):
+        query = picks[i]
+        if query < 0:
+            continue
+        start, end = offsets[query], offsets[query + 1]
+        x = features[start:end]
+        scores = score(mine, x)
+        docs = scores.shape[0]
+        ranking = exponential_race(scores, log_times[at : at + docs], min(serp_length, docs))
+        at += docs
+        clicks, ndcg[i], reciprocal_ranks[i] = see_serp(
+            relevance[start:end],
+            ranking,
+            ideal_dcg[query],
+            models[i],
+            draws[i],
+            click,
+            stop,
+            examination,
+        )
+        reversals = clicked_reversals(scores, ranking, clicks)
+        mine = linear_step(mine, x, ranking, clicks, scores, reversals, learning_rate, proximal, base)
+    return mine, at

@@ -77,20 +77,42 @@ class Crowd:
     def intend(self, clients: NDArray[np.int64]) -> Intentions:
         """Let each of the clients draw all interactions of a round; who is named several times, of several rounds."""
         quantities = self._quantities[clients]
-        most = int(quantities.max())
-        block = np.zeros((len(clients), most, 2 + 2 * self._serp_length))
+        block = np.zeros((len(clients), int(quantities.max()), 2 + 2 * self._serp_length))
         if len(self._clients) == 1:
             # The same numbers: a stream has no rounds.
             self.streams(0).user.random(out=block)
         else:
             for own, i, quantity in zip(block, clients.tolist(), quantities.tolist(), strict=True):
                 self.streams(i).user.random(out=own[:quantity])
-        queries, models = self._query_spans[clients], self._model_spans[clients]
-        places = queries[:, :1] + (block[:, :, 0] * queries[:, 1:]).astype(np.int64)
-        picks = self._queries[places]
+        return self._intentions(clients, block)
+
+    def intend_rounds(self, clients: NDArray[np.int64], n_rounds: int) -> Intentions:
+        """Let each of the clients draw all interactions of so many rounds, one round after the other.
+
+        Returns:
+            what `intend` returns of each round, with an axis of rounds after that of clients.
+        """
+        quantities = self._quantities[clients]
+        most = int(quantities.max())
+        block = np.zeros((len(clients), n_rounds, most, 2 + 2 * self._serp_length))
+        for own, i, quantity in zip(block, clients.tolist(), quantities.tolist(), strict=True):
+            if quantity == most:
+                self.streams(i).user.random(out=own)
+            else:
+                own[:, :quantity] = self.streams(i).user.random((n_rounds, quantity, own.shape[-1]))
+        return self._intentions(clients, block)
+
+    def _intentions(self, clients: NDArray[np.int64], block: NDArray[np.float64]) -> Intentions:
+        """What clients intend by what they drew, (clients, ..., most interactions, 2 + 2 * serp_length)."""
+        quantities, most = self._quantities[clients], block.shape[-2]
+        apart = (slice(None), *(None,) * (block.ndim - 2))
+        (first_query, n_queries), (first_model, n_models) = (
+            (spans[clients, 0][apart], spans[clients, 1][apart]) for spans in (self._query_spans, self._model_spans)
+        )
+        picks = self._queries[first_query + (block[..., 0] * n_queries).astype(np.int64)]
         if int(quantities.min()) < most:
-            picks[np.arange(most) >= quantities[:, None]] = -1
-        return Intentions(picks, models[:, :1] + (block[:, :, 1] * models[:, 1:]).astype(np.int64), block)
+            picks[np.broadcast_to(np.arange(most) >= quantities[apart], picks.shape)] = -1
+        return Intentions(picks, first_model + (block[..., 1] * n_models).astype(np.int64), block)
 
     def state(self) -> dict[str, NDArray[np.generic]]:
         """Return where all streams stand, of the clients that have any."""

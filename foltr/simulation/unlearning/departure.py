@@ -5,6 +5,7 @@ leaver's first round, and, where it is told to, interactions. Unlearning then ma
 one of the strategies of the service, with the federation's own aggregation rule.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +23,7 @@ from foltr.methods.base import NO_MEMORY, NextModel, scores_of
 from foltr.methods.registry import Ranker, initial_weights, learns_from_kept_lists, make_aggregation
 from foltr.numerics.streams import first_model_rng
 from foltr.protocol.states import Strategy
-from foltr.simulation.blocks.block_runners import block_runner
+from foltr.simulation.blocks.block_runners import PdgdBlockRunner, block_runner
 from foltr.simulation.clients.crowd import Crowd
 from foltr.simulation.clients.population import Population
 from foltr.simulation.config import SimulationConfig, resolve, rule_of
@@ -31,15 +32,16 @@ from foltr.simulation.learners import participants_of
 from foltr.simulation.method_names import has_personal_rankers
 from foltr.simulation.runners import ReferenceRunner, Runner, State
 from foltr.simulation.unlearning.kept_interactions import Log, Recorder, Replay, drawn
-from foltr.simulation.unlearning.rounds import Change, Progress, Rounds, Step, Trained, unchanged
+from foltr.simulation.unlearning.rounds import Calibration, Change, Progress, Rounds, Step, Trained, unchanged
 from foltr.simulation.unlearning.stored_updates import Sent, Stored
 from foltr.unlearning.ascent import projected
-from foltr.unlearning.calibration import calibrated
 from foltr.unlearning.schedule import Schedule
 
 Interactions = Literal["fresh", "kept", "drawn"]
 
 _EVALUATIONS = 20
+# The first one alone may click nothing, and then learns nothing either.
+_CLIENTS_COMPILED_FOR = 20
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,9 @@ class UnlearningSimulation:
         self._index = {name: i for i, name in enumerate(names)}
         # The order in which a federator adds updates up.
         self._in_order = np.array(sorted(range(len(names)), key=names.__getitem__), np.int64)
+        self._others_in_order = self._in_order[self._in_order != leaver.client]
         compile_kernels(config, population, self._training, self._ranker, self._first, "auto")
+        self._compile_rounds()
 
     @property
     def ranker(self) -> Ranker:
@@ -168,21 +172,30 @@ class UnlearningSimulation:
         kept: dict[int, Log] = {}
         progress = Progress(self._rounds, self.start, config.eval_every, config.rounds)
         before_leaver = before_last = progress.model
-        for number in range(1, config.rounds + 1):
-            if number == leaver.joined:
-                before_leaver = progress.model
-            clients = self._participants(number, with_leaver=with_leaver and number >= leaver.joined)
-            recording = number > config.rounds - record_last
-            recording |= record_every is not None and (number - 1) % record_every == 0
-            base = progress.model
-            change = partial(self._as_sent, sent, number)
-            progress.play(Step(number, clients, recorder if recording else runner, change))
-            if progress.model is base:
-                sent.discard(number)
-            else:
-                before_last = base
-            if recording:
-                kept[number] = recorder.take()
+        recorded = {
+            number
+            for number in range(1, config.rounds + 1)
+            if number > config.rounds - record_last or (record_every is not None and (number - 1) % record_every == 0)
+        }
+        steps = [
+            self._step_as_sent(number, recorder if number in recorded else runner, with_leaver=with_leaver)
+            for number in range(1, config.rounds + 1)
+        ]
+        # Before or after these something is kept, so that they are not made in one go with others.
+        alone = recorded | {leaver.joined, config.rounds}
+        for _, run in itertools.groupby(steps, lambda step: step.number if step.number in alone else 0):
+            ahead = list(run)
+            while ahead:
+                number, base = ahead[0].number, progress.model
+                if number == leaver.joined:
+                    before_leaver = base
+                del ahead[: progress.play_some(ahead, sent.keep)]
+                if progress.model is base:
+                    sent.discard(number)
+                else:
+                    before_last = base
+                if number in recorded:
+                    kept[number] = recorder.take()
         return History(progress.trained(), sent.lengths, before_leaver, before_last, sent.updates, kept, crowd.state())
 
     def unlearn(
@@ -233,7 +246,7 @@ class UnlearningSimulation:
             elif interactions == "drawn":
                 players = self._drawing(history, number, population, crowd)
             is_anew = schedule.strategy is Strategy.RETRAIN
-            change = unchanged if is_anew else partial(self._calibrated, history.lengths[number - 1])
+            change = unchanged if is_anew else Calibration(history.lengths[number - 1], self._index)
             steps.append(self._step_of_others(number, players, change))
         return self._play(start, steps)
 
@@ -318,8 +331,7 @@ class UnlearningSimulation:
 
     def _play(self, start: NextModel, steps: Sequence[Step], rounds: Rounds | None = None) -> Trained:
         progress = Progress(rounds or self._rounds, start, max(1, len(steps) // _EVALUATIONS), len(steps))
-        for step in steps:
-            progress.play(step)
+        progress.play_all(steps)
         return progress.trained()
 
     def _step_of_others(self, number: int, players: Runner, change: Change) -> Step:
@@ -372,35 +384,32 @@ class UnlearningSimulation:
 
     def _participants(self, number: int, *, with_leaver: bool) -> NDArray[np.int64]:
         chosen = participants_of(self._config.seed, number, len(self._in_order), self._config.participants)
-        clients = self._in_order if chosen is None else self._in_order[chosen]
+        if chosen is None:
+            return self._in_order if with_leaver else self._others_in_order
+        clients = self._in_order[chosen]
         return clients if with_leaver else clients[clients != self._leaver.client]
 
-    def _as_sent(
-        self,
-        sent: Sent,
-        number: int,
-        rows: NDArray[np.float32],
-        base: NDArray[np.float32],
-        names: Sequence[str],
+    def _step_as_sent(self, number: int, players: Runner, *, with_leaver: bool) -> Step:
+        """Return a round of the federation, in which the leaver's update may be turned round."""
+        leaver = self._leaver
+        clients = self._participants(number, with_leaver=with_leaver and number >= leaver.joined)
+        turns = leaver.z is not None and leaver.client in clients
+        return Step(number, clients, players, self._with_leaver_turned if turns else unchanged)
+
+    def _with_leaver_turned(
+        self, rows: NDArray[np.float32], base: NDArray[np.float32], names: Sequence[str]
     ) -> NDArray[np.float32]:
-        """Return all, the leaver's turned round; ``sent`` is written to."""
-        z, leaver = self._leaver.z, self._population.clients[self._leaver.client].name
-        if z is not None and leaver in names:
-            rows, at = rows.copy(), list(names).index(leaver)
-            rows[at] = turned_round(rows[at], base, z)
-        sent.keep(number, [self._index[name] for name in names], rows)
+        """Return all updates, the leaver's turned round."""
+        rows, at = rows.copy(), list(names).index(self._population.clients[self._leaver.client].name)
+        rows[at] = turned_round(rows[at], base, self._leaver.z or 0.0)
         return rows
 
-    def _calibrated(
-        self,
-        lengths: NDArray[np.float64],
-        rows: NDArray[np.float32],
-        base: NDArray[np.float32],  # noqa: ARG002 (as `Change`)
-        names: Sequence[str],
-    ) -> NDArray[np.float32]:
-        """Return the updates, each as long as the client's stored one (thesis, Eq. 6.2)."""
-        stored = [float(lengths[self._index[name]]) for name in names]
-        return np.stack([calibrated(length, row) for length, row in zip(stored, rows, strict=True)]).astype(np.float32)
+    def _compile_rounds(self) -> None:
+        """Let some clients play two rounds in a row apart from the federation, as `compile_kernels` does one."""
+        clients = self._in_order[:_CLIENTS_COMPILED_FOR]
+        runner = self._runner(self._population, Crowd(self._population, self._config.seed, self._training.serp_length))
+        if isinstance(runner, PdgdBlockRunner) and runner.rounds_at_once(clients) > 1:
+            runner.rounds(self._first, clients, 2)
 
     def _runner(self, population: Population, crowd: Crowd, kind: RunnerKind = "auto") -> Runner:
         blocks = None

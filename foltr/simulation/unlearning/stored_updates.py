@@ -1,7 +1,5 @@
 """Updates that a federator stores, and aggregates once more; nobody is asked."""
 
-from collections.abc import Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -9,6 +7,7 @@ from foltr.methods.aggregations import RowAggregation
 from foltr.methods.base import Aggregation
 from foltr.simulation.clients.population import Population
 from foltr.simulation.runners import Experience, State
+from foltr.simulation.unlearning.rounds import Step
 
 
 class Sent:
@@ -22,10 +21,12 @@ class Sent:
         self.lengths = np.full((n_rounds, n_clients), np.nan)
         self.updates = None if n_weights is None else np.full((n_rounds, n_clients, n_weights), np.nan, np.float32)
 
-    def keep(self, number: int, clients: Sequence[int], rows: NDArray[np.float32]) -> None:
-        self.lengths[number - 1, clients] = np.linalg.norm(rows.astype(np.float64), axis=1)
+    def keep(self, step: Step, sent: NDArray[np.float32]) -> None:
+        """Keep what clients sent in a round, or in several in a row; see `foltr.simulation.unlearning.rounds.Take`."""
+        rounds = slice(step.number - 1, step.number - 1 + len(sent))
+        self.lengths[rounds, step.clients] = np.linalg.norm(sent.astype(np.float64), axis=-1)
         if self.updates is not None:
-            self.updates[number - 1, clients] = rows
+            self.updates[rounds, step.clients] = sent
 
     def discard(self, number: int) -> None:
         """Forget a round of which no model came."""
