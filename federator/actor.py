@@ -20,6 +20,7 @@ from federator.deciding.orders import erasure_ordered
 from federator.deciding.state import FederationState
 from federator.engine import Backlog, decide
 from federator.eraser import Eraser, signed_by
+from federator.erasure_pace import ErasurePace
 from federator.held_refusals import HeldRefusals
 from federator.job_driver import Unlearner
 from federator.leftovers import TurnedAwayRetained
@@ -32,8 +33,8 @@ from federator.replaced_keys import is_replaced, key_replaced
 from federator.resumption import claim, resume_rounds
 from federator.retention import Retention
 from federator.rounds import Rounds
-from federator.rows import batch_of, deadline_of
-from federator.sharing import Sharing
+from federator.rows import batch_of
+from federator.sharing import Alone, Sharing
 from federator.store import FederationStore
 from federator.summing.driver import Sender, Summing
 from federator.summing.store import SumStore
@@ -45,9 +46,6 @@ from foltr.protocol.topics import ClientTopic, Topics
 from storage.records import Batch, NewEvent
 
 BATCH_LIMIT = 500
-# Each is several transactions and a key's file, and long where a client sent much: fifty at once held up everybody for
-# minutes. A turn takes as many as go in so many seconds, by how long the last one took.
-_ERASURES_AT_ONCE, _ERASURES_S = 4, 0.25
 # Clients nobody has heard of share this many places in the intake, however many names they use.
 _N_STRANGERS = 64
 _BUSY_NOTICE_S = 1.0
@@ -77,7 +75,7 @@ class FederationActor:
         requests: Sender | None = None,
         sharing: Sharing | None = None,
     ) -> None:
-        self._sharing = sharing
+        self._sharing = sharing or Alone(clock)
         self.state = FederationState(plan)
         self._plan = plan
         self._store = store = patient(store, plan.database_patience_s)
@@ -93,10 +91,11 @@ class FederationActor:
         self._summing = self._new_summing(requests)
         self.rounds = Rounds(plan, store, clock, receipts, self._sums)
         self.eraser = Eraser(plan.federation, store, clock, receipts, retained, key, plan.unlearning.deadline_s)
+        self._erasure_pace = ErasurePace(clock)
         self._unlearner = self._new_unlearner()
         self.retention = Retention(plan, store, clock)
         self._stopping = False
-        self._busy_noticed_at = self._erasure_s = 0.0
+        self._busy_noticed_at = self._turn_ended_at = 0.0
         self._held = HeldRefusals()
         self._turned_away = TurnedAwayRetained(self._topics)
         self._published: tuple[int, datetime] | None = None
@@ -120,11 +119,10 @@ class FederationActor:
 
         ``published`` is the last published head of the audit log, if heard; ``leader`` what this process is called.
         """
-        now = self._clock.now()
+        now = self._turn_ended_at = self._clock.now()
         claimed = await claim(self._store, self._plan, now, newest_epoch, self._sums)
         self.state = claimed.state
-        if self._sharing is not None:
-            self._sharing.begin(self.epoch)
+        self._sharing.begin(self.epoch)
         if self.is_replaced:
             raise key_replaced(self._plan.federation)
         await self.eraser.start(published)
@@ -134,9 +132,7 @@ class FederationActor:
         if self._summing is not None:
             await self._summing.look_back(self.state.round, now)
             self.rounds.hold(self._summing.is_held(now))
-        # Workers go by the deadline that is stored, which a federator that starts again may move.
-        deadline = None if self._sharing is None else deadline_of(self.state.round)
-        await self._store.commit_batch(Batch(events=events, deadline=deadline))
+        await self._store.commit_batch(Batch(events=events, deadline=self._sharing.deadline(self.state.round)))
         await self._unlearner.start(claimed.aggregation_seed)
         self.retention.start()
         if self.state.round is not None and self.state.round.state is RoundState.AGGREGATING:
@@ -149,34 +145,26 @@ class FederationActor:
     async def run(self) -> None:
         """Serve until `stop`, or until the plan's last round has ended and nobody waits to be unlearned."""
         while not self.finished and not self._stopping:
-            if self._sharing is None:
-                await self.intake.wait(max(0.0, min(self._wake_at() - self._clock.now(), _LONGEST_WAIT_S)))
-            else:
-                await self._sharing.wait(self.intake, self.state.round, self._wake_at())
+            await self._sharing.wait(self.intake, self.state.round, self._wake_at())
             self._turn_began_at = self._clock.now()
-            if self._sharing is None:
-                await self.turn(self._turn_began_at)
-            else:
-                await self.turn_between_workers(self._sharing, self._turn_began_at)
+            await self.turn_between_workers(self._turn_began_at)
             self._turn_began_at = None
         # What was taken from the broker is owed an answer; what arrives from here on is sent again.
-        now = self._clock.now()
-        if self._sharing is not None:
-            now = await self._sharing.take_back_at(self.state, now)
+        now = await self._sharing.take_back_at(self.state, self._clock.now())
         await self.turn(now)
         await self._serve_waiting(now)
         await self.store_waiting()
-        if self._sharing is not None and not self.is_replaced:
+        if not self.is_replaced:
             await self._sharing.hand_over(self.state)  # workers go on while this one is upgraded
 
-    async def turn_between_workers(self, sharing: Sharing, now: float) -> None:
+    async def turn_between_workers(self, now: float) -> None:
         """Take a turn, if there is something to do, in which no worker takes updates."""
-        moment = await sharing.look(self.state, now)
+        moment = await self._sharing.look(self.state, now)
         if self.intake.arrived.is_set() or self.state.is_due(moment) or self._own_wake_at() <= now:
-            await sharing.take_back(self.state)
+            await self._sharing.take_back(self.state)
             await self.turn(moment)
         if not self._stopping:
-            await sharing.hand_over(self.state)
+            await self._sharing.hand_over(self.state)
 
     def _wake_at(self) -> float:
         """When there is something to do although no message arrived; epoch seconds."""
@@ -187,7 +175,8 @@ class FederationActor:
         """When, but for the round."""
         sums_at = math.inf if self._summing is None else self._summing.wake_at(self.state.round)
         retention_at = self.retention.wake_at() if self._unlearner.idle else math.inf
-        return min(sums_at, self._unlearner.wake_at(), self.eraser.wake_at(), retention_at, self._held.due_at)
+        others_at = min(self._unlearner.wake_at(), self.eraser.wake_at(), self._held.due_at)
+        return min(sums_at, others_at, retention_at, self._turn_ended_at + _LONGEST_WAIT_S)
 
     async def turn(self, now: float) -> None:
         """Answer what has arrived, and end the round if it is due or full.
@@ -201,12 +190,12 @@ class FederationActor:
         """
         if not self.state.is_due(now):
             # Taken from even where nothing waits: that is what ends a `wake`, and `run` waits again.
-            await self._serve(self.intake.take(BATCH_LIMIT, most_slow=self._erasures_at_once), now)
+            await self._serve(self.intake.take(BATCH_LIMIT, most_slow=self._erasure_pace.at_once), now)
         current = self.state.round
         if current is not None and self.state.is_due(now):
             if current.state is RoundState.COLLECTING and not current.full:
                 in_time = min(now, math.nextafter(current.closes_at, -math.inf))
-                await self._serve_waiting(in_time, most_slow=self._erasures_at_once)
+                await self._serve_waiting(in_time, most_slow=self._erasure_pace.at_once)
             await self._end_round(now)
         await self._advance_sums()
         for client_id in filter(self.state.members.is_forgotten, self._turned_away.take()):
@@ -217,6 +206,7 @@ class FederationActor:
         if self._unlearner.idle:
             # A job goes through what is stored: none of it may be deleted under its feet.
             await self.retention.advance(self.state.current_round.number)
+        self._turn_ended_at = self._clock.now()
 
     async def _serve_waiting(self, before: float, most_slow: int | None = None) -> None:
         """Serve all that arrived up to ``before``, but for all but so many that are slow; it is finite.
@@ -283,11 +273,6 @@ class FederationActor:
         _, kind = self._topics.parse(topic) or ("", None)
         if kind not in (None, ClientTopic.INBOX) and not kind.is_retained:
             self._retained.clear_foreign(topic)
-
-    @property
-    def _erasures_at_once(self) -> int:
-        is_quick = self._erasure_s * _ERASURES_AT_ONCE <= _ERASURES_S
-        return _ERASURES_AT_ONCE if is_quick else max(1, int(_ERASURES_S / self._erasure_s))
 
     def _erases(self, message: InboundMessage) -> bool:
         """Whether somebody may have to be erased for it: a turn serves a few of these, and others' updates between.
@@ -387,9 +372,8 @@ class FederationActor:
         """Erase those who are to be forgotten, now that it is stored that they leave; and answer who asks again."""
         for wanted in decisions.erasures:
             self._backlogs.forget(wanted.client_id)
-            began = self._clock.now()
-            row = await self.eraser.erase(wanted)
-            self._erasure_s = self._clock.now() - began
+            with self._erasure_pace.measured():
+                row = await self.eraser.erase(wanted)
             self.state.erasure_stored(wanted.client_id, was_known=row is not None)
             if wanted.order is not None:
                 erasure_ordered(self.state, wanted.order, decisions, was_known=row is not None)

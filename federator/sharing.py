@@ -23,9 +23,11 @@ from federator.deciding.state import FederationState
 from federator.publishing.announcements import ReceiptSender
 from federator.publishing.answer_numbers import AnswerNumbers
 from federator.round import RecordedUpdate, Round
+from federator.rows import deadline_of
 from foltr.errors import ProtocolViolationError, UnavailableError
 from foltr.protocol.states import RoundState, TakesUpdates
 from storage.ingest_records import CollectedUpdate, TakenBack, WorkersRow
+from storage.records import DeadlineChange
 
 log = structlog.get_logger(__name__)
 
@@ -58,6 +60,37 @@ class LeaderStore(Protocol):
     async def list_collected(self, number: int) -> list[CollectedUpdate]: ...
 
 
+class Alone:
+    """What a `Sharing` is to a federator without workers: nobody else takes updates, so nothing is given or taken."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def begin(self, _epoch: int) -> None:
+        """Answers are numbered as they are sent."""
+
+    def deadline(self, _current: Round | None) -> None:
+        """Nobody else goes by the stored deadline."""
+
+    async def hand_over(self, _state: FederationState) -> None:
+        """There is nobody to hand it to."""
+
+    async def take_back(self, _state: FederationState) -> None:
+        """It was never given away."""
+
+    async def take_back_at(self, _state: FederationState, now: float) -> float:
+        """Return ``now``: there is nothing to take back."""
+        return now
+
+    async def look(self, _state: FederationState, now: float) -> float:
+        """Return ``now``: whatever arrived has arrived here."""
+        return now
+
+    async def wait(self, intake: BoundedIntake, _current: Round | None, wake_at: float) -> None:
+        """Wait until something arrives, or until ``wake_at``."""
+        await intake.wait(wake_at - self._clock.now())
+
+
 class Sharing:
     """The right to take updates, as the leader gives it away and takes it back. Only its single writer calls it.
 
@@ -82,6 +115,10 @@ class Sharing:
         """Answer devices under the claim ``epoch``, with which no worker takes updates."""
         self._numbers.begin(epoch)
         self._is_shared = False
+
+    def deadline(self, current: Round | None) -> DeadlineChange | None:
+        """Return the deadline to store: workers go by it, and a federator that starts again may have moved it."""
+        return deadline_of(current)
 
     async def hand_over(self, state: FederationState) -> None:
         """Let workers take updates, if a round does."""

@@ -147,6 +147,11 @@ def ranker_for(kind: str, n_features: int, hidden: int, activation: Activation =
     return NeuralRankerSpec(n_features=n_features, hidden=hidden, activation=activation)
 
 
+def ranker_of_method(method: str, kind: str, n_features: int, hidden: int, asked: Activation | None) -> Ranker:
+    """Return the ranker that a method is to learn; SettingsError as of `activation_for` and `ranker_for`."""
+    return ranker_for(kind, n_features, hidden, activation_for(method, kind, asked))
+
+
 def check_method(training: Training, ranker: Ranker) -> None:
     """Raise SettingsError, in words, where a method makes no sense with the ranker or with its own settings."""
     spec = spec_of(training)

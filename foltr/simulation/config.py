@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from foltr.aggregation.rule_spec import MEAN, RuleSpec, read_rule
 from foltr.attacks.registry import CLICKS, AttackSpec, check_attack, read_attack
-from foltr.data.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
+from foltr.data.sources import SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 from foltr.errors import SettingsError
 from foltr.evaluation.click_models import check_examined
 from foltr.methods.aggregations import is_plain_mean
@@ -17,13 +17,12 @@ from foltr.methods.preconditions import lacking, ways_out
 from foltr.methods.registry import (
     METHODS,
     Ranker,
-    activation_for,
     check_method,
     check_rule,
     draws_lists,
     methods_with,
     parameters_of,
-    ranker_for,
+    ranker_of_method,
     spec_of,
     training_for,
     usual_learning_rate,
@@ -246,7 +245,7 @@ def check_config(config: SimulationConfig) -> None:
     parameter_values(config)
     training = _training(config)
     # With one feature: the data's are not known yet, and only the size of a neural ranker depends on them.
-    ranker = _ranker(config, 1)
+    ranker = ranker_of_method(config.method, config.ranker, 1, config.hidden, config.activation)
     check_method(training, ranker)
     check_examined(config.clicks, training.serp_length)
     _check_secure(config, training)
@@ -255,24 +254,6 @@ def check_config(config: SimulationConfig) -> None:
     _check_say(config, training)
     if config.acceptance_level is not None:
         check_acceptance(config.method, voting=config.take_back, gated=config.base_feature is not None)
-
-
-def check_data_name(config: SimulationConfig) -> None:
-    """SettingsError where the name of the data shows that it does not go with the population.
-
-    Not part of `check_config`, because a run may be given another population than that of its data's name.
-    """
-    of_intents = config.population.startswith("type1")
-    if of_intents and config.data in {SYNTHETIC, SYNTHETIC_NONLINEAR, SYNTHETIC_LARGE, MSLR_SAMPLE}:
-        raise SettingsError(
-            f"population: {config.population} needs intents: --data {SYNTHETIC_INTENTS} or a folder with 1.txt to "
-            f"4.txt, not {config.data}"
-        )
-    if not of_intents and config.data == SYNTHETIC_INTENTS:
-        raise SettingsError(
-            f"data: {SYNTHETIC_INTENTS} has labels per intent, which {config.population} does not use; "
-            "add --population type1"
-        )
 
 
 def rule_of(config: SimulationConfig) -> RuleSpec:
@@ -405,14 +386,9 @@ def resolve(
     training = _training(config)
     if logging_policy is not None and spec_of(training).lists is Lists.LOGGED:
         training = training.model_copy(update={"logging_policy": pack_vector(logging_policy)})
-    ranker = _ranker(config, n_features)
+    ranker = ranker_of_method(config.method, config.ranker, n_features, config.hidden, config.activation)
     check_method(training, ranker)
     return training, ranker
-
-
-def _ranker(config: SimulationConfig, n_features: int) -> Ranker:
-    activation = activation_for(config.method, config.ranker, config.activation)
-    return ranker_for(config.ranker, n_features, config.hidden, activation)
 
 
 def _training(config: SimulationConfig) -> Training:

@@ -75,10 +75,9 @@ def choose_method(settings: Settings, n_features: int, n_clients: int, **extra: 
         extra: parameters that no text can give, i.e. a logging policy; one given as text is refused all the same.
     """
     from foltr.methods.registry import (
-        activation_for,
         check_method,
         parameters_of,
-        ranker_for,
+        ranker_of_method,
         training_for,
         usual_learning_rate,
     )
@@ -97,7 +96,6 @@ def choose_method(settings: Settings, n_features: int, n_clients: int, **extra: 
     if usual is not None:
         parameters.setdefault("learning_rate", usual)
     training = training_for(settings.method, parameters, settings.interactions, asked)
-    activation = activation_for(settings.method, settings.ranker, settings.activation)
-    ranker = ranker_for(settings.ranker, n_features, settings.hidden, activation)
+    ranker = ranker_of_method(settings.method, settings.ranker, n_features, settings.hidden, settings.activation)
     check_method(training, ranker)
     return training, ranker

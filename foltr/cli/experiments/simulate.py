@@ -20,11 +20,7 @@ from foltr.cli.fields import takes_fields
 from foltr.cli.output import console, print_rows
 from foltr.errors import SettingsError
 from foltr.protocol.events import EventKind
-from foltr.simulation.config import (
-    SimulationConfig,
-    check_config,
-    check_data_name,
-)
+from foltr.simulation.config import SimulationConfig, check_config
 from foltr.simulation.method_names import SIMULATOR_METHODS, simulated_parameters_of
 
 if TYPE_CHECKING:
@@ -54,6 +50,7 @@ def simulate(
 ) -> None:
     """Run a federation in this process, without a network, and say how well it learns."""
     from foltr.simulation.checkpoint import CheckpointPlan
+    from foltr.simulation.clients.loading import check_data_name
     from foltr.simulation.sweeps.tables import check_table_path
 
     config = given.read_config(values)

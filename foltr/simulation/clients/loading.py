@@ -14,7 +14,7 @@ from foltr.data.intents import (
     synthetic_intents,
     with_synthetic_features,
 )
-from foltr.data.sources import load_data
+from foltr.data.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR, load_data
 from foltr.errors import SettingsError
 from foltr.simulation.clients.partitions import (
     Arrangement,
@@ -48,6 +48,24 @@ class Experiment:
     n_grades: int
     description: str
     intents: IntentCollection | None = None
+
+
+def check_data_name(config: SimulationConfig) -> None:
+    """SettingsError where the name of the data shows that it does not go with the population.
+
+    Not part of `check_config`, because a run may be given another population than that of its data's name.
+    """
+    of_intents = config.population.startswith("type1")
+    if of_intents and config.data in {SYNTHETIC, SYNTHETIC_NONLINEAR, SYNTHETIC_LARGE, MSLR_SAMPLE}:
+        raise SettingsError(
+            f"population: {config.population} needs intents: --data {SYNTHETIC_INTENTS} or a folder with 1.txt to "
+            f"4.txt, not {config.data}"
+        )
+    if not of_intents and config.data == SYNTHETIC_INTENTS:
+        raise SettingsError(
+            f"data: {SYNTHETIC_INTENTS} has labels per intent, which {config.population} does not use; "
+            "add --population type1"
+        )
 
 
 def load_experiment(config: SimulationConfig) -> Experiment:

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from foltr.errors import DataError, FoltrError, SettingsError
-from foltr.simulation.config import SimulationConfig, check_config, check_data_name
+from foltr.simulation.clients.loading import check_data_name
+from foltr.simulation.config import SimulationConfig, check_config
 from foltr.simulation.fingerprints import data_fingerprint, program_fingerprint
 from foltr.simulation.method_names import check_name_of_method, simulated_parameters_of
 from foltr.simulation.results import SimulationResult, config_columns, rows_of

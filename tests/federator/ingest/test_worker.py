@@ -51,7 +51,7 @@ class Both:
     clock: HandClock
 
     async def lead(self) -> None:
-        await self.leader.actor.turn_between_workers(self.leader.sharing, self.clock.now())
+        await self.leader.actor.turn_between_workers(self.clock.now())
 
     async def work(self) -> None:
         await self.worker.turn()
@@ -100,6 +100,22 @@ async def share(served_url, tmp_path, operator):
 
 async def states(both: Both) -> list[RoundState]:
     return [row.state for row in await list_rounds(both.leader.db, "mail")]
+
+
+async def test_a_leader_takes_a_turn_an_hour_though_nothing_arrives(share, monkeypatch):
+    """Else no alarm would be raised for an erasure that is late while a round of a day goes on."""
+    both, _ = await share(RoundPolicy(2, 2, 0, 86_400))
+    turns = []
+
+    async def turn(now):
+        turns.append(now)
+
+    await both.lead()
+    monkeypatch.setattr(both.leader.actor, "turn", turn)
+    await both.lead()
+    both.clock.at += 3_601
+    await both.lead()
+    assert turns == [both.clock.at]
 
 
 @pytest.mark.parametrize("served_url", ["sqlite", "postgresql"], indirect=True)

@@ -21,6 +21,7 @@ from foltr.methods.registry import (
     n_auxiliary,
     parameters_of,
     ranker_for,
+    ranker_of_method,
     spec_of,
     training_for,
 )
@@ -147,6 +148,15 @@ def test_rankers_by_name():
     assert ranker_for("linear", 6, 64) == LinearRankerSpec(n_features=6)
     assert ranker_for("neural", 6, 3) == NeuralRankerSpec(n_features=6, hidden=3)
     assert ranker_for("neural", 6, 3).n_weights == 3 * 6 + 3 + 3
+
+
+def test_the_ranker_of_a_method_has_the_units_that_the_method_learns():
+    """Those that are asked for, else the method's own; what neither can be is refused."""
+    assert ranker_of_method("foltr-es", "neural", 6, 3, None) == ranker_for("neural", 6, 3, "relu")
+    assert ranker_of_method("foltr-es", "neural", 6, 3, "sigmoid") == ranker_for("neural", 6, 3, "sigmoid")
+    assert ranker_of_method("lambdarank", "linear", 6, 3, None) == ranker_for("linear", 6, 3)
+    with pytest.raises(SettingsError, match="a linear ranker has no hidden units"):
+        ranker_of_method("fpdgd", "linear", 6, 3, "relu")
 
 
 def test_foltr_es_is_usually_of_relu_units_that_begin_at_zero(rng):

@@ -14,7 +14,6 @@ from foltr.simulation.config import (
     SimulationConfig,
     attack_of,
     check_config,
-    check_data_name,
     resolve,
     rule_of,
 )
@@ -141,22 +140,6 @@ def test_the_steepest_gamma_that_is_allowed():
     """The bound is on the last document shown: the shorter the list, the steeper; of one document any."""
     for clicks, serp_length in (("fedips-4", 10), ("fedips-5.7", 5), ("fedips-500", 1)):
         check_config(SimulationConfig(clicks=clicks, parameters={"serp_length": serp_length}))
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"data": "synthetic-intents"}, "add --population type1"),
-        ({"population": "type1"}, "needs intents: --data synthetic-intents or a folder with 1.txt to 4.txt"),
-        ({"population": "type1-iid", "data": "mslr-sample"}, "type1-iid needs intents"),
-    ],
-)
-def test_data_that_does_not_go_with_the_population(values, words):
-    """One line with the option that is missing; what fits passes."""
-    with pytest.raises(SettingsError, match=words):
-        check_data_name(SimulationConfig.read(values))
-    check_data_name(SimulationConfig())
-    check_data_name(SimulationConfig(data="synthetic-intents", population="type1+type4"))
 
 
 @pytest.mark.parametrize(
