@@ -68,7 +68,9 @@ class FederatorMeasures(Measures):
         self.leads = self.gauge(
             "foltr_federator_leads", "1 while this process leads the federation, 0 while it stands by or starts."
         )
-        self.broker_up = self.gauge("foltr_federator_broker_connected", "Whether it is connected to the broker.")
+        self.broker_up = self.gauge(
+            "foltr_federator_broker_connected", "Whether it is connected to the broker; nothing while it stands by."
+        )
         self.turning = self.gauge(
             "foltr_federator_turn_age_seconds", "For how long it has been at what it does now; 0 while it waits."
         )

@@ -268,7 +268,9 @@ class FederatorService:
     def read_measures(self) -> FederatorMeasures:
         """Return the measures, up to date; in the event loop."""
         self.measures.leads.set(float(self._has_started and self._lease is not None and self._lease.leads))
-        self.measures.broker_up.set(float(self._link.connected or self._first_link.connected))
+        stands_by = self._standby is not None and self._standby.waits
+        is_connected = self._link.connected or self._first_link.connected
+        self.measures.broker_up.set(None if stands_by else float(is_connected))
         if self._has_started:
             self.measures.read(self._actor, self._clock)
         return self.measures

@@ -7,9 +7,11 @@ import socket
 from urllib.parse import urlsplit
 
 import pytest
-from integration.deployment import FEDERATION, Deployment, client_name
+from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.scraped import complaints, samples, scrape, shown_at
 from integration.test_forgetting import devices_of
+
+from storage.leases import list_standbys
 
 QUIET = {"FOLTR_LOG_LEVEL": "info", "NO_COLOR": "1"}
 
@@ -57,6 +59,32 @@ async def test_it_answers_while_it_waits_for_its_broker(deployment, tmp_path):
     deployment.federator.send_signal(signal.SIGTERM)
     assert await deployment.exit_code(10.0) == 0
     idle.close()
+
+
+async def test_a_standby_says_nothing_of_a_broker_that_it_does_not_use(deployment):
+    """Else whoever stands by would be an alert; from when it is to lead it says whether the broker is there."""
+    leader = deployment.service(1000, deployment.database)
+    standby = deployment.service(1000, deployment.database, standby=True)
+    leading = asyncio.create_task(leader.run())
+    await until(lambda: leader.read_measures().leads.now[""] == 1, 20, "the first one does not lead")
+    waiting = asyncio.create_task(standby.run())
+
+    async def stands_by() -> bool:
+        return len(await list_standbys(deployment.database, FEDERATION)) == 1
+
+    await until(stands_by, 20, "the second one does not wait")
+    shown = standby.read_measures()
+    assert (shown.leads.now[""], shown.broker_up.now[""]) == (0, None)
+    leader.stop()
+    await leading
+
+    def leads_and_serves() -> bool:
+        shown = standby.read_measures()
+        return shown.leads.now[""] == shown.broker_up.now[""] == 1
+
+    await until(leads_and_serves, 20, "the second one does not serve")
+    standby.stop()
+    await waiting
 
 
 async def test_a_port_that_is_taken_is_said(deployment, tmp_path):
