@@ -82,6 +82,8 @@ NEEDS_YOU = {
     "clients_wait": "Devices of `foltr client run` cannot take part; the cause says why.",
     "token_refused": "The desk does not take a token of `foltr client run --tokens`; the cause says why.",
     "unlearning_held": "A job waits for your order: `foltr erasures list` says what it costs.",
+    "unlearning_outlasts_deadline": "Where devices come by in turns a job of so many steps takes longer than "
+    "who is forgotten is told: lower the period, raise the deadline, or take `fed_remove` ([pace.md](pace.md)).",
     "unlearning_paused": "A job waits for a device; it goes on with the first one that is there.",
     "unsigned": "Anybody may take part under any name: for trying out only.",
     "update_refused": "A device's update was refused for good; the code is one of those in [errors.md](errors.md).",

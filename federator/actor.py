@@ -25,6 +25,7 @@ from federator.held_refusals import HeldRefusals
 from federator.job_driver import Unlearner
 from federator.leftovers import TurnedAwayRetained
 from federator.log_lines import log_batch
+from federator.outlook import look_ahead
 from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
@@ -134,6 +135,7 @@ class FederationActor:
             self.rounds.hold(self._summing.is_held(now))
         await self._store.commit_batch(Batch(events=events, deadline=self._sharing.deadline(self.state.round)))
         await self._unlearner.start(claimed.aggregation_seed)
+        await look_ahead(self._store, self._plan, self.state)
         self.retention.start()
         if self.state.round is not None and self.state.round.state is RoundState.AGGREGATING:
             # Announced as it is, it would look like the federation's last.

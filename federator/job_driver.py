@@ -25,6 +25,7 @@ from federator.gathering import (
     strategy_of_next,
 )
 from federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
+from federator.outlook import warn_if_late
 from federator.plan import FederationPlan
 from federator.publishing.audit_heads import AuditHeads
 from federator.publishing.retained import RetainedTopics
@@ -216,16 +217,8 @@ class Unlearner:
         number = next_number(jobs)
         if await self._hold(number, resets=version == 0 and not ahead):
             return
-        new = NewJob(
-            number,
-            strategy,
-            course.interval,
-            schedule.interactions_of(self._plan.training.max_interactions, course.interval),
-            self._at(),
-            version,
-            first_round,
-            len(ahead),
-        )
+        interactions = schedule.interactions_of(self._plan.training.max_interactions, course.interval)
+        new = NewJob(number, strategy, course.interval, interactions, self._at(), version, first_round, len(ahead))
         self._row = await self._store.create_job(new)
         self._state.held_reset = None  # it may have begun by another setting: an order for it would be too late
         self._erased = await self._store.job_entries(new.number)
@@ -236,6 +229,9 @@ class Unlearner:
         detail = f"job {new.number}: {strategy} from model {version}, {new.n_steps} steps, {len(waiting)} clients"
         await self._note(NewEvent(new.created_at, "unlearning_started", detail))
         log.info("unlearning_started", job=new.number, strategy=strategy, n_steps=new.n_steps, n_clients=len(waiting))
+        if strategy is not Strategy.FED_REMOVE:
+            waited = new.created_at - min(row.requested_at for row in waiting)
+            warn_if_late(self._policy, self._state, new.n_steps, waited.total_seconds())
 
     async def _hold(self, number: int, *, resets: bool) -> bool:
         """Whether the next job waits for the operator's order, as it would put the first model in service.
