@@ -6,7 +6,7 @@ from pathlib import Path
 from broker.access import ACL_NAME, access_list, helper_user
 from broker.broker_records import RECORD_NAME, BrokerCredentials, BrokerRecord, Mode, read_record, to_json
 from broker.files import owner_of, replace_file
-from broker.provision import admit
+from broker.provision import Withdrawal, admit, withdraw
 from broker.renewal import cannot_write
 from foltr.errors import SettingsError
 from foltr.operator.credentials import worker_user
@@ -45,25 +45,62 @@ def provision_worker(operator_dir: Path, name: str) -> BrokerCredentials:
     return admit(operator_dir, record, [user])[user]
 
 
+def withdraw_worker(operator_dir: Path, name: str) -> Withdrawal:
+    """Let an ingest worker in no more, and take its lines out of the access list.
+
+    A running broker learns of it with `reload_broker`. The worker should have ended by then: Mosquitto ends
+    a connection with a password, but one with a certificate stays, and the updates that are its share are dropped.
+
+    Raises:
+        SettingsError: as `provision_helper`, or no worker of that name was let in.
+        UnavailableError: a file cannot be written.
+    """
+    check_name("worker", name)
+    operator_dir, record = operator_dir.resolve(), read_record(operator_dir)
+    if name not in record.workers:
+        known = ", ".join(record.workers) or "none"
+        raise SettingsError(f"worker: {name} was not let in at this broker; who was: {known}")
+    left = replace(record, workers=tuple(each for each in record.workers if each != name))
+    _require_own_list(record, left)
+    # First its way in: as long as the record has its name, whoever was interrupted does all of this again.
+    effect = withdraw(operator_dir, record, worker_user(name))
+    _list(operator_dir, record, left)
+    return effect
+
+
 def _with(names: tuple[str, ...], name: str) -> tuple[str, ...]:
     return tuple(sorted({*names, name}))
 
 
 def _list(operator_dir: Path, record: BrokerRecord, known: BrokerRecord) -> None:
-    """Write the access list and the record with another user in them; a list that somebody changed is theirs."""
+    """Write the access list and the record with one user more or less; a list that somebody changed is theirs."""
     if known == record:
         return
+    _require_own_list(record, known)
     if record.mode is not Mode.ANONYMOUS:
         acl = Path(record.broker_dir, ACL_NAME)
-        written = [access_list(each.federation, each.helpers, each.workers) for each in (record, known)]
         try:
-            # As it will be: whoever was interrupted behind this does it again.
-            if acl.read_text(encoding="utf-8") not in written:
-                raise SettingsError(
-                    f"broker: {acl} is not as `foltr broker config` writes it; write it anew with that and --force, "
-                    "then run this again"
-                )
-            replace_file(acl, written[1], mode=acl.stat().st_mode & 0o777, owner=owner_of(acl))
+            replace_file(acl, _access_list(known), mode=acl.stat().st_mode & 0o777, owner=owner_of(acl))
         except OSError as error:
             raise cannot_write(acl, error) from error
     replace_file(operator_dir / RECORD_NAME, to_json(known))
+
+
+def _require_own_list(record: BrokerRecord, known: BrokerRecord) -> None:
+    """SettingsError unless the access list is as it was written, or as it will be: somebody was interrupted then."""
+    if record.mode is Mode.ANONYMOUS:
+        return
+    acl = Path(record.broker_dir, ACL_NAME)
+    try:
+        is_own = acl.read_text(encoding="utf-8") in (_access_list(record), _access_list(known))
+    except OSError as error:
+        raise cannot_write(acl, error) from error
+    if not is_own:
+        raise SettingsError(
+            f"broker: {acl} is not as `foltr broker config` writes it; write it anew with that and --force, then run "
+            "this again"
+        )
+
+
+def _access_list(record: BrokerRecord) -> str:
+    return access_list(record.federation, record.helpers, record.workers)

@@ -190,7 +190,11 @@ def withdraw_user(operator_dir: Path, name: str) -> Withdrawal:
         UnavailableError: a file cannot be written.
     """
     check_name("name", name)
-    record = read_record(operator_dir)
+    return withdraw(operator_dir, read_record(operator_dir), name)
+
+
+def withdraw(operator_dir: Path, record: BrokerRecord, user: str) -> Withdrawal:
+    """Let a user in no more, of whatever kind; UnavailableError where a file cannot be written."""
     broker_dir = Path(record.broker_dir)
     file = broker_dir / (PASSWORDS_NAME if record.mode is Mode.PASSWORDS else REVOKED_NAME)
     try:
@@ -198,10 +202,10 @@ def withdraw_user(operator_dir: Path, name: str) -> Withdrawal:
             case Mode.ANONYMOUS:
                 return Withdrawal.STILL_ADMITTED
             case Mode.PASSWORDS:
-                passwords.remove_user(file, name)
+                passwords.remove_user(file, user)
                 return Withdrawal.REFUSED
             case Mode.MTLS:
-                is_out = revoke_all_of(operator_dir, broker_dir, name)
+                is_out = revoke_all_of(operator_dir, broker_dir, user)
                 return Withdrawal.REFUSED if is_out else Withdrawal.STILL_ADMITTED
     except OSError as error:
         raise _cannot_write(file, error) from error

@@ -1,4 +1,4 @@
-"""``foltr broker worker``: ingest workers are users of the broker, each with a session of its own."""
+"""``foltr broker worker``: ingest workers are users of the broker, each with a session of its own, until removed."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -11,7 +11,7 @@ from foltr.cli.operator.admission import RELOAD, tell_broker
 from foltr.cli.output import print_json, say
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, read_credentials, worker_user, write_credentials
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 
 
 def worker(
@@ -20,13 +20,25 @@ def worker(
     out: Annotated[
         Path | None, typer.Option("--out", help="Its credentials file; default: worker-NAME.json here")
     ] = None,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Let it in no more; stop the worker first, and delete its file")
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object")] = False,
 ) -> None:
-    """Let an ingest worker in at the broker: federator.json, with a user of the broker of its own.
+    """Let an ingest worker in at the broker, or no more: federator.json, with a user of the broker of its own.
 
     It holds the federator's key, as a worker answers devices in its name. Run this again where the federator has
     another key or the broker another authority: the file is written anew, and its former password counts no more.
     """
+    if remove:
+        if out is not None:
+            raise SettingsError("out: a worker that is let in no more gets no file; leave it out")
+        _remove(name, operator, json=json)
+    else:
+        _let_in(name, operator, out or Path(f"worker-{name}.json"), json=json)
+
+
+def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
     from broker.broker_records import Mode
     from broker.listed_users import provision_worker
 
@@ -43,7 +55,6 @@ def worker(
             )
         credentials = read_credentials(federator, "federator")
         access = BrokerAccess(**asdict(provision_worker(operator, name)))
-        path = out or Path(f"worker-{name}.json")
         write_credentials(path, credentials.model_copy(update={"name": worker_user(name), "broker": access}))
         told = tell_broker(operator, lists_changed=True)
     if json:
@@ -53,5 +64,25 @@ def worker(
         return
     say(f"let the worker {name} of {authority.federation} in: {path}. Keep it as private as federator.json")
     say(f"Run it with: foltr federator run --role ingest --credentials {path.name}")
+    if not told:
+        say(RELOAD)
+
+
+def _remove(name: str, operator: Path, *, json: bool) -> None:
+    from broker.listed_users import withdraw_worker
+    from broker.provision import Withdrawal
+
+    with open_authority(operator) as authority:
+        is_out = withdraw_worker(operator, name) is Withdrawal.REFUSED
+        told = tell_broker(operator, lists_changed=True)
+    if json:
+        found = {"federation": authority.federation, "worker": name, "is_out": is_out, "broker_to_reload": not told}
+        print_json(found)
+        return
+    if is_out:
+        say(f"the worker {name} of {authority.federation} is let in no more")
+    else:
+        say(f"the worker {name} of {authority.federation} has no lines in the access list; it may still connect")
+    say("Its file has the federator's key: was it exposed, run: " + command_in(operator, "foltr federator rotate-key"))
     if not told:
         say(RELOAD)

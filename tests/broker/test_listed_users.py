@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import pytest
 from broker_folders import Folders
 
-from broker.access import Anonymous, access_list
+from broker.access import REVOKED_NAME, Anonymous, access_list
 from broker.broker_records import BrokerCredentials, read_record
-from broker.listed_users import provision_helper, provision_worker
-from broker.passwords import accepts
+from broker.listed_users import provision_helper, provision_worker, withdraw_worker
+from broker.passwords import accepts, users
+from broker.provision import Withdrawal
 from foltr.errors import SettingsError, UnavailableError
 
 
@@ -108,3 +109,43 @@ def test_a_record_from_before_there_were_workers_is_read(folders):
     worker = provision_worker(folders.operator, "1")
     assert accepts(folders.broker / "passwords", "@ingest.1", worker.password)
     assert (read_record(folders.operator).helpers, read_record(folders.operator).workers) == (("north",), ("1",))
+
+
+# --- let in no more -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("mode", ["passwords", "mtls"])
+def test_a_worker_that_is_withdrawn_leaves_nothing(folders, mode):
+    """Neither a way in, nor a line of the access list, nor its name: others keep theirs, and it may come again."""
+    folders.provision(folders.mtls() if mode == "mtls" else None)
+    for name in ("north", "south"):
+        provision_worker(folders.operator, name)
+    before = (folders.broker / REVOKED_NAME).read_text() if mode == "mtls" else None
+    assert withdraw_worker(folders.operator, "north") is Withdrawal.REFUSED
+    assert (folders.broker / "acl").read_text() == access_list("fed", workers=["south"])
+    assert read_record(folders.operator).workers == ("south",)
+    if mode == "mtls":
+        assert (folders.broker / REVOKED_NAME).read_text() != before
+    else:
+        assert users(folders.broker / "passwords") >= {"@ingest.south"}
+        assert "@ingest.north" not in users(folders.broker / "passwords")
+    with pytest.raises(SettingsError, match="north was not let in at this broker; who was: south"):
+        withdraw_worker(folders.operator, "north")
+    provision_worker(folders.operator, "north")
+    assert read_record(folders.operator).workers == ("north", "south")
+
+
+def test_a_withdrawal_that_was_interrupted_is_done_again(folders):
+    """Behind each of its steps, the last of which is the record; a list that was changed by hand is left alone."""
+    folders.provision()
+    provision_worker(folders.operator, "1")
+    record, acl = (folders.operator / "broker.json").read_text(), (folders.broker / "acl").read_text()
+    for listed in (acl, access_list("fed")):
+        withdraw_worker(folders.operator, "1")
+        (folders.operator / "broker.json").write_text(record)
+        (folders.broker / "acl").write_text(listed)
+    (folders.broker / "acl").write_text(acl + "user somebody\n")
+    before = folders.contents()
+    with pytest.raises(SettingsError, match=r"acl is not as .* writes it; .* --force"):
+        withdraw_worker(folders.operator, "1")
+    assert folders.contents() == before

@@ -1,13 +1,14 @@
 """Whether a broker shares updates out among workers, by messages: what it grants is not what it does."""
 
 import asyncio
+import time
 
 import pytest
 from own_servers import provisioned
 from servers import MissingError, MosquittoServer, NatsCluster
 
 from broker.address import BrokerAddress
-from broker.listed_users import provision_worker
+from broker.listed_users import provision_worker, withdraw_worker
 from broker.provision import reload_broker
 from broker.sharing import Sharing, judge, try_sharing
 from foltr.errors import UnavailableError
@@ -101,3 +102,23 @@ def test_workers_may_do_what_they_need(guarded):
     assert asyncio.run(try_sharing("fed", [device.address], 1)).sharing is Sharing.UNHEARD
     with pytest.raises(UnavailableError):
         asyncio.run(try_sharing("fed", [workers[0]] * 2, 1))
+
+
+def test_a_worker_that_was_withdrawn_gets_in_no_more(guarded):
+    """Once the broker has read its files again; the other one has all updates then."""
+    first, second = [provision_worker(guarded.operator_dir, name).address for name in WORKERS]
+    withdraw_worker(guarded.operator_dir, WORKERS[0])
+    assert reload_broker(guarded.operator_dir)
+
+    def gets_in() -> bool:
+        try:
+            asyncio.run(try_sharing("fed", [first], 1))
+        except UnavailableError:
+            return False
+        return True
+
+    give_up_at = time.monotonic() + 10
+    while gets_in():
+        assert time.monotonic() < give_up_at
+    trial = asyncio.run(try_sharing("fed", [second], 4))
+    assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (4,))

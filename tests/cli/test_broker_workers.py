@@ -44,3 +44,26 @@ def test_where_there_is_nothing_to_write_it_is_said(tmp_path):
     done = foltr("broker", "worker", "1", *operator, cwd=tmp_path)
     assert (done.returncode, "bring a copy of federator.json" in done.stderr) == (2, True)
     assert "@ingest" not in (server.broker_dir / "acl").read_text()
+
+
+def test_a_worker_is_let_in_no_more(tmp_path):
+    """Its user is gone from the broker's files; what is still to do is said, with the key that its file has."""
+    server = provisioned(tmp_path, "passwords")
+    operator = ("--operator", str(server.operator_dir))
+    assert foltr("enrol", "device-1", *operator, cwd=tmp_path).returncode == 0
+    assert foltr("broker", "worker", "1", *operator, cwd=tmp_path).returncode == 0
+    refused = foltr("broker", "worker", "1", "--remove", "--out", "w.json", *operator, cwd=tmp_path)
+    assert (refused.returncode, "out: " in refused.stderr) == (2, True)
+    assert "@ingest.1" in (server.broker_dir / "acl").read_text()
+    done = foltr("broker", "worker", "1", "--remove", *operator, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "is let in no more" in done.stdout
+    assert "foltr federator rotate-key" in done.stdout
+    assert "SIGHUP" in done.stdout
+    for file in ("acl", "passwords"):
+        assert "@ingest.1" not in (server.broker_dir / file).read_text()
+    again = foltr("broker", "worker", "1", "--remove", *operator, cwd=tmp_path)
+    assert (again.returncode, "was not let in at this broker; who was: none" in again.stderr) == (2, True)
+    assert foltr("broker", "worker", "1", *operator, cwd=tmp_path).returncode == 0
+    done = foltr("broker", "worker", "1", "--remove", "--json", *operator, cwd=tmp_path)
+    assert json.loads(done.stdout) == {"federation": "fed", "worker": "1", "is_out": True, "broker_to_reload": True}
