@@ -111,7 +111,7 @@ async def require_keys(db: Database, name: str) -> None:
     if found and not any(keys.has(name, row.client_id, row.key_fingerprint) for row in found):
         raise SettingsError(
             f"keys = {str(keys.folder)!r}: the newest updates of federation {name!r} are sealed with keys of another "
-            "folder. What a worker seals its leader has to open: name the folder of the leader's data keys with --keys"
+            "folder. Whoever leads has to open what others seal: name the folder of the leader's data keys with --keys"
         )
 
 

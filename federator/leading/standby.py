@@ -2,7 +2,7 @@
 
 It takes a lease that was given up at once. One that is over it takes only after it has looked for as long as a lease
 lasts without a failure: a database that is back after an outage has leases that nobody could renew. Tables of another
-version than its own it takes none of.
+version than its own, or updates that its data keys do not open, it does not wait for, and does not lead.
 """
 
 import asyncio
@@ -13,6 +13,7 @@ import time
 import structlog
 
 from foltr.alive_file import AliveFile
+from storage.cipher import require_keys
 from storage.database import Database, is_transient
 from storage.leases import (
     LEASE_S,
@@ -52,15 +53,17 @@ class Standby:
         self._answers_since = -math.inf
         self._noted_at = -math.inf
         self._leader: str | None = ""
+        self._knows_keys = False
         self.waits = False
 
     async def take(self, stopped: asyncio.Event) -> bool:
         """Wait until the lease can be had, and take it; False if ``stopped`` came first.
 
         Raises:
-            SettingsError: the tables are of another version by now.
+            SettingsError: the tables are of another version by now, or its folder of data keys is another database's.
         """
         self._answers_since, self._noted_at, self._leader = -math.inf, -math.inf, ""
+        self._knows_keys = False
         self.waits = True
         try:
             while not stopped.is_set():
@@ -81,6 +84,9 @@ class Standby:
         now = time.monotonic()
         try:
             lease = await find_lease(self._db, self._federation)
+            if not self._knows_keys:
+                await self._require_keys()
+                self._knows_keys = True
             if now - self._noted_at >= _NOTE_EVERY_S:
                 await note_standby(self._db, self._federation, self._holder)
                 self._noted_at = now
@@ -105,6 +111,7 @@ class Standby:
         """Take a lease that is free; False if another one was first."""
         # The tables may have been upgraded while it waited: the older software is not to write to them.
         await require_head(self._db)
+        await self._require_keys()
         if self._is_own(lease):
             return await renew_lease(self._db, self._federation, self._holder)
         if not await take_lease(self._db, self._federation, self._holder):
@@ -114,6 +121,12 @@ class Standby:
         if former is not None:
             await end_sessions(self._db, former)
         return True
+
+    async def _require_keys(self) -> None:
+        """See that its data keys open the newest updates: as leader it would seal anew, and could make no model."""
+        if self._db.keys is not None:
+            self._db.keys.look_again()  # the folder may have become another, or none, since it was looked at
+        await require_keys(self._db, self._federation)
 
     def _is_own(self, lease: Lease | None) -> bool:
         """Whether it has the lease: it took that, and the database was lost before it could go on."""
