@@ -15,6 +15,7 @@ from integration.peers import DIM, FEDERATION, Operator, served
 from sqlalchemy import select
 
 from edge_client.client import EdgeClient
+from federator.pace import PacePolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from foltr.learning.interaction import Interaction
@@ -81,20 +82,20 @@ class Scene:
     async def marks(self) -> dict[str, int]:
         return {row.client_id: row.counted_through for row in await list_clients(self.database, FEDERATION)}
 
-    async def wait_counted(self) -> None:
-        """Wait until all that devices said they have recorded counts."""
+    async def wait_counted(self, *names: str) -> None:
+        """Wait until all that these devices said they have recorded counts."""
         async with asyncio.timeout(COUNTED_WITHIN_S):
             while True:
                 marks = await self.marks()
                 at_least = dict.fromkeys(PYTHONS, N_SEARCHES)
                 at_least |= {name: device.n_recorded for name, device in self.browsers.items()}
-                if all(marks[name] >= n for name, n in at_least.items()):
+                if all(marks.get(name, 0) >= at_least[name] for name in names):
                     return
                 await asyncio.sleep(0.1)
 
 
 @asynccontextmanager
-async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
+async def scene(tmp_path: Path, policy: RoundPolicy, pace: PacePolicy | None = None) -> AsyncIterator[Scene]:
     harness = build(tmp_path)
     broker = NodeProcess(harness / "broker.js")
     await broker.start()
@@ -105,8 +106,7 @@ async def scene(tmp_path: Path) -> AsyncIterator[Scene]:
         made = Scene(harness, tmp_path, database, addresses)
         for device in made.browsers.values():
             ends.push_async_callback(device.kill)
-        policy = RoundPolicy(1, len(PYTHONS) + len(BROWSERS), 0.3, 20)
-        plan = FederationPlan(FEDERATION, DIM, policy, TRAINING, enrolment_key=made.operator.key.public)
+        plan = FederationPlan(FEDERATION, DIM, policy, TRAINING, enrolment_key=made.operator.key.public, pace=pace)
         await ends.enter_async_context(served(made.mqtt, database, plan, made.operator.federator_key, timeout_s=240))
         yield made
 
@@ -149,14 +149,15 @@ async def test_each_click_counts_once_although_browsers_die(tmp_path):
 
     And what each of its updates says is what a Python device learns from the same lists and the same model.
     """
-    async with scene(tmp_path) as made, AsyncExitStack() as ends:
+    policy = RoundPolicy(1, len(PYTHONS) + len(BROWSERS), 0.3, 20)
+    async with scene(tmp_path, policy) as made, AsyncExitStack() as ends:
         pythons = [await ends.enter_async_context(made.python(name)) for name in PYTHONS]
         async with asyncio.TaskGroup() as group:
             for client in pythons:
                 group.create_task(search(client))
             for device in made.browsers.values():
                 group.create_task(die_and_live_on(device))
-        await made.wait_counted()
+        await made.wait_counted(*PYTHONS, *BROWSERS)
         for device in made.browsers.values():
             await device.tell_to_end()
         marks = await made.marks()
@@ -176,3 +177,23 @@ async def test_each_click_counts_once_although_browsers_die(tmp_path):
                 np.testing.assert_allclose(one.delta, expected, rtol=0, atol=1e-6)
         # Whoever was dead when its round ended is late.
         assert set(await count_rejections(made.database, FEDERATION)) <= {"late", "stale"}
+
+
+@pytest.mark.timeout(200)
+async def test_browsers_that_come_by_in_turns_count_each_click_once(tmp_path):
+    """Where the federator steers a pace: killed in a visit or between two, they come again when they had drawn it."""
+    names = BROWSERS[:2]
+    async with scene(tmp_path, RoundPolicy(1, 2, 0, 4), PacePolicy(2, 1.0, 3600.0)) as made:
+        devices = [made.browsers[name] for name in names]
+        await asyncio.gather(*map(die_and_live_on, devices))
+        await made.wait_counted(*names)
+        for device in devices:
+            await device.tell_to_end()
+        marks = await made.marks()
+        for name, device in zip(names, devices, strict=True):
+            stored = await made.updates_of(name)
+            assert [one.after for one in stored] == [0, *(one.through for one in stored[:-1])]
+            assert stored[-1].through == sum(one.n for one in stored) == marks[name]
+            assert device.n_recorded <= marks[name] <= device.n_recorded + KILLS
+            assert "comes_by" in {line["name"] for line in device.all_said("log")}
+        assert not any(row.online for row in await list_clients(made.database, FEDERATION))

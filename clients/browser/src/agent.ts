@@ -11,7 +11,7 @@ import { Inbox, type Parts } from "./inbox.js";
 import { SAFE } from "./learning/display.js";
 import { causeOf, type Log } from "./log.js";
 import { MqttLink, type BrokerAccess } from "./messaging/mqtt_link.js";
-import { Session } from "./messaging/session.js";
+import { Session, type InboundMessage, type LastWill } from "./messaging/session.js";
 import { Outbox } from "./outbox.js";
 import { Participation } from "./participation.js";
 import { shortHash } from "./protocol/fields.js";
@@ -22,13 +22,18 @@ import type { DeviceStore } from "./store/store.js";
 import { Relearning, type UnlearningLimits } from "./training/relearning.js";
 import { Trainer } from "./training/trainer.js";
 import { Happening, now, Turns } from "./turns.js";
+import { Visits, type KeptPace } from "./visits.js";
 
 const LEAVE_AGAIN_S = 3;
+// By the clock, and not by one long pause: a machine that slept knows better when it wakes up.
 const LONGEST_PAUSE_S = 60;
+const LOOK_AGAIN_S = 0.05;
 
 /** What a device says of itself, beside what lists are made by. */
 export interface DeviceState extends RankingState {
   readonly connected: boolean;
+  /** Where its federation has devices come by: when this one comes again, seconds since the epoch; null while it is there. */
+  readonly nextVisitAt: number | null;
   readonly round: number | null;
   /** The last of this device's interactions that counts, as the federation said last; null before it did. */
   readonly countedThrough: number | null;
@@ -59,6 +64,8 @@ export interface AgentOptions {
 }
 
 export class Agent {
+  /** The broker says of this connection that it was lost, if it is, and retains that the device is online. */
+  private isShown = false;
   private timer: ReturnType<typeof setTimeout> | undefined;
   private isClosed = false;
 
@@ -79,6 +86,9 @@ export class Agent {
     const pending = await session.signedPendingUpdate();
     const sent = pending === null ? null : { ...pending, digest: await shortHash(pending.payload) };
     const participation = new Participation(sent, (await store.heard("policy")) !== null, options.schemaHash);
+    const keep = (pace: KeptPace | null) =>
+      void store.putPace(pace).catch((error: unknown) => log("warning", "pace_not_stored", { cause: causeOf(error) }));
+    const visits = new Visits(await store.pace(), participation, keep, log);
     const trainer = new Trainer(store, participation, log);
     const contributor = new Contributor(session, store, participation, trainer, log, now);
     const relearning = new Relearning(store, log, Math.random, options.unlearningLimits);
@@ -91,24 +101,26 @@ export class Agent {
       `foltr:${session.federation}:${session.clientId}`, // no name holds a colon, so no two share an id
       // The first two first: whose key the others are signed with, and what may be sent, depends on them.
       [
-        ...[topics.federatorKey, topics.policy, topics.model, topics.round, topics.unlearningRound],
+        ...[topics.federatorKey, topics.policy, topics.pace, topics.model, topics.round, topics.unlearningRound],
         ...[topics.auditHead, session.topic("inbox")],
       ],
       {
-        lastWill: () => turns.run(() => session.begin(forgetting.isForgotten)),
+        lastWill: () => turns.run(() => agent.beginSession()),
         connected: () => agent.start(() => agent.beginConnection()),
-        message: (message) => agent.start(() => inbox.take(message)),
+        message: (message) => agent.receive(message),
       },
       log,
+      visits.isResting,
     );
     const outbox = new Outbox(link, session, participation, log);
     const forgetting = new Forgetting(turns, outbox, participation, store, log, isForgotten);
     const hasLeft = new Happening();
     const audit = new AuditWatch(session.federation, store, log);
     const ofDevice = { credentials, verify, session, store, log };
-    const parts = { ...ofDevice, participation, trainer, contributor, relearning, forgetting, audit, hasLeft };
+    const parts = { ...ofDevice, participation, trainer, contributor, relearning, forgetting, audit, visits, hasLeft };
     const inbox: Inbox = new Inbox(parts, () => agent.beForgotten());
     const agent: Agent = new Agent(parts, turns, inbox, outbox, link, options.onState);
+    if (!visits.isResting) visits.beginVisit(now());
     agent.start(() => agent.begin());
     return agent;
   }
@@ -124,7 +136,11 @@ export class Agent {
   }
 
   /** Leave the federation; return whether the federator confirmed it in time. UnavailableError: nothing was changed. */
-  async leave(timeoutS: number): Promise<boolean> {
+  leave(timeoutS: number): Promise<boolean> {
+    return this.staying(timeoutS, (leftS) => this.takeLeave(leftS));
+  }
+
+  private async takeLeave(timeoutS: number): Promise<boolean> {
     const giveUpAt = now() + timeoutS;
     this.parts.participation.left = true; // first: a join that is due must not follow the leave
     try {
@@ -141,10 +157,25 @@ export class Agent {
   }
 
   /** Be forgotten, as `Forgetting.ask` says. */
-  async forgetMe(timeoutS: number): Promise<ForgetResult> {
+  forgetMe(timeoutS: number): Promise<ForgetResult> {
+    return this.staying(timeoutS, (leftS) => this.parts.forgetting.ask(leftS));
+  }
+
+  /** Be connected for as long as this lasts, also where the next visit is far away; it has what is left of the time. */
+  private async staying<T>(timeoutS: number, ask: (leftS: number) => Promise<T>): Promise<T> {
+    const giveUpAt = now() + timeoutS;
+    const { visits } = this.parts;
+    visits.stay();
     try {
-      return await this.parts.forgetting.ask(timeoutS);
+      if (visits.isResting) {
+        this.start(async () => undefined);
+        while ((visits.isResting || !this.link.connected) && now() < giveUpAt) {
+          await new Promise((resolve) => setTimeout(resolve, LOOK_AGAIN_S * 1000));
+        }
+      }
+      return await ask(giveUpAt - now());
     } finally {
+      visits.letGo();
       this.start(async () => undefined);
     }
   }
@@ -155,7 +186,8 @@ export class Agent {
     clearTimeout(this.timer);
     await this.turns.run(async () => {
       if (!this.link.connected) return;
-      if (!this.parts.participation.left || this.parts.forgetting.isWaiting) {
+      const isShown = this.parts.visits.periodS === null && !this.parts.participation.left;
+      if (isShown || this.parts.forgetting.isWaiting) {
         await this.outbox.publish(Status, { online: false }, "status", true).catch(ignoreUnavailable);
       }
       await this.parts.forgetting.finish();
@@ -177,14 +209,53 @@ export class Agent {
     });
   }
 
+  private receive(message: InboundMessage): void {
+    this.parts.visits.hear(now());
+    this.start(() => this.inbox.take(message));
+  }
+
   private async turn(): Promise<void> {
+    if (this.link.connected) this.parts.visits.look();
     await this.outbox.sendDue(this.parts.relearning, now());
     await this.parts.forgetting.finish();
     clearTimeout(this.timer);
     if (this.isClosed) return;
-    const pause = Math.max(0, Math.min(this.outbox.nextDueAt() - now(), LONGEST_PAUSE_S));
+    await this.keepPace();
+    const pause = Math.max(0, Math.min(this.nextTurnInS(), LONGEST_PAUSE_S));
     this.timer = setTimeout(() => this.start(async () => undefined), pause * 1000);
     this.onState(await this.state());
+  }
+
+  /** Begin a visit that is due, and end one in which there is nothing more to do. */
+  private async keepPace(): Promise<void> {
+    const { visits } = this.parts;
+    if (visits.isResting) {
+      if (!visits.isCalled && visits.restS() > 0) return;
+      visits.beginVisit(now());
+      this.link.visit();
+    } else if (visits.periodS === null) {
+      // Without a last will it cannot stay: nobody would hear that the connection was lost.
+      if (this.link.connected && !this.isShown) this.link.visit();
+    } else if (now() >= this.visitOverAt()) {
+      if (this.isShown && this.link.connected) await this.outbox.clear("status").catch(ignoreUnavailable);
+      visits.endVisit();
+      this.link.rest();
+    }
+  }
+
+  /** When to disconnect if nothing arrives before, in monotonic seconds; infinity for who stays connected. */
+  private visitOverAt(): number {
+    const { participation, forgetting, relearning, visits } = this.parts;
+    // The answer is not retained, and who was forgotten comes no more.
+    if (forgetting.isWaiting || forgetting.isClearing) return Infinity;
+    const isHeard = participation.joined || participation.left || participation.isRefused;
+    return visits.overAt(isHeard && participation.pending === null && relearning.due === null);
+  }
+
+  private nextTurnInS(): number {
+    const { visits } = this.parts;
+    if (visits.isResting) return visits.restS();
+    return Math.min(this.outbox.nextDueAt(), this.visitOverAt()) - now();
   }
 
   private async begin(): Promise<void> {
@@ -202,9 +273,20 @@ export class Agent {
     }
   }
 
+  /** Begin the session of the next connection; return what the broker publishes if that one is lost: null of a visit. */
+  private async beginSession(): Promise<LastWill | null> {
+    const { visits, session, forgetting } = this.parts;
+    visits.beginSession();
+    const will = await session.begin(forgetting.isForgotten);
+    this.isShown = visits.periodS === null || forgetting.isForgotten;
+    return this.isShown ? will : null;
+  }
+
   private async beginConnection(): Promise<void> {
+    this.parts.visits.noteReached(now());
     if (this.parts.participation.left) return;
     this.parts.participation.beginConnection(now());
+    if (this.parts.visits.periodS !== null) return;
     await this.outbox.publish(Status, { online: true }, "status", true).catch(ignoreUnavailable);
   }
 
@@ -220,6 +302,7 @@ export class Agent {
     this.parts.trainer.forget();
     this.parts.relearning.forget();
     this.parts.audit.forget();
+    this.parts.visits.forget();
   }
 
   private async state(): Promise<DeviceState> {
@@ -236,6 +319,7 @@ export class Agent {
       hasOtherFeatures: participation.hasOtherFeatures,
       gate: await store.gate(),
       connected: this.link.connected,
+      nextVisitAt: this.parts.visits.restingUntil,
       round: round?.round ?? null,
       countedThrough: (await store.bounds()).mark,
       nWaiting: await store.nWaiting(),

@@ -70,6 +70,7 @@ const NOTHING_YET: DeviceState = {
   hasOtherFeatures: false,
   gate: null,
   connected: false,
+  nextVisitAt: null,
   round: null,
   countedThrough: null,
   nWaiting: 0,
@@ -161,6 +162,15 @@ export class EdgeClient {
    */
   get isForgotten(): boolean {
     return this.state.isForgotten;
+  }
+
+  /**
+   * When the page connects again, where its federation has devices come by in turns; null while it is connected, or
+   * tries to be.
+   */
+  get nextVisitAt(): Date | null {
+    const { nextVisitAt } = this.state;
+    return nextVisitAt === null ? null : new Date(1000 * nextVisitAt);
   }
 
   /**

@@ -114,6 +114,7 @@ export class Contributor {
     // One that began elsewhere than what counts was never decided on.
     if (settlement.counted || settlement.givenUp) this.participation.endPending(receipt?.code === "overlaps");
     if (settlement.lost) this.participation.beginRoundsAnew();
+    this.participation.rests ||= this.participation.comesBy && settlement.counted;
     this.nCounted += Number(settlement.counted);
     if (isTakenBack(settlement)) this.trainer.takeBack();
     await this.trainer.catchUp();

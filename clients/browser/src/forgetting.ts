@@ -52,6 +52,11 @@ export class Forgetting {
     return this.isRequested && !this.isForgotten;
   }
 
+  /** The broker may retain something of a client that was forgotten. */
+  get isClearing(): boolean {
+    return this.isForgotten && this.retained.length > 0;
+  }
+
   /** Delete what the device keeps: the federation has erased this client. If that fails, `finish` tries again. */
   async forget(): Promise<void> {
     if (!this.isForgotten) this.retained = ["forget", "status"];

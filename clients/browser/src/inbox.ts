@@ -15,6 +15,7 @@ import {
   ErasureNotice,
   MembershipReceipt,
   ModelAnnouncement,
+  Pace,
   RoundAnnouncement,
   UnlearningRound,
   UpdateReceipt,
@@ -25,6 +26,7 @@ import type { DeviceStore } from "./store/store.js";
 import type { Relearning } from "./training/relearning.js";
 import type { Trainer } from "./training/trainer.js";
 import { now, type Happening } from "./turns.js";
+import type { Visits } from "./visits.js";
 
 /** The parts of one device that an inbox gives messages to. */
 export interface Parts {
@@ -38,6 +40,7 @@ export interface Parts {
   readonly relearning: Relearning;
   readonly forgetting: Forgetting;
   readonly audit: AuditWatch;
+  readonly visits: Visits;
   /** Set once the federator has confirmed that this client has left. */
   readonly hasLeft: Happening;
   readonly log: Log;
@@ -92,6 +95,7 @@ export class Inbox {
       await this.takeErasure(readEnvelope(envelope, ErasureNotice));
     else if (forgetting.isForgotten) return;
     else if (isForUs) await this.takeReceipt(envelope);
+    else if (message.topic === topics.pace) this.takePace(envelope);
     else if (message.topic === topics.model) await this.takeModel(envelope, message.payload);
     else if (message.topic === topics.round) await this.takeRound(envelope);
     else if (message.topic === topics.auditHead)
@@ -116,6 +120,12 @@ export class Inbox {
     await store.putHeard("model", payload);
     await trainer.catchUp();
     await contributor.contribute();
+  }
+
+  private takePace(envelope: Envelope): void {
+    const pace = readEnvelope(envelope, Pace);
+    if (pace.federation !== this.parts.session.federation) return;
+    this.parts.visits.take(pace.period_s, epochAndNumber(envelope.sequence)[0]);
   }
 
   private async takeRound(envelope: Envelope): Promise<void> {

@@ -15,6 +15,9 @@ export const ANSWER_TIME_S = 2;
 // A whole fleet hears at once of a federator that was started again.
 export const JOIN_SPREAD_S = 1;
 
+// No refusal, or one that the next join may not meet.
+const PASSING: readonly string[] = ["joined", "left", "busy", "replayed"];
+
 export type Outgoing = "join" | "update";
 
 /** A pending update, with the digest of its bytes: a receipt may name it by that alone. */
@@ -47,8 +50,17 @@ export class Participation {
   round: RoundAnnouncement | null = null;
   joined = false;
   left = false;
+  /** The newest round was announced over this connection. */
+  isFresh = false;
+  /** The device is connected for visits only, and has one update counted in each at most. */
+  comesBy = false;
+  /** It makes none until its next visit: that would be for a round that is over by then, or one too many. */
+  rests = false;
+  /** Of the federator that announced the newest round; null before the first. */
+  epoch: bigint | null = null;
+  /** The federator does not take it in, and only its operator can change that. */
+  isRefused = false;
   private isAsked = false;
-  private epoch: bigint | null = null;
   /** The round of the last update that is settled for good: no second update for it is worth sending. */
   private settledRound = 0;
   private join: Resend = resendAt(0);
@@ -94,6 +106,8 @@ export class Participation {
    */
   takeRound(round: RoundAnnouncement, isAsked: boolean, now: number): void {
     this.round = round;
+    this.rests &&= this.isFresh;
+    this.isFresh = true;
     this.isAsked = isAsked;
     if (!this.joined) this.join = broughtForward(this.join, now);
     this.update = broughtForward(this.update, now);
@@ -109,6 +123,7 @@ export class Participation {
   }
 
   takeMembershipReceipt(receipt: MembershipReceipt, now: number): void {
+    this.isRefused = !PASSING.includes(receipt.code);
     if (receipt.code !== "joined" || this.joined) return;
     this.joined = true;
     if (this.pending !== null) this.update = resendAt(now);
@@ -155,6 +170,7 @@ export class Participation {
     const { round, model } = this;
     return (
       !this.left &&
+      !this.rests &&
       this.pending === null &&
       !this.underPolicy &&
       round !== null &&

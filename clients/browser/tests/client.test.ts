@@ -32,7 +32,7 @@ after(() => broker.close());
 beforeEach(async () => {
   [opened, said, name] = [[], [], `device-${++nDevices}`];
   federation = await PlayedFederation.begin(broker.mqtt);
-  for (const topic of ["model", "round", "federatorKey", "policy"] as const) {
+  for (const topic of ["model", "round", "federatorKey", "policy", "pace"] as const) {
     await federation.publish(federation.topics[topic], new Uint8Array(), true); // of the test before
   }
 });

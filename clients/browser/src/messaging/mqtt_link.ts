@@ -16,6 +16,7 @@ const TIMEOUT_S = 10;
 const KEEPALIVE_S = 30;
 const GOODBYE_S = 2;
 const STEADY_S = 10;
+const LONGEST_SLEEP_S = 3600;
 const DOUBLINGS_KEPT = 2; // a pause of up to 1 s after a connection that did not last
 
 /** Where the broker is, and how to get in. */
@@ -27,8 +28,8 @@ export interface BrokerAccess {
 }
 
 export interface LinkHandlers {
-  /** Asked before every connection what the broker is to publish if that one is lost. */
-  lastWill(): Promise<LastWill>;
+  /** Asked before every connection what the broker is to publish if that one is lost; null: nothing. */
+  lastWill(): Promise<LastWill | null>;
   /** Called after every connection, once the subscriptions stand. */
   connected(): void;
   /** Called for every message as it arrives, in order. */
@@ -43,12 +44,14 @@ export class MqttLink {
   private wakeUp: () => void = () => undefined;
   private readonly running: Promise<void>;
 
+  /** @param isResting not to be connected before `visit` is called. */
   constructor(
     private readonly access: BrokerAccess,
     private readonly mqttClientId: string,
     private readonly subscriptions: readonly string[],
     private readonly handlers: LinkHandlers,
     private readonly log: Log,
+    private isResting = false,
   ) {
     this.running = this.keepUp();
   }
@@ -76,19 +79,38 @@ export class MqttLink {
     });
   }
 
+  /** Disconnect, which is a goodbye, until `visit` is called. */
+  rest(): void {
+    this.isResting = true;
+    this.goodbye();
+  }
+
+  /** Connect, and stay connected; where there is a connection, or one is about to be, by another one. */
+  visit(): void {
+    this.isResting = false;
+    this.goodbye();
+  }
+
   /** Disconnect, which is a goodbye: no last will is published. */
   async close(): Promise<void> {
     this.isClosing = true;
-    this.wakeUp();
-    // A goodbye needs a connection; one that is slow to take it is cut.
-    const timer = setTimeout(() => this.client?.end(true), GOODBYE_S * 1000);
-    this.client?.end(!this.isUp);
+    const timer = this.goodbye();
     await this.running;
     clearTimeout(timer);
   }
 
+  private goodbye(): ReturnType<typeof setTimeout> {
+    const { client, isUp } = this;
+    this.isUp = false;
+    this.wakeUp();
+    client?.end(!isUp);
+    // A goodbye needs a connection; one that is slow to take it is cut.
+    return setTimeout(() => client?.end(true), GOODBYE_S * 1000);
+  }
+
   private async keepUp(): Promise<void> {
     for (let failures = 0; !this.isClosing; failures++) {
+      for (; this.isResting && !this.isClosing; failures = 0) await this.sleep(LONGEST_SLEEP_S);
       this.upSince = null;
       let cause = "the connection ended";
       await this.connection().catch((error: unknown) => (cause = causeOf(error)));
@@ -98,7 +120,7 @@ export class MqttLink {
       else if (failures === 0) this.log("warning", "broker_unreachable", { broker: this.access.url, cause });
       this.client = null;
       this.isUp = false;
-      if (this.isClosing) return;
+      if (this.isClosing || this.isResting) continue;
       // Full jitter: after a broker restart a fleet must not come back in step.
       const pause = Math.min(BACKOFF_LIMIT_S, BACKOFF_FIRST_S * 2 ** Math.min(failures, 16));
       await this.sleep(pause * (0.1 + 0.9 * Math.random()));
@@ -108,7 +130,7 @@ export class MqttLink {
   /** Connect, and return or throw once that connection has ended. */
   private async connection(): Promise<void> {
     const will = await this.handlers.lastWill();
-    if (this.isClosing) return;
+    if (this.isClosing || this.isResting) return;
     const { url, username, password } = this.access;
     const client = mqtt.connect(url, {
       clientId: this.mqttClientId,
@@ -119,7 +141,7 @@ export class MqttLink {
       connectTimeout: TIMEOUT_S * 1000,
       reconnectPeriod: 0,
       resubscribe: false,
-      will: { topic: will.topic, payload: will.payload as Buffer, qos: 1, retain: true },
+      ...(will === null ? {} : { will: { ...will, payload: will.payload as Buffer, qos: 1 as const, retain: true } }),
       ...(username === null ? {} : { username }),
       ...(password === null ? {} : { password }),
     });

@@ -165,6 +165,9 @@ export const UnlearningRound = message(
 
 export const AuditHead = message("audit_head", { federation: name, seq: count, hash: sha256, at: timestamp });
 
+/** From a second to thirty days, in seconds. */
+export const Pace = message("pace", { federation: name, period_s: number(1, 2_592_000) });
+
 // --- of a device ---------------------------------------------------------------------------------------------------
 
 export const Join = message("join", {
@@ -252,6 +255,7 @@ export type ModelAnnouncement = Of<typeof ModelAnnouncement>;
 export type RoundAnnouncement = Of<typeof RoundAnnouncement>;
 export type UnlearningRound = Of<typeof UnlearningRound>;
 export type AuditHead = Of<typeof AuditHead>;
+export type Pace = Of<typeof Pace>;
 export type ModelUpdate = Of<typeof ModelUpdate>;
 export type UnlearningUpdate = Of<typeof UnlearningUpdate>;
 export type UpdateReceipt = Of<typeof UpdateReceipt>;
@@ -261,7 +265,7 @@ export type Enrolment = Of<typeof Enrolment>;
 export type FederatorKey = Of<typeof FederatorKey>;
 
 const TYPES = [
-  ...[ModelAnnouncement, RoundAnnouncement, UnlearningRound, AuditHead, Join, Leave, Status, Forget, ModelUpdate],
+  ...[ModelAnnouncement, RoundAnnouncement, UnlearningRound, AuditHead, Pace, Join, Leave, Status, Forget, ModelUpdate],
   ...[UnlearningUpdate, UpdateReceipt, MembershipReceipt, ErasureNotice, Enrolment, FederatorKey],
 ];
 

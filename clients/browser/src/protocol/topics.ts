@@ -26,6 +26,10 @@ export class Topics {
     return `${this.root}/audit-head`;
   }
 
+  get pace(): string {
+    return `${this.root}/pace`;
+  }
+
   get policy(): string {
     return `${this.root}/policy`;
   }

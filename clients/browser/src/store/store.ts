@@ -7,6 +7,7 @@
 import { DataError } from "../errors.js";
 import type { Gate } from "../learning/gate.js";
 import { concat, sameBytes, sha256Of, type Bytes } from "../protocol/fields.js";
+import type { KeptPace } from "../visits.js";
 import {
   isChanged,
   learnedThrough,
@@ -271,6 +272,18 @@ export class DeviceStore {
 
   putHeard(what: "federator_key" | "model", payload: Bytes): Promise<void> {
     return this.database.write((rows) => rows.put(what, payload.slice()));
+  }
+
+  /** Keep when the device comes by again; null: it stays connected. Of who was forgotten it would say when it was there. */
+  putPace(pace: KeptPace | null): Promise<void> {
+    return this.database.write(async (rows) => {
+      if (pace === null) await rows.delete("pace");
+      else if ((await rows.get("forgotten")) === undefined) await rows.put("pace", pace);
+    });
+  }
+
+  pace(): Promise<KeptPace | null> {
+    return this.database.read(async (rows) => (await rows.get<KeptPace>("pace")) ?? null);
   }
 
   /** Keep the version below which no model is to be used, and no model where the one there was is such a one. */

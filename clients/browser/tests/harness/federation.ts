@@ -12,6 +12,7 @@ import {
   MembershipReceipt,
   MESSAGE_TYPES,
   ModelAnnouncement,
+  Pace,
   RoundAnnouncement,
   UpdateReceipt,
   type MessageType,
@@ -97,6 +98,16 @@ export class PlayedFederation {
       ...fields,
     };
     await this.say(RoundAnnouncement, announced as any, this.topics.round, true);
+  }
+
+  /** Have devices come by once in so many seconds. */
+  async announcePace(periodS: number): Promise<void> {
+    await this.say(Pace, { federation: FEDERATION, period_s: periodS }, this.topics.pace, true);
+  }
+
+  /** Be another federator, as after a restart. */
+  beginEpoch(): void {
+    this.sequence = ((this.sequence >> 40n) + 1n) << 40n;
   }
 
   /** Say that the log of erasures ends with this entry. */
