@@ -9,6 +9,7 @@ from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
 from storage import history_records, records, sum_records
+from storage.database import Database
 from storage.erasure import records as erasure_records
 from storage.tables import metadata
 from storage.views import views
@@ -289,19 +290,26 @@ WRONG = [
 ]
 
 
-@pytest.mark.parametrize(("table", "wrong"), WRONG, ids=lambda value: str(value)[:60])
-async def test_a_constraint_refuses(stored, valid, table: str, wrong: dict[str, Any]) -> None:
-    """The row fits but for one thing, and is refused for it."""
+@pytest.mark.parametrize("table", sorted({table for table, _ in WRONG}))
+async def test_constraints_refuse(stored, valid, table: str) -> None:
+    """A row fits but for one thing, and is refused for it; without that it is stored."""
     await stored.join("a")
     await stored.open(1)
     if (needed := {"update_fates": "round_aggregations", "helper_answers": "round_sums"}.get(table)) is not None:
         async with stored.db.transaction() as connection:
             await connection.execute(insert(metadata.tables[needed]), valid[needed])
-    with pytest.raises(DBAPIError):
-        async with stored.db.transaction() as connection:
-            await connection.execute(insert(metadata.tables[table]), valid[table] | wrong)
-    async with stored.db.transaction() as connection:
-        await connection.execute(insert(metadata.tables[table]), valid[table])
+    every = [wrong for of, wrong in WRONG if of == table]
+    assert every == [wrong for wrong in every if await is_refused(stored.db, table, valid[table] | wrong)]
+    assert not await is_refused(stored.db, table, valid[table])
+
+
+async def is_refused(db: Database, table: str, row: dict[str, Any]) -> bool:
+    try:
+        async with db.transaction() as connection:
+            await connection.execute(insert(metadata.tables[table]), row)
+    except DBAPIError:
+        return True
+    return False
 
 
 async def test_no_two_updates_of_a_client_cover_an_interaction_from_the_same_number_on(stored, valid) -> None:
