@@ -45,6 +45,7 @@ class PreparedProcess:
         output: the descriptor of a file that it prints to; None: a pipe.
         errors: the descriptor of a file for its errors; None: they go where the output goes.
         program: a Python file to run; None: ``foltr``.
+        given: the descriptor of a file that is its standard input; None: there is none.
 
     Attributes:
         stdout: what it prints, where that is a pipe.
@@ -58,6 +59,7 @@ class PreparedProcess:
         output: int | None = None,
         errors: int | None = None,
         program: Path | None = None,
+        given: int | None = None,
     ) -> None:
         self.args = list(words)
         self.stdout: TextIO | None = None
@@ -65,9 +67,11 @@ class PreparedProcess:
         if written is None:
             read, written = os.pipe()
             self.stdout = os.fdopen(read, encoding="utf-8")
-        streams = (_Descriptor(written), _Descriptor(written if errors is None else errors))
+        streams = {1: _Descriptor(written), 2: _Descriptor(written if errors is None else errors)}
+        if given is not None:
+            streams[0] = _Descriptor(given)
         self._process = _CONTEXT.Process(
-            target=_run, args=(program, self.args, dict(environment), str(cwd or Path.cwd()), *streams)
+            target=_run, args=(program, self.args, dict(environment), str(cwd or Path.cwd()), streams)
         )
         self._process.start()
         if output is None:
@@ -77,6 +81,11 @@ class PreparedProcess:
     def pid(self) -> int:
         assert self._process.pid is not None
         return self._process.pid
+
+    @property
+    def sentinel(self) -> int:
+        """What `multiprocessing.connection.wait` tells its end by."""
+        return self._process.sentinel
 
     @property
     def returncode(self) -> int | None:
@@ -125,11 +134,13 @@ def _taken_over(copy: Any) -> int:
 
 
 def _run(
-    program: Path | None, words: Sequence[str], environment: Mapping[str, str], cwd: str, output: int, errors: int
+    program: Path | None, words: Sequence[str], environment: Mapping[str, str], cwd: str, streams: Mapping[int, int]
 ) -> None:
-    for stream, number in ((output, 1), (errors, 2)):
+    for number, stream in streams.items():
         os.dup2(stream, number)
         os.close(stream)
+    if 0 in streams:
+        sys.stdin = os.fdopen(0, encoding="utf-8")
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
@@ -149,5 +160,5 @@ def _run_foltr() -> None:
 
     # As wide as the environment says now; a fresh process reads this when it starts.
     for one in (consoles.console, consoles.errors):
-        one.width = int(os.environ["COLUMNS"])
+        one.width = int(os.environ.get("COLUMNS", "80"))
     main()

@@ -3,15 +3,15 @@
 import os
 import shlex
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from cli.commands import FOLTR, environment, start, stop
+from cli.commands import environment, start, stop
 from cli.snippets import blocks
+from programs import prepared_foltr
 from servers import PostgresServer
 
 from storage.migrate import head
@@ -42,12 +42,8 @@ class Shell:
 
     def __init__(self, folder: Path, server: PostgresServer) -> None:
         self._folder = folder
-        programs = folder / "programs"
-        programs.mkdir()
-        (programs / "foltr").write_text(f'#!/bin/sh\nexec {shlex.join([sys.executable, *FOLTR[1:]])} "$@"\n')
-        (programs / "foltr").chmod(0o755)
         self.variables = {
-            "PATH": f"{programs}:{server.programs}:{os.environ['PATH']}",
+            "PATH": f"{folder / 'programs'}:{server.programs}:{os.environ['PATH']}",
             "PGHOST": str(server.socket_dir),
             "PGPORT": str(server.port),
             "PGUSER": "postgres",
@@ -101,10 +97,16 @@ class Shell:
         return self.run(f"PGPASSFILE=pgpass psql -X -At {url} -c {shlex.quote(statement)}").strip()
 
 
-def test_the_page_from_createdb_to_a_restored_federation(server, mosquitto_server, tmp_path):
+@pytest.fixture
+def shell(server: PostgresServer, tmp_path: Path) -> Iterator[Shell]:
+    """In an empty folder, with ``foltr`` on its path."""
+    with prepared_foltr(tmp_path / "programs/foltr"):
+        yield Shell(tmp_path, server)
+
+
+def test_the_page_from_createdb_to_a_restored_federation(shell, mosquitto_server):
     """Both roles get in with their passwords alone; the restored database has the dump's rows, and learning goes on."""
     making, passwords, upgrading, backing_up, restoring, _ = blocks("docs/postgresql.md", "sh")
-    shell = Shell(tmp_path, server)
     shell.run(making)
     shell.run(passwords)
     assert f"revision {head()}" in shell.run(upgrading)
@@ -124,10 +126,9 @@ def test_the_page_from_createdb_to_a_restored_federation(server, mosquitto_serve
     assert shell.run("foltr status --json --db " + READER + " || test $? = 1")
 
 
-def test_the_databases_password_is_another_one(server, mosquitto_server, tmp_path):
+def test_the_databases_password_is_another_one(shell, mosquitto_server, tmp_path):
     """By the page's last commands: a federator that runs goes on, one that is started gets in, and nothing is lost."""
     making, passwords, upgrading, *_, changing = blocks("docs/postgresql.md", "sh")
-    shell = Shell(tmp_path, server)
     for block in (making, passwords, upgrading):
         shell.run(block)
     old = (tmp_path / "foltr.password").read_text().strip()

@@ -4,7 +4,6 @@ import importlib.metadata
 import json
 import os
 import re
-import shlex
 import shutil
 import subprocess
 import time
@@ -13,8 +12,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from cli.commands import FOLTR, PROJECT, environment, foltr_process
+from cli.commands import PROJECT, environment, foltr_process
 from compose_spec import PyCompose
+from programs import prepared_foltr
 
 from foltr.cli.settings import ENV_PREFIX, Settings
 
@@ -289,25 +289,21 @@ def test_the_device_image_installs_and_runs(tmp_path):
 
 def test_the_federator_entry_point_upgrades_and_runs(mosquitto_server, tmp_path):
     """The script of the image, with ``foltr`` on the path: tables, then the federator, with its arguments."""
-    scripts = tmp_path / "bin"
-    scripts.mkdir()
-    command = shlex.join(FOLTR)
-    (scripts / "foltr").write_text(f'#!/bin/sh\nexec {command} "$@"\n')
-    (scripts / "foltr").chmod(0o755)
     variables = environment(
-        PATH=f"{scripts}:{os.environ['PATH']}",
+        PATH=f"{tmp_path / 'bin'}:{os.environ['PATH']}",
         FOLTR_DB_URL=f"sqlite:///{tmp_path}/f.sqlite",
         FOLTR_BROKER_URL=mosquitto_server.url,
     )
     arguments = ("--allow-unsigned", "--min-time", "0", "--max-time", "1", "--rounds", "1", "--features", "4")
-    done = subprocess.run(
-        ["/bin/sh", DOCKER / "federator-entrypoint.sh", *arguments],
-        env=variables,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    with prepared_foltr(tmp_path / "bin/foltr"):
+        done = subprocess.run(
+            ["/bin/sh", DOCKER / "federator-entrypoint.sh", *arguments],
+            env=variables,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
     assert done.returncode == 0, done.stderr
     listed = foltr_process("rounds", "list", "--db", f"sqlite:///{tmp_path}/f.sqlite")
     assert "no_updates" in listed.stdout

@@ -3,20 +3,17 @@
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from programs import prepared_foltr
 
 from foltr.operator.folder import open_authority
 from foltr.operator.one_time_tokens import read_token
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDERS = ("operator", "helpers", "devices", "tokens", "federator", "mosquitto", "database", "tmp")
-SHIMS = {
-    "foltr": f'exec "{sys.executable}" -c "from foltr.cli.main import main; main()" "$@"',
-    "chown": 'test -z "${DIES:-}" && exit 0; kill -9 $PPID',
-}
+CHOWN = 'test -z "${DIES:-}" && exit 0; kill -9 $PPID'
 
 
 @pytest.fixture
@@ -29,10 +26,9 @@ def set_up(tmp_path):
     script.write_text(text)
     for folder in (*FOLDERS, "shims", "helpers/north", "helpers/south", "mosquitto/config", "mosquitto/data"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-    for name, does in SHIMS.items():
-        shim = tmp_path / "shims" / name
-        shim.write_text(f"#!/bin/sh\n{does}\n")
-        shim.chmod(0o755)
+    chown = tmp_path / "shims/chown"
+    chown.write_text(f"#!/bin/sh\n{CHOWN}\n")
+    chown.chmod(0o755)
 
     def run(**more):
         told = {"FOLTR_FEDERATION": "mail", "FOLTR_PRIVACY": "trusted", "HOST": "localhost"}
@@ -42,7 +38,8 @@ def set_up(tmp_path):
         environment = {**os.environ, **told, **more}
         return subprocess.run(["/bin/sh", script], env=environment, cwd=tmp_path, check=False, timeout=120).returncode
 
-    return run
+    with prepared_foltr(tmp_path / "shims/foltr"):
+        yield run
 
 
 def tokens(tmp_path):

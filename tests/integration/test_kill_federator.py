@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -22,16 +24,27 @@ ORACLE = Path(__file__).with_name("oracle.py")
 N_CLIENTS, N_ROUNDS = 8, 30
 
 
-def progress(db_url: str) -> tuple[int, int, int]:
+@dataclass(frozen=True)
+class Progress:
     """How many updates are stored, how many rounds were opened, and how many are completed."""
 
-    async def look() -> tuple[int, int, int]:
-        async with await Database.connect(db_url) as database:
+    n_updates: int
+    n_rounds: int
+    n_completed: int
+
+
+async def wait_until(db_url: str, reached: Callable[[Progress], bool], timeout_s: float) -> Progress:
+    """Look until it is so far; AssertionError if it is not in time."""
+    give_up_at = time.monotonic() + timeout_s
+    async with await Database.connect(db_url) as database:
+        while True:
             rounds = await list_rounds(database, FEDERATION, limit=10_000)
             n_updates = len(await list_contributions(database, FEDERATION))
-            return n_updates, len(rounds), sum(row.state == "completed" for row in rounds)
-
-    return asyncio.run(look())
+            seen = Progress(n_updates, len(rounds), sum(row.state == "completed" for row in rounds))
+            if reached(seen):
+                return seen
+            assert time.monotonic() < give_up_at, f"the rounds do not go on: {seen}"
+            await asyncio.sleep(0.1)
 
 
 @pytest.mark.slow
@@ -51,27 +64,25 @@ def test_kill_9_of_the_federator_loses_nothing_and_counts_nothing_twice(mqtt_bro
         with (tmp_path / "federator.log").open("ab") as log:
             return PreparedProcess(federator_command, variables, output=log.fileno())
 
+    def look(reached: Callable[[Progress], bool], timeout_s: float = 0.0) -> Progress:
+        return asyncio.run(wait_until(database_url, reached, timeout_s))
+
     federator = start_federator()
     oracle_command = [sys.executable, str(ORACLE), str(N_ROUNDS), str(tmp_path)]
     devices = subprocess.Popen(oracle_command, env=variables, stdout=subprocess.PIPE, text=True)
     resumed_after_s = []
     try:
         for kill in range(1, 4):
-            deadline = time.monotonic() + 60
-            while progress(database_url)[0] < kill * N_CLIENTS * N_ROUNDS // 5:
-                assert time.monotonic() < deadline, "the rounds do not go on"
-                assert devices.poll() is None
-                time.sleep(0.1)
+            enough = kill * N_CLIENTS * N_ROUNDS // 5
+            look(lambda seen, enough=enough: seen.n_updates >= enough, 60)
             federator.send_signal(signal.SIGKILL)
             federator.wait(timeout=10)
-            _, n_rounds, n_completed = progress(database_url)
+            before = look(lambda _: True)
             federator = start_federator()
             started = time.monotonic()
-            while progress(database_url)[2] <= n_completed:
-                assert time.monotonic() - started < 20, "the open round was not resumed"
-                time.sleep(0.1)
+            after = look(lambda seen, before=before: seen.n_completed > before.n_completed, 20)
             resumed_after_s.append(time.monotonic() - started)
-            assert progress(database_url)[1] >= n_rounds
+            assert after.n_rounds >= before.n_rounds
         output, _ = devices.communicate(timeout=120)
         federator.send_signal(signal.SIGTERM)
         assert federator.wait(timeout=20) == 0

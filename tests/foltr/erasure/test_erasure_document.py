@@ -3,16 +3,16 @@
 import asyncio
 import json
 import re
-import shlex
 import subprocess
 import sys
 from typing import Literal, get_args, get_origin
 
 import pytest
-from cli.commands import FOLTR, PROJECT, environment
+from cli.commands import PROJECT, environment
 from cli.erasure.test_receipts import write_credentials
 from cli.test_readme import blocks
 from made_erasures import DONE, NAME, WAITING, made_erasures, pseudonym_of
+from programs import prepared_foltr
 from receipts import KEY
 
 from broker.address import BrokerAddress
@@ -50,11 +50,8 @@ def desk(tmp_path, mosquitto_server):
     (tmp_path / "foltr-operator").mkdir()
     write_credentials(tmp_path / "foltr-operator/operator.json", "operator", mosquitto_server.url)
     write_credentials(tmp_path / "device-7.json", "device")
-    program = tmp_path / "bin/foltr"
-    program.parent.mkdir()
-    program.write_text(f'#!/bin/sh\nexec {shlex.join(FOLTR)} "$@"\n')
-    program.chmod(0o755)
-    return tmp_path
+    with prepared_foltr(tmp_path / "bin/foltr"):
+        yield tmp_path
 
 
 def test_the_commands_of_the_document_run(desk):
