@@ -3,6 +3,7 @@
 import gc
 import os
 import secrets
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -14,6 +15,9 @@ from databases import PostgresDatabases, migrated_sqlite
 from servers import IotcoreServer, MissingError, MosquittoServer, PostgresServer
 
 SEED_VARIABLE = "FOLTR_TEST_SEED"
+PAIRS_VARIABLE = "FOLTR_TEST_PAIRS"
+# What a test of a broker and a database is run with: each of the four once. What one is, the other never hears of.
+PAIRS = {("mosquitto_server", "postgresql"), ("iotcore_broker", "sqlite")}
 
 Server = TypeVar("Server", PostgresServer, MosquittoServer, IotcoreServer)
 
@@ -26,6 +30,33 @@ _SEED: pytest.StashKey[int] = pytest.StashKey()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_USED] = {}
     config.stash[_SKIPPED] = {}
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a test for both brokers and both databases two pairs are run; all four with FOLTR_TEST_PAIRS=all."""
+    if os.environ.get(PAIRS_VARIABLE) == "all":
+        return
+    variants: dict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if _pair(item) is not None:
+            others = (value for name, value in item.callspec.params.items() if name not in _PAIRED)
+            variants[item.nodeid.partition("[")[0], *map(repr, others)].append(item)
+    left_out = {
+        item for same in variants.values() if len(same) == len(PAIRS) ** 2 for item in same if _pair(item) not in PAIRS
+    }
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+_PAIRED = ("mqtt_broker", "migrated_url", "database_url")
+
+
+def _pair(item: pytest.Item) -> tuple[str, str] | None:
+    """The broker and the database of a test that is run with several of both."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    broker, *databases = (params.get(name) for name in _PAIRED)
+    database = next(filter(None, databases), None)
+    return None if broker is None or database is None else (broker, database)
 
 
 def pytest_collection_finish() -> None:

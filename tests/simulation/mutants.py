@@ -323,17 +323,21 @@ _SHOWN_BY = {
 # the seeds is gone through again, which takes minutes for some.
 SEEN_IN = {
     "what is taken back goes back to the beginning": 15,
-    "devices put nothing back": 6,
+    "devices put nothing back": 0,
     "withdrawals are not stored": 75,
     "what a batch holds is not withdrawn": 170,
     "revocations are forgotten at a restart": 89,
     "the epoch is not raised": 19,
-    "nobody hears what was announced before": 129,
+    "nobody hears what was announced before": 250,
     "devices take the answers to others": 366,
     "receipts do not wait for erasures": 822,
-    "bytes are left at the end": 103,
+    "bytes are left at the end": 240,
     "a swap waits for no round": 29,
-    "a paused job stays so": 55,
+    "a paused job stays so": 353,
+    "devices forget what is pending": 5,
+    "stale updates weigh as much": 7,
+    "an update counts by when it is looked at": 9,
+    "who is forgotten answers on": 22,
 }
 
 
