@@ -136,7 +136,8 @@ def _compile(function: Callable[..., Any]) -> Callable[..., Any]:
     # kernel is compiled anew in every process.
     with contextlib.suppress(RuntimeError):
         # What njit(cache=True) does, with a cache that knows what else the machine code is made of.
-        dispatcher._cache = KernelCache(callee, source_digest(function))  # noqa: SLF001
+        dispatcher._cache = cache = KernelCache(callee, source_digest(function))  # noqa: SLF001
+        dispatcher.compile = cache.compiling(dispatcher.compile)
     return cast("Callable[..., Any]", dispatcher)
 
 

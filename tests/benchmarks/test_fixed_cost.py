@@ -21,6 +21,7 @@ def test_it_is_the_intercept_whatever_the_longest_round_errs(monkeypatch: pytest
 def test_each_line_has_the_fixed_cost_of_its_variant(monkeypatch: pytest.MonkeyPatch) -> None:
     """From the lines of the same variant alone."""
     monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    monkeypatch.delitem(sys.modules, "servers", raising=False)  # of the tests: benchmarks have their own
     from round_overhead import Measured, with_fixed_costs
 
     def line(n: int, variant: str, fixed_ms: float) -> Measured:

@@ -126,7 +126,7 @@ def test_the_page_from_createdb_to_a_restored_federation(shell, mosquitto_server
     assert shell.run("foltr status --json --db " + READER + " || test $? = 1")
 
 
-def test_the_databases_password_is_another_one(shell, mosquitto_server, tmp_path):
+def test_the_databases_password_is_another_one(shell, server, mosquitto_server, tmp_path):
     """By the page's last commands: a federator that runs goes on, one that is started gets in, and nothing is lost."""
     making, passwords, upgrading, *_, changing = blocks("docs/postgresql.md", "sh")
     for block in (making, passwords, upgrading):

@@ -43,6 +43,7 @@ def command(monkeypatch, capsys, *words: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_commands_of_the_document_run(tmp_path):
     """docs/simulation.md, from the first command to the last, each with processes of its own."""
     for line in filter(None, "\n".join(blocks("docs/simulation.md", "sh")).splitlines()):

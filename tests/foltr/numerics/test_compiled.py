@@ -1,3 +1,4 @@
+import fcntl
 import os
 import subprocess
 import sys
@@ -95,6 +96,39 @@ def test_a_change_in_another_module_discards_the_machine_code(tmp_path: Path) ->
     assert run(2.0, 1e9) == [4.0, 1]
     assert run(3.0, 1e9) == [9.0, 0]
     assert run(3.0, 5.0) == [5.0, 0]
+
+
+TOGETHER = """
+import sys, time
+from pathlib import Path
+import numba
+from callee import doubled
+
+Path(sys.argv[1]).touch()
+while len(list(Path(sys.argv[1]).parent.glob("ready-*"))) < 2:
+    time.sleep(0.01)
+doubled(1.0)
+print(sum(doubled.dispatcher().stats.cache_misses.values()))
+"""
+
+
+@needs_numba
+def test_processes_that_start_together_compile_a_kernel_once(tmp_path: Path) -> None:
+    """The other one waits for it, and nothing is locked afterwards."""
+    (tmp_path / "callee.py").write_text(CALLEE.format(factor=2.0, limit=1e9))
+    (tmp_path / "together.py").write_text(TOGETHER)
+    environment = os.environ | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-B", str(tmp_path / "together.py")]
+    processes = [
+        subprocess.Popen([*command, str(tmp_path / f"ready-{i}")], env=environment, stdout=subprocess.PIPE, text=True)
+        for i in range(2)
+    ]
+    n_compiled = [int(process.communicate(timeout=60)[0]) for process in processes]
+    assert sum(n_compiled) == 1
+    assert [process.returncode for process in processes] == [0, 0]
+    (lock,) = (tmp_path / "cache").rglob("*.lock")
+    with lock.open() as file:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @needs_numba
