@@ -21,9 +21,9 @@ _FALLEN = 1e-3
 def bulyan(rows: NDArray[np.floating], m: int) -> Aggregate:
     """Bulyan of rows (n, d), float32 or float64, finite; n >= 4m + 1.
 
-    Distances and their order, n^2 numbers of 8 bytes in all, are kept: more than the updates where d < 2n. ``shares``
-    has 1 / theta for each chosen update, whose values may be among the middle ones. Where Krum among those left would
-    have no neighbour to judge by (m = 1, the last choice), it judges by the nearest.
+    Distances and their order, n^2 numbers of 6 bytes in all, are kept: more than the updates where d < 1.5 n.
+    ``shares`` has 1 / theta for each chosen update, whose values may be among the middle ones. Where Krum among those
+    left would have no neighbour to judge by (m = 1, the last choice), it judges by the nearest.
     """
     n = len(rows)
     n_chosen, n_middle = n - 2 * m, n - 4 * m
@@ -42,57 +42,60 @@ def _chosen(rows: NDArray[np.floating], m: int, n_chosen: int) -> tuple[NDArray[
         return np.arange(n), np.zeros(n)
     plain = plain_distances(rows)
     if plain is not None:
-        neighbours = _Neighbours(plain, n - m - 2)
         # The last choices are made by the fewest neighbours, so theirs must be accurate too.
-        fewest = neighbours.near[:, : max(1, m - 1)].mean(axis=1)
-        if not plain.are_doubtful(fewest):
+        neighbours = _Neighbours(plain, n - m - 2, max(1, m - 1))
+        if not plain.are_doubtful(neighbours.fewest_means):
             return neighbours.choose(m, n_chosen)
+        del neighbours
     with np.errstate(over="ignore", invalid="ignore"):  # beyond float64 is as far as can be
-        return _Neighbours(careful_distances(rows), n - m - 2).choose(m, n_chosen)
+        return _Neighbours(careful_distances(rows), n - m - 2, 1).choose(m, n_chosen)
 
 
 class _Neighbours:
-    """Each row's squared distances in order, of which it counts the nearest ``n_near`` that are still there.
+    """Each row's squared distances, of which it counts the ``n_near`` nearest that are still there.
+
+    Args:
+        n_fewest: of how many of the nearest the mean is wanted.
 
     Attributes:
-        near: (n, n) the distances of each row in order; its own is infinite and last.
+        fewest_means: (n,) the mean distance to so many nearest.
     """
 
-    def __init__(self, distances: PairDistances, n_near: int) -> None:
+    def __init__(self, distances: PairDistances, n_near: int, n_fewest: int) -> None:
         n = len(distances.rows)
-        index = np.uint16 if n <= np.iinfo(np.uint16).max else np.uint32
-        self.near = np.empty((n, n), distances.squares.dtype)
-        # Row i of the order has the neighbours of i; column i of the rank has the places of all rows in it. So the
-        # places of one row among the neighbours of all lie side by side.
-        self._order, self._rank = np.empty((n, n), index), np.empty((n, n), index)
-        places = np.arange(n, dtype=index)[:, None]
-        farthest = np.finfo(np.float64).max / (8 * n)
-        for start in range(0, n, distances.block_rows):
-            stop = min(start + distances.block_rows, n)
-            block = distances.less_own_square(start, stop)
-            block += distances.squares[start:stop, None]
-            np.maximum(block, 0, out=block)
-            if block.dtype == np.float64:
-                # Beyond the range is as far as can be added up and taken away again.
-                np.nan_to_num(block, copy=False, nan=farthest, posinf=farthest)
-            np.fill_diagonal(block[:, start:], np.inf)
-            order = np.argsort(block, axis=1)
-            self._order[start:stop] = order
-            np.put_along_axis(self._rank[:, start:stop], order.T, places, axis=0)
-            block.sort(axis=1)
-            self.near[start:stop] = block
-        self._there = np.ones(n, bool)
+        # All at once, since all are kept: the product of the rows with themselves costs half of any other.
+        self._distances = distances.products()
+        dtype = self._distances.dtype
+        # By distance, those as far by their number: so it can be told by two comparisons whether one is counted.
+        self._order = np.empty((n, n), np.uint16 if n <= np.iinfo(np.uint16).max else np.uint32)
+        self.fewest_means = np.empty(n, dtype)
+        self._scores = np.empty(n)
+        of_fewest = np.full(n_fewest, 1 / n_fewest, dtype)
+        # Half as many as others take at a time: keys are twice as long.
+        sorting = _Sorting(self._distances, max(1, distances.block_rows // 2))
+        for start in range(0, n, sorting.block_rows):
+            stop = min(start + sorting.block_rows, n)
+            distances.complete(self._distances, start, stop)
+            near = sorting.sort(start, stop, self._order[start:stop])
+            self.fewest_means[start:stop] = near[:, :n_fewest] @ of_fewest
+            near[:, n_near:] = 0
+            self._scores[start:stop] = near.sum(axis=1, dtype=np.float64)
+        self._gone = np.zeros(n, bool)
         self._n_near = n_near
 
     def choose(self, m: int, n_chosen: int) -> tuple[NDArray[np.intp], NDArray[np.float64]]:
         """Choose the best, take it away, and go on among the others."""
-        n = len(self.near)
+        distances, scores = self._distances, self._scores
+        n = len(distances)
         lines = np.arange(n)
-        near, order, begins = self.near.reshape(-1), self._order.reshape(-1), lines * n
-        # The last neighbour that each row counts, as a position in `near` and `order`.
+        flat, order = distances.reshape(-1), self._order.reshape(-1)
+        # Of each row the last neighbour that it counts: its place in the order, which one that is, and how far.
+        begins = lines * n
         last = begins + (self._n_near - 1)
-        scores = self._sums(lines)
+        edge_row = order[last]
+        edge = flat[begins + edge_row].astype(np.float64)
         too_low = _FALLEN * scores
+        lost, is_last, is_behind, fallen = np.empty(n), np.empty(n, bool), np.empty(n, bool), np.empty(n, bool)
         chosen: list[int] = []
         at_choice = np.empty(n)
         for left in range(n - 1, n - 1 - n_chosen, -1):
@@ -100,34 +103,105 @@ class _Neighbours:
             best = int(scores.argmin()) if self._n_near > 1 else least(scores)
             chosen.append(best)
             at_choice[best], scores[best] = scores[best], np.inf
-            self._there[best] = False
+            self._gone[best] = True
             n_near = max(1, left - m - 2)
             if n_near == self._n_near:
-                there = np.flatnonzero(self._there)
+                there = np.flatnonzero(~self._gone)
                 scores[there] = self._sums(there)
                 continue
             self._n_near = n_near
-            place = begins + self._rank[best]
+            # A row in place of the column that it equals: what lies side by side is read at once.
+            taken = distances[best].astype(np.float64)
+            # Its own score is told: it loses nothing, and is never asked for its last neighbour again.
+            taken[best], edge[best] = 0, np.inf
             # One neighbour fewer: the one taken away if it counted, else the farthest that did.
-            scores -= near[np.minimum(place, last)]
-            gone = np.flatnonzero(place >= last)
-            while len(gone):
-                before = last[gone] - 1
-                last[gone] = before
-                gone = gone[~self._there[order[before]]]
-            fallen = scores < too_low
-            if fallen.any():
+            np.minimum(taken, edge, out=lost)
+            scores -= lost
+            # Where it is the last that counts, or behind it: then the one before that is the last.
+            np.equal(edge_row, best, out=is_last)
+            edge_row[best] = best
+            np.greater(taken, edge, out=is_behind)
+            gone = np.logical_or(is_behind, is_last, out=is_behind).nonzero()[0]
+            if np.count_nonzero(np.equal(lost, edge, out=is_last)) != len(gone):
+                # As far as the last, and by its number before or behind it.
+                gone = (is_behind | (is_last & (edge_row < best))).nonzero()[0]
+            if len(gone):
+                place = last.take(gone)
+                place -= 1
+                rows = order.take(place)
+                while np.count_nonzero(stepping := self._gone.take(rows)):
+                    place -= stepping
+                    rows = order.take(place)
+                last[gone] = place
+                edge_row[gone] = rows
+                edge[gone] = flat.take(begins.take(gone) + rows)
+            np.less(scores, too_low, out=fallen)
+            if np.count_nonzero(fallen):
                 scores[fallen] = self._sums(lines[fallen])
                 too_low[fallen] = _FALLEN * scores[fallen]
-        at_choice[self._there] = scores[self._there]
+        at_choice[~self._gone] = scores[~self._gone]
         return np.array(chosen), at_choice
 
     def _sums(self, lines: NDArray[np.intp]) -> NDArray[np.float64]:
         """The score of each of these rows, from the distances themselves."""
-        there = self._there[self._order[lines]]
+        order = self._order[lines]
+        there = ~self._gone[order]
         counted = there & (np.cumsum(there, axis=1, dtype=np.int32) <= self._n_near)
-        sums: NDArray[np.float64] = np.where(counted, self.near[lines], 0).sum(axis=1, dtype=np.float64)
+        near = np.take_along_axis(self._distances[lines], order.astype(np.intp), axis=1)
+        sums: NDArray[np.float64] = np.where(counted, near, 0).sum(axis=1, dtype=np.float64)
         return sums
+
+
+class _Sorting:
+    """Sorts rows of squared distances (n, n), some at a time, in memory that is used again for the next ones.
+
+    Args:
+        distances: what rounding has made negative becomes 0 when its row is sorted, and each row's distance from itself
+            infinite.
+    """
+
+    def __init__(self, distances: NDArray[np.floating], block_rows: int) -> None:
+        n = len(distances)
+        self.block_rows = block_rows
+        self._distances = distances
+        self._numbers = np.arange(n, dtype=np.uint64)
+        if distances.dtype == np.float32:
+            self._keys, self._near = np.empty((block_rows, n), np.uint64), np.empty((block_rows, n), np.uint32)
+
+    def sort(self, start: int, stop: int, order: NDArray[np.integer]) -> NDArray[np.floating]:
+        """Return some rows in order, to be written to as one likes; equal distances are in order of their numbers.
+
+        Args:
+            order: (stop - start, n), written to: whose they are.
+        """
+        block = self._distances[start:stop]
+        if block.dtype != np.float32:
+            return self._sort_by_index(block, start, order)
+        # As whole numbers, floats of one sign have the same order. So distance and number are sorted as one, which is
+        # quicker than to sort an index. A negative float is a negative number, and so is -0.
+        np.maximum(block.view(np.int32), 0, out=block.view(np.int32))
+        np.fill_diagonal(block[:, start:], np.inf)
+        keys, near = self._keys[: stop - start], self._near[: stop - start]
+        keys[:] = block.view(np.uint32)
+        keys <<= 32
+        keys |= self._numbers
+        keys.sort(axis=1)
+        order[:] = keys
+        keys >>= 32
+        near[:] = keys
+        return near.view(np.float32)
+
+    def _sort_by_index(
+        self, block: NDArray[np.floating], start: int, order: NDArray[np.integer]
+    ) -> NDArray[np.floating]:
+        np.maximum(block, 0, out=block)
+        # Beyond the range is as far as can be added up and taken away again.
+        farthest = np.finfo(np.float64).max / (8 * block.shape[1])
+        np.nan_to_num(block, copy=False, nan=farthest, posinf=farthest)
+        np.fill_diagonal(block[:, start:], np.inf)
+        places = np.argsort(block, axis=1, kind="stable")
+        order[:] = places
+        return np.take_along_axis(block, places, axis=1)
 
 
 def _mean_of_middle(rows: NDArray[np.floating], chosen: NDArray[np.intp], n_middle: int) -> NDArray[np.float64]:

@@ -48,21 +48,32 @@ class PairDistances:
 
         That is all it takes to order the distances from one row, and saves a pass over them.
         """
-        if self.centre is None:
-            part = self.rows[start:stop]
-            # The product of an array with its own transpose costs half of any other.
-            products = self.rows @ self.rows.T if len(part) == len(self.rows) else part @ self.rows.T
-        else:
-            products = self._careful_products(self.centre, start, stop)
+        products = self._products(start, stop)
         products *= -2
         products += self.squares
         return products
+
+    def products(self) -> NDArray[np.floating]:
+        """(n, n): the products of all rows, equal on both sides of the diagonal to the bit."""
+        return self._products(0, len(self.rows))
+
+    def complete(self, products: NDArray[np.floating], start: int, stop: int) -> None:
+        """Turn some rows of `products` into squared distances in place, equal on both sides of the diagonal."""
+        products[start:stop] *= -2
+        products[start:stop] += self.squares[start:stop, None] + self.squares
 
     def are_doubtful(self, mean_nearest: NDArray[np.floating]) -> bool:
         """Whether these (n,) means over some of the nearest squared distances of each row are not to be trusted."""
         if self.centre is not None:
             return False
         return not bool((mean_nearest >= _DOUBTFUL * self.squares).all())
+
+    def _products(self, start: int, stop: int) -> NDArray[np.floating]:
+        if self.centre is not None:
+            return self._careful_products(self.centre, start, stop)
+        part = self.rows[start:stop]
+        # The product of an array with its own transpose costs half of any other.
+        return self.rows @ self.rows.T if len(part) == len(self.rows) else part @ self.rows.T
 
     def _careful_products(self, centre: NDArray[np.float64], start: int, stop: int) -> NDArray[np.float64]:
         n, dim = self.rows.shape
@@ -71,7 +82,8 @@ class PairDistances:
         for left in range(0, dim, length):
             columns = slice(left, left + length)
             block = self.rows[:, columns] - centre[columns]
-            products += block[start:stop] @ block.T
+            part = block[start:stop]
+            products += block @ block.T if len(part) == len(block) else part @ block.T
         return products
 
 
