@@ -19,7 +19,7 @@ import asyncio
 import math
 from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 
 from broker.link import InboundMessage
@@ -48,6 +48,10 @@ class IntakeLimits:
     """Limits bound what may wait, in all and of one sender, and how fast one sender may send.
 
     A message counts with the bytes of its payload and its topic. One above ``max_bytes_per_sender`` never fits.
+
+    Attributes:
+        max_bytes_at_once: of messages that are taken together, above which there is but one: what is made of them on
+            the way into the database, their bodies in the clear and encrypted, is there for all of them at once.
     """
 
     max_messages: int = 20_000
@@ -56,9 +60,10 @@ class IntakeLimits:
     max_bytes_per_sender: int = 8 * 1024 * 1024
     rate_per_s: float = 50.0  # messages per second a sender's bucket refills by
     burst: int = 400  # messages a full bucket holds
+    max_bytes_at_once: int = 4 * 1024 * 1024
 
     def __post_init__(self) -> None:
-        for name in ("max_messages", "max_bytes", "max_waiting_per_sender", "max_bytes_per_sender", "burst"):
+        for name in (f.name for f in fields(self) if f.name != "rate_per_s"):
             if not 1 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}: {getattr(self, name)!r} is not a number of at least 1")
         if not 0 < self.rate_per_s < math.inf:
@@ -153,11 +158,13 @@ class BoundedIntake:
     def take(self, limit: int, before: float | None = None, most_slow: int | None = None) -> list[Arrival]:
         """Take up to ``limit`` messages, a sender's own in order of arrival, the senders by turns; possibly none.
 
+        They are fewer where they are large, `IntakeLimits.max_bytes_at_once`.
+
         With ``before`` only what arrived by then, and with ``most_slow`` so many at most that are slow; a sender whose
         next one is not taken for that keeps its turn for later.
         """
         until = math.inf if before is None else before
-        n_slow = 0
+        n_slow = n_bytes = 0
         arrivals: list[Arrival] = []
         passed_over: list[_Sender] = []
         while len(arrivals) < limit and self._rotation and (oldest := self.oldest()) is not None and oldest <= until:
@@ -167,6 +174,10 @@ class BoundedIntake:
             if first.at > until or (is_slow and n_slow == most_slow):
                 passed_over.append(sender)
                 continue
+            n_bytes += _size(first.message)
+            if arrivals and n_bytes > self._limits.max_bytes_at_once:
+                passed_over.append(sender)
+                break
             n_slow += is_slow
             arrivals.append(self._pop_first(sender))
             if sender.numbers:

@@ -103,6 +103,27 @@ def test_once_a_flood_has_settled_a_newcomer_always_finds_room():
         flood()
 
 
+def test_of_large_messages_fewer_are_taken_at_once():
+    """What is made of those that are taken together has a bound; one is taken however large, and turns are kept."""
+    intake = make_intake(max_bytes_at_once=100)
+    for topic, n_bytes in (("a/1", 60), ("b/1", 40), ("c/1", 10), ("a/2", 150), ("b/2", 10)):
+        assert intake.offer(message(topic, n_bytes)) is None
+    assert topics(intake.take(9)) == ["a/1", "b/1"]
+    assert topics(intake.take(9)) == ["c/1"]
+    assert topics(intake.take(9)) == ["a/2"]
+    assert intake.arrived.is_set()
+    assert topics(intake.take(9)) == ["b/2"]
+    assert not intake.arrived.is_set()
+
+
+def test_what_is_left_for_later_counts_for_nothing_yet():
+    """A slow message that is passed over leaves its bytes to the others."""
+    intake = make_intake(is_slow=lambda one: one.topic.endswith("slow"), max_bytes_at_once=100)
+    for topic, n_bytes in (("a/slow", 90), ("b/1", 50), ("c/1", 50)):
+        assert intake.offer(message(topic, n_bytes)) is None
+    assert topics(intake.take(9, most_slow=0)) == ["b/1", "c/1"]
+
+
 def test_an_emptied_intake_has_all_its_room_again():
     """A message refused for whatever cause holds nothing."""
     intake = make_intake(max_messages=9, max_bytes=200, max_waiting_per_sender=2, burst=3)
