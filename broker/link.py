@@ -31,7 +31,7 @@ from broker.failures import (
     watch_end,
     write_while_open,
 )
-from broker.packets import take_messages, write_messages
+from broker.packets import Exchange
 from broker.tls import TlsMaterial, client_context
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
@@ -110,7 +110,7 @@ class MqttLink:
         self._backoff: Backoff | None = None
         # The broker may speak MQTT 5, in which it says why it ends a connection.
         self._may_speak_5 = not persistent
-        self._speaks_5 = False
+        self._exchange: Exchange | None = None  # of a connection that speaks MQTT 3.1.1
         self._was_up = False
         self._ending = Ending()
         self._client: aiomqtt.Client | None = None
@@ -208,7 +208,10 @@ class MqttLink:
             UnavailableError: not connected, or no acknowledgement in time. The message may have arrived.
         """
         async with self._acknowledged("no acknowledgement of a message") as client:
-            await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
+            if self._exchange is not None:
+                await self._exchange.publish(topic, payload, retain=retain)
+            else:
+                await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
 
     async def publish_at_most_once(self, messages: Sequence[tuple[str, bytes]]) -> None:
         """Publish at QoS 0, each a topic and its payload, what is asked for again if it is lost.
@@ -218,15 +221,12 @@ class MqttLink:
         Raises:
             UnavailableError: not connected, or not written in time. Some of the messages may have arrived.
         """
-        *before, (topic, payload) = messages
         async with self._acknowledged("a message cannot be written") as client:
-            # Only the last one is waited for, where aiomqtt waits for each: where one cannot be sent it cannot either.
-            if not self._speaks_5:
-                write_messages(client, before)
-            else:
-                for message in before:
-                    client._client.publish(*message, qos=0)  # noqa: SLF001
-            await client.publish(topic, payload, qos=0, timeout=math.inf)
+            if self._exchange is not None:
+                await self._exchange.send(messages)
+                return
+            for topic, payload in messages:
+                await client.publish(topic, payload, qos=0, timeout=math.inf)
 
     async def subscribe(self, topics: Sequence[str], qos: int = QOS) -> None:
         """Subscribe for this connection only; what is retained there is delivered.
@@ -383,7 +383,7 @@ class MqttLink:
         # hundreds, and logs a traceback when a connection is left while it subscribes.
         logger, self._ending = logging.Logger("foltr.mqtt", logging.ERROR), Ending()  # noqa: LOG001
         logger.addHandler(self._ending)
-        closer = self._speaks_5 = self._looks_closer
+        closer = self._looks_closer
         client = aiomqtt.Client(
             self.address.host,
             self.address.port,
@@ -403,8 +403,7 @@ class MqttLink:
         )
         watch_end(client, self._ending)
         write_while_open(client)
-        if not closer:
-            take_messages(client, take)
+        self._exchange = None if closer else Exchange(client, take)
         return client
 
     def _take(self, topic: str, payload: bytes, retained: bool) -> None:

@@ -1,10 +1,13 @@
 """Messages read from and written to an MQTT 3.1.1 connection many at once; everything else is paho-mqtt's.
 
-paho-mqtt asks the system three times for each packet, and makes a dozen objects of each. Here what has come is read
-with one call, the messages in it are handed on, and their acknowledgements leave in one piece; packets of any other
-kind are paho-mqtt's to deal with, as are connections in MQTT 5.
+paho-mqtt asks the system three times for each packet that comes, and makes a dozen objects of each; to send one it
+waits for a turn of the event loop and for the socket to be writable, which it nearly always is. Here what has come is
+read with one call, the messages in it are handed on, and what is to be sent is given to the socket at once; what that
+does not take, packets of any other kind, and connections in MQTT 5, are paho-mqtt's to deal with.
 """
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Iterable
 
@@ -16,7 +19,7 @@ from paho.mqtt.packettypes import PacketTypes
 
 _AT_ONCE = 64 * 1024
 _LONGEST_LENGTH = 4  # bytes of a packet's length
-_QOS, _QOS_2 = 0b0110, 0b0100
+_QOS, _QOS_1, _QOS_2 = 0b0110, 0b0010, 0b0100
 _RETAIN = 0b0001
 _PUBLISH = PacketTypes.PUBLISH << 4
 _PUBACK = PacketTypes.PUBACK << 4
@@ -83,38 +86,76 @@ def message_packets(messages: Iterable[tuple[str, bytes]]) -> bytes:
     pieces: list[bytes] = []
     for topic, payload in messages:
         name = topic.encode()
-        length = 2 + len(name) + len(payload)
-        head = bytearray((_PUBLISH,))
-        while length > 0x7F:
-            head.append(length & 0x7F | 0x80)
-            length >>= 7
-        head.append(length)
-        pieces += (bytes(head), len(name).to_bytes(2, "big"), name, payload)
+        head = _head(_PUBLISH, 2 + len(name) + len(payload))
+        pieces += (head, len(name).to_bytes(2, "big"), name, payload)
     return b"".join(pieces)
 
 
-def take_messages(client: aiomqtt.Client, take: Callable[[str, bytes, bool], None]) -> None:
-    """Have a client of MQTT 3.1.1 hand on messages as they come: topic, payload, and whether they were retained."""
-    paho = client._client  # noqa: SLF001 (neither library has a public way to read more than a packet at once)
-    paho.loop_read = _Reader(paho, take).read  # type: ignore[method-assign]
+def acknowledged_packet(topic: str, payload: bytes, number: int, *, retain: bool) -> bytes:
+    """Write a message as a PUBLISH packet of QoS 1, which the broker acknowledges by its number (1 to 65,535)."""
+    name = topic.encode()
+    head = _head(_PUBLISH | _QOS_1 | (_RETAIN if retain else 0), 4 + len(name) + len(payload))
+    return b"".join((head, len(name).to_bytes(2, "big"), name, number.to_bytes(2, "big"), payload))
 
 
-def write_messages(client: aiomqtt.Client, messages: Iterable[tuple[str, bytes]]) -> None:
-    """Send messages of QoS 0 over a connection of MQTT 3.1.1, in one piece, and wait for nothing."""
-    if packets := message_packets(messages):
-        # As if it were of QoS 1: when it is sent nobody is told.
-        client._client._packet_queue(_PUBLISH, packets, 0, 1)  # noqa: SLF001
+def _head(first: int, length: int) -> bytes:
+    head = bytearray((first,))
+    while length > 0x7F:
+        head.append(length & 0x7F | 0x80)
+        length >>= 7
+    head.append(length)
+    return bytes(head)
 
 
-class _Reader:
-    """What takes the place of paho-mqtt's ``loop_read`` for one connection."""
+class Exchange:
+    """What a connection of MQTT 3.1.1 hands on and sends, in the event loop that it is made in.
 
-    def __init__(self, paho: Client, take: Callable[[str, bytes, bool], None]) -> None:
-        self._paho = paho
+    Args:
+        client: what connects; it reads by this one from now on.
+        take: is told of each message: topic, payload, and whether it was retained.
+    """
+
+    def __init__(self, client: aiomqtt.Client, take: Callable[[str, bytes, bool], None]) -> None:
+        # Neither library has a public way to read more than a packet at once, or to write without waiting.
+        self._paho: Client = client._client  # noqa: SLF001
+        self._paho.loop_read = self._read  # type: ignore[method-assign]
         self._take = take
+        self._loop = asyncio.get_running_loop()
         self._waiting = bytearray()  # the beginning of a packet
+        self._unacknowledged: dict[int, asyncio.Future[None]] = {}
 
-    def read(self, max_packets: int = 1) -> MQTTErrorCode:  # noqa: ARG002 (paho-mqtt's, which ignores it, too)
+    async def publish(self, topic: str, payload: bytes, *, retain: bool) -> None:
+        """Send a message of QoS 1, and wait for its acknowledgement; for ever where the connection ends before."""
+        number = self._paho._mid_generate()  # noqa: SLF001
+        acknowledged = self._unacknowledged[number] = self._loop.create_future()
+        try:
+            self._write(acknowledged_packet(topic, payload, number, retain=retain))
+            await acknowledged
+        finally:
+            del self._unacknowledged[number]
+
+    async def send(self, messages: Iterable[tuple[str, bytes]]) -> None:
+        """Send messages of QoS 0, each a topic and a payload, and wait until the socket has taken all of them."""
+        written = self._write(message_packets(messages))
+        if written is not None:
+            await written
+
+    def _write(self, packets: bytes) -> asyncio.Future[None] | None:
+        """Give packets to the socket; what it does not take now paho-mqtt gives it later, which is returned."""
+        paho, n_written = self._paho, 0
+        if not paho._out_packet:  # noqa: SLF001 (else these would overtake what waits)
+            # It may take nothing now, or be at its end, which paho-mqtt finds, too, and says.
+            with contextlib.suppress(OSError):
+                n_written = paho._sock_send(packets)  # noqa: SLF001
+        if n_written == len(packets):
+            with paho._msgtime_mutex:  # noqa: SLF001
+                paho._last_msg_out = time.monotonic()  # noqa: SLF001
+            return None
+        rest = _Rest(self._loop.create_future())
+        paho._packet_queue(_PUBLISH, packets[n_written:], 0, 0, rest)  # type: ignore[arg-type]  # noqa: SLF001
+        return rest.written
+
+    def _read(self, max_packets: int = 1) -> MQTTErrorCode:  # noqa: ARG002 (paho-mqtt's, which ignores it, too)
         """Read what has come and deal with every packet that is whole; what paho-mqtt answers to an error."""
         paho = self._paho
         if paho._sock is None:  # noqa: SLF001
@@ -149,10 +190,14 @@ class _Reader:
                 self._take(topic, payload, bool(first & _RETAIN))
                 if acknowledgement:
                     acknowledgements.append(acknowledgement)
+            elif first == _PUBACK and (number := int.from_bytes(data[begin:end], "big")) in self._unacknowledged:
+                acknowledged = self._unacknowledged[number]
+                if not acknowledged.done():  # else nobody waits for it any more
+                    acknowledged.set_result(None)
             elif code := self._hand_over(first, data[begin:end]):
                 return code
         if acknowledgements and self._paho._sock is not None:  # noqa: SLF001
-            self._paho._packet_queue(_PUBACK, b"".join(acknowledgements), 0, 1)  # noqa: SLF001
+            self._write(b"".join(acknowledgements))
         if data is self._waiting:
             # In place: a large packet comes in many pieces, and is not to be copied for each.
             del self._waiting[:rest]
@@ -173,3 +218,14 @@ class _Reader:
             "pos": 0,
         }
         return self._paho._packet_handle()  # noqa: SLF001
+
+
+class _Rest:
+    """What paho-mqtt is to give the socket later; it tells this one as it would tell whoever waits for a message."""
+
+    def __init__(self, written: asyncio.Future[None]) -> None:
+        self.written = written
+
+    def _set_as_published(self) -> None:
+        if not self.written.done():
+            self.written.set_result(None)

@@ -1,43 +1,35 @@
-"""One database, SQLite or PostgreSQL: how to reach it, how a transaction begins, what may be retried.
-
-Every wait is bounded: connecting, waiting for a lock, a statement, a connection of the pool.
-"""
+"""One database, SQLite or PostgreSQL: how a transaction begins, and what may be retried."""
 
 import asyncio
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager, nullcontext
 from contextvars import ContextVar
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
 
-from sqlalchemy import URL, Connection, Executable, Table, event, text
+from sqlalchemy import URL, Executable, Table, text
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 from foltr.errors import UnavailableError
-from foltr.extras import install_command
+from storage.engines import IDLE_TIMEOUT_S, REBUILDS, WRITES, create_engine
 from storage.keys import KeyStore
 from storage.rewriting import rewrite_postgres, rewrite_sqlite
+from storage.transaction_thread import TransactionThread
 from storage.urls import in_words, read_url
 
 Record = TypeVar("Record")
+P = ParamSpec("P")
+T = TypeVar("T")
 
-CONNECT_TIMEOUT_S: Final = 10
-BUSY_TIMEOUT_S: Final = 5
-STATEMENT_TIMEOUT_S: Final = 30
-# The server gives up first and says why; the client gives up when the server cannot even say that.
-ANSWER_TIMEOUT_S: Final = 5
-IDLE_TIMEOUT_S: Final = 2 * STATEMENT_TIMEOUT_S
 # A whole database is written anew, or a large table changed.
 VACUUM_TIMEOUT_S: Final = 3600
-
-_WRITES = "foltr_writes"
-_REBUILDS = "foltr_rebuilds"
 
 # Classes of SQLSTATE after which the same transaction may succeed: connection lost, serialization or
 # deadlock, out of resources, lock not available, statement cancelled, server shutting down or starting, silence.
@@ -65,18 +57,25 @@ class Database:
         keys: KeyStore | None = None,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         process: str | None = None,
+        *,
+        threads: bool = True,
     ) -> None:
-        """Check the URL and load the driver; connect to nothing yet."""
+        """Check the URL and load the driver; connect to nothing yet.
+
+        Args:
+            threads: of SQLite, each connection has a thread; else the thread waits that asks for something.
+        """
         self.keys = keys
         self.process = process
         parsed = read_url(url) if isinstance(url, str) else url
         self.dialect = parsed.get_backend_name()
         self.location = in_words(parsed)
         self._idle_timeout_s = idle_timeout_s
-        self.engine = _create_engine(parsed, idle_timeout_s=idle_timeout_s, process=process)
-        self._writer = self.engine.execution_options(**{_WRITES: True})
+        self.engine = create_engine(parsed, idle_timeout_s=idle_timeout_s, process=process, threads=threads)
+        self._writer = self.engine.execution_options(**{WRITES: True})
         self._reader = self.engine
         self._file: tuple[int, int] | None = None  # as `follow_file` saw it last
+        self._apart: tuple[TransactionThread, Database] | None = None
         if self.dialect == "postgresql":
             # One snapshot for all statements of a reading, as SQLite gives anyway.
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -138,6 +137,25 @@ class Database:
         of, connection = _SNAPSHOT.get()
         return nullcontext(connection) if of is self and connection is not None else self._begin(self._reader)
 
+    async def run(
+        self,
+        transaction: Callable[Concatenate["Database", P], Coroutine[Any, Any, T]],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Return what a function comes to that makes a transaction of this database, its first argument.
+
+        Of SQLite all of it is made in a thread that does nothing else (`storage.transaction_thread`), one after the
+        other: for what is short, and made often.
+        """
+        if self.dialect != "sqlite":
+            return await transaction(self, *args, **kwargs)
+        if self._apart is None:
+            there = Database(self.engine.url, self.keys, self._idle_timeout_s, self.process, threads=False)
+            self._apart = TransactionThread(), there
+        thread, there = self._apart
+        return await thread.run(partial(transaction, there, *args, **kwargs))
+
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[None]:
         """Have every `reading` within the block read from one and the same snapshot, one after the other.
@@ -162,8 +180,8 @@ class Database:
         engine = self.engine
         try:
             if self.dialect == "postgresql":
-                engine = _create_engine(self.engine.url, statement_timeout_s=VACUUM_TIMEOUT_S)
-            options = {_WRITES: True, _REBUILDS: True}
+                engine = create_engine(self.engine.url, statement_timeout_s=VACUUM_TIMEOUT_S)
+            options = {WRITES: True, REBUILDS: True}
             async with self._begin(engine.execution_options(**options)) as connection:
                 yield connection
                 if self.dialect == "sqlite":
@@ -237,7 +255,7 @@ class Database:
         if self.dialect == "sqlite":
             before, self._file = self._file, self._file_now()
             if before not in (None, self._file):
-                await self.engine.dispose()
+                await self.close()
                 if self.keys is not None:
                     self.keys.look_again()
 
@@ -250,6 +268,9 @@ class Database:
 
     async def close(self) -> None:
         """Close every connection."""
+        if self._apart is not None:
+            (thread, there), self._apart = self._apart, None
+            await thread.end(there.close)
         await self.engine.dispose()
 
     async def __aenter__(self) -> Self:
@@ -304,11 +325,6 @@ class Database:
             "Start PostgreSQL (for example `docker compose up -d postgres` or `pg_ctl start`) "
             "and check the host and the port in db_url"
         )
-
-
-def application_name(process: str | None) -> str:
-    """Return what PostgreSQL calls the sessions of a process; it keeps 63 bytes of it."""
-    return "foltr" if process is None else f"foltr {process}"
 
 
 def is_transient(error: BaseException) -> bool:
@@ -374,60 +390,3 @@ def _sqlite_code(error: BaseException) -> int:
 def _sqlstate(error: BaseException) -> str:
     cause = error.orig if isinstance(error, DBAPIError) else error
     return getattr(cause, "sqlstate", None) or ""
-
-
-def _create_engine(
-    url: URL,
-    statement_timeout_s: float | None = None,
-    idle_timeout_s: float = IDLE_TIMEOUT_S,
-    process: str | None = None,
-) -> AsyncEngine:
-    statement_timeout_s = statement_timeout_s or STATEMENT_TIMEOUT_S
-    is_sqlite = url.get_backend_name() == "sqlite"
-    options: dict[str, Any]
-    if is_sqlite:
-        # No isolation level: sqlite3 must not begin transactions by itself, the event below does.
-        options = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
-    else:
-        options = {
-            "timeout": CONNECT_TIMEOUT_S,
-            "command_timeout": statement_timeout_s + ANSWER_TIMEOUT_S,
-            "server_settings": {
-                "application_name": application_name(process),
-                "statement_timeout": f"{statement_timeout_s:g}s",
-                "lock_timeout": f"{BUSY_TIMEOUT_S}s",
-                "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1000:.0f}ms",
-            },
-        }
-    driver = None
-    try:
-        if is_sqlite:
-            from storage.sqlite_driver import SqliteDriver
-
-            driver = SqliteDriver()
-        engine = create_async_engine(url, connect_args=options, pool_timeout=CONNECT_TIMEOUT_S, module=driver)
-    except ModuleNotFoundError as error:
-        extra = "federator" if is_sqlite else "postgres"
-        raise UnavailableError(f"{in_words(url)} needs the package {error.name}: {install_command(extra)}") from error
-    if is_sqlite:
-        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
-        event.listen(engine.sync_engine, "begin", _begin_sqlite)
-    return engine
-
-
-def _prepare_sqlite(connection: Any, _record: object) -> None:
-    cursor = connection.cursor()
-    # WAL lets readers go on beside the writer; FULL makes a commit survive a power cut, as receipts promise.
-    # What is deleted is overwritten at once: what an erased client leaves until `Database.purge` is little.
-    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
-        cursor.execute(f"PRAGMA {pragma}")
-    cursor.close()
-
-
-def _begin_sqlite(connection: Connection) -> None:
-    # IMMEDIATE takes the write lock at once. A deferred transaction that reads and then writes can be
-    # refused in the middle, without the busy timeout, because its snapshot is out of date.
-    options = connection.get_execution_options()
-    if options.get(_REBUILDS, False):
-        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
-    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(_WRITES, False) else "BEGIN")

@@ -146,16 +146,16 @@ class SqlFederationStore:
         return await models.get_anchor(self._db, self._name, version)
 
     async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> Standing:
-        return await anchors.count_votes(self._db, self._name, anchor_version, number, n_rounds)
+        return await self._db.run(anchors.count_votes, self._name, anchor_version, number, n_rounds)
 
     async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]:
         return await anchors.list_tallies(self._db, self._name, anchor_version, n_rounds)
 
     async def list_rewards(self, since_version: int, number: int) -> list[RoundReward]:
-        return await evaluations.list_rewards(self._db, self._name, since_version, number)
+        return await self._db.run(evaluations.list_rewards, self._name, since_version, number)
 
     async def count_suspects_alone(self, number: int) -> int:
-        return await suspects.count_suspects_alone(self._db, self._name, number)
+        return await self._db.run(suspects.count_suspects_alone, self._name, number)
 
     async def restore_anchor(self, restoration: Restoration) -> None:
         await anchors.restore_anchor(self._db, self._name, self.epoch, restoration)
@@ -163,10 +163,10 @@ class SqlFederationStore:
     # --- what arrives -----------------------------------------------------------------------------------------
 
     async def commit_batch(self, batch: Batch) -> None:
-        await arrivals.commit_batch(self._db, self._name, self.epoch, batch)
+        await self._db.run(arrivals.commit_batch, self._name, self.epoch, batch)
 
     async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredUpdate]:
-        return await arrivals.find_updates(self._db, self._name, identities)
+        return await self._db.run(arrivals.find_updates, self._name, identities)
 
     async def find_orders(self, numbers: Collection[int]) -> dict[int, NewOrder]:
         return await orders.find_orders(self._db, self._name, numbers)
@@ -192,17 +192,17 @@ class SqlFederationStore:
         return await trainings.load_trainings(self._db, self._name)
 
     async def begin_aggregation(self, number: int) -> None:
-        await rounds.begin_aggregation(self._db, self._name, self.epoch, number)
+        await self._db.run(rounds.begin_aggregation, self._name, self.epoch, number)
 
     async def load_updates(
         self, number: int, after: str, limit: int, *, readable_only: bool = False
     ) -> list[UpdateRow]:
-        return await rounds.load_updates(self._db, self._name, number, after, limit, readable_only=readable_only)
+        return await self._db.run(rounds.load_updates, self._name, number, after, limit, readable_only=readable_only)
 
     async def complete_round(
         self, number: int, model: NewModel, closed_at: datetime, next_opening: RoundOpening | None = None
     ) -> None:
-        await rounds.complete_round(self._db, self._name, self.epoch, number, model, closed_at, next_opening)
+        await self._db.run(rounds.complete_round, self._name, self.epoch, number, model, closed_at, next_opening)
 
     async def abandon_round(
         self,
@@ -212,7 +212,7 @@ class SqlFederationStore:
         next_opening: RoundOpening | None = None,
         noted: Sequence[NewEvent] = (),
     ) -> None:
-        await rounds.abandon_round(self._db, self._name, self.epoch, number, reason, closed_at, next_opening, noted)
+        await self._db.run(rounds.abandon_round, self._name, self.epoch, number, reason, closed_at, next_opening, noted)
 
     async def delete_old_bodies(
         self, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500

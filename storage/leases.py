@@ -13,8 +13,9 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, delete, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.database import Database, application_name, insert_into
+from storage.database import Database, insert_into
 from storage.database_clock import DatabaseNow
+from storage.engines import application_name
 from storage.errors import WriterFencedError
 from storage.lease_tables import leases, standbys
 

@@ -1,13 +1,14 @@
 """SQLite in a thread of its own, as aiosqlite has it, with one visit to that thread for each statement.
 
 SQLAlchemy's adapter of aiosqlite makes a cursor, executes, fetches and closes in four visits. Each wakes a thread and
-then the event loop, which costs more than a small statement does.
+then the event loop, which costs more than a small statement does. Whoever is in such a thread already, with all of a
+transaction (`storage.transaction_thread`), visits none.
 """
 # ruff: noqa: SLF001 (SQLAlchemy's adapters are made to be derived from, and name all of theirs so)
 
 import sqlite3
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,15 +70,47 @@ class _Connection(AsyncAdapt_aiosqlite_connection):
             super().rollback()
 
 
-class SqliteDriver(AsyncAdapt_aiosqlite_dbapi):
-    """The driver: ``create_async_engine(url, module=SqliteDriver())``."""
+class _Here:
+    """A connection with the methods of aiosqlite's, that does all in the thread it is called in, which waits for it."""
 
-    def __init__(self) -> None:
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._conn = self._connection = connection
+
+    async def _execute(self, do: Callable[..., Any], *arguments: Any) -> Any:
+        return do(*arguments)
+
+    async def create_function(self, *arguments: Any, **options: Any) -> None:
+        self._conn.create_function(*arguments, **options)
+
+    async def commit(self) -> None:
+        self._conn.commit()
+
+    async def rollback(self) -> None:
+        self._conn.rollback()
+
+    async def close(self) -> None:
+        self._conn.close()
+
+    def stop(self) -> None:
+        self._conn.close()
+
+
+class SqliteDriver(AsyncAdapt_aiosqlite_dbapi):
+    """The driver: ``create_async_engine(url, module=SqliteDriver())``.
+
+    Args:
+        threads: each connection has a thread; else statements are executed in the thread that asks for them.
+    """
+
+    def __init__(self, *, threads: bool = True) -> None:
         super().__init__(aiosqlite, sqlite3)
+        self._threads = threads
 
     def connect(self, *arg: Any, **kw: Any) -> AsyncAdapt_aiosqlite_connection:
-        """Open a connection, and begin its thread."""
-        return _Connection(self, super().connect(*arg, **kw)._connection)
+        """Open a connection, and begin its thread if it has one."""
+        if self._threads:
+            return _Connection(self, super().connect(*arg, **kw)._connection)
+        return _Connection(self, _Here(sqlite3.connect(*arg, **kw)))
 
 
 def _execute(connection: sqlite3.Connection, operation: str, parameters: Any) -> tuple[_Answer, deque[Any]]:

@@ -15,7 +15,7 @@ from servers import MissingError, PostgresServer, free_port
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 
-import storage.database
+import storage.engines
 from foltr.errors import SettingsError, UnavailableError
 from storage.database import Database, is_transient
 from storage.tables import federations
@@ -187,7 +187,7 @@ async def test_moments_come_back_aware_and_in_utc(migrated: Database) -> None:
 
 async def test_a_locked_sqlite_file_is_transient(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process that holds the write lock makes us wait, then say so; we may try again."""
-    monkeypatch.setattr(storage.database, "BUSY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(storage.engines, "BUSY_TIMEOUT_S", 0.1)
     path = tmp_path / "foltr.sqlite"
     async with await Database.connect(f"sqlite:///{path}") as db:
         other = sqlite3.connect(path, isolation_level=None)

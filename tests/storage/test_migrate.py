@@ -124,8 +124,8 @@ async def test_two_services_may_upgrade_at_once(database_url: str) -> None:
 
 async def test_a_large_table_may_take_its_time(database_url: str, monkeypatch) -> None:
     """A step of an upgrade is not cancelled after the seconds that a federator's statement has; what comes later is."""
-    monkeypatch.setattr("storage.database.STATEMENT_TIMEOUT_S", 0.3)
-    monkeypatch.setattr("storage.database.ANSWER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("storage.engines.STATEMENT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("storage.engines.ANSWER_TIMEOUT_S", 0.1)
     async with await Database.connect(database_url) as db:
         if db.dialect == "sqlite":
             pytest.skip("SQLite has no such limit")

@@ -1,0 +1,98 @@
+"""How SQLite and PostgreSQL are reached: drivers, timeouts, and what each connection and transaction begins with.
+
+Every wait is bounded: connecting, waiting for a lock, a statement, a connection of the pool.
+"""
+
+from typing import Any, Final
+
+from sqlalchemy import URL, Connection, event
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
+
+from foltr.errors import UnavailableError
+from foltr.extras import install_command
+from storage.urls import in_words
+
+CONNECT_TIMEOUT_S: Final = 10
+BUSY_TIMEOUT_S: Final = 5
+STATEMENT_TIMEOUT_S: Final = 30
+# The server gives up first and says why; the client gives up when the server cannot even say that.
+ANSWER_TIMEOUT_S: Final = 5
+IDLE_TIMEOUT_S: Final = 2 * STATEMENT_TIMEOUT_S
+
+WRITES, REBUILDS = "foltr_writes", "foltr_rebuilds"
+"""Options of an engine: its transactions write; they change the schema, as `storage.database.Database.rebuilding`."""
+
+
+def application_name(process: str | None) -> str:
+    """Return what PostgreSQL calls the sessions of a process; it keeps 63 bytes of it."""
+    return "foltr" if process is None else f"foltr {process}"
+
+
+def create_engine(
+    url: URL,
+    statement_timeout_s: float | None = None,
+    idle_timeout_s: float = IDLE_TIMEOUT_S,
+    process: str | None = None,
+    *,
+    threads: bool = True,
+) -> AsyncEngine:
+    """Make the engine of a database; it connects when used.
+
+    Args:
+        statement_timeout_s: how long a statement may take in PostgreSQL; None: as long as is usual.
+        idle_timeout_s: PostgreSQL ends a transaction that says nothing for so long.
+        process: what it calls the sessions by.
+        threads: of SQLite, each connection has a thread of its own.
+
+    Raises:
+        UnavailableError: the driver is not installed.
+    """
+    statement_timeout_s = statement_timeout_s or STATEMENT_TIMEOUT_S
+    is_sqlite = url.get_backend_name() == "sqlite"
+    options: dict[str, Any]
+    if is_sqlite:
+        # No isolation level: sqlite3 must not begin transactions by itself, the event below does.
+        options = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
+    else:
+        options = {
+            "timeout": CONNECT_TIMEOUT_S,
+            "command_timeout": statement_timeout_s + ANSWER_TIMEOUT_S,
+            "server_settings": {
+                "application_name": application_name(process),
+                "statement_timeout": f"{statement_timeout_s:g}s",
+                "lock_timeout": f"{BUSY_TIMEOUT_S}s",
+                "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1000:.0f}ms",
+            },
+        }
+    driver = None
+    try:
+        if is_sqlite:
+            from storage.sqlite_driver import SqliteDriver
+
+            driver = SqliteDriver(threads=threads)
+        engine = create_async_engine(url, connect_args=options, pool_timeout=CONNECT_TIMEOUT_S, module=driver)
+    except ModuleNotFoundError as error:
+        extra = "federator" if is_sqlite else "postgres"
+        raise UnavailableError(f"{in_words(url)} needs the package {error.name}: {install_command(extra)}") from error
+    if is_sqlite:
+        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
+        event.listen(engine.sync_engine, "begin", _begin_sqlite)
+    return engine
+
+
+def _prepare_sqlite(connection: Any, _record: object) -> None:
+    cursor = connection.cursor()
+    # WAL lets readers go on beside the writer; FULL makes a commit survive a power cut, as receipts promise.
+    # What is deleted is overwritten at once: what an erased client leaves until `Database.purge` is little.
+    for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "secure_delete=ON"):
+        cursor.execute(f"PRAGMA {pragma}")
+    cursor.close()
+
+
+def _begin_sqlite(connection: Connection) -> None:
+    # IMMEDIATE takes the write lock at once. A deferred transaction that reads and then writes can be
+    # refused in the middle, without the busy timeout, because its snapshot is out of date.
+    options = connection.get_execution_options()
+    if options.get(REBUILDS, False):
+        connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
+    connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN")

@@ -1,0 +1,93 @@
+"""Transactions of SQLite are made one after the other in a thread of their own, each from its beginning to its end."""
+
+import asyncio
+import threading
+
+import pytest
+from sqlalchemy import text
+
+from storage.database import Database
+from storage.transaction_thread import TransactionThread
+
+
+@pytest.fixture
+async def db(tmp_path):
+    async with await Database.connect(f"sqlite:///{tmp_path / 'a.sqlite'}") as database:
+        async with database.transaction() as connection:
+            await connection.execute(text("CREATE TABLE numbers (number INTEGER NOT NULL)"))
+        yield database
+
+
+async def store(db: Database, *numbers: int, fails: bool = False) -> str:
+    async with db.transaction() as connection:
+        for number in numbers:
+            await connection.execute(text("INSERT INTO numbers VALUES (:number)"), {"number": number})
+        if fails:
+            raise ValueError("not this one")
+    return threading.current_thread().name
+
+
+async def stored(db: Database) -> list[int]:
+    async with db.reading() as connection:
+        return list(await connection.scalars(text("SELECT number FROM numbers ORDER BY rowid")))
+
+
+async def test_a_transaction_is_made_in_the_thread_and_others_see_it(db):
+    """The event loop has its own connections to the same file."""
+    assert await db.run(store, 1, 2) == "foltr-sqlite"
+    assert await store(db, 3) == "MainThread"
+    assert await db.run(stored) == await stored(db) == [1, 2, 3]
+
+
+async def test_a_transaction_that_raises_keeps_nothing_and_says_why(db):
+    """As without the thread; and the thread goes on."""
+    with pytest.raises(ValueError, match="not this one"):
+        await db.run(store, 1, fails=True)
+    await db.run(store, 2)
+    assert await stored(db) == [2]
+
+
+async def test_they_are_made_one_after_the_other_in_the_order_in_which_they_were_asked_for(db):
+    """Whoever asks for several at once has each of them whole, and the event loop goes on meanwhile."""
+    await asyncio.gather(*(db.run(store, i, i) for i in range(20)))
+    assert await stored(db) == [i for i in range(20) for _ in range(2)]
+
+
+async def test_whoever_is_cancelled_hears_no_answer_and_what_has_begun_is_done(db):
+    """A commit may be on the disk by then; whoever asks for the same again finds it done."""
+    asked = asyncio.create_task(db.run(store, 1))
+    await asyncio.sleep(0)
+    asked.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asked
+    await db.run(store, 2)
+    assert await stored(db) == [1, 2]
+
+
+async def test_closing_waits_for_what_was_asked_for_and_ends_the_thread(db):
+    """A database that is opened again has another thread."""
+    asked = asyncio.create_task(db.run(store, 1))
+    await asyncio.sleep(0)
+    await db.close()
+    assert await asked == "foltr-sqlite"
+    assert "foltr-sqlite" not in {thread.name for thread in threading.enumerate()}
+    await db.run(store, 2)
+    assert await stored(db) == [1, 2]
+
+
+async def test_an_answer_that_comes_after_its_event_loop_has_ended_is_nobodys():
+    """A test, or a command, may end before its last transaction."""
+    thread, began, go_on = TransactionThread(), threading.Event(), threading.Event()
+
+    async def wait() -> None:
+        began.set()
+        go_on.wait()
+
+    async def ask() -> None:
+        asyncio.ensure_future(thread.run(wait))  # noqa: RUF006 (it is cancelled with its loop)
+        await asyncio.to_thread(began.wait)
+
+    await asyncio.to_thread(asyncio.run, ask())
+    go_on.set()
+    assert await thread.run(lambda: asyncio.sleep(0, "again")) == "again"
+    await thread.end(lambda: asyncio.sleep(0))
