@@ -21,6 +21,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from typing import NamedTuple
 
 from broker.link import InboundMessage
 
@@ -34,8 +35,7 @@ MIN_RETRY_S = 1.0
 _MAX_WAIT_S = 24 * 3600.0
 
 
-@dataclass(frozen=True)
-class Arrival:
+class Arrival(NamedTuple):
     """A message that was taken in, ``at`` the clock's seconds."""
 
     message: InboundMessage

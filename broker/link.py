@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import NamedTuple, Self
 
 import aiomqtt
 from paho.mqtt.reasoncodes import ReasonCode
@@ -46,8 +46,7 @@ _MOST_EARLY = 1000
 _GOODBYE_S = 1.0
 
 
-@dataclass(frozen=True)
-class InboundMessage:
+class InboundMessage(NamedTuple):
     """A message as it arrived."""
 
     topic: str

@@ -1,8 +1,8 @@
 """A device contributes: what it learned becomes an update in the store, which its receipt settles."""
 
 import asyncio
+import secrets
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 
@@ -142,7 +142,7 @@ class Contributor:
         update = ModelUpdate(
             federation=self._session.federation,
             client_id=self._session.client_id,
-            update_id=uuid.uuid4().hex,
+            update_id=secrets.token_hex(16),
             round=round_.round,
             base_version=round_.base_version,
             after=mark,

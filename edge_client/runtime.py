@@ -14,6 +14,7 @@ from edge_client.events import Connected, Observer, Resting, quiet
 from edge_client.forgetting import ENROL_AGAIN, ForgetResult
 from edge_client.hindrances import Hindrance, hindrance_of, is_lasting
 from edge_client.messaging.outbox import is_set_within
+from edge_client.news import News
 from edge_client.options import DeviceOptions
 from edge_client.recording import Later
 from edge_client.store.store import DeviceStore
@@ -55,7 +56,7 @@ class Runtime:
         self._last_hindrance: Hindrance | None = None  # as the last visit ended
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._news = asyncio.Condition()
+        self._news = News()
 
     def _make_link(self, options: DeviceOptions) -> MqttLink:
         topics = Topics(options.federation)
@@ -199,8 +200,7 @@ class Runtime:
                 await self._begin_visit()
             # Without a last will it cannot stay: nobody would hear that the connection was lost.
             is_shown = visits.period_s is None
-            async with self._news:
-                await self._news.wait_for(partial(self._is_visit_over, is_shown))
+            await self._news.wait_until(partial(self._is_visit_over, is_shown))
             if self._link.failure is not None:
                 return  # it was given up for good
             if visits.period_s is None:
@@ -317,8 +317,8 @@ class Runtime:
 
     async def _true_within(self, ready: Callable[[], bool], timeout_s: float) -> bool:
         try:
-            async with asyncio.timeout(timeout_s), self._news:
-                await self._news.wait_for(ready)
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait_until(ready)
         except TimeoutError:
             return False
         return True
@@ -397,8 +397,7 @@ class Runtime:
         while True:
             agent.wake.clear()
             await agent.turn()
-            async with self._news:
-                self._news.notify_all()
+            self._news.look()
             pause = min(min(agent.next_due_at(), self._look_at()) - time.monotonic(), _LONGEST_PAUSE_S)
             # No `asyncio.timeout`: it costs more than all else a turn does without anything to send.
             timer = loop.call_later(pause, agent.wake.set)

@@ -1,6 +1,6 @@
 """A result list is made of features, around a model's order or the application's own, and clicks on it are checked."""
 
-import uuid
+import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -174,7 +174,7 @@ def _serp(candidates: Candidates, listed: SourcedList, version: int | None, vari
     """Return a list that was drawn of the candidates in the application's order."""
     shown = listed.shown
     return Serp(
-        uuid.uuid4().hex,
+        secrets.token_hex(16),
         candidates.order[shown.ranking],
         version,
         candidates.features,

@@ -7,6 +7,7 @@ next one starts from what is stored. So nothing here may be told to anyone befor
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 from broker.buffer import RefusedSender
 from federator.deciding.decisions import Decisions
@@ -35,8 +36,7 @@ MAX_STRANGERS = 10
 Decidable = UpdateOffered | MembershipAsked | ErasureAsked | UnlearningAnswered | OperatorSpoke | Refused | PartAnswered
 
 
-@dataclass(frozen=True)
-class Timed:
+class Timed(NamedTuple):
     """A reading and the moment its message arrived, in epoch seconds."""
 
     reading: Decidable

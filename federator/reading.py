@@ -4,7 +4,7 @@ Nobody is believed here yet: that takes the client's key (`federator.deciding.me
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from broker.link import InboundMessage
 from federator.round import Offer
@@ -34,8 +34,7 @@ class Signed:
         return self.envelope.sequence
 
 
-@dataclass(frozen=True)
-class UpdateOffered:
+class UpdateOffered(NamedTuple):
     """An update that fits the federation, with its body as it is stored (see `foltr.methods.bodies`).
 
     Attributes:

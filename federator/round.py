@@ -36,6 +36,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from federator.secure_terms import SecureTerms
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
@@ -128,8 +129,7 @@ class RoundPolicy:
         return None if self.over_selection is None else math.ceil(self.max_clients * (1 + self.over_selection))
 
 
-@dataclass(frozen=True)
-class Offer:
+class Offer(NamedTuple):
     """The part of an update that decides whether it counts: it covers what is above ``after``, up to ``through``."""
 
     client_id: str

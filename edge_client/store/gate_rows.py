@@ -50,7 +50,8 @@ def write_gate(cursor: sqlite3.Cursor, gate: Gate, before: Gate | None = None) -
     Args:
         before: what was written last, whose rows stay where they are the same; None where that is not known.
     """
-    cursor.execute("INSERT OR REPLACE INTO gate (only_one, is_open) VALUES (1, ?)", (int(gate.is_open),))
+    if before is None or gate.is_open is not before.is_open:
+        cursor.execute("INSERT OR REPLACE INTO gate (only_one, is_open) VALUES (1, ?)", (int(gate.is_open),))
     means: dict[str, FadingMean] = {name: getattr(gate, name) for name in _EVIDENCE}
     for name, one in means.items():
         if before is None or one != getattr(before, name):

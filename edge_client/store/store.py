@@ -420,6 +420,8 @@ class DeviceStore(HeardStore):
         return int(self._db.execute("SELECT count(*) FROM interactions WHERE id <= ?", counted).fetchone()[0])
 
     def _trim_kept(self, cursor: sqlite3.Cursor, mark: int) -> None:
+        if mark <= self._max_kept:
+            return  # there are no more than there are numbers
         cursor.execute(
             "DELETE FROM interactions WHERE id <= "
             "(SELECT id FROM interactions WHERE id <= ? ORDER BY id DESC LIMIT 1 OFFSET ?)",

@@ -12,7 +12,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -265,14 +265,12 @@ class StoreFile:
         """Begin and commit a transaction, or nothing happened and DataError says why (say, a full disk)."""
         with self.lock:
             self.check_open()
-            yield from self._begin_and_commit()
-
-    def _begin_and_commit(self) -> Iterator[sqlite3.Cursor]:
-        try:
-            with closing(self._db.cursor()) as cursor:
+            cursor = self._db.cursor()
+            try:
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
-                    self._store_noted(cursor)
+                    if self._noted:
+                        self._store_noted(cursor)
                     yield cursor
                     cursor.execute("COMMIT")
                     self._noted.clear()
@@ -280,19 +278,20 @@ class StoreFile:
                     # After some errors SQLite has rolled back by itself.
                     if self._db.in_transaction:
                         cursor.execute("ROLLBACK")
-        except sqlite3.Error as error:
-            raise DataError(
-                f"device store {self._path}: {error}. Nothing was changed; free space on its disk, "
-                "and see that no other process uses it"
-            ) from error
+            except sqlite3.Error as error:
+                raise DataError(
+                    f"device store {self._path}: {error}. Nothing was changed; free space on its disk, "
+                    "and see that no other process uses it"
+                ) from error
+            finally:
+                cursor.close()
 
     def _store_noted(self, cursor: sqlite3.Cursor) -> None:
-        if self._noted:
-            cursor.executemany(
-                "INSERT INTO believed (topic, signer, sequence) VALUES (?, ?, ?) "
-                "ON CONFLICT DO UPDATE SET signer = excluded.signer, sequence = excluded.sequence",
-                [(topic, signer, sequence) for topic, (signer, sequence) in self._noted.items()],
-            )
+        cursor.executemany(
+            "INSERT INTO believed (topic, signer, sequence) VALUES (?, ?, ?) "
+            "ON CONFLICT DO UPDATE SET signer = excluded.signer, sequence = excluded.sequence",
+            [(topic, signer, sequence) for topic, (signer, sequence) in self._noted.items()],
+        )
 
     # --- being forgotten ------------------------------------------------------------------------------------
 

@@ -50,4 +50,4 @@ def _verified(offered: Offered, keys: Mapping[str, bytes | None]) -> Offered:
     if key is None:
         return offered
     signed = VerifiedAhead(reading.signed.topic, reading.signed.envelope, key, reading.signed.by(key))
-    return replace(offered, reading=replace(reading, signed=signed))
+    return replace(offered, reading=reading._replace(signed=signed))

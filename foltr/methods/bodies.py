@@ -17,6 +17,8 @@ from foltr.secure.message_proof import MessageShape
 from foltr.secure.norm_proof import proof_shape
 
 DENSE, PART, EVOLUTION, MASKED = "dense_f32", "part_f32", "evolution", "masked_u64"
+# A sum of squares of no value that is too large, however it was rounded.
+_CERTAINLY_SMALL = (MAX_ABS_DELTA / 2) ** 2
 _N_BESIDE = (N_VOTES, N_EVALUATION, N_VOTES + N_EVALUATION)
 _START = struct.Struct("<Q")
 _PAIR = struct.Struct("<Qdd")
@@ -71,6 +73,8 @@ def check_body(body: UpdateBody, spec: BodySpec) -> None:
             ReceiptCode.WRONG_SHAPE,
             f"{len(values)} values from {body.start}; shared are {spec.n_values} from {spec.start}",
         )
+    if values @ values <= _CERTAINLY_SMALL:
+        return  # as nearly all are, found out with one call in place of four; NaN and infinity are not
     if not np.isfinite(values).all():
         raise MessageError(ReceiptCode.NOT_FINITE, "the update holds NaN or infinity")
     if np.abs(values).max() > MAX_ABS_DELTA:

@@ -32,6 +32,7 @@ METHODS: dict[str, MethodSpec[Any, Any]] = {
     spec.name: spec for spec in (FPDGD, FPDGD_PAPER, FEDPROX, FEDPER, PERSONAL, FOLTR_ES, FEDIPS, FEDAVG)
 }
 """The methods by name, in the order in which they are listed."""
+_BY_SETTINGS: dict[type[Training], MethodSpec[Any, Any]] = {spec.training: spec for spec in METHODS.values()}
 
 _BOUNDED_LEARNING_RATE: Final = 3.0
 _BOUNDED_CLIP_FACTOR: Final = 0.2
@@ -49,7 +50,7 @@ def method_spec(method: str) -> MethodSpec[Any, Any]:
 
 def spec_of(training: Training) -> MethodSpec[Any, Any]:
     """Return the method whose settings these are."""
-    return next(spec for spec in METHODS.values() if spec.training is type(training))
+    return _BY_SETTINGS[type(training)]
 
 
 def methods_with(lists: Lists) -> list[str]:

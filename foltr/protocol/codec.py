@@ -4,8 +4,7 @@ Reading has three steps: `open_envelope`, `Envelope.is_signed_by` where signatur
 `Envelope.read`, which looks at the body.
 """
 
-from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgpack
 from pydantic import ValidationError
@@ -24,11 +23,13 @@ _ENVELOPE_KEYS = set(_KEY_ORDER)
 # Of all there is in a message but the items of its list: more than any has, so that a newer one gets a clear answer.
 _MAX_FIELDS = 64
 _MAX_CONTAINERS = 16
+# Of so few bytes nothing that takes much room can be made: 64 bytes for each.
+_SHORT_BYTES = 8192
+_NOT_MSGPACK = (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException)
 _packer = msgpack.Packer(use_bin_type=True, autoreset=True)
 
 
-@dataclass(frozen=True)
-class Envelope:
+class Envelope(NamedTuple):
     """A message whose body has not been looked at yet."""
 
     kind: str
@@ -60,7 +61,7 @@ class Envelope:
 
 def encode(message: Message, topic: str = "", sequence: int = 0, key: SigningKey | None = None) -> bytes:
     """The envelope of ``message`` as bytes, signed for ``topic`` if there is a key."""
-    body = _packer.pack(message.model_dump())
+    body = _packer.pack(message.__dict__ if message.is_flat else message.model_dump())
     signature = b"" if key is None else key.sign(signed_bytes(topic, message.kind_name, sequence, body))
     return bytes(
         _packer.pack(
@@ -119,6 +120,32 @@ def decode(payload: bytes, expected: type[M]) -> M:
 
 
 def _unpack(data: bytes, what: str, longest_list: int) -> dict[str, Any]:
+    if len(data) <= _SHORT_BYTES and (fields := _unpack_as_we_pack(data, longest_list)) is not None:
+        return fields
+    return _unpack_carefully(data, what, longest_list)
+
+
+def _most_items(data: bytes, longest_list: int) -> int:
+    """How many items a list may have."""
+    # Room for a list is made when its length is read, and lists may nest: their lengths are bounded by what the message
+    # can hold, not by its size.
+    return min(max(longest_list, _MAX_FIELDS), len(data))
+
+
+def _unpack_as_we_pack(data: bytes, longest_list: int) -> dict[str, Any] | None:
+    """Unpack a map that is packed as `encode` does it, in a fifth of the time; None for anything else.
+
+    What is packed again to the same bytes has no key twice, which would have been left out.
+    """
+    try:
+        value = msgpack.unpackb(data, raw=False, max_array_len=_most_items(data, longest_list), max_map_len=_MAX_FIELDS)
+        is_ours = type(value) is dict and _packer.pack(value) == data
+    except _NOT_MSGPACK:
+        return None
+    return value if is_ours else None
+
+
+def _unpack_carefully(data: bytes, what: str, longest_list: int) -> dict[str, Any]:
     n_containers = 0
 
     def counted(container: C) -> C:
@@ -137,19 +164,17 @@ def _unpack(data: bytes, what: str, longest_list: int) -> dict[str, Any]:
         return fields
 
     try:
-        # Room for a list is made when its length is read, and lists may nest: their lengths are bounded by what
-        # the message can hold, not by its size.
         value = msgpack.unpackb(
             data,
             raw=False,
             object_pairs_hook=unique,
             list_hook=counted,
-            max_array_len=min(max(longest_list, _MAX_FIELDS), len(data)),
+            max_array_len=_most_items(data, longest_list),
             max_map_len=_MAX_FIELDS,
         )
     except MessageError:
         raise
-    except (ValueError, TypeError, OverflowError, RecursionError, msgpack.UnpackException) as error:
+    except _NOT_MSGPACK as error:
         raise MessageError(ReceiptCode.MALFORMED, f"the {what} is not msgpack: {type(error).__name__}") from error
     if not isinstance(value, dict):
         raise MessageError(ReceiptCode.MALFORMED, f"the {what} is not a map")

@@ -69,6 +69,8 @@ class Message(BaseModel):
     kind_name: ClassVar[str]
     # How many items a list in it may have; a reader makes no room for more.
     longest_list: ClassVar[int] = 0
+    # No field is a message, nor left out: they are packed as they are.
+    is_flat: ClassVar[bool] = False
 
 
 Rate = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]

@@ -277,6 +277,7 @@ class UpdateReceipt(Message):
 
     kind_name: ClassVar[str] = "update_receipt"
     longest_list: ClassVar[int] = 1000
+    is_flat: ClassVar[bool] = True
     federation: Name
     client_id: Name
     update_id: UpdateId | None

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from foltr.errors import SettingsError
 from foltr.protocol.fields import NAME_PATTERN, TOKEN_PATTERN
@@ -129,7 +129,7 @@ class Topics:
 
     def is_helpers(self, topic: str) -> bool:
         """Whether a helper answers on this topic."""
-        return topic.startswith(f"{self.root}/helpers/") and topic.endswith("/answers")
+        return topic.startswith(self._helpers) and topic.endswith("/answers")
 
     @cached_property
     def operator(self) -> str:
@@ -141,7 +141,7 @@ class Topics:
 
     def is_operators(self, topic: str) -> bool:
         """Whether the operator tells the federator something on this topic."""
-        return topic in (self.operator, self.roster, self.policy) or topic.startswith(f"{self.root}/roster/chunks/")
+        return topic.startswith(self._roster_chunks) or topic in (self.operator, self.roster, self.policy)
 
     @cached_property
     def unlearning_round(self) -> str:
@@ -219,7 +219,8 @@ class Topics:
         return f"{self.root}/tickets/{client_id}"
 
     def client(self, client_id: str, topic: ClientTopic) -> str:
-        return f"{self.root}/clients/{client_id}/{topic}"
+        # A member of an enumeration is slow to format, and quick to add.
+        return f"{self._clients}{client_id}/" + topic
 
     def from_all_clients(self) -> tuple[str, ...]:
         """The filters a federator subscribes to."""
@@ -232,9 +233,26 @@ class Topics:
 
     def parse(self, topic: str) -> tuple[str, ClientTopic] | None:
         """Return (client_id, purpose) of a client's topic, or None where it is none of this federation's."""
-        prefix = f"{self.root}/clients/"
-        client_id, _, last = topic.removeprefix(prefix).partition("/")
-        purpose = _CLIENT_TOPICS.get(last)
-        if purpose is None or not topic.startswith(prefix) or not _NAME.fullmatch(client_id):
-            return None
-        return client_id, purpose
+        return _parse(self._clients, topic)
+
+    @cached_property
+    def _clients(self) -> str:
+        return f"{self.root}/clients/"
+
+    @cached_property
+    def _helpers(self) -> str:
+        return f"{self.root}/helpers/"
+
+    @cached_property
+    def _roster_chunks(self) -> str:
+        return f"{self.root}/roster/chunks/"
+
+
+# A federator asks for a message's sender several times, from its arrival until it is decided on.
+@lru_cache(maxsize=4096)
+def _parse(prefix: str, topic: str) -> tuple[str, ClientTopic] | None:
+    client_id, _, last = topic.removeprefix(prefix).partition("/")
+    purpose = _CLIENT_TOPICS.get(last)
+    if purpose is None or not topic.startswith(prefix) or not _NAME.fullmatch(client_id):
+        return None
+    return client_id, purpose

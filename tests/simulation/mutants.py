@@ -106,7 +106,7 @@ def _aggregating_is_not_stored() -> Any:
 
 def _counts_by_when_it_is_looked_at() -> Any:
     def late(state: FederationState, backlog: Backlog, now: float) -> tuple[Decisions, Backlog]:
-        messages = [replace(timed, at=now) for timed in backlog.messages]
+        messages = [timed._replace(at=now) for timed in backlog.messages]
         return decide(state, replace(backlog, messages=messages), now)
 
     return mock.patch.object(federator.actor, "decide", late)
