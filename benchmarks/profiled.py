@@ -72,7 +72,7 @@ def main() -> None:
         Path(output).write_text(json.dumps(sampler.stop()), encoding="utf-8")
 
 
-def print_profile(file: Path, n_updates: int, n_lines: int = 15) -> None:
+def print_profile(file: Path, n_updates: int, n_lines: int = 60) -> None:
     """The lines and the functions that cost most, in microseconds of CPU time per client update."""
     profile = json.loads(file.read_text(encoding="utf-8"))
     n_samples = sum(profile["own"].values())

@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import bindparam, case, func, insert, select, text, update
+from sqlalchemy import bindparam, case, insert, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.elements import BindParameter
@@ -23,6 +23,7 @@ from storage.federations import fenced_transaction, require_epoch, writer_transa
 from storage.marks import move_marks, withdraw_updates
 from storage.models import mark_model_published
 from storage.orders import store_orders
+from storage.plain_rows import PlainInsert
 from storage.policies import store_policy
 from storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange, StoredUpdate
 from storage.rounds import change_deadline, require_collecting, stop_collecting
@@ -138,11 +139,14 @@ async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch
     """
     numbers = {item.round for item in batch.updates}
     parameters = {"of_federation": name, "of_epoch": epoch, "new_batch": batch.batch_id}
-    noted = await connection.execute(
-        _NOTE_BATCH_OF_ROUNDS if numbers else _NOTE_BATCH,
-        parameters | {"numbers": list(numbers), "n_rounds": len(numbers)} if numbers else parameters,
-    )
+    one = next(iter(numbers)) if len(numbers) == 1 else None  # all that one turn decides belongs to one round
+    if one is None:
+        noted = await connection.execute(_NOTE_BATCH, parameters)
+    else:
+        noted = await connection.execute(_NOTE_BATCH_OF_ROUND, parameters | {"number": one})
     if noted.rowcount == 1:
+        if one is None and numbers:
+            await require_collecting(connection, name, numbers)
         return True
     await require_epoch(connection, name, epoch)
     if await connection.scalar(select(federations.c.last_batch_id).where(federations.c.name == name)) == batch.batch_id:
@@ -161,16 +165,14 @@ _NOTE_BATCH = (
     )
     .values(last_batch_id=bindparam("new_batch"))
 )
-_NOTE_BATCH_OF_ROUNDS = _NOTE_BATCH.where(
-    select(func.count())
-    .select_from(rounds)
+_NOTE_BATCH_OF_ROUND = _NOTE_BATCH.where(
+    select(rounds.c.number)
     .where(
         rounds.c.federation == bindparam("of_federation"),
-        rounds.c.number.in_(bindparam("numbers", expanding=True)),
+        rounds.c.number == bindparam("number"),
         rounds.c.state == RoundState.COLLECTING,
     )
-    .scalar_subquery()
-    == bindparam("n_rounds")
+    .exists()
 )
 
 
@@ -202,9 +204,7 @@ async def store_updates(
         }
         for item, stored in zip(new, bodies, strict=True)
     ]
-    if not values:
-        return
-    await connection.execute(_INSERT_UPDATES, values)
+    await _INSERT_UPDATES.execute(connection, values)
 
 
 def _told(evaluation: Evaluation | None) -> dict[str, float | None]:
@@ -292,7 +292,7 @@ def _change_client(**values: Any) -> Update:
 
 
 _CLIENT = key_of(bindparam("of_federation"), bindparam("of_client"), is_client())
-_INSERT_UPDATES = insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT)
+_INSERT_UPDATES = PlainInsert(insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT))
 _SEQUENCE: BindParameter[int] = bindparam("with_sequence")
 _LEFT_AT = bindparam("at", type_=clients.c.left_at.type)
 _GONE = {

@@ -81,13 +81,15 @@ async def forget_defence(
     there.
 
     Args:
-        versions: whose may be forgotten.
+        versions: whose may be forgotten, three at most.
         keep: the anchor.
 
     Returns:
         whether any of these had it.
     """
-    held = set(await connection.scalars(_HAVING_MEMORY, {"of_federation": name, "versions": list(versions)}))
+    known = [version for version in versions if version is not None]
+    of = dict(zip(_VERSIONS, known + [known[0]] * (len(_VERSIONS) - len(known)), strict=True)) if known else {}
+    held = set(await connection.scalars(_HAVING_MEMORY, {"of_federation": name, **of})) if known else set[int]()
     if forgotten := held - {keep}:
         await connection.execute(
             update(models)
@@ -97,9 +99,11 @@ async def forget_defence(
     return bool(held)
 
 
+# So many at most; a list of any length is written into the statement each time anew.
+_VERSIONS = ("one", "another", "a_third")
 _HAVING_MEMORY = select(models.c.version).where(
     models.c.federation == bindparam("of_federation"),
-    models.c.version.in_(bindparam("versions", expanding=True)),
+    models.c.version.in_([bindparam(version) for version in _VERSIONS]),
     models.c.defence_state.is_not(None),
 )
 

@@ -3,6 +3,7 @@
 from typing import Any
 
 from sqlalchemy import BindParameter, Integer, bindparam, case, func, insert, select, update
+from sqlalchemy.dialects import postgresql, sqlite
 
 from foltr.protocol.states import RoundState
 from storage.clients import select_named
@@ -63,6 +64,11 @@ NOTE_STORED_ROUND = insert(stored_rounds).from_select(
     ["federation", "round"],
     select(updates.c.federation, updates.c.round).where(_IS_ITS_UPDATE, updates.c.body.is_not(None)).limit(1),
 )
+# The conflict names the key only: a second open round still violates uq_rounds_one_open.
+OPEN = {
+    dialect.dialect.name: dialect.insert(rounds).on_conflict_do_nothing(index_elements=["federation", "number"])
+    for dialect in (sqlite, postgresql)
+}
 # Counted from the rows themselves, so the closed round says what was summed, not what was believed.
 CLOSE = (
     update(rounds)

@@ -7,7 +7,7 @@ federator that lost the answer to a commit just calls it again.
 """
 
 from collections.abc import AsyncIterator, Collection, Sequence
-from dataclasses import asdict
+from dataclasses import fields
 from datetime import datetime
 from operator import itemgetter
 from typing import Any
@@ -21,7 +21,7 @@ from foltr.protocol.fields import model_hash
 from foltr.protocol.states import RoundState
 from storage.aggregations import store_aggregation
 from storage.cipher import decrypt_row
-from storage.database import Database, fetch_all, fetch_one, insert_into
+from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, forget_defence, store_defence
 from storage.events import store_events
 from storage.federations import fenced_transaction
@@ -41,6 +41,7 @@ from storage.round_statements import (
     INSERT_MODEL,
     NEXT_UPDATES,
     NOTE_STORED_ROUND,
+    OPEN,
     STOP_COLLECTING,
     THE_ROUND,
     of_round,
@@ -48,6 +49,8 @@ from storage.round_statements import (
 from storage.schema import DETAIL_MAX
 from storage.sum_rows import delete_masked_bodies, delete_sums, store_evaluation, store_tally
 from storage.tables import IS_OPEN, clients, rounds, updates
+
+_OPENING = tuple(field.name for field in fields(RoundOpening))
 
 
 async def open_round(db: Database, name: str, epoch: int, opening: RoundOpening) -> None:
@@ -364,15 +367,13 @@ async def close_without_model(
 
 async def open_next(connection: AsyncConnection, name: str, opening: RoundOpening) -> None:
     """Open a round, within a transaction; done twice, it changes nothing."""
-    # The conflict names the key only: a second open round still violates uq_rounds_one_open.
-    inserted = await connection.execute(
-        insert_into(connection, rounds).on_conflict_do_nothing(index_elements=["federation", "number"]),
-        {"federation": name, "state": RoundState.COLLECTING, **asdict(opening)},
-    )
+    values = {field: getattr(opening, field) for field in _OPENING}
+    statement = OPEN[connection.dialect.name]
+    inserted = await connection.execute(statement, {"federation": name, "state": RoundState.COLLECTING, **values})
     if inserted.rowcount == 1:
         return
     stored = await load_round(connection, name, opening.number)
-    if any(getattr(stored, field) != value for field, value in asdict(opening).items()):
+    if any(getattr(stored, field) != value for field, value in values.items()):
         raise ProtocolViolationError(f"round {opening.number} of {name!r} was opened before, differently")
 
 
