@@ -51,6 +51,18 @@ class Cause:
 CONNECTS_AGAIN = f"It connects again by itself. If connections go on ending: {ONE_IDENTITY_EACH}"
 
 
+def how_to_start(port: int | None) -> str:
+    """Say how a broker is had.
+
+    Args:
+        port: of one without TLS; None: with TLS.
+    """
+    command = "`mosquitto -c` and what `foltr broker config --tls` wrote"
+    if port is not None:
+        command = f"`foltr broker run --port {port}`"
+    return f"Start one with {command}, or name a running one with --broker / FOLTR_BROKER_URL."
+
+
 class LinkError(UnavailableError):
     """A link is down, or a call over it was not answered.
 

@@ -27,6 +27,7 @@ from broker.failures import (
     LinkError,
     Trouble,
     explain,
+    how_to_start,
     lacks_version_5,
     watch_end,
     write_while_open,
@@ -201,21 +202,26 @@ class MqttLink:
             await asyncio.shield(self._task)
 
     async def publish(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
-        """Publish at QoS 1 and wait for the broker's acknowledgement.
+        """Publish at QoS 1 and wait for the broker's acknowledgement; raises as `publish_in_order`."""
+        await self.publish_in_order([(topic, payload)], retain=retain)
+
+    async def publish_in_order(self, messages: Iterable[tuple[str, bytes]], *, retain: bool = False) -> None:
+        """Publish at QoS 1, each a topic and its payload, and wait until the broker has acknowledged all.
+
+        Each is sent before the next one is asked for, and none waits for another's acknowledgement.
 
         Raises:
-            UnavailableError: not connected, or no acknowledgement in time. The message may have arrived.
+            UnavailableError: not connected, or no acknowledgement in time. Some of the messages may have arrived.
         """
         async with self._acknowledged("no acknowledgement of a message") as client:
             if self._exchange is not None:
-                await self._exchange.publish(topic, payload, retain=retain)
+                await self._exchange.publish(messages, retain=retain)
             else:
-                await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
+                for topic, payload in messages:
+                    await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
 
     async def publish_at_most_once(self, messages: Sequence[tuple[str, bytes]]) -> None:
-        """Publish at QoS 0, each a topic and its payload, what is asked for again if it is lost.
-
-        It returns once all are written, in this order.
+        """Publish at QoS 0 what is asked for again if it is lost; it returns once all are written, in this order.
 
         Raises:
             UnavailableError: not connected, or not written in time. Some of the messages may have arrived.
@@ -223,9 +229,9 @@ class MqttLink:
         async with self._acknowledged("a message cannot be written") as client:
             if self._exchange is not None:
                 await self._exchange.send(messages)
-                return
-            for topic, payload in messages:
-                await client.publish(topic, payload, qos=0, timeout=math.inf)
+            else:
+                for topic, payload in messages:
+                    await client.publish(topic, payload, qos=0, timeout=math.inf)
 
     async def subscribe(self, topics: Sequence[str], qos: int = QOS) -> None:
         """Subscribe for this connection only; what is retained there is delivered.
@@ -440,9 +446,5 @@ class MqttLink:
         return self._unavailable(f"{since}: {self._cause.in_words}", self._cause.next_step)
 
     def _unavailable(self, cause: str, next_step: str | None = None) -> LinkError:
-        run_one = "name a running one with --broker / FOLTR_BROKER_URL."
-        if self._tls_context is None:
-            run_one = f"Start one with `foltr broker run --port {self.address.port}` or {run_one}"
-        else:
-            run_one = f"Start one with `mosquitto -c` and what `foltr broker config --tls` wrote, or {run_one}"
-        return LinkError(f"MQTT broker {self.address}: {cause}. {next_step or run_one}", cause)
+        start = how_to_start(None if self.address.tls else self.address.port)
+        return LinkError(f"MQTT broker {self.address}: {cause}. {next_step or start}", cause)

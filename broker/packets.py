@@ -124,15 +124,23 @@ class Exchange:
         self._waiting = bytearray()  # the beginning of a packet
         self._unacknowledged: dict[int, asyncio.Future[None]] = {}
 
-    async def publish(self, topic: str, payload: bytes, *, retain: bool) -> None:
-        """Send a message of QoS 1, and wait for its acknowledgement; for ever where the connection ends before."""
-        number = self._paho._mid_generate()  # noqa: SLF001
-        acknowledged = self._unacknowledged[number] = self._loop.create_future()
+    async def publish(self, messages: Iterable[tuple[str, bytes]], *, retain: bool) -> None:
+        """Send messages of QoS 1, each before the next is asked for, and wait until all are acknowledged.
+
+        Where the connection ends before that it waits for ever.
+        """
+        numbers: list[int] = []
         try:
-            self._write(acknowledged_packet(topic, payload, number, retain=retain))
-            await acknowledged
+            for topic, payload in messages:
+                number = self._paho._mid_generate()  # noqa: SLF001
+                numbers.append(number)
+                self._unacknowledged[number] = self._loop.create_future()
+                self._write(acknowledged_packet(topic, payload, number, retain=retain))
+            for number in numbers:
+                await self._unacknowledged[number]
         finally:
-            del self._unacknowledged[number]
+            for number in numbers:
+                self._unacknowledged.pop(number, None)
 
     async def send(self, messages: Iterable[tuple[str, bytes]]) -> None:
         """Send messages of QoS 0, each a topic and a payload, and wait until the socket has taken all of them."""

@@ -110,7 +110,8 @@ class SqliteDriver(AsyncAdapt_aiosqlite_dbapi):
         """Open a connection, and begin its thread if it has one."""
         if self._threads:
             return _Connection(self, super().connect(*arg, **kw)._connection)
-        return _Connection(self, _Here(sqlite3.connect(*arg, **kw)))
+        here: Any = _Here(sqlite3.connect(*arg, **kw))
+        return _Connection(self, here)
 
 
 def _execute(connection: sqlite3.Connection, operation: str, parameters: Any) -> tuple[_Answer, deque[Any]]:

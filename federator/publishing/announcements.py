@@ -162,63 +162,78 @@ class Announcer:
             return
         announced = _Announced(self._model, self._anchor, self._pace, self._round)
         model, anchor, pace, round_ = announced
-        before = self._published
+        topics, before = self._topics, self._published
         is_new_model = before is None or model is not before.model
+        said: list[_Said] = []
         if is_new_model:
             # The model goes first: a device that sees a round should find its base model already there.
-            await self._publish_model(model, self._topics.model, self._topics.model_chunk)
-            failpoint(Failpoint.MODEL_ANNOUNCED)
+            payload = await self._whole_or_manifest(model, topics.model, topics.model_chunk)
+            said.append(_Said(topics.model, payload, Failpoint.MODEL_ANNOUNCED))
         if before is None or anchor != before.anchor:
-            await self._publish_anchor(model, anchor)
+            said += self._no_anchor(model) if anchor is None else [await self._said_of_anchor(anchor)]
         if before is None and self._evaluation is not None:
-            topic = self._topics.evaluation
-            await self._link.publish(topic, self._signer.sign(self._evaluation, topic), retain=True)
+            said.append(_Said(topics.evaluation, self._signer.sign(self._evaluation, topics.evaluation)))
         if pace is not None and (before is None or pace != before.pace):
             # Before the round, by whose epoch it holds.
-            await self._link.publish(self._topics.pace, self._signer.sign(pace, self._topics.pace), retain=True)
+            said.append(_Said(topics.pace, self._signer.sign(pace, topics.pace)))
         if before is None or round_ is not before.round:
-            topic = self._topics.round
-            await self._link.publish(topic, self._signer.sign(round_, topic), retain=True)
-            failpoint(Failpoint.ROUND_ANNOUNCED)
+            said.append(_Said(topics.round, self._signer.sign(round_, topics.round), Failpoint.ROUND_ANNOUNCED))
+        await self._link.publish_in_order(_each_of(said), retain=True)
         self._published = announced
         if is_new_model:
             self._on_model_published(model.version)
         if announced == (self._model, self._anchor, self._pace, self._round):
             self._settled.set()
 
-    async def _publish_anchor(self, model: ModelAnnouncement, anchor: ModelAnnouncement | None) -> None:
-        """Publish the anchor, or clear what an earlier one left: somebody who was erased since may be in it.
+    async def _said_of_anchor(self, anchor: ModelAnnouncement) -> "_Said":
+        topic = self._topics.anchor
+        return _Said(topic, await self._whole_or_manifest(anchor, topic, self._topics.anchor_chunk))
+
+    def _no_anchor(self, model: ModelAnnouncement) -> "list[_Said]":
+        """Clear what an earlier anchor left: somebody who was erased since may be in it.
 
         In chunks there are as many of any model of the federation.
         """
-        if anchor is not None:
-            await self._publish_model(anchor, self._topics.anchor, self._topics.anchor_chunk)
-            return
-        await self._link.publish(self._topics.anchor, b"", retain=True)
+        cleared = [_Said(self._topics.anchor, b"")]
         payload = self._signer.sign(model, self._topics.anchor)
         if needs_chunks(payload):
-            for index in range(manifest_of(payload, self._topics.federation).n_chunks):
-                await self._link.publish(self._topics.anchor_chunk(index), b"", retain=True)
+            n_chunks = manifest_of(payload, self._topics.federation).n_chunks
+            cleared += [_Said(self._topics.anchor_chunk(index), b"") for index in range(n_chunks)]
+        return cleared
 
-    async def _publish_model(self, model: ModelAnnouncement, topic: str, chunk_topic: Callable[[int], str]) -> None:
-        payload = self._signer.sign(model, topic)
-        if needs_chunks(payload):
-            payload = await self._publish_chunks(model, topic, chunk_topic)
-        await self._link.publish(topic, payload, retain=True)
-
-    async def _publish_chunks(self, model: ModelAnnouncement, topic: str, chunk_topic: Callable[[int], str]) -> bytes:
-        """Publish the chunks of a model too large for one message; returns what is announced in its place.
+    async def _whole_or_manifest(
+        self, model: ModelAnnouncement, topic: str, chunk_topic: Callable[[int], str]
+    ) -> bytes:
+        """Return what is to be said of a model, once the chunks of one too large for a message are published.
 
         The manifest goes last: whoever reads it finds the chunks. Its sequence number tells the order, so the
         model's own can be its version: then its bytes, and with them its digest, are the same in every
         announcement, also after a restart, and a device that has it does not fetch it again.
         """
+        payload = self._signer.sign(model, topic)
+        if not needs_chunks(payload):
+            return payload
         payload = self._signer.sign(model, topic, sequence=model.version)
         manifest = manifest_of(payload, self._topics.federation)
         for index in range(manifest.n_chunks):
             chunk = self._signer.sign(chunk_of(manifest, payload, index), chunk_topic(index))
             await self._link.publish(chunk_topic(index), chunk, retain=True)
         return self._signer.sign(manifest, topic)
+
+
+class _Said(NamedTuple):
+    """A retained message, and where a test makes the process die once it is sent."""
+
+    topic: str
+    payload: bytes
+    then: Failpoint | None = None
+
+
+def _each_of(said: Iterable[_Said]) -> Iterator[tuple[str, bytes]]:
+    for topic, payload, then in said:
+        yield topic, payload
+        if then is not None:
+            failpoint(then)
 
 
 class ReceiptSender:

@@ -28,6 +28,10 @@ class Link:
         assert retain
         self.published.append((topic, payload))
 
+    async def publish_in_order(self, messages, *, retain: bool = False) -> None:
+        assert retain
+        self.published.extend(messages)
+
     def take(self) -> list[tuple[str, bytes]]:
         taken, self.published = self.published, []
         return taken
