@@ -210,8 +210,9 @@ async def store_updates(
 def _told(evaluation: Evaluation | None) -> dict[str, float | None]:
     """Return an evaluation by column, each null without one."""
     if evaluation is None:
-        return dict.fromkeys(Evaluation.model_fields)
-    return dict(evaluation)
+        return {"clicked": None, "reward": None, "base_reward": None}
+    # By name: to go through a model's fields takes ten times as long.
+    return {"clicked": evaluation.clicked, "reward": evaluation.reward, "base_reward": evaluation.base_reward}
 
 
 async def _store_quarantines(connection: AsyncConnection, name: str, changes: Iterable[QuarantineChange]) -> None:
