@@ -1,0 +1,34 @@
+"""What a link sends past paho-mqtt: at once where the socket takes it, in order where it does not."""
+
+import asyncio
+
+from links import Inbox, connected
+
+
+async def test_messages_in_order_are_sent_one_by_one_and_acknowledged_together(mqtt_broker):
+    """The next one is asked for when the one before is with the socket: whoever asks may die in between."""
+    inbox, heard = Inbox(), []
+
+    def messages():
+        for i in range(5):
+            yield "t/x", b"%d" % i
+            heard.append(not inbox.empty)
+
+    async with connected(mqtt_broker, "a", inbox, ["t/+"]), connected(mqtt_broker, "b") as sender:
+        await sender.publish_in_order(messages())
+        assert heard == [False] * 5  # nobody waited for an acknowledgement
+        assert await inbox.payloads(5) == [b"%d" % i for i in range(5)]
+
+
+async def test_what_the_socket_does_not_take_at_once_stays_in_order_with_what_follows(mqtt_broker):
+    """However large it is. Where many wait for a listener, a broker may let those of QoS 0 pass those of QoS 1."""
+    inbox = Inbox()
+    large = [bytes([i]) * 200_000 for i in range(40)]
+    async with connected(mqtt_broker, "a", inbox, ["t/+"]), connected(mqtt_broker, "b") as sender:
+        sending = [asyncio.create_task(sender.publish("t/x", payload)) for payload in large]
+        sending.append(asyncio.create_task(sender.publish_at_most_once([("t/x", b"then"), ("t/x", b"this")])))
+        sending.append(asyncio.create_task(sender.publish("t/x", b"at last")))
+        await asyncio.gather(*sending)
+        payloads = await inbox.payloads(43)
+    assert [one for one in payloads if one not in (b"then", b"this")] == [*large, b"at last"]
+    assert [one for one in payloads if one in (b"then", b"this")] == [b"then", b"this"]
