@@ -101,6 +101,8 @@ class FederationActor:
         self._turned_away = TurnedAwayRetained(self._topics)
         self._published: tuple[int, datetime] | None = None
         self._turn_began_at: float | None = None
+        # Something has come, since the last turn, that is not for a moment in which workers take updates.
+        self._is_called = False
 
     def _new_summing(self, requests: Sender | None) -> Summing | None:
         plan, sums = self._plan, self._sums
@@ -160,11 +162,15 @@ class FederationActor:
             await self._sharing.hand_over(self.state)  # workers go on while this one is upgraded
 
     async def turn_between_workers(self, now: float) -> None:
-        """Take a turn, if there is something to do, in which no worker takes updates."""
+        """Take a turn, if there is something to do, in which no worker takes updates; they do not wait for statuses."""
         moment = await self._sharing.look(self.state, now)
-        if self.intake.arrived.is_set() or self.state.is_due(moment) or self._own_wake_at() <= now:
+        has_arrived = self.intake.arrived.is_set()
+        is_called = self._is_called or not (self._sharing.is_shared and self._unlearner.idle)
+        if (has_arrived and is_called) or self.state.is_due(moment) or self._own_wake_at() <= now:
             await self._sharing.take_back(self.state)
             await self.turn(moment)
+        elif has_arrived:
+            await self._serve(self.intake.take(BATCH_LIMIT), now)
         if not self._stopping:
             await self._sharing.hand_over(self.state)
 
@@ -190,6 +196,7 @@ class FederationActor:
         Args:
             now: one moment for all of it: by a later one the round could be due over messages that came in time.
         """
+        self._is_called = False
         if not self.state.is_due(now):
             # Taken from even where nothing waits: that is what ends a `wake`, and `run` waits again.
             await self._serve(self.intake.take(BATCH_LIMIT, most_slow=self._erasure_pace.at_once), now)
@@ -209,6 +216,7 @@ class FederationActor:
             # A job goes through what is stored: none of it may be deleted under its feet.
             await self.retention.advance(self.state.current_round.number)
         self._turn_ended_at = self._clock.now()
+        self._is_called |= len(self.intake) > 0
 
     async def _serve_waiting(self, before: float, most_slow: int | None = None) -> None:
         """Serve all that arrived up to ``before``, but for all but so many that are slow; it is finite.
@@ -260,7 +268,10 @@ class FederationActor:
             return
         if message.retained:
             self._clear_unless_retained(message.topic)
-        if self.intake.offer(message) is not None:
+        if self.intake.offer(message) is None:
+            self._is_called |= not self._topics.is_status(message.topic)
+        else:
+            self._is_called = True  # it is answered
             self._turned_away.note(message)
             if now - self._busy_noticed_at >= _BUSY_NOTICE_S:
                 # Whoever is turned away is told, but one flood must not cost a commit for every message.

@@ -3,8 +3,8 @@
 Theory of operation. ``ingestion.takes_updates`` says who may store updates. A leader takes that right back in one
 transaction, reads what workers have stored meanwhile, decides and stores as a federator without workers does, and lets
 workers go on in another one. So all that a leader decides by is what is stored: no update gets in between that it has
-not read, and no mark moves. While workers have the right it decides nothing; it only looks now and then, without a
-lock, whether the round has enough.
+not read, and no mark moves. While workers have the right it decides nothing but who is connected, which no update goes
+by and nobody is answered; and it looks now and then, without a lock, whether the round has enough.
 
 An update counts by when it arrived. So a round does not end, at its deadline or after its least time, before every
 worker has said that all which reached it before that is stored, or has been silent for a while.
@@ -63,6 +63,8 @@ class LeaderStore(Protocol):
 class Alone:
     """What a `Sharing` is to a federator without workers: nobody else takes updates, so nothing is given or taken."""
 
+    is_shared: Final = False
+
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
 
@@ -95,6 +97,7 @@ class Sharing:
     """The right to take updates, as the leader gives it away and takes it back. Only its single writer calls it.
 
     Attributes:
+        is_shared: workers take updates.
         n_workers: how many there were when it looked last.
     """
 
@@ -107,14 +110,14 @@ class Sharing:
         self._receipts = receipts
         self._numbers = numbers
         self._evaluation = evaluation
-        self._is_shared = False
+        self.is_shared = False
         self._taken_at = self._shared_at = -math.inf
         self.n_workers: int | None = None
 
     def begin(self, epoch: int) -> None:
         """Answer devices under the claim ``epoch``, with which no worker takes updates."""
         self._numbers.begin(epoch)
-        self._is_shared = False
+        self.is_shared = False
 
     def deadline(self, current: Round | None) -> DeadlineChange | None:
         """Return the deadline to store: workers go by it, and a federator that starts again may have moved it."""
@@ -123,19 +126,19 @@ class Sharing:
     async def hand_over(self, state: FederationState) -> None:
         """Let workers take updates, if a round does."""
         current = state.round
-        if self._is_shared or current is None or current.state is not RoundState.COLLECTING:
+        if self.is_shared or current is None or current.state is not RoundState.COLLECTING:
             return
         # Numbered by now: what is decided later has a higher one.
         self._receipts.number_notices()
         await self._store.hand_over(self._numbers.newest, current.n_clients, evaluation=self._evaluation)
-        self._is_shared, self._shared_at = True, self._clock.now()
+        self.is_shared, self._shared_at = True, self._clock.now()
 
     async def take_back(self, state: FederationState) -> None:
         """Have workers take no update, and know all that they have stored."""
-        if not self._is_shared:
+        if not self.is_shared:
             return
         left = await self._store.take_back()
-        self._is_shared, self._taken_at = False, self._clock.now()
+        self.is_shared, self._taken_at = False, self._clock.now()
         self._numbers.go_on(left.n_answers)
         current = state.round
         if current is not None and left.n_collected != len(current.contributions):
@@ -162,7 +165,7 @@ class Sharing:
     async def wait(self, intake: BoundedIntake, current: Round | None, wake_at: float) -> None:
         """Wait until there may be something to do, at ``wake_at`` if nothing arrives; workers have their time."""
         now = self._clock.now()
-        if not self._is_shared:
+        if not self.is_shared:
             await intake.wait(max(0.0, wake_at - now) if current is None else 0.0)
             return
         rest_s = self._shared_at + max(_LEAST_TURN_S, min(self._shared_at - self._taken_at, _LONGEST_REST_S)) - now
@@ -176,7 +179,7 @@ class Sharing:
         That is ``now``, or just before the round may end while a worker may have what arrived before that.
         """
         current = state.round
-        if not self._is_shared or current is None:
+        if not self.is_shared or current is None:
             return now
         workers = await self._store.look_at_workers()
         if workers is None or workers.takes_updates is not TakesUpdates.WORKERS:

@@ -231,6 +231,10 @@ class Topics:
         """The filter of what all devices say of whether they are connected."""
         return self.client("+", ClientTopic.STATUS)
 
+    def is_status(self, topic: str) -> bool:
+        """Whether a client says on this topic that it is connected, or its broker that it is not."""
+        return topic.endswith(f"/{ClientTopic.STATUS}") and topic.startswith(f"{self.root}/clients/")
+
     def parse(self, topic: str) -> tuple[str, ClientTopic] | None:
         """Return (client_id, purpose) of a client's topic, or None where it is none of this federation's."""
         return _parse(self._clients, topic)

@@ -23,7 +23,7 @@ from federator.sharing import WORKERS_LATE_S
 from foltr.errors import SettingsError
 from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.fields import model_hash
-from foltr.protocol.membership import Join
+from foltr.protocol.membership import Join, Status
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Pacing, Privacy, RoundState, TakesUpdates
@@ -34,7 +34,7 @@ from storage.ingest import look_at_workers
 from storage.ingest_store import SqlIngestStore
 from storage.ingest_tables import ingest_workers
 from storage.keys import KeyStore
-from storage.queries import list_rounds
+from storage.queries import list_clients, list_rounds
 from storage.tables import federations, updates
 
 TOPICS = Topics("mail")
@@ -100,6 +100,59 @@ async def share(served_url, tmp_path, operator):
 
 async def states(both: Both) -> list[RoundState]:
     return [row.state for row in await list_rounds(both.leader.db, "mail")]
+
+
+async def test_workers_do_not_wait_for_who_is_connected(share, monkeypatch):
+    """Statuses, also wrong ones, are stored while workers take updates: they say nothing that an update goes by."""
+    both, (a, b, _) = await share(RoundPolicy(2, 3, 0, 60))
+    n_taken_back = 0
+    take_back = both.leader.sharing.take_back
+
+    async def counting(state):
+        nonlocal n_taken_back
+        n_taken_back += 1
+        await take_back(state)
+
+    await both.lead()
+    monkeypatch.setattr(both.leader.sharing, "take_back", counting)
+    n_answers = len(both.leader.receipts.sent)
+    for device, online, sequence in ((a, False, 20), (b, False, 20), (b, True, 10)):  # the last one is a replay
+        status = Status(federation="mail", client_id=device.client_id, online=online)
+        both.says(device, ClientTopic.STATUS, status, sequence)
+        await both.lead()
+    both.gives(a)
+    await both.work()
+    rows = {row.client_id: row.online for row in await list_clients(both.leader.db, "mail")}
+    assert (rows["a"], rows["b"], rows["c"]) == (False, False, True)
+    assert [one.code for one in both.receipts.sent] == [ReceiptCode.ACCEPTED]
+    assert (n_taken_back, len(both.leader.receipts.sent)) == (0, n_answers)
+
+
+@pytest.mark.parametrize("called_by", ["join", "turned away", "deadline"])
+async def test_what_is_answered_is_no_matter_of_statuses(share, monkeypatch, called_by):
+    """A leader takes updates back where a join, or a message that there is no room for, came beside statuses."""
+    both, (a, b, _) = await share(RoundPolicy(2, 3, 0, 60))
+    await both.lead()
+    both.says(a, ClientTopic.STATUS, Status(federation="mail", client_id="a", online=False), 20)
+    if called_by == "join":
+        join = Join(federation="mail", client_id="b", sdk_version="1", enrolment=b.enrolment)
+        both.says(b, ClientTopic.JOIN, join, 21)
+    elif called_by == "turned away":
+        monkeypatch.setattr(both.leader.actor.intake, "_limits", IntakeLimits(max_waiting_per_sender=1))
+        both.says(a, ClientTopic.STATUS, Status(federation="mail", client_id="a", online=True), 21)
+    else:
+        both.clock.at += 61
+    taken = []
+    take_back = both.leader.sharing.take_back
+
+    async def noting(state):
+        taken.append(len(both.leader.receipts.sent))
+        await take_back(state)
+
+    monkeypatch.setattr(both.leader.sharing, "take_back", noting)
+    await both.lead()
+    assert len(taken) == 1
+    assert not {row.client_id: row.online for row in await list_clients(both.leader.db, "mail")}["a"]
 
 
 async def test_a_leader_takes_a_turn_an_hour_though_nothing_arrives(share, monkeypatch):
