@@ -137,6 +137,18 @@ async def end_sessions(db: Database, holder: str) -> int:
         return int((await connection.execute(statement, {"name": application_name(holder)})).scalar_one())
 
 
+async def roles_beyond(db: Database, holder: str) -> list[str]:
+    """List the roles as which a process is connected to PostgreSQL, and whose sessions this one may not end."""
+    statement = text(
+        "SELECT DISTINCT other.rolname FROM pg_stat_activity "
+        "JOIN pg_roles AS other ON other.oid = usesysid JOIN pg_roles AS own ON own.rolname = current_user "
+        "WHERE application_name = :name AND NOT own.rolsuper AND (other.rolsuper OR NOT "
+        "(pg_has_role(other.oid, 'USAGE') OR pg_has_role('pg_signal_backend', 'USAGE'))) ORDER BY other.rolname"
+    )
+    async with db.reading() as connection:
+        return list((await connection.scalars(statement, {"name": application_name(holder)})).all())
+
+
 async def make_way(db: Database, name: str) -> None:
     """End the sessions of whoever led the federation last, where its lease is over: it hangs, or is gone."""
     lease = await find_lease(db, name)

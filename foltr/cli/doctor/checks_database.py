@@ -18,8 +18,13 @@ _CLOCK_TOLERANCE_S = 2.0
 _N_NAMED = 5
 
 
-async def look(db_url: str, keys: str | None = None) -> list[Finding]:
-    """Everything about one database, and the data keys that belong to it."""
+async def look(db_url: str, keys: str | None = None, standby_of: str | None = None) -> list[Finding]:
+    """Everything about one database, and the data keys that belong to it.
+
+    Args:
+        standby_of: the federation whose federator is to stand by here.
+    """
+    from foltr.cli.doctor import checks_standby
     from storage.database import Database
     from storage.keys import keys_folder
     from storage.migrate import require_head
@@ -33,6 +38,8 @@ async def look(db_url: str, keys: str | None = None) -> list[Finding]:
             folder = keys_folder(db_url, keys)
             if keys is not None or folder.exists():  # else this may be another machine than the federator's
                 findings.append(await _keys(database, folder))
+            if standby_of is not None:
+                findings += await checks_standby.look(database, standby_of, folder)
             is_sqlite = database.dialect == "sqlite"
             return findings + (await _sqlite(database) if is_sqlite else await _postgresql(database))
     except FoltrError as error:

@@ -50,6 +50,9 @@ def doctor(
         list[str] | None,
         typer.Option("--server", metavar="URL", help="With --sharing: another server of the broker, tried as well"),
     ] = None,
+    standby: Annotated[
+        bool, typer.Option("--standby", help="Also whether a federator that stands by here could take over")
+    ] = False,
     json: options.Json = False,
 ) -> None:
     """Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.
@@ -60,7 +63,7 @@ def doctor(
     if (worker or server) and not sharing and settings.role == "all":
         raise SettingsError("worker, server: they belong to --sharing; add it, or leave them out")
     asked = SharingAsked(worker or (), server or ()) if sharing or settings.role != "all" else None
-    findings = asyncio.run(_look(settings, asked))
+    findings = asyncio.run(_look(settings, asked, stands_by=standby or settings.standby))
     if json:
         print_json(findings)
     else:
@@ -71,14 +74,14 @@ def doctor(
         raise typer.Exit(1)
 
 
-async def _look(settings: Settings, sharing: SharingAsked | None) -> list[Finding]:
+async def _look(settings: Settings, sharing: SharingAsked | None, *, stands_by: bool) -> list[Finding]:
     of_file, credentials = checks.credentials(settings)
     findings = [*checks.installation(), *of_file]
     if settings.credentials is not None and credentials is None:
         return findings  # as whom to look is not known
     looking = {
         "broker": asyncio.create_task(_bounded("broker", lambda: _broker(settings, credentials, sharing))),
-        "database": asyncio.create_task(_bounded("database", lambda: _database(settings, credentials))),
+        "database": asyncio.create_task(_bounded("database", lambda: _database(settings, credentials, stands_by))),
     }
     started = time.monotonic()
     await asyncio.wait(looking.values(), timeout=_PATIENCE_S)
@@ -118,11 +121,12 @@ async def _broker(settings: Settings, credentials: Credentials | None, sharing: 
     return found
 
 
-async def _database(settings: Settings, credentials: Credentials | None) -> list[Finding]:
+async def _database(settings: Settings, credentials: Credentials | None, stands_by: bool) -> list[Finding]:
     from foltr.cli.doctor.checks_database import look
 
     if importlib.util.find_spec("sqlalchemy") is None:
         return [Finding("database", State.ABSENT, "not checked: a device has none (extra federator)")]
     if credentials is not None and credentials.role != "federator" and "db_url" not in settings.model_fields_set:
         return [Finding("database", State.ABSENT, "not checked: a federator has one, or name it with --db")]
-    return await look(settings.db_url, settings.keys)
+    federation = settings.federation if credentials is None else credentials.federation
+    return await look(settings.db_url, settings.keys, federation if stands_by else None)
