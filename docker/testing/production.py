@@ -45,6 +45,7 @@ def run_in_production(compose: Path) -> Iterator[str]:
         yield look_at(stack, "federator", "helper-north", "helper-south")
         for service in KILLED:
             yield kill_in_mid_round(stack, service)
+        yield stand_by(stack)
         yield upgrade(stack)
         yield back_up(stack)
         yield forget(stack)
@@ -100,6 +101,28 @@ def kill_in_mid_round(stack: Stack, service: str) -> str:
     if now.get(open_round, n_updates) < n_updates:
         raise StackError(f"round {open_round} had {n_updates} updates; {service} was killed, now {now[open_round]}")
     return f"killed {service} in round {open_round} with {n_updates} updates: rounds go on after {seconds:.0f} s"
+
+
+def stand_by(stack: Stack) -> str:
+    """Of two federators one leads; killed in mid-round, it is replaced by the other one, and its round goes on."""
+    stack.up("federator", scale={"federator": 2})
+    wait_until("a federator stands by", lambda: stack.query("SELECT count(*) FROM standbys") == [["1"]], 60.0)
+    hosts = {stack.host_of(name): name for name in stack.containers("federator")}
+    leader = leader_of(stack)
+    open_round, n_updates = mid_round(stack)
+    stack.kill(hosts[leader])
+    seconds = wait_until("the other one leads", lambda: leader_of(stack) in hosts.keys() - {leader}, 30.0, every_s=0.1)
+    wait_until("a completed round", lambda: len(after(completed(stack), open_round - 1)) > 0, 180.0)
+    counted = completed(stack).get(open_round, n_updates)
+    if counted < n_updates:
+        raise StackError(f"round {open_round} had {n_updates} updates when its leader was killed, and then {counted}")
+    return f"killed the one of two federators that led round {open_round}: the other one led after {seconds:.1f} s"
+
+
+def leader_of(stack: Stack) -> str:
+    """Ask PostgreSQL on which host the federation's leader is."""
+    ((holder,),) = stack.query("SELECT coalesce(holder, '') FROM leases")
+    return holder.partition(":")[0]
 
 
 def upgrade(stack: Stack) -> str:

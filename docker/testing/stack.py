@@ -90,6 +90,10 @@ class Stack:
         self._compose, self._file, self.project = compose, file, project
         self._environment = dict(environment)
 
+    def set(self, **environment: str) -> None:
+        """Give variables of the file other values, for the containers that are created from now on."""
+        self._environment |= environment
+
     def _podman(self, *arguments: str, timeout_s: float = 120.0) -> str:
         return run(*_INSIDE, "podman", *arguments, timeout_s=timeout_s)
 
@@ -105,7 +109,8 @@ class Stack:
 
     def _do(self, *arguments: str) -> str:
         command = (*_INSIDE, self._compose, "--in-pod=false", "-p", self.project, "-f", self._file)
-        return run(*command, "--profile", "operator", *arguments, environment=self._environment, timeout_s=300.0)
+        profiles = ("--profile", "operator", "--profile", "workers")
+        return run(*command, *profiles, *arguments, environment=self._environment, timeout_s=300.0)
 
     def once(self, service: str, timeout_s: float = 120.0, *, again: bool = False) -> None:
         """Run a service that ends by itself; StackError where it fails."""
@@ -149,6 +154,10 @@ class Stack:
     def execute(self, service: str, *command: str, timeout_s: float = 60.0) -> str:
         """Run a command in the first container of a service."""
         return self._podman("exec", self.containers(service)[0], *command, timeout_s=timeout_s)
+
+    def host_of(self, name: str) -> str:
+        """Say what a container calls itself, by which its federator's lease is known."""
+        return self._podman("inspect", "--format", "{{.Config.Hostname}}", name).strip()
 
     def kill(self, name: str) -> None:
         """Kill the process of a container, as the machine would: its restart policy starts it again."""

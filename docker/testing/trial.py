@@ -1,4 +1,4 @@
-"""The stack of docker/compose.yaml: twenty devices learn, become five, and the same twenty again."""
+"""The stack of docker/compose.yaml: twenty devices learn, become five, the same twenty again, and meet workers."""
 
 import time
 from collections.abc import Iterator
@@ -11,6 +11,7 @@ from watching import look_at
 TRIAL = "foltr-trial"
 N_DEVICES = 20
 N_FEWER = 5
+N_WORKERS = 2
 LEARN_WITHIN_S = 60.0
 GOOD_NDCG = 0.6
 """A model of zeros has 0.23 on these data, one of the first round about 0.5, one that has learned for long 0.9."""
@@ -52,6 +53,23 @@ def _look(stack: Stack) -> Iterator[str]:
     if len(names) != N_DEVICES:
         raise StackError(f"{N_DEVICES} devices, stopped and started again, have {len(names)} names: {names}")
     yield f"scaled down to {N_FEWER} and up again: they are the same {N_DEVICES} devices"
+    yield by_workers(stack)
+
+
+def by_workers(stack: Stack) -> str:
+    """Go on with a leader, which stores no update by itself, and two ingest workers; StackError where none counts."""
+    stack.remove_containers(stack.containers("federator"))
+    before = max(completed(stack))
+    stack.set(FOLTR_ROLE="leader")
+    stack.up("federator")
+    stack.wait_healthy("federator")
+    stack.up("ingest", scale={"ingest": N_WORKERS})
+    stack.wait_healthy("ingest")
+    took = wait_until("rounds of all by workers", lambda: N_DEVICES in after(completed(stack), before).values(), 60.0)
+    ((n_workers,),) = stack.query("SELECT count(*) FROM ingest_workers")
+    if int(n_workers) != N_WORKERS:
+        raise StackError(f"{n_workers} workers are there, not {N_WORKERS}")
+    return f"{N_WORKERS} ingest workers took a round of all {N_DEVICES} devices after {took:.0f} s"
 
 
 def learned(stack: Stack) -> str:
