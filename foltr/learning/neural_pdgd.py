@@ -70,7 +70,7 @@ def neural_step(
     learning_rate: float,
     proximal: float,
     base: NDArray[np.floating],
-) -> None:
+) -> bool:
     """The kernel of `neural_pdgd_step`; `weights` is stepped in place, which spares the simulator a copy.
 
     Args:
@@ -84,6 +84,9 @@ def neural_step(
         learning_rate: the step.
         proximal: FedProx' mu.
         base: (hidden * (d + 2),).
+
+    Returns:
+        whether the weights may have changed.
     """
     n_features, hidden = features.shape[1], tanhs.shape[1]
     if features.shape[0] != scores.shape[0] or weights.shape[0] != hidden * (n_features + 2):
@@ -100,7 +103,7 @@ def neural_step(
     used = np.flatnonzero(gradient)
     n_used = used.shape[0]
     if n_used == 0:
-        return
+        return bool(proximal != 0.0)
     carried = np.empty((n_used, hidden), np.float32)
     for i in range(n_used):
         step = np.float32(learning_rate * gradient[used[i]])
@@ -110,6 +113,7 @@ def neural_step(
         weights[n_first : n_first + hidden] += carried[i]
         weights[n_first + hidden :] += step * np.float32(0.5) * (np.float32(1.0) + tanh)
     _add(weights[:n_first], (features[ranking[used]].T @ carried).reshape(n_first))
+    return True
 
 
 def _add_whole(weights: NDArray[np.floating], change: NDArray[np.float32]) -> None:

@@ -103,6 +103,8 @@ class _Group:
         self._steps = (learning_rate, proximal)
         # The hidden layers as the forward pass has them, kept beside the weights from step to step.
         self._halved = np.empty((self.size, hidden * (pool.dataset.n_features + 1)), np.float32)
+        self._halved_start = np.empty(self._halved.shape[1], np.float32)
+        halve_hidden_layer(self._starts[0], self._halved_start)
         most_docs = int(self._n_docs.max(initial=0))
         self._tanhs = np.empty((self.size * most_docs, hidden), np.float32)
         self._spans = np.empty(self.size + 1, np.int64)
@@ -118,9 +120,12 @@ class _Group:
         ends = n_docs.cumsum().reshape(n_docs.shape)
         begins = ends - n_docs
         weights = self._learned.weights[clients]
-        weights[:] = self._starts if len(self._starts) == 1 else self._starts[clients]
-        for own, halved in zip(weights, self._halved, strict=False):
-            halve_hidden_layer(own, halved)
+        if len(self._starts) == 1:
+            weights[:], self._halved[: len(weights)] = self._starts, self._halved_start
+        else:
+            weights[:] = self._starts[clients]
+            for own, halved in zip(weights, self._halved, strict=False):
+                halve_hidden_layer(own, halved)
         interacts = self._picks[clients] >= 0
         for i in range(interacts.shape[1]):
             members = np.flatnonzero(interacts[:, i])
@@ -257,7 +262,7 @@ def _learn_from_lists(
         )
         reversals = clicked_reversals(scores, ranking, clicks)
         base = bases[client if bases.shape[0] > 1 else 0]
-        neural_step(
+        has_stepped = neural_step(
             weights[client],
             features[start:end],
             own,
@@ -269,4 +274,6 @@ def _learn_from_lists(
             proximal,
             base,
         )
-        halve_hidden_layer(weights[client], halved[member])
+        # Nobody ranks by them any more after the last list.
+        if has_stepped and (picks[client, i + 1 :] >= 0).any():
+            halve_hidden_layer(weights[client], halved[member])
