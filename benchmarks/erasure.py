@@ -22,6 +22,7 @@ from sqlalchemy import insert, text
 
 from foltr.erasure.pseudonyms import pseudonym
 from foltr.protocol.states import Privacy
+from storage.body_tables import update_bodies
 from storage.clients import find_keys
 from storage.database import Database
 from storage.erasure.records import ErasureRequest
@@ -86,10 +87,16 @@ async def _fill_round(
         {
             "federation": NAME, "round": number, "client": key, "update_id": f"{number}-{key}",
             "base_version": number - 1, "n_interactions": 5, "encoding": "dense_f32", "n_bytes": BODY_BYTES - 28,
-            "received_at": NOW, "body": os.urandom(BODY_BYTES), "cipher": "aes-256-gcm",
-            "key_fingerprint": sealed_with[key],
+            "received_at": NOW,
         }
         for key in (*chosen, *([] if leaver is None else [leaver]))
+    ]  # fmt: skip
+    bodies = [
+        {
+            "federation": NAME, "round": number, "client": row["client"], "body": os.urandom(BODY_BYTES),
+            "cipher": "aes-256-gcm", "key_fingerprint": sealed_with[row["client"]],
+        }
+        for row in sent
     ]  # fmt: skip
     of_round = {"base_version": number - 1, "federation": NAME}
     opening = {"min_clients": 1, "max_clients": PER_ROUND, "min_time_s": 0.0, "max_time_s": 60.0}
@@ -111,6 +118,7 @@ async def _fill_round(
         }  # fmt: skip
         await connection.execute(insert(models), of_round | model)
         await connection.execute(insert(updates), sent)
+        await connection.execute(insert(update_bodies), bodies)
         await connection.execute(insert(events), told)
         await connection.execute(
             text(

@@ -38,6 +38,7 @@ from foltr.protocol.receipts import ErasureNotice, UpdateReceipt
 from foltr.protocol.states import JobState, Privacy, Strategy
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import DenseDelta, ModelUpdate, UnlearningUpdate
+from storage.body_tables import update_bodies
 from storage.cipher import AES_256_GCM, associated_data, encrypt
 from storage.clients import find_keys
 from storage.database import Database
@@ -181,7 +182,7 @@ async def fill(store: SqlFederationStore, db: Database, keys: KeyStore, names: S
 
 
 async def _fill_round(db: Database, keys: KeyStore, number: int, there: dict[str, int]) -> None:
-    sent, rng = [], np.random.default_rng(number)
+    sent, bodies, rng = [], [], np.random.default_rng(number)
     for name, client in there.items():
         update_id, key = f"{number}-{client}", keys.key(NAME, name)
         body = encrypt(key, pack_vector(rng.normal(size=N_FEATURES)), associated_data(NAME, number, name, update_id))
@@ -189,7 +190,12 @@ async def _fill_round(db: Database, keys: KeyStore, number: int, there: dict[str
             {
                 "federation": NAME, "round": number, "client": client, "update_id": update_id,
                 "base_version": number - 1, "n_interactions": 5, "encoding": "dense_f32",
-                "n_bytes": 4 * N_FEATURES, "received_at": NOW, "body": body, "cipher": AES_256_GCM,
+                "n_bytes": 4 * N_FEATURES, "received_at": NOW,
+            }
+        )  # fmt: skip
+        bodies.append(
+            {
+                "federation": NAME, "round": number, "client": client, "body": body, "cipher": AES_256_GCM,
                 "key_fingerprint": fingerprint(key),
             }
         )  # fmt: skip
@@ -210,6 +216,7 @@ async def _fill_round(db: Database, keys: KeyStore, number: int, there: dict[str
         await connection.execute(insert(models), of_round | model)
         await connection.execute(insert(rounds), of_round | closed)
         await connection.execute(insert(updates), sent)
+        await connection.execute(insert(update_bodies), bodies)
         await connection.execute(insert(stored_rounds), {"federation": NAME, "round": number})
 
 

@@ -14,6 +14,7 @@ from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.states import WITHDRAWABLE, Membership, RoundState
+from storage.bodies import INSERT_BODIES
 from storage.cipher import StoredBody, encrypt_bodies
 from storage.clients import is_client, key_of, select_clients
 from storage.database import Database, fetch_all, insert_into
@@ -195,16 +196,26 @@ async def store_updates(
             "received_at": item.received_at,
             "cohort": item.cohort,
             "position": item.position,
-            "ticket": item.ticket,
-            "body": stored.body,
-            "cipher": stored.cipher,
-            "key_fingerprint": stored.key_fingerprint,
             "vote": item.vote,
             **_told(item.evaluation),
         }
-        for item, stored in zip(new, bodies, strict=True)
+        for item in new
     ]
     await _INSERT_UPDATES.execute(connection, values)
+    of_updates = [
+        {
+            "of_federation": name,
+            "of_client": item.client_id,
+            "of_round": item.round,
+            "round": item.round,
+            "cipher": stored.cipher,
+            "key_fingerprint": stored.key_fingerprint,
+            "ticket": item.ticket,
+            "body": stored.body,
+        }
+        for item, stored in zip(new, bodies, strict=True)
+    ]
+    await INSERT_BODIES.execute(connection, of_updates)
 
 
 def _told(evaluation: Evaluation | None) -> dict[str, float | None]:

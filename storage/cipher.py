@@ -12,10 +12,12 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import DataError, SettingsError
+from storage.bodies import is_body_of
+from storage.body_tables import update_bodies
 from storage.database import Database
 from storage.keys import KeyStore, fingerprint
 from storage.records import NewUpdate, UpdateRow
-from storage.tables import clients, updates
+from storage.tables import clients, rounds, updates
 
 PLAIN: Final = ""
 AES_256_GCM: Final = "aes-256-gcm"
@@ -83,9 +85,18 @@ def _sealed(key: bytes, name: str, item: NewUpdate) -> StoredBody:
 
 async def fingerprints(connection: AsyncConnection, name: str, *whose: ColumnElement[bool]) -> dict[str, bytes]:
     """Find the fingerprint of the key that a client's updates are sealed with; who has none that are is left out."""
-    sealed = updates.c.client == clients.c.id, updates.c.key_fingerprint.is_not(None)
-    first = select(updates.c.key_fingerprint).where(*sealed).limit(1).scalar_subquery()
-    answer = await connection.execute(select(clients.c.client_id, first).where(clients.c.federation == name, *whose))
+    of_round = (rounds.c.federation == updates.c.federation) & (rounds.c.number == updates.c.round)
+    newest = (
+        select(update_bodies.c.key_fingerprint)
+        .join_from(updates, rounds, of_round)
+        .join(update_bodies, is_body_of() & (update_bodies.c.part == rounds.c.part))
+        .where(updates.c.client == clients.c.id, update_bodies.c.key_fingerprint.is_not(None))
+        # Backwards through an index: of the oldest ones the bodies are gone.
+        .order_by(updates.c.covers_after.desc())
+        .limit(1)
+        .scalar_subquery()
+    )
+    answer = await connection.execute(select(clients.c.client_id, newest).where(clients.c.federation == name, *whose))
     return {client_id: stored for client_id, stored in answer if stored is not None}
 
 
@@ -100,10 +111,10 @@ async def require_keys(db: Database, name: str) -> None:
     if keys is None:
         return
     newest = (
-        select(clients.c.client_id, updates.c.key_fingerprint)
-        .join_from(updates, clients, clients.c.id == updates.c.client)
-        .where(updates.c.federation == name, updates.c.key_fingerprint.is_not(None))
-        .order_by(updates.c.round.desc())
+        select(clients.c.client_id, update_bodies.c.key_fingerprint)
+        .join_from(update_bodies, clients, clients.c.id == update_bodies.c.client)
+        .where(update_bodies.c.federation == name, update_bodies.c.key_fingerprint.is_not(None))
+        .order_by(update_bodies.c.round.desc())
         .limit(_LOOKED_AT)
     )
     async with db.reading() as connection:

@@ -12,6 +12,8 @@ from sqlalchemy import ColumnElement, delete, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError
+from storage.bodies import in_round
+from storage.body_tables import update_bodies
 from storage.clients import key_of
 from storage.records import NewUpdate
 from storage.tables import clients, updates
@@ -66,6 +68,8 @@ async def withdraw_updates(connection: AsyncConnection, name: str, withdrawn: Co
     for number, client_id in withdrawn:
         withdrawn_update = (updates.c.round == number) & (updates.c.client == key_of(name, client_id))
         await _set_back(connection, name, withdrawn_update, 1)
+        of_client = update_bodies.c.client == key_of(name, client_id)
+        await connection.execute(delete(update_bodies).where(*in_round(name, number), of_client))
         await connection.execute(delete(updates).where(updates.c.federation == name, withdrawn_update))
 
 

@@ -21,9 +21,13 @@ _PACKAGE = Path(__file__).resolve().parent
 _LOCK_KEY = 0x666F6C7472
 
 
-async def upgrade(db: Database, revision: str = "head") -> None:
-    """Move the schema forward to ``revision``, in one transaction. It may be there already."""
-    await _run(db, lambda config: command.upgrade(config, revision))
+async def upgrade(db: Database, revision: str = "head", tell: Callable[[str], None] = lambda _: None) -> None:
+    """Move the schema forward to ``revision``, in one transaction. It may be there already.
+
+    Args:
+        tell: is told in words how far a step is that takes long on a large database.
+    """
+    await _run(db, lambda config: command.upgrade(config, revision), tell)
 
 
 async def downgrade(db: Database, revision: str) -> None:
@@ -65,10 +69,10 @@ async def require_head(db: Database) -> None:
     )
 
 
-async def _run(db: Database, step: Callable[[Config], None]) -> None:
+async def _run(db: Database, step: Callable[[Config], None], tell: Callable[[str], None] = lambda _: None) -> None:
     def migrate(connection: Connection) -> None:
         config = _config()
-        config.attributes["connection"] = connection
+        config.attributes |= {"connection": connection, "tell": tell}
         step(config)
 
     async with db.rebuilding() as connection:

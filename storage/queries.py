@@ -10,6 +10,7 @@ from foltr.aggregation.fates import Fate
 from foltr.protocol.events import EventKind
 from foltr.protocol.states import Membership
 from storage.aggregation_tables import round_aggregations, update_fates
+from storage.body_tables import update_bodies
 from storage.clients import key_of, select_clients, select_named
 from storage.database import Database, fetch_all, fetch_one
 from storage.history_records import ClientHistoryRow, ProposalRow, RoundAggregationRow, RoundHistoryRow
@@ -211,10 +212,12 @@ async def count_rejections(db: Database, name: str, round_number: int | None = N
 
 async def count_bodies(db: Database, name: str) -> tuple[int, int]:
     """Count the stored updates, and those whose bodies are stored, too."""
-    statement = select(func.count(), func.count(updates.c.body)).where(updates.c.federation == name)
     async with db.reading() as connection:
-        n_updates, n_bodies = (await connection.execute(statement)).one()
-        return int(n_updates), int(n_bodies)
+        n_updates, n_bodies = (
+            await connection.scalar(select(func.count()).select_from(table).where(table.c.federation == name)) or 0
+            for table in (updates, update_bodies)
+        )
+        return n_updates, n_bodies
 
 
 async def online_members(db: Database, name: str) -> list[str]:

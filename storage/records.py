@@ -403,11 +403,12 @@ class RoundRow:
     clip_norm: float | None = None
     anchor_version: int | None = None
     period_s: float | None = None
+    part: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateRow:
-    """A stored update; ``body`` is as sent, ``cipher`` says how it is sealed in the database."""
+    """A stored update with its body, which is as sent; ``cipher`` says how it is sealed in the database."""
 
     federation: str
     round: int
@@ -420,17 +421,17 @@ class UpdateRow:
     received_at: datetime
     covers_after: int | None
     covers_through: int | None
-    key_fingerprint: bytes | None
     cohort: int | None
     position: int | None
-    ticket: bytes | None
     fault: TicketFault | None
+    vote: int | None
+    clicked: float | None
+    reward: float | None
+    base_reward: float | None
+    cipher: str
+    key_fingerprint: bytes | None
+    ticket: bytes | None
     body: bytes
-    cipher: str = ""
-    vote: int | None = None
-    clicked: float | None = None
-    reward: float | None = None
-    base_reward: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,15 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import SettingsError
 from foltr.failpoints import Failpoint, failpoint
+from storage.bodies import pages_of, places_of
+from storage.body_tables import update_bodies
 from storage.cipher import AES_256_GCM, associated_data, decrypt, encrypt, fingerprints
 from storage.database import Database
 from storage.erasure.tables import erasures
 from storage.federations import claim_federation, fenced_transaction
 from storage.keys import fingerprint
 from storage.leases import Claimant
-from storage.tables import clients, updates
+from storage.tables import clients
 
 _PAGE = 200
 
@@ -97,21 +99,25 @@ async def _seal_anew(
     connection: AsyncConnection, name: str, number: int, client_id: str, old: bytes, new: bytes
 ) -> int:
     """Seal a client's stored updates with its next key, within a transaction; returns how many they were."""
-    sealed = (updates.c.client == number) & (updates.c.cipher == AES_256_GCM)
-    columns = select(updates.c.round, updates.c.update_id, updates.c.body).where(sealed).order_by(updates.c.round)
+    sealed = select(update_bodies.c.round, update_bodies.c.part, update_bodies.c.body).where(
+        update_bodies.c.cipher == AES_256_GCM
+    )
     replace = (
-        update(updates)
-        .where(updates.c.federation == name, updates.c.client == number, updates.c.round == bindparam("of_round"))
+        update(update_bodies)
+        .where(update_bodies.c.federation == name, update_bodies.c.round == bindparam("of_round"))
+        .where(update_bodies.c.client == number, update_bodies.c.part == bindparam("of_part"))
         .values(body=bindparam("new_body"), key_fingerprint=fingerprint(new))
     )
-    last, n_sealed = 0, 0
-    while rows := (await connection.execute(columns.where(updates.c.round > last).limit(_PAGE))).all():
+    places = await places_of(connection, number)
+    update_ids = {place.round: place.update_id for place in places}
+    n_sealed = 0
+    for page in pages_of(places, _PAGE):
         changed = []
-        for row in rows:
-            associated = associated_data(name, row.round, client_id, row.update_id)
-            changed.append(
-                {"of_round": row.round, "new_body": encrypt(new, decrypt(old, row.body, associated), associated)}
-            )
-        await connection.execute(replace, changed)
-        last, n_sealed = rows[-1].round, n_sealed + len(rows)
+        for row in await connection.execute(sealed.where(*page)):
+            associated = associated_data(name, row.round, client_id, update_ids[row.round])
+            anew = encrypt(new, decrypt(old, row.body, associated), associated)
+            changed.append({"of_round": row.round, "of_part": row.part, "new_body": anew})
+        if changed:
+            await connection.execute(replace, changed)
+        n_sealed += len(changed)
     return n_sealed

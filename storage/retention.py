@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sqlalchemy import and_, delete, or_, select, update
+from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.protocol.states import RoundState
-from storage.cipher import PLAIN
+from storage.body_tables import ROW_BY_ROW, update_bodies
 from storage.database import Database
 from storage.erasure.tables import stored_rounds
 from storage.federations import fenced_transaction
-from storage.tables import rounds, updates
+from storage.tables import rounds
 
 # A call in which nothing is left to delete is short, too: it passes over so many rounds, and looks into so many.
 _ROUNDS_PASSED = 1000
@@ -37,8 +37,8 @@ async def delete_old_bodies(
     """Delete bodies of the updates of closed rounds from ``first_round`` to the one before ``before_round``.
 
     Those of every ``interval``-th round stay (1, 1 + interval, ...), if it made a model: unlearning replays them. What
-    is said of each update stays for all rounds: its row without the body, its fate, the counts. One call is one short
-    transaction, or none where there is nothing to delete; call it until ``next_round`` is ``before_round``.
+    is said of each update stays for all rounds: its row, its fate, the counts. One call is one short transaction, or
+    none where there is nothing to delete; call it until ``next_round`` is ``before_round``.
 
     Args:
         limit: at most so many bodies are deleted, and no more rows than that are looked at but those of one round.
@@ -54,21 +54,22 @@ async def delete_old_bodies(
         return RetentionStep(0, before_round)
     async with db.reading() as connection:
         numbers, following = await _rounds_to_clear(connection, name, first_round, end, interval, limit)
-        these = (updates.c.federation == name, updates.c.round.in_(numbers), updates.c.body.is_not(None))
+        old = update_bodies.c.federation == name, update_bodies.c.round.in_(numbers)
+        these = *old, update_bodies.c.part == ROW_BY_ROW
         answer = await connection.execute(
-            select(updates.c.round, updates.c.client)
+            select(update_bodies.c.round, update_bodies.c.client)
             .where(*these)
-            .order_by(updates.c.round, updates.c.client)
+            .order_by(update_bodies.c.round, update_bodies.c.client)
             .limit(limit)
         )
         bodies = answer.all()
     if not bodies:
         return RetentionStep(0, following)
     last, client = bodies[-1]
-    until = or_(updates.c.round < last, and_(updates.c.round == last, updates.c.client <= client))
+    of_last = and_(update_bodies.c.round == last, update_bodies.c.client <= client)
     async with fenced_transaction(db, name, epoch) as connection:
         deleted = await connection.execute(
-            update(updates).where(*these, until).values(body=None, cipher=PLAIN, key_fingerprint=None)
+            delete(update_bodies).where(*these, or_(update_bodies.c.round < last, of_last))
         )
         await connection.execute(
             delete(stored_rounds).where(
@@ -89,7 +90,7 @@ async def _rounds_to_clear(
     answer = await connection.execute(
         select(rounds.c.number, rounds.c.n_updates)
         .where(rounds.c.federation == name, rounds.c.number >= first, rounds.c.number < end)
-        .where(rounds.c.closed_at.is_not(None), ~kept)
+        .where(rounds.c.closed_at.is_not(None), rounds.c.part == ROW_BY_ROW, ~kept)
         .order_by(rounds.c.number)
         .limit(_ROUNDS_AT_ONCE)
     )

@@ -6,7 +6,8 @@ from sqlalchemy import BindParameter, Integer, bindparam, case, func, insert, se
 from sqlalchemy.dialects import postgresql, sqlite
 
 from foltr.protocol.states import RoundState
-from storage.clients import select_named
+from storage.bodies import in_round, select_updates
+from storage.body_tables import update_bodies
 from storage.erasure.tables import stored_rounds
 from storage.model_tables import models
 from storage.schema import UtcDateTime
@@ -30,8 +31,7 @@ STOP_COLLECTING = (
 )
 # The keys first, and each page in order by who reads it: the database would carry the bodies along to put names in
 # order.
-NEXT_UPDATES = select_named(updates).where(
-    _IS_ITS_UPDATE,
+NEXT_UPDATES = select_updates(_NAME, _NUMBER).where(
     updates.c.client.in_(
         select(updates.c.client)
         .join_from(updates, clients, clients.c.id == updates.c.client)
@@ -62,7 +62,7 @@ INSERT_MODEL = insert(models).values(
 )
 NOTE_STORED_ROUND = insert(stored_rounds).from_select(
     ["federation", "round"],
-    select(updates.c.federation, updates.c.round).where(_IS_ITS_UPDATE, updates.c.body.is_not(None)).limit(1),
+    select(update_bodies.c.federation, update_bodies.c.round).where(*in_round(_NAME, _NUMBER)).limit(1),
 )
 # The conflict names the key only: a second open round still violates uq_rounds_one_open.
 OPEN = {

@@ -20,6 +20,8 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import RoundState
 from storage.aggregations import store_aggregation
+from storage.bodies import in_round
+from storage.body_tables import update_bodies
 from storage.cipher import decrypt_row
 from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, forget_defence, store_defence
@@ -123,13 +125,13 @@ async def stream_completed(db: Database, name: str, first: int, last: int, batch
 async def count_updates(db: Database, name: str, number: int) -> tuple[int, int]:
     """Count a round's updates that have a row, and those that have a body: retention has deleted the others'."""
     async with db.reading() as connection:
-        counts = await connection.execute(
-            select(func.count(), func.count(updates.c.body)).where(
-                updates.c.federation == name, updates.c.round == number
-            )
+        n_rows = await connection.scalar(
+            select(func.count()).select_from(updates).where(updates.c.federation == name, updates.c.round == number)
         )
-        n_rows, n_bodies = counts.one()
-        return n_rows, n_bodies
+        n_bodies = await connection.scalar(
+            select(func.count()).select_from(update_bodies).where(*in_round(name, number))
+        )
+        return n_rows or 0, n_bodies or 0
 
 
 async def begin_aggregation(db: Database, name: str, epoch: int, number: int) -> None:

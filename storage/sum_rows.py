@@ -11,6 +11,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.aggregation.standing import RoundTally
+from storage.bodies import in_round
+from storage.body_tables import update_bodies
 from storage.records import NewFate
 from storage.sum_tables import helper_answers, round_evaluations, round_sums, round_tallies
 from storage.tables import updates
@@ -18,8 +20,8 @@ from storage.tables import updates
 
 async def delete_masked_bodies(connection: AsyncConnection, name: str, number: int) -> None:
     """Delete what clients have sent to a round with a secure sum: whoever has the masks could open it."""
-    masked = updates.c.federation == name, updates.c.round == number, updates.c.cohort.is_not(None)
-    await connection.execute(update(updates).where(*masked, updates.c.body.is_not(None)).values(body=None, ticket=None))
+    masked = *in_round(name, number), update_bodies.c.ticket.is_not(None)
+    await connection.execute(delete(update_bodies).where(*masked))
 
 
 async def delete_sums(connection: AsyncConnection, name: str, number: int) -> None:

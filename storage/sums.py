@@ -14,8 +14,10 @@ from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.helper_messages import TicketFault
 from foltr.protocol.states import AbandonReason, RoundState
+from storage.bodies import in_round, is_body_of, select_updates
+from storage.body_tables import update_bodies
 from storage.cipher import decrypt_row
-from storage.clients import key_of, select_named
+from storage.clients import key_of
 from storage.database import Database, fetch_all, insert_into
 from storage.events import store_events
 from storage.federations import fenced_transaction
@@ -34,9 +36,10 @@ async def load_tickets(db: Database, name: str, number: int) -> list[TicketRow]:
     # A helper takes out whose enrolment it cannot read.
     enrolment = func.coalesce(clients.c.enrolment, b"")
     statement = (
-        select(clients.c.client_id, updates.c.cohort, updates.c.position, updates.c.ticket, enrolment)
+        select(clients.c.client_id, updates.c.cohort, updates.c.position, update_bodies.c.ticket, enrolment)
         .join_from(updates, clients, clients.c.id == updates.c.client)
-        .where(updates.c.federation == name, updates.c.round == number, updates.c.ticket.is_not(None))
+        .join(update_bodies, is_body_of())
+        .where(*in_round(name, number), update_bodies.c.ticket.is_not(None))
         .order_by(updates.c.cohort, updates.c.position)
     )
     async with db.reading() as connection:
@@ -51,9 +54,9 @@ async def load_masked(
     Raises:
         DataError: one is not there, or cannot be read: its data key is destroyed or not at hand, or it does not open.
     """
-    of_cohort = updates.c.federation == name, updates.c.round == number, updates.c.cohort == cohort
+    of_cohort = updates.c.cohort == cohort, updates.c.position.in_(positions)
     async with db.reading() as connection:
-        statement = select_named(updates).where(*of_cohort, updates.c.position.in_(positions))
+        statement = select_updates(name, number).where(*of_cohort)
         rows: list[dict[str, Any]] = await fetch_all(connection, dict, statement)
     if len(rows) != len(positions):
         raise DataError(f"{len(rows)} of {len(positions)} masked vectors of cohort {cohort} are there")

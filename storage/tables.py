@@ -29,7 +29,15 @@ from foltr.protocol.helper_messages import TicketFault
 from foltr.protocol.states import ASKING_HELPERS, CLIENTS, OPEN_ROUND, Membership, Pacing, Privacy, RoundState
 
 # For the metadata: whoever has these tables has the others, too.
-from storage import aggregation_tables, ingest_tables, lease_tables, model_tables, order_tables, sum_tables  # noqa: F401
+from storage import (  # noqa: F401
+    aggregation_tables,
+    body_tables,
+    ingest_tables,
+    lease_tables,
+    model_tables,
+    order_tables,
+    sum_tables,
+)
 from storage.erasure import tables  # noqa: F401
 from storage.schema import (
     CLIENT_ID_MAX,
@@ -269,6 +277,13 @@ rounds = Table(
         Float,
         comment="How often devices come by, as they were told when it opened, seconds; null: they stay connected",
     ),
+    Column(
+        "part",
+        Integer,
+        nullable=False,
+        server_default="0",
+        comment="The part of update_bodies that its updates' bodies are in, or were; 0: they are deleted row by row",
+    ),
     PrimaryKeyConstraint("federation", "number"),
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
@@ -278,6 +293,7 @@ rounds = Table(
     CheckConstraint("number >= 1", name="number"),
     CheckConstraint("anchor_version <= base_version", name="anchor_version"),
     CheckConstraint("period_s > 0", name="period"),
+    CheckConstraint("part >= 0", name="part"),
     CheckConstraint(one_of("state", RoundState), name="state"),
     CheckConstraint("(policy_hash IS NULL) = (clip_norm IS NULL)", name="clip_norm_iff_policy"),
     CheckConstraint(f"policy_hash IS NOT NULL OR NOT ({one_of('state', ASKING_HELPERS)})", name="asks_under_a_policy"),
@@ -315,7 +331,7 @@ updates = Table(
         "encoding",
         String(SHORT_TEXT_MAX),
         nullable=False,
-        comment="How body is encoded: dense_f32, part_f32, evolution or masked_u64",
+        comment="How its body is encoded: dense_f32, part_f32, evolution or masked_u64",
     ),
     Column("n_bytes", Integer, nullable=False, comment="Length of the update as sent"),
     Column("received_at", UtcDateTime, nullable=False, comment="When the federator received it, UTC"),
@@ -325,27 +341,14 @@ updates = Table(
         comment="It covers its client's interactions above this number; null once taken back with its round",
     ),
     Column("covers_through", BigInteger, comment="... and up to this one"),
-    Column("key_fingerprint", LargeBinary, comment="Which data key body is sealed with; null where it is as sent"),
     Column("cohort", Integer, comment="Of a masked update: which of its round's sums it is for; null of any other"),
     Column("position", Integer, comment="Of a masked update: its ticket's among those of its cohort, from 0"),
-    Column("ticket", LargeBinary, comment="Of a masked update: what helpers are shown; goes with the body"),
     Column("fault", Member(TicketFault, 32), comment="Why it was taken out of its sum; null unless it was"),
-    # After what listings read, so that SQLite does not follow a long body's overflow pages for them.
-    Column("body", LargeBinary, comment="The update itself, sealed as cipher says; null once thinned"),
-    Column(
-        "cipher",
-        String(SHORT_TEXT_MAX),
-        nullable=False,
-        server_default="",
-        comment="How body is sealed with its client's data key: aes-256-gcm; empty: it is as sent",
-    ),
-    # Listings read it from an index: it is behind the body.
     Column(
         "vote",
         SmallInteger,
         comment="Of the newest model against its round's anchor: -1 worse, 0 none, 1 better; null: no vote",
     ),
-    # Likewise.
     Column("clicked", Float, comment="Share of its lists with a click, 0 to 1; null: it came without an evaluation"),
     Column("reward", Float, comment="Mean reciprocal rank of the first click, in its lists as shown; null likewise"),
     Column("base_reward", Float, comment="Mean reciprocal rank of these clicks in the base order; null likewise"),
@@ -361,14 +364,9 @@ updates = Table(
     CheckConstraint("(covers_after IS NULL) = (covers_through IS NULL)", name="covers_both"),
     CheckConstraint("covers_after >= 0 AND covers_after < covers_through", name="covers_range"),
     CheckConstraint("n_interactions <= covers_through - covers_after", name="covers_interactions"),
-    CheckConstraint("cipher IN ('', 'aes-256-gcm')", name="cipher"),
-    CheckConstraint("(cipher = '') = (key_fingerprint IS NULL)", name="key_fingerprint_iff_sealed"),
-    CheckConstraint("length(key_fingerprint) = 8", name="key_fingerprint_length"),
-    # A sealed body is a nonce of 12 bytes and a tag of 16 longer.
-    CheckConstraint("length(body) = n_bytes + CASE cipher WHEN '' THEN 0 ELSE 28 END", name="n_bytes"),
+    CheckConstraint("n_bytes >= 0", name="n_bytes"),
     CheckConstraint("(cohort IS NOT NULL) = (encoding = 'masked_u64')", name="cohort_iff_masked"),
     CheckConstraint("(cohort IS NULL) = (position IS NULL)", name="position_in_a_cohort"),
-    CheckConstraint("(ticket IS NOT NULL) = (cohort IS NOT NULL AND body IS NOT NULL)", name="ticket_goes_with_body"),
     CheckConstraint("fault IS NULL OR cohort IS NOT NULL", name="fault_of_a_masked_one"),
     CheckConstraint("vote IN (-1, 0, 1)", name="vote"),
     CheckConstraint("clicked BETWEEN 0 AND 1", name="clicked"),
@@ -376,7 +374,7 @@ updates = Table(
     CheckConstraint(
         "(base_reward IS NULL) = (clicked IS NULL) AND base_reward BETWEEN 0 AND clicked", name="base_reward"
     ),
-    comment="Every accepted update: the contribution of one client to one round",
+    comment="Every accepted update: the contribution of one client to one round; kept for ever",
 )
 
 _MASKED = "cohort IS NOT NULL"

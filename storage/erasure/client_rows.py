@@ -17,6 +17,8 @@ from foltr.protocol.fields import MAX_CHUNKED_BYTES
 from foltr.protocol.roster import Roster
 from foltr.protocol.states import Membership, RoundState
 from storage.aggregation_tables import defence_records, update_fates
+from storage.bodies import count_bodies_of, delete_bodies_of, pages_of, places_of
+from storage.body_tables import update_bodies
 from storage.clients import key_of
 from storage.database import Database
 from storage.erasure.tables import erasures, stored_rounds
@@ -52,21 +54,15 @@ async def rounds_of(connection: AsyncConnection, name: str, client: int) -> Sequ
     return rows
 
 
-async def digest_of(connection: AsyncConnection, name: str, client: int, numbers: Sequence[int]) -> str:
+async def digest_of(connection: AsyncConnection, client: int) -> str:
     """Compute SHA-256, in hex, over the client's updates as they are stored, in order of rounds.
 
     Those that retention deleted have no bytes.
     """
     digest = hashlib.sha256()
-    for start in range(0, len(numbers), _PAGE):
-        bodies = await connection.scalars(
-            select(updates.c.body)
-            # With the whole key, or each page would look at all rows of the client.
-            .where(updates.c.federation == name, updates.c.round.in_(numbers[start : start + _PAGE]))
-            .where(updates.c.client == client, updates.c.body.is_not(None))
-            .order_by(updates.c.round)
-        )
-        for body in bodies:
+    for page in pages_of(await places_of(connection, client), _PAGE):
+        bodies = select(update_bodies.c.body).where(*page).order_by(update_bodies.c.round)
+        for body in await connection.scalars(bodies):
             digest.update(body)
     return digest.hexdigest()
 
@@ -79,6 +75,7 @@ async def delete_rows_of(connection: AsyncConnection, client: int) -> dict[str, 
     """
     await delete_sums_with(connection, client)
     await _leave_out_its_own_rounds(connection, client)
+    await delete_bodies_of(connection, client)
     await connection.execute(update(orders).where(orders.c.client == client).values(client=None, payload=None))
     deleted = {}
     for table in (update_fates, updates, events, defence_records):
@@ -129,6 +126,8 @@ async def rows_of(db: Database, name: str, client_id: str) -> dict[str, int]:
         for column in (clients.c.id, *(table.c.client for table in _OF_CLIENTS)):
             counted = await connection.execute(select(func.count()).where(column == key))
             n_rows[column.table.name] = counted.scalar_one()
+        if (client := await connection.scalar(select(key))) is not None:
+            n_rows[update_bodies.name] = await count_bodies_of(connection, client)
         roster = await connection.scalar(select(federations.c.roster).where(federations.c.name == name))
     if roster is not None:
         # The federator has checked whose it is before it stored it.

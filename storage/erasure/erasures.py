@@ -58,7 +58,7 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
         contributed = await rounds_of(connection, name, client)
         completed = [row for row in contributed if row.state is RoundState.COMPLETED and row.is_in_sum]
         key_fingerprint = (await fingerprints(connection, name, clients.c.id == client)).get(client_id)
-        digest = await digest_of(connection, name, client, [row.round for row in contributed])
+        digest = await digest_of(connection, client)
         await _taint(connection, name, [row.model_version for row in completed], request.erased_at)
         deleted = await delete_rows_of(connection, client)
         await leave_only_the_name(connection, client, request.erased_at)

@@ -24,6 +24,8 @@ from foltr.methods.fpdgd import FPDGD
 from foltr.protocol.explorations import SamplingExploration
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from storage.bodies import is_body_of
+from storage.body_tables import update_bodies
 from storage.database import Database
 from storage.models import list_models
 from storage.queries import count_rejections, list_clients
@@ -74,7 +76,8 @@ class Scene:
         of_client = select(clients.c.id).where(clients.c.client_id == client_id).scalar_subquery()
         columns = (updates.c.covers_after, updates.c.covers_through, updates.c.n_interactions, updates.c.base_version)
         counts = (updates.c.client == of_client, updates.c.covers_after.is_not(None))
-        statement = select(*columns, updates.c.body).where(*counts).order_by(updates.c.covers_after)
+        with_bodies = select(*columns, update_bodies.c.body).join_from(updates, update_bodies, is_body_of())
+        statement = with_bodies.where(*counts).order_by(updates.c.covers_after)
         async with self.database.reading() as connection:
             rows = (await connection.execute(statement)).all()
         return [StoredUpdate(*map(int, row[:4]), unpack_vector(row[4])) for row in rows]

@@ -122,11 +122,16 @@ def _store_update(tables: Tables, new: NewUpdate) -> None:
         received_at=new.received_at,
         covers_after=new.covers_after,
         covers_through=new.covers_through,
-        key_fingerprint=None,
         cohort=new.cohort,
         position=new.position,
-        ticket=new.ticket,
         fault=None,
+        vote=None,
+        clicked=None,
+        reward=None,
+        base_reward=None,
+        cipher="",
+        key_fingerprint=None,
+        ticket=new.ticket,
         body=new.body,
     )
 

@@ -8,6 +8,8 @@ from hypothesis import strategies as st
 from sqlalchemy import select, text
 
 from foltr.errors import DataError, SettingsError
+from storage.bodies import is_body_of
+from storage.body_tables import update_bodies
 from storage.cipher import associated_data, decrypt, encrypt, require_keys
 from storage.erasure.erasures import unreadable_clients
 from storage.errors import WriterFencedError
@@ -75,7 +77,8 @@ async def test_updates_are_stored_sealed_and_read_as_sent(sealed) -> None:
     await sealed.open(1)
     await sealed.commit(Batch(updates=[sealed.update(name, body=body) for name, body in bodies.items()]))
     async with sealed.db.reading() as connection:
-        rows = (await connection.execute(select(updates).order_by(updates.c.client))).all()
+        both = select(updates.c.n_bytes, update_bodies).join_from(updates, update_bodies, is_body_of())
+        rows = (await connection.execute(both.order_by(updates.c.client))).all()
     assert [(row.n_bytes, len(row.body), row.cipher) for row in rows] == [
         (15, 43, "aes-256-gcm"),
         (20, 48, "aes-256-gcm"),
@@ -140,7 +143,11 @@ async def test_an_update_moved_to_another_row_does_not_open(sealed, keys: KeySto
                 "'abandoned', 0, 1, 1, 0, 0, opened_at, closes_at, closes_at, 'x', 0, 0 FROM rounds"
             )
         )
+        if connection.dialect.name == "sqlite":
+            await connection.execute(text("PRAGMA defer_foreign_keys=ON"))
         await connection.execute(text(f"UPDATE updates SET {change}"))  # noqa: S608
+        if not change.startswith("update_id"):
+            await connection.execute(text(f"UPDATE update_bodies SET {change}"))  # noqa: S608
     with pytest.raises(DataError, match=r"cannot be opened|another data key"):
         [row async for row in stream_updates(sealed.db, "web", 2 if change == "round = 2" else 1)]
 

@@ -42,8 +42,10 @@ def valid(stored) -> dict[str, dict[str, Any]]:
         },
         "updates": in_web | {
             "round": 1, "client": KEY_OF_A, "update_id": "u1", "base_version": 0, "n_interactions": 5,
-            "encoding": "dense_f32", "n_bytes": 2, "body": b"ab", "received_at": now,
+            "encoding": "dense_f32", "n_bytes": 2, "received_at": now,
         },
+        "update_bodies": in_web | {"round": 1, "client": KEY_OF_A, "body": b"ab"},
+        "body_parts": in_web | {"first_round": 2, "last_round": 51, "interval": 10},
         "events": in_web | {"at": now, "kind": "update_rejected", "detail": ""},
         "round_aggregations": in_web | {
             "round": 1, "rule": "krum", "parameters": "{}", "n_kept": 1, "n_clipped": 0, "n_dropped": 9,
@@ -153,7 +155,7 @@ WRONG = [
     ("updates", {"update_id": LONG}),
     ("updates", {"n_interactions": 0}),
     ("updates", {"base_version": -1}),
-    ("updates", {"n_bytes": 3}),
+    ("updates", {"n_bytes": -1}),
     ("updates", {"covers_after": 0}),
     ("updates", {"covers_through": 5}),
     ("updates", {"covers_after": -1, "covers_through": 9}),
@@ -191,11 +193,9 @@ WRONG = [
     ("rounds", {"policy_hash": bytes(32), "clip_norm": 1.0}),  # a policy that is not stored
     ("rounds", {"clip_norm": 1.0}),
     ("updates", {"cohort": 0}),
-    ("updates", {"encoding": "masked_u64", "cohort": 0, "position": 0}),
-    ("updates", {"encoding": "masked_u64", "cohort": 0, "ticket": b"ticket"}),
-    ("updates", {"encoding": "masked_u64", "ticket": b"ticket"}),
-    ("updates", {"encoding": "masked_u64", "cohort": 0, "position": 0, "ticket": b"ticket", "body": None}),
-    ("updates", {"ticket": b"ticket"}),
+    ("updates", {"cohort": 0, "position": 0}),
+    ("updates", {"encoding": "masked_u64", "cohort": 0}),
+    ("updates", {"encoding": "masked_u64"}),
     ("updates", {"fault": "misplaced"}),
     ("policies", {"hash": bytes(31)}),
     ("policies", {"version": 0}),
@@ -220,12 +220,19 @@ WRONG = [
     ("models", {"weights": None, "withdrawn_at": NOW}),
     ("models", {"tainted_at": NOW, "withdrawn_at": NOW}),
     ("models", {"unlearning_job": 1}),
-    ("updates", {"cipher": "rot13", "body": b"ab"}),
-    ("updates", {"cipher": "aes-256-gcm", "key_fingerprint": bytes(8)}),
-    ("updates", {"cipher": "aes-256-gcm", "body": bytes(30)}),
-    ("updates", {"cipher": "aes-256-gcm", "body": bytes(30), "key_fingerprint": bytes(7)}),
-    ("updates", {"key_fingerprint": bytes(8)}),
-    ("updates", {"cipher": "", "body": bytes(30)}),
+    ("update_bodies", {"body": None}),
+    ("update_bodies", {"part": -1}),
+    ("update_bodies", {"part": None}),
+    ("update_bodies", {"cipher": "rot13"}),
+    ("update_bodies", {"cipher": "aes-256-gcm", "key_fingerprint": bytes(8)}),
+    ("update_bodies", {"cipher": "aes-256-gcm", "body": bytes(28)}),
+    ("update_bodies", {"cipher": "aes-256-gcm", "body": bytes(28), "key_fingerprint": bytes(7)}),
+    ("update_bodies", {"cipher": "aes-256-gcm", "body": bytes(27), "key_fingerprint": bytes(8)}),
+    ("update_bodies", {"key_fingerprint": bytes(8)}),
+    ("body_parts", {"federation": "nowhere"}),
+    ("body_parts", {"first_round": 0}),
+    ("body_parts", {"last_round": 1}),
+    ("body_parts", {"interval": 0}),
     ("erasures", {"pseudonym": "a"}),
     ("erasures", {"client": 999}),
     ("erasures", {"state": "gone"}),
@@ -241,6 +248,8 @@ WRONG = [
     ("models", {"restored_version": 7, "round": None}),
     ("models", {"restored_version": 1, "round": None}),
     ("rounds", {"anchor_version": 1}),
+    ("rounds", {"part": -1}),
+    ("rounds", {"part": None}),
     ("updates", {"vote": 2}),
     ("updates", {"clicked": 1.5, "reward": 0.0, "base_reward": 0.0}),
     ("updates", {"clicked": 0.5, "reward": 0.6, "base_reward": 0.0}),
@@ -290,12 +299,15 @@ WRONG = [
 ]
 
 
+_NEEDED = {"update_fates": "round_aggregations", "helper_answers": "round_sums", "update_bodies": "updates"}
+
+
 @pytest.mark.parametrize("table", sorted({table for table, _ in WRONG}))
 async def test_constraints_refuse(stored, valid, table: str) -> None:
     """A row fits but for one thing, and is refused for it; without that it is stored."""
     await stored.join("a")
     await stored.open(1)
-    if (needed := {"update_fates": "round_aggregations", "helper_answers": "round_sums"}.get(table)) is not None:
+    if (needed := _NEEDED.get(table)) is not None:
         async with stored.db.transaction() as connection:
             await connection.execute(insert(metadata.tables[needed]), valid[needed])
     every = [wrong for of, wrong in WRONG if of == table]
@@ -369,7 +381,6 @@ def test_every_table_and_column_has_a_comment() -> None:
         (records.ClientRow, metadata.tables["clients"]),
         (records.ModelRow, metadata.tables["models"]),
         (records.RoundRow, metadata.tables["rounds"]),
-        (records.UpdateRow, metadata.tables["updates"]),
         (records.EventRow, metadata.tables["events"]),
         (erasure_records.ErasureRow, metadata.tables["erasures"]),
         (erasure_records.UnlearningJobRow, metadata.tables["unlearning_jobs"]),
@@ -393,3 +404,13 @@ def test_a_record_mirrors_its_table(record: Any, table: Any) -> None:
         for column in table.columns
         if column is not metadata.tables["clients"].c.id
     ]
+
+
+def test_the_record_of_an_update_has_its_body() -> None:
+    """All that is stored of one, in two tables: the columns of the first, and what the second adds to them."""
+    of_update, of_body = (
+        [column.name for column in metadata.tables[name].columns] for name in ("updates", "update_bodies")
+    )
+    added = [name for name in of_body if name not in (*of_update, "part")]
+    fields = [field.name for field in dataclasses.fields(records.UpdateRow)]
+    assert fields == ["client_id" if name == "client" else name for name in (*of_update, *added)]

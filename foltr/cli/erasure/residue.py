@@ -83,12 +83,17 @@ async def stored_updates(db: "Database", federation: str, client_id: str) -> lis
     """A client's updates as they are in the database: sealed, where it has data keys."""
     from sqlalchemy import select
 
+    from storage.bodies import pages_of, places_of
+    from storage.body_tables import update_bodies
     from storage.clients import key_of
-    from storage.tables import updates
 
-    of_client = updates.c.client == key_of(federation, client_id)
     async with db.reading() as connection:
-        return list(await connection.scalars(select(updates.c.body).where(of_client, updates.c.body.is_not(None))))
+        client = await connection.scalar(select(key_of(federation, client_id)))
+        places = [] if client is None else await places_of(connection, client)
+        bodies: list[bytes] = []
+        for page in pages_of(places):
+            bodies += await connection.scalars(select(update_bodies.c.body).where(*page))
+        return bodies
 
 
 async def at_broker(address: "BrokerAddress", federation: str, traces: tuple[bytes, ...]) -> int:

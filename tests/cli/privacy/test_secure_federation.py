@@ -58,7 +58,7 @@ def test_the_federation_of_the_document_sees_sums_only(tmp_path):
         assert "equal" in run_in_order([words for _, *words in rest], tmp_path)
     with sqlite3.connect(tmp_path / "mail.sqlite") as database:
         states = database.execute("select state from rounds order by number").fetchall()
-        updates = database.execute("select count(*) from updates where body is not null").fetchone()
+        updates = database.execute("select count(*) from update_bodies").fetchone()
     assert states == [("completed",)] * ROUNDS
     assert updates == (0,)
     for number in range(1, CLIENTS + 1):

@@ -121,12 +121,17 @@ async def stream(n: int, cohort: int = 0) -> AsyncIterator[UpdateRow]:
             at,
             0,
             1,
-            None,
             cohort,
             i,
-            b"t",
             None,
-            body,
+            vote=None,
+            clicked=None,
+            reward=None,
+            base_reward=None,
+            cipher="",
+            key_fingerprint=None,
+            ticket=b"t",
+            body=body,
         )
 
 

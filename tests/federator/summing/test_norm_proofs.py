@@ -16,6 +16,7 @@ from foltr.secure.field import MODULUS
 from foltr.secure.message_proof import MessageShape
 from foltr.secure.norm_proof import prove_norm
 from foltr.secure.sealing import SealingKey
+from storage.body_tables import update_bodies
 from storage.queries import list_events
 from storage.sums import load_sums, load_tickets
 from storage.tables import updates
@@ -269,9 +270,12 @@ async def test_what_is_stored_and_cannot_be_read_ends_the_round(secure, gone) ->
     async with rounds.served.db.transaction() as connection:
         first = updates.c.position == 0
         if gone == "body":
-            sealed = await connection.scalar(select(updates.c.body).where(first))
-            await connection.execute(update(updates).where(first).values(body=bytes(len(sealed))))
+            of_client = update_bodies.c.client == select(updates.c.client).where(first).scalar_subquery()
+            sealed = await connection.scalar(select(update_bodies.c.body).where(of_client))
+            await connection.execute(update(update_bodies).where(of_client).values(body=bytes(len(sealed))))
         else:
+            of_client = update_bodies.c.client == select(updates.c.client).where(first).scalar_subquery()
+            await connection.execute(delete(update_bodies).where(of_client))
             await connection.execute(delete(updates).where(first))
     row = await rounds.until_closed()
     assert (row.reason, await faults(rounds)) == (AbandonReason.AGGREGATION_FAILED, [])

@@ -25,6 +25,8 @@ from foltr.protocol.states import AbandonReason, RoundState
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, MaskedVector
 from foltr.secure.field import MODULUS
+from storage.bodies import is_body_of
+from storage.body_tables import update_bodies
 from storage.erasure.erasures import list_erasures
 from storage.models import latest_model
 from storage.queries import list_events
@@ -47,7 +49,8 @@ async def model_of(rounds) -> np.ndarray:
 
 async def stored_updates(rounds):
     async with rounds.served.db.reading() as connection:
-        rows = select(updates.c.body, updates.c.ticket, updates.c.fault, updates.c.covers_through)
+        columns = update_bodies.c.body, update_bodies.c.ticket, updates.c.fault, updates.c.covers_through
+        rows = select(*columns).join_from(updates, update_bodies, is_body_of(), isouter=True)
         return (await connection.execute(rows.order_by(updates.c.client))).all()
 
 

@@ -15,6 +15,7 @@ from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint
 from foltr.protocol.states import OrderOutcome
 from storage.arrivals import commit_batch, load_clients
+from storage.body_tables import update_bodies
 from storage.clients import key_of
 from storage.erasure.audit_log import stream_audit
 from storage.erasure.erasures import (
@@ -38,7 +39,7 @@ from storage.orders import standing_orders
 from storage.queries import erased_updates, get_round, list_contributions, list_events
 from storage.records import Batch, MembershipChange, NewEvent, NewOrder
 from storage.rounds import begin_aggregation, stream_updates
-from storage.tables import clients, updates
+from storage.tables import clients
 
 A, C = "61".rjust(32, "0"), "63".rjust(32, "0")
 
@@ -61,15 +62,15 @@ async def test_nothing_of_the_client_is_left_but_its_tombstone(learned) -> None:
     late = NewEvent(datetime.fromisoformat("2026-01-02T03:05:00Z"), "update_rejected", "", "late", "c", 5)
     await learned.commit(Batch(events=[late, dataclasses.replace(late, client_id="a")]))
     before = await learned.dump()
-    assert named(before, "c") == ["clients", "events", "update_fates", "updates"]
-    body = list(updates.columns).index(updates.c.body)
-    stored = [row[body] for row in before["updates"] if row[2] == "c"]
+    assert named(before, "c") == ["clients", "events", "update_bodies", "update_fates", "updates"]
+    body = list(update_bodies.columns).index(update_bodies.c.body)
+    stored = [row[body] for row in before["update_bodies"] if row[2] == "c"]
 
     row = await learned.erase("c")
 
     after = await learned.dump()
     assert named(after, "c") == ["clients", "erasures"]
-    for table in ("events", "update_fates", "updates"):
+    for table in ("events", "update_bodies", "update_fates", "updates"):
         assert after[table] == [found for found in before[table] if "c" not in found]
     assert after["clients"][:2] == before["clients"][:2]
     key = before["clients"][2][0]
