@@ -212,9 +212,8 @@ class FederationActor:
         await self.eraser.tidy()
         await self._unlearner.advance(self._clock.now())
         await self._swap()
-        if self._unlearner.idle:
-            # A job goes through what is stored: none of it may be deleted under its feet.
-            await self.retention.advance(self.state.current_round.number)
+        # A job goes through what is stored: none of it may be deleted under its feet.
+        await self.retention.advance(self.state.current_round.number, may_delete=self._unlearner.idle)
         self._turn_ended_at = self._clock.now()
         self._is_called |= len(self.intake) > 0
 

@@ -11,6 +11,7 @@ from foltr.errors import UnavailableError
 from foltr.protocol.announcements import MOST_NAMED
 from foltr.protocol.states import Privacy
 from foltr.protocol.trainings import Activation
+from storage.body_parts import DropStep
 from storage.erasure.records import (
     ErasureRequest,
     ErasureRow,
@@ -151,6 +152,10 @@ class FederationStore(Protocol):
         next_opening: RoundOpening | None = None,
         noted: Sequence[NewEvent] = (),
     ) -> None: ...
+
+    async def prepare_part(self, open_round: int, n_rounds: int, interval: int) -> int: ...
+
+    async def drop_old_part(self, before_round: int, interval: int, at: datetime) -> DropStep: ...
 
     async def delete_old_bodies(
         self, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500

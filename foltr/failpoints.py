@@ -50,6 +50,7 @@ class Failpoint(StrEnum):
     IN_REKEY_TRANSACTION = "in_rekey_transaction"
     REKEYED = "rekeyed"
     KEY_TAKEN_UP = "key_taken_up"
+    IN_PART_TRANSACTION = "in_part_transaction"
     STEP_COMMITTED = "step_committed"
     IN_SWAP_TRANSACTION = "in_swap_transaction"
     IN_INTERACTION_TRANSACTION = "in_interaction_transaction"

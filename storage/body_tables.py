@@ -61,12 +61,13 @@ update_bodies = Table(
     comment="What was sent with each update, until its round is thinned",
     postgresql_partition_by="LIST (part)",
 )
+_FIRST_PART = DDL(  # type: ignore[no-untyped-call]
+    f"CREATE TABLE update_bodies_{ROW_BY_ROW} PARTITION OF update_bodies FOR VALUES IN ({ROW_BY_ROW})"
+)
 event.listen(
     update_bodies,
     "after_create",
-    DDL(f"CREATE TABLE update_bodies_0 PARTITION OF update_bodies FOR VALUES IN ({ROW_BY_ROW})").execute_if(
-        dialect="postgresql"
-    ),
+    _FIRST_PART.execute_if(dialect="postgresql"),
 )
 
 body_parts = Table(

@@ -343,6 +343,11 @@ def is_transient(error: BaseException) -> bool:
     return isinstance(error, OSError | PoolTimeoutError)
 
 
+def is_lock_timeout(error: BaseException) -> bool:
+    """Tell whether a statement gave up as somebody else has a lock that it needs."""
+    return _sqlstate(error) == "55P03"
+
+
 def insert_into(connection: AsyncConnection, table: Table) -> sqlite.Insert | postgresql.Insert:
     """Make an INSERT that can carry ON CONFLICT, in the dialect of the connection."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)

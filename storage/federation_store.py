@@ -12,7 +12,19 @@ from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.announcements import MOST_NAMED
 from foltr.protocol.states import Privacy, TakesUpdates
 from foltr.protocol.trainings import Activation
-from storage import anchors, arrivals, evaluations, federations, models, orders, retention, rounds, suspects, trainings
+from storage import (
+    anchors,
+    arrivals,
+    body_parts,
+    evaluations,
+    federations,
+    models,
+    orders,
+    retention,
+    rounds,
+    suspects,
+    trainings,
+)
 from storage.database import Database
 from storage.erasure import audit_log, erasures, gathering, unlearning_jobs
 from storage.erasure.client_rows import NAMING_TABLES
@@ -213,6 +225,12 @@ class SqlFederationStore:
         noted: Sequence[NewEvent] = (),
     ) -> None:
         await self._db.run(rounds.abandon_round, self._name, self.epoch, number, reason, closed_at, next_opening, noted)
+
+    async def prepare_part(self, open_round: int, n_rounds: int, interval: int) -> int:
+        return await body_parts.prepare_part(self._db, self._name, self.epoch, open_round, n_rounds, interval)
+
+    async def drop_old_part(self, before_round: int, interval: int, at: datetime) -> body_parts.DropStep:
+        return await body_parts.drop_old_part(self._db, self._name, self.epoch, before_round, interval, at)
 
     async def delete_old_bodies(
         self, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500

@@ -1,13 +1,12 @@
 """How long updates are kept: their bodies are deleted, all but those that unlearning replays."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.protocol.states import RoundState
-from storage.body_tables import ROW_BY_ROW, update_bodies
+from storage.body_parts import is_kept
+from storage.body_tables import body_parts, update_bodies
 from storage.database import Database
 from storage.erasure.tables import stored_rounds
 from storage.federations import fenced_transaction
@@ -38,7 +37,8 @@ async def delete_old_bodies(
 
     Those of every ``interval``-th round stay (1, 1 + interval, ...), if it made a model: unlearning replays them. What
     is said of each update stays for all rounds: its row, its fate, the counts. One call is one short transaction, or
-    none where there is nothing to delete; call it until ``next_round`` is ``before_round``.
+    none where there is nothing to delete; call it until ``next_round`` is ``before_round``. Before it
+    `storage.body_parts.drop_old_part` is to be called, which says up to which round rows are to be looked at.
 
     Args:
         limit: at most so many bodies are deleted, and no more rows than that are looked at but those of one round.
@@ -53,9 +53,12 @@ async def delete_old_bodies(
     if first_round >= end:
         return RetentionStep(0, before_round)
     async with db.reading() as connection:
-        numbers, following = await _rounds_to_clear(connection, name, first_round, end, interval, limit)
-        old = update_bodies.c.federation == name, update_bodies.c.round.in_(numbers)
-        these = *old, update_bodies.c.part == ROW_BY_ROW
+        places, following = await _rounds_to_clear(connection, name, first_round, end, interval, limit)
+        these = (
+            update_bodies.c.federation == name,
+            update_bodies.c.round.in_(list(places)),
+            update_bodies.c.part.in_(set(places.values())),
+        )
         answer = await connection.execute(
             select(update_bodies.c.round, update_bodies.c.client)
             .where(*these)
@@ -81,24 +84,24 @@ async def delete_old_bodies(
 
 async def _rounds_to_clear(
     connection: AsyncConnection, name: str, first: int, end: int, interval: int, limit: int
-) -> tuple[Sequence[int], int]:
+) -> tuple[dict[int, int], int]:
     """Find the first rounds from ``first`` on whose bodies go, with ``limit`` updates or one round of them.
 
-    With them comes the round after them that was not looked at.
+    Each comes with the part that its bodies are in, and with them the round after them that was not looked at.
     """
-    kept = ((rounds.c.number - 1) % interval == 0) & (rounds.c.state == RoundState.COMPLETED)
+    dropped = select(body_parts.c.part).where(body_parts.c.federation == name, body_parts.c.dropped_at.is_not(None))
     answer = await connection.execute(
-        select(rounds.c.number, rounds.c.n_updates)
+        select(rounds.c.number, rounds.c.part, rounds.c.n_updates)
         .where(rounds.c.federation == name, rounds.c.number >= first, rounds.c.number < end)
-        .where(rounds.c.closed_at.is_not(None), rounds.c.part == ROW_BY_ROW, ~kept)
+        .where(rounds.c.closed_at.is_not(None), ~is_kept(interval), rounds.c.part.not_in(dropped))
         .order_by(rounds.c.number)
         .limit(_ROUNDS_AT_ONCE)
     )
-    numbers: list[int] = []
+    places: dict[int, int] = {}
     n_updates = 0
-    for number, n in answer:
+    for number, part, n in answer:
         n_updates += n
-        if numbers and n_updates > limit:
-            return numbers, number
-        numbers.append(number)
-    return numbers, end if len(numbers) < _ROUNDS_AT_ONCE else numbers[-1] + 1
+        if places and n_updates > limit:
+            return places, number
+        places[number] = part
+    return places, end if len(places) < _ROUNDS_AT_ONCE else number + 1

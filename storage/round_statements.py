@@ -7,6 +7,7 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from foltr.protocol.states import RoundState
 from storage.bodies import in_round, select_updates
+from storage.body_parts import part_for
 from storage.body_tables import update_bodies
 from storage.erasure.tables import stored_rounds
 from storage.model_tables import models
@@ -66,7 +67,9 @@ NOTE_STORED_ROUND = insert(stored_rounds).from_select(
 )
 # The conflict names the key only: a second open round still violates uq_rounds_one_open.
 OPEN = {
-    dialect.dialect.name: dialect.insert(rounds).on_conflict_do_nothing(index_elements=["federation", "number"])
+    dialect.dialect.name: dialect.insert(rounds)
+    .values(part=part_for(_NAME, _NUMBER))
+    .on_conflict_do_nothing(index_elements=["federation", "number"])
     for dialect in (sqlite, postgresql)
 }
 # Counted from the rows themselves, so the closed round says what was summed, not what was believed.

@@ -371,7 +371,8 @@ async def open_next(connection: AsyncConnection, name: str, opening: RoundOpenin
     """Open a round, within a transaction; done twice, it changes nothing."""
     values = {field: getattr(opening, field) for field in _OPENING}
     statement = OPEN[connection.dialect.name]
-    inserted = await connection.execute(statement, {"federation": name, "state": RoundState.COLLECTING, **values})
+    values |= {"federation": name, "state": RoundState.COLLECTING, **of_round(name, opening.number)}
+    inserted = await connection.execute(statement, values)
     if inserted.rowcount == 1:
         return
     stored = await load_round(connection, name, opening.number)

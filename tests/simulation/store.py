@@ -16,6 +16,7 @@ from foltr.failpoints import Failpoint
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_ROUND, Membership, OrderOutcome, Privacy, RoundState
 from foltr.protocol.trainings import Activation
+from storage.body_parts import DropStep
 from storage.errors import WriterFencedError
 from storage.records import (
     Batch,
@@ -36,6 +37,7 @@ from storage.records import (
     UpdateRow,
 )
 from storage.retention import RetentionStep
+from storage.schema import INTEGER_MAX
 
 
 def store_batch(tables: Tables, batch: Batch) -> None:
@@ -421,6 +423,12 @@ class RoundStore:
         if len(readable) < len(rows) and not readable_only:
             raise DataError(f"an update of round {number} was deleted when its round was thinned, or its key is gone")
         return readable[:limit]
+
+    async def prepare_part(self, open_round: int, n_rounds: int, interval: int) -> int:  # noqa: ARG002 (as SQL has it)
+        return INTEGER_MAX
+
+    async def drop_old_part(self, before_round: int, interval: int, at: datetime) -> DropStep:  # noqa: ARG002
+        return DropStep(rows_before=before_round)
 
     async def delete_old_bodies(
         self, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500

@@ -1,0 +1,161 @@
+"""Parts of the table of bodies on PostgreSQL: made ahead of the rounds they are for, and dropped with all they hold.
+
+To drop a table takes milliseconds, whatever its size, and leaves nothing to vacuum. Rounds that unlearning keeps are in
+no part but 0, whose bodies are deleted row by row; so are rounds for which there was no part in time.
+"""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, ScalarSelect, delete, exists, func, insert, select, text, update
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncConnection
+
+from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import RoundState
+from storage.body_tables import ROW_BY_ROW, body_parts
+from storage.database import Database, is_lock_timeout
+from storage.erasure.tables import stored_rounds
+from storage.federations import fenced_transaction
+from storage.schema import INTEGER_MAX
+from storage.tables import rounds
+
+# Whoever waits for a lock on the table of bodies holds up all who come after it.
+LOCK_TIMEOUT_MS: Final = 100
+
+
+@dataclass(frozen=True, slots=True)
+class DropStep:
+    """One call, and what it has done.
+
+    Attributes:
+        n_updates: how many updates the rounds had whose bodies it dropped.
+        rows_before: once nothing is left to drop, the round before which bodies are to be deleted row by row: the one
+            that was asked for, or the first of a part that is to be dropped when more of its rounds are old.
+        is_delayed: whether somebody was in the way, such as a backup: nothing is dropped; do it again later.
+    """
+
+    n_updates: int = 0
+    rows_before: int | None = None
+    is_delayed: bool = False
+
+
+def part_for(name: Any, number: Any) -> ScalarSelect[int]:
+    """Make the expression for the part that the bodies of a round about to open are to be in.
+
+    Args:
+        name: the federation's name, or a parameter of the statement; ``number`` likewise.
+    """
+    block = (
+        select(body_parts.c.part)
+        .where(body_parts.c.federation == name, body_parts.c.dropped_at.is_(None))
+        .where(body_parts.c.first_round <= number, body_parts.c.last_round >= number)
+        .where((number - 1) % body_parts.c.interval != 0)
+    )
+    return select(func.coalesce(block.scalar_subquery(), ROW_BY_ROW)).scalar_subquery()
+
+
+def is_kept(interval: int) -> ColumnElement[bool]:
+    """Make the condition that retention keeps a round's bodies, as unlearning replays them."""
+    return ((rounds.c.number - 1) % interval == 0) & (rounds.c.state == RoundState.COMPLETED)
+
+
+async def prepare_part(db: Database, name: str, epoch: int, open_round: int, n_rounds: int, interval: int) -> int:
+    """See to it that there is a part for rounds that follow the open one; returns up to which round there is one.
+
+    On SQLite there is none, and none is needed.
+
+    Args:
+        n_rounds: so many rounds are in a part; a new one is made while half as many are left.
+        interval: every so many rounds one is kept by retention.
+
+    Raises:
+        WriterFencedError: another federator has taken over.
+    """
+    if db.dialect == "sqlite":
+        return INTEGER_MAX
+    newest = select(func.max(body_parts.c.last_round)).where(body_parts.c.federation == name)
+    async with db.reading() as connection:
+        last: int = await connection.scalar(newest) or 0
+    if last - open_round > n_rounds // 2:
+        return last
+    first = max(last, open_round) + 1
+    block = {"federation": name, "first_round": first, "last_round": first + n_rounds - 1, "interval": interval}
+    try:
+        async with _briefly_locking(db, name, epoch) as connection:
+            part = await connection.scalar(insert(body_parts).values(block).returning(body_parts.c.part))
+            # To make it where it belongs would keep everybody off the whole table; to attach it does not.
+            await connection.execute(text(f"CREATE TABLE update_bodies_{part} (LIKE update_bodies INCLUDING ALL)"))
+            attach = f"ALTER TABLE update_bodies ATTACH PARTITION update_bodies_{part} FOR VALUES IN ({part})"
+            await connection.execute(text(attach))
+            failpoint(Failpoint.IN_PART_TRANSACTION)
+    except DBAPIError as error:
+        if not is_lock_timeout(error):
+            raise
+        return last
+    return first + n_rounds - 1
+
+
+async def drop_old_part(
+    db: Database, name: str, epoch: int, before_round: int, interval: int, at: datetime
+) -> DropStep:
+    """Drop the oldest part all of whose rounds come before ``before_round``, unless retention keeps one of them.
+
+    Such a one stays, with what is left when its other rounds are deleted row by row: ``interval`` was another one when
+    it was made. Call it until it says that it was the last time.
+
+    Raises:
+        WriterFencedError: another federator has taken over.
+    """
+    if db.dialect == "sqlite":
+        return DropStep(rows_before=before_round)
+    of_part = (
+        (rounds.c.federation == name)
+        & rounds.c.number.between(body_parts.c.first_round, body_parts.c.last_round)
+        & (rounds.c.part == body_parts.c.part)
+    )
+    oldest = (
+        select(
+            body_parts.c.part,
+            select(func.coalesce(func.sum(rounds.c.n_updates), 0)).where(of_part).scalar_subquery().label("n_updates"),
+        )
+        .where(body_parts.c.federation == name, body_parts.c.dropped_at.is_(None))
+        .where(body_parts.c.last_round < before_round, ~exists().where(of_part, is_kept(interval)))
+        .order_by(body_parts.c.first_round)
+        .limit(1)
+    )
+    over_it = (
+        select(func.min(body_parts.c.first_round))
+        .where(body_parts.c.federation == name, body_parts.c.dropped_at.is_(None))
+        .where(body_parts.c.last_round >= before_round)
+    )
+    async with db.reading() as connection:
+        found = (await connection.execute(oldest)).one_or_none()
+        if found is None:
+            return DropStep(rows_before=min(before_round, await connection.scalar(over_it) or before_round))
+    its_rounds = select(rounds.c.number).join(body_parts, of_part).where(body_parts.c.part == found.part)
+    thinned = stored_rounds.c.federation == name, stored_rounds.c.round.in_(its_rounds)
+    try:
+        async with _briefly_locking(db, name, epoch) as connection:
+            await connection.execute(delete(stored_rounds).where(*thinned))
+            dropped = update(body_parts).where(body_parts.c.part == found.part).values(dropped_at=at)
+            await connection.execute(dropped)
+            # The last one: from here on everybody else waits.
+            await connection.execute(text(f"DROP TABLE update_bodies_{found.part}"))
+            failpoint(Failpoint.IN_PART_TRANSACTION)
+    except DBAPIError as error:
+        if not is_lock_timeout(error):
+            raise
+        return DropStep(is_delayed=True)
+    return DropStep(found.n_updates)
+
+
+@asynccontextmanager
+async def _briefly_locking(db: Database, name: str, epoch: int) -> AsyncIterator[AsyncConnection]:
+    """Begin a transaction of the writer that gives up where it cannot have the table of bodies at once."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        await connection.execute(text(f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT_MS}ms'"))
+        yield connection

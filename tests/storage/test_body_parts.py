@@ -1,0 +1,260 @@
+"""Bodies of a block of rounds go by dropping a table, on PostgreSQL: all of them, at once, and no others."""
+
+import pytest
+from sqlalchemy import delete, func, select, text
+
+from storage import body_parts
+from storage.bodies import delete_bodies_of, is_body_of, pages_of, places_of
+from storage.body_parts import DropStep, drop_old_part, prepare_part
+from storage.body_tables import update_bodies
+from storage.errors import WriterFencedError
+from storage.federations import claim_federation
+from storage.keys import KeyStore
+from storage.migrate import downgrade, upgrade
+from storage.queries import list_contributions
+from storage.records import Batch, NewModel
+from storage.rekeying import rekey
+from storage.retention import delete_old_bodies
+from storage.rounds import begin_aggregation, complete_round, load_updates
+from storage.schema import INTEGER_MAX
+from storage.tables import clients, updates
+
+NAMES = ("a", "b")
+INTERVAL = 3
+
+
+@pytest.fixture
+async def divided(sealed):
+    """Rounds 1 to 10, two updates in each; 2 to 5 and 6 to 9 have a part each, but for 4 and 7, which are kept."""
+    await sealed.join(*NAMES)
+    await sealed.open(1)
+    assert await prepare(sealed, 1) == (INTEGER_MAX if sealed.db.dialect == "sqlite" else 5)
+    for number in range(1, 11):
+        bodies = {name: f"{name} in {number}".encode() for name in NAMES}
+        new = [sealed.update(name, f"{name}{number}", number, body=body) for name, body in bodies.items()]
+        await sealed.commit(Batch(updates=new))
+        await begin_aggregation(sealed.db, "web", sealed.epoch, number)
+        model = NewModel(number, bytes([number]) * 12)
+        at, following = sealed.opening(1).closes_at, sealed.opening(number + 1, number)
+        await complete_round(sealed.db, "web", sealed.epoch, number, model, at, following)
+        if number == 3:
+            await prepare(sealed, number + 1)
+    yield sealed
+    assert await orphans(sealed) == 0
+
+
+@pytest.fixture
+def postgres_only(divided):
+    """SQLite has no parts: what is in it is deleted row by row, as ever."""
+    if divided.db.dialect == "sqlite":
+        pytest.skip("SQLite has no partitions")
+    return divided
+
+
+async def prepare(stored, open_round: int) -> int:
+    return await prepare_part(stored.db, "web", stored.epoch, open_round, 4, INTERVAL)
+
+
+async def drop(stored, before_round: int, interval: int = INTERVAL) -> DropStep:
+    at = stored.opening(1).closes_at
+    return await drop_old_part(stored.db, "web", stored.epoch, before_round, interval, at)
+
+
+async def whole_rounds(stored) -> set[int]:
+    lines = await list_contributions(stored.db, "web")
+    gone = {line.round for line in lines if line.body == "deleted"}
+    assert len(lines) == 20
+    return {line.round for line in lines} - gone
+
+
+async def parts(stored) -> dict[int, set[int]]:
+    """The rounds whose bodies are in each part."""
+    found: dict[int, set[int]] = {}
+    async with stored.db.reading() as connection:
+        for part, number in await connection.execute(select(update_bodies.c.part, update_bodies.c.round).distinct()):
+            found.setdefault(part, set()).add(number)
+    return found
+
+
+async def orphans(stored) -> int:
+    """Bodies of no update, which PostgreSQL would keep."""
+    of_update = select(updates.c.round).where(is_body_of()).exists()
+    async with stored.db.reading() as connection:
+        return await connection.scalar(select(func.count()).select_from(update_bodies).where(~of_update)) or 0
+
+
+async def test_a_round_has_its_part_when_it_opens(divided) -> None:
+    """The one that was made for it; rounds that unlearning keeps, and those that there is no part for, are in 0."""
+    if divided.db.dialect == "sqlite":
+        assert await parts(divided) == {0: set(range(1, 11))}
+        return
+    first, second = sorted(set(await parts(divided)) - {0})
+    assert await parts(divided) == {0: {1, 4, 7, 10}, first: {2, 3, 5}, second: {6, 8, 9}}
+    assert await prepare(divided, 6) == 9  # half of it is left
+    assert await prepare(divided, 8) == 13
+    assert await prepare(divided, 20) == 24
+
+
+async def test_a_part_goes_when_all_its_rounds_are_old(postgres_only) -> None:
+    """One after the other; what is said of each update stays, and no round is listed that unlearning cannot replay."""
+    stored = postgres_only
+    before = await stored.dump()
+    assert await drop(stored, 5) == DropStep(rows_before=2)
+    assert await drop(stored, 6) == DropStep(n_updates=6)
+    assert await whole_rounds(stored) == {1, 4, 6, 7, 8, 9, 10}
+    assert await drop(stored, 6) == DropStep(rows_before=6)
+    assert await drop(stored, 11) == DropStep(n_updates=6)
+    assert await drop(stored, 11) == DropStep(rows_before=11)
+    assert await whole_rounds(stored) == {1, 4, 7, 10}
+    after = await stored.dump()
+    assert [number for _, number in after["stored_rounds"]] == [1, 4, 7, 10]
+    others = dict.fromkeys(("update_bodies", "stored_rounds", "body_parts"), [])
+    assert after | others == before | others
+    assert all(row[-1] is not None for row in after["body_parts"])
+    async with stored.db.reading() as connection:
+        left = await connection.scalars(text("SELECT relname FROM pg_class WHERE relname ~ '^update_bodies_[0-9]+$'"))
+        assert set(left) == {"update_bodies_0"}
+
+
+async def test_on_sqlite_all_goes_row_by_row(divided) -> None:
+    """Nothing is to drop there, and rows are looked at up to the round that was asked for."""
+    if divided.db.dialect == "postgresql":
+        pytest.skip("PostgreSQL has parts")
+    assert await drop(divided, 9) == DropStep(rows_before=9)
+
+
+async def test_who_reads_is_not_waited_for(postgres_only) -> None:
+    """A backup, for example: whoever stores updates meanwhile would wait behind who waits for it."""
+    stored = postgres_only
+    before = await stored.dump()
+    async with stored.db.reading() as reader:
+        await reader.execute(select(update_bodies.c.round).limit(1))
+        assert await drop(stored, 6) == DropStep(is_delayed=True)
+        assert await prepare(stored, 8) == 13  # to make one nobody is in the way
+    await stored.commit(Batch(updates=[]))
+    assert (await stored.dump())["update_bodies"] == before["update_bodies"]
+    assert await drop(stored, 6) == DropStep(n_updates=6)
+
+
+@pytest.mark.parametrize("step", ["prepare", "drop"])
+async def test_it_happens_wholly_or_not_at_all(postgres_only, monkeypatch, step) -> None:
+    """Who dies in between leaves what there was, and the next one does it."""
+    stored = postgres_only
+    before = await stored.dump()
+
+    def die(_: object) -> None:
+        raise ConnectionResetError
+
+    with monkeypatch.context() as dying:
+        dying.setattr(body_parts, "failpoint", die)
+        with pytest.raises(ConnectionResetError):
+            await (prepare(stored, 8) if step == "prepare" else drop(stored, 6))
+    assert await stored.dump() == before
+    assert await prepare(stored, 8) == 13
+    assert await drop(stored, 6) == DropStep(n_updates=6)
+
+
+async def test_only_the_writer_makes_and_drops(postgres_only) -> None:
+    """One that was fenced does neither."""
+    stored = postgres_only
+    await claim_federation(stored.db, "web", 0.0)
+    for step in (prepare(stored, 8), drop(stored, 6)):
+        with pytest.raises(WriterFencedError):
+            await step
+
+
+async def test_a_part_with_a_round_that_is_to_be_kept_now_stays(postgres_only) -> None:
+    """With an interval of 2 these are 3, 5 and 9: the others go row by row. With one of 3 it can be dropped again."""
+    stored = postgres_only
+    assert await drop(stored, 11, interval=2) == DropStep(rows_before=11)
+    done = await delete_old_bodies(stored.db, "web", stored.epoch, 11, 2)
+    assert (done.n_deleted, done.next_round) == (10, 11)
+    assert await whole_rounds(stored) == {1, 3, 5, 7, 9}
+    assert [row.body for row in await load_updates(stored.db, "web", 5, "", 9)] == [b"a in 5", b"b in 5"]
+    assert await drop(stored, 11) == DropStep(n_updates=6)
+    assert await drop(stored, 11) == DropStep(n_updates=6)
+    assert await whole_rounds(stored) == {1, 7}
+
+
+async def test_of_who_is_erased_no_body_is_left_in_any_part(divided) -> None:
+    """Of dropped parts there is nothing to delete; the digest is over what is there, in order of rounds."""
+    stored = divided
+    await drop(stored, 6)
+    whole = await whole_rounds(stored)
+    async with stored.db.reading() as connection:
+        client = await connection.scalar(select(clients.c.id).where(clients.c.client_id == "a"))
+        bodies = select(update_bodies.c.round).where(update_bodies.c.client == client)
+        assert set(await connection.scalars(bodies)) == whole
+        places = await places_of(connection, client)
+        (page,) = pages_of(places)
+        assert set(await connection.scalars(select(update_bodies.c.round).where(*page))) == whole
+    erased = await stored.erase("a")
+    assert (erased.n_updates, erased.n_rounds) == (10, 10)
+    async with stored.db.reading() as connection:
+        assert set(await connection.scalars(select(update_bodies.c.client).distinct())) == {client + 1}
+        assert await connection.scalar(select(func.count()).select_from(update_bodies)) == len(whole)
+
+
+async def test_other_keys_seal_what_is_in_any_part(divided, keys: KeyStore) -> None:
+    """And what is read after it is what was sent."""
+    await drop(divided, 6)
+    whole = await whole_rounds(divided)
+    done = await rekey(divided.db, "web", 1.0, lambda *_: None)
+    assert (done.n_clients, done.n_updates) == (2, 2 * len(whole))
+    divided.db.keys = KeyStore(keys.folder)
+    for number in whole:
+        bodies = [row.body for row in await load_updates(divided.db, "web", number, "", 9)]
+        assert bodies == [f"{name} in {number}".encode() for name in NAMES]
+
+
+async def test_a_schema_that_is_taken_back_has_all_bodies_with_their_updates(divided) -> None:
+    """Up again they are in part 0, whichever they were in; what was dropped stays so."""
+    stored = divided
+    await drop(stored, 6)
+    before, whole = await stored.dump(), await whole_rounds(stored)
+    await downgrade(stored.db, "0015")
+    async with stored.db.reading() as connection:
+        stored_with = text("SELECT count(*), count(body), count(DISTINCT round) FROM updates WHERE body IS NOT NULL")
+        assert (await connection.execute(stored_with)).one() == (2 * len(whole), 2 * len(whole), len(whole))
+    await upgrade(stored.db)
+    assert await whole_rounds(stored) == whole
+    assert await parts(stored) == {0: whole}
+    after = await stored.dump()
+    part = list(update_bodies.columns).index(update_bodies.c.part)
+    unplaced = [(*row[:part], 0, *row[part + 1 :]) for row in before["update_bodies"]]
+    assert after["update_bodies"] == unplaced
+    assert after["updates"] == before["updates"]
+
+
+async def test_a_client_is_found_without_looking_through_history(divided) -> None:
+    """Its updates by their index on clients, and their bodies by their whole key, in the parts that they are in."""
+    stored = divided
+    async with stored.db.reading() as connection:
+        places = await places_of(connection, 1)
+        (page,) = pages_of([place for place in places if place.round in {2, 3}])
+        dialect = connection.dialect
+        compiled = [
+            str(statement.compile(dialect=dialect, compile_kwargs={"literal_binds": True}))
+            for statement in (delete(update_bodies).where(*page), delete(updates).where(updates.c.client == 1))
+        ]
+        if dialect.name == "sqlite":
+            plans = [(await connection.execute(text(f"EXPLAIN QUERY PLAN {sql}"))).all() for sql in compiled]
+            assert "USING INDEX sqlite_autoindex_update_bodies_1 (federation=? AND round=? AND client=?" in str(
+                plans[0]
+            )
+            assert "(client=?)" in str(plans[1])
+            return
+        # A few rows are read faster without an index: what is asked for here is what would be done with many.
+        await connection.execute(text("SET LOCAL enable_seqscan = off"))
+        of_bodies, of_updates = ["\n".join(await connection.scalars(text(f"EXPLAIN {sql}"))) for sql in compiled]
+        assert of_bodies.count("Scan using") + of_bodies.count("Bitmap Index Scan") == 1
+        assert "update_bodies_0" not in of_bodies
+        assert "uq_updates_client" in of_updates
+
+
+async def test_bodies_without_places_are_none(stored) -> None:
+    """Of who has sent nothing there is nothing to delete."""
+    await stored.join("a")
+    async with stored.db.transaction() as connection:
+        await delete_bodies_of(connection, 1)
+        assert list(pages_of(await places_of(connection, 1))) == []
