@@ -80,6 +80,7 @@ NEEDS_YOU = {
     "store_not_deleted": "A forgotten device could not delete its file: delete it by hand.",
     "takes_no_part": "This device takes no part in rounds with secure sums; the cause says why, e.g. its budget.",
     "clients_wait": "Devices of `foltr client run` cannot take part; the cause says why.",
+    "thinning_delayed": "Somebody reads old updates, e.g. a backup: a part of them is dropped later.",
     "token_refused": "The desk does not take a token of `foltr client run --tokens`; the cause says why.",
     "unlearning_held": "A job waits for your order: `foltr erasures list` says what it costs.",
     "unlearning_outlasts_deadline": "Where devices come by in turns a job of so many steps takes longer than "

@@ -19,6 +19,8 @@ from storage.database import Database
 _PACKAGE = Path(__file__).resolve().parent
 # "foltr" in ASCII: the advisory lock under which migrations run one process at a time.
 _LOCK_KEY = 0x666F6C7472
+ROWS_AT_ONCE = 50_000
+"""A step that goes through a large table does so many rows at once, and tells in between how far it is."""
 
 
 async def upgrade(db: Database, revision: str = "head", tell: Callable[[str], None] = lambda _: None) -> None:
@@ -72,7 +74,7 @@ async def require_head(db: Database) -> None:
 async def _run(db: Database, step: Callable[[Config], None], tell: Callable[[str], None] = lambda _: None) -> None:
     def migrate(connection: Connection) -> None:
         config = _config()
-        config.attributes |= {"connection": connection, "tell": tell}
+        config.attributes |= {"connection": connection, "tell": tell, "rows_at_once": ROWS_AT_ONCE}
         step(config)
 
     async with db.rebuilding() as connection:

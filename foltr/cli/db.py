@@ -2,6 +2,8 @@
 
 import asyncio
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
@@ -32,7 +34,8 @@ def upgrade(db: options.Db = None, give_up_after: options.GiveUpAfter = None) ->
     async def run() -> None:
         async with await Database.connect(settings.db_url, retry_for_s=settings.give_up_after_s or 0) as database:
             before = await current(database)
-            await upgrade_database(database)
+            with _telling() as tell:
+                await upgrade_database(database, tell=tell)
             after = f"from revision {before or 'none'} to {head()}" if before != head() else f"at {head()} already"
             console.print(f"{database.location}: {after}", soft_wrap=True)
 
@@ -78,21 +81,15 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
 
     async def query(database: "Database", name: str) -> None:
         nonlocal n_without_key
-        with errors.status("") as status:
-            told_at = time.monotonic()
+        with _telling() as tell:
 
-            def tell(done: int, n_clients: int) -> None:
-                nonlocal told_at
-                words = f"client {done} of {n_clients}"
-                status.update(words)
-                if not errors.is_terminal and time.monotonic() >= told_at + _LINE_EVERY_S:
-                    errors.print(words, highlight=False)
-                    told_at = time.monotonic()
+            def on_client(done: int, n_clients: int) -> None:
+                tell(f"client {done} of {n_clients}")
 
             # Whoever stands by goes on waiting until this is done.
             holder = new_holder()
             async with LeaseKeeper(database, name, holder, is_well=lambda: True):
-                done = await give_other_keys(database, name, time.time(), tell, holder)
+                done = await give_other_keys(database, name, time.time(), on_client, holder)
         n_without_key = done.n_without_key
         say(
             f"{done.n_clients} clients have another data key, and {done.n_updates} stored updates are sealed with it. "
@@ -104,6 +101,22 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
     run_query(db, federation, query, keys=keys, opens=True)
     if n_without_key:
         raise typer.Exit(1)
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[str], None]]:
+    """Give a function to tell how far something is: in one place of a terminal, else a line now and then."""
+    with errors.status("") as status:
+        told_at = time.monotonic()
+
+        def tell(words: str) -> None:
+            nonlocal told_at
+            status.update(words)
+            if not errors.is_terminal and time.monotonic() >= told_at + _LINE_EVERY_S:
+                errors.print(words, highlight=False)
+                told_at = time.monotonic()
+
+        yield tell
 
 
 @app.command("current")

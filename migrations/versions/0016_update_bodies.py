@@ -14,8 +14,6 @@ down_revision = "0015"
 branch_labels = None
 depends_on = None
 
-# So many updates at once, between which it is told how far it is.
-_SLICE = 50_000
 # Keys are not in the order in which SQLite writes the indexes on clients: with its usual 2 MB it would read each page
 # again and again.
 _CACHE_KIB = 256 * 1024
@@ -281,7 +279,7 @@ def _in_slices(statement: str, words: str) -> None:
     for name, first, last, n in _slices():
         op.get_bind().execute(sa.text(statement), {"name": name, "first": first, "last": last})
         done += n
-        if n_all > _SLICE:
+        if n_all > _at_once():
             _tell(words.format(f"{done:,}", f"{n_all:,}"))
 
 
@@ -292,7 +290,7 @@ def _slices() -> Iterator[tuple[str, int, int, int]]:
     )
     name, first, last, n = "", 0, 0, 0
     for federation, number, n_updates in rows.all():
-        if first and (federation != name or n + n_updates > _SLICE):
+        if first and (federation != name or n + n_updates > _at_once()):
             yield name, first, last, n
             first, n = 0, 0
         name, first, last, n = federation, first or number, number, n + n_updates
@@ -314,7 +312,11 @@ def _comment_updates(encoding: str, table: str) -> None:
 
 def _tell(words: str) -> None:
     """Tell whoever waits for a large database how far this is."""
-    context.config.attributes.get("tell", lambda _: None)(words)
+    context.config.attributes["tell"](words)
+
+
+def _at_once() -> int:
+    return int(context.config.attributes["rows_at_once"])
 
 
 def _is_sqlite() -> bool:

@@ -12,6 +12,7 @@ from sqlalchemy import Connection, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
 from foltr.errors import SettingsError
+from storage import migrate
 from storage.arrivals import load_clients
 from storage.database import Database
 from storage.erasure.unlearning_jobs import list_stored_rounds
@@ -158,6 +159,22 @@ async def test_the_rounds_of_before_are_listed(learned) -> None:
     await downgrade(learned.db, "0001")
     await upgrade(learned.db)
     assert await list_stored_rounds(learned.db, "web", 1, 9) == [1, 4]
+
+
+async def test_a_large_history_is_moved_in_slices_and_told_of(learned, monkeypatch) -> None:
+    """Each of whole rounds; nothing is told of one that is moved at once."""
+    await downgrade(learned.db, "0015")
+    told: list[str] = []
+    await upgrade(learned.db, tell=told.append)
+    anew = "the table of updates is written anew"
+    assert told == [anew if learned.db.dialect == "sqlite" else f"{anew}, without them"]
+    before = await learned.dump()
+    await downgrade(learned.db, "0015")
+    told.clear()
+    monkeypatch.setattr(migrate, "ROWS_AT_ONCE", 3)
+    await upgrade(learned.db, tell=told.append)
+    assert told[:-1] == [f"bodies of {n} of 9 updates are in their own table" for n in (2, 5, 6, 9)]
+    assert await learned.dump() == before
 
 
 async def test_rankers_of_before_are_of_sigmoid_units(migrated: Database) -> None:
