@@ -80,14 +80,13 @@ class Retention:
 
     async def _prepare(self, open_round: int) -> None:
         """See to it that bodies of the rounds to come can be dropped together, where the database can do that."""
-        if self._prepared_through - open_round > self._part_rounds // 2:
+        now, before = self._clock.now(), self._prepared_through
+        if before - open_round > self._part_rounds // 2 or now < self._prepare_at:
             return
-        now = self._clock.now()
-        if now >= self._prepare_at:
+        interval = self._plan.unlearning.interval
+        self._prepared_through = await self._store.prepare_part(open_round, self._part_rounds, interval)
+        if self._prepared_through == before:
             self._prepare_at = now + _DELAYS_S[0]
-            self._prepared_through = await self._store.prepare_part(
-                open_round, self._part_rounds, self._plan.unlearning.interval
-            )
 
     async def _drop(self) -> None:
         at = datetime.fromtimestamp(self._clock.now(), UTC)

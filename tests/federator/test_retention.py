@@ -4,6 +4,7 @@ import asyncio
 from collections import Counter
 
 import pytest
+from sqlalchemy import select
 
 from federator import retention
 from federator.job import UnlearningPolicy
@@ -15,6 +16,7 @@ from foltr.protocol.membership import Forget
 from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
+from storage.body_tables import body_parts, update_bodies
 from storage.models import latest_model
 from storage.queries import list_contributions
 
@@ -56,6 +58,13 @@ async def settle(served, turns=20):
         await served.turn()
 
 
+async def dropped(served):
+    """The first rounds of the parts that were dropped."""
+    old = select(body_parts.c.first_round).where(body_parts.c.dropped_at.is_not(None)).order_by(body_parts.c.part)
+    async with served.db.reading() as connection:
+        return list(await connection.scalars(old))
+
+
 async def whole_rounds(served, n_updates=2):
     """The rounds all of whose updates are there."""
     lines = await list_contributions(served.db, "mail")
@@ -77,6 +86,30 @@ async def test_old_rounds_keep_every_interval_th(thinning):
     await play(served, devices, 14, 14)
     await settle(served)
     assert await whole_rounds(served) == [1, 5, 9, 12, 13, 14]
+
+
+@pytest.mark.parametrize("served_url", ["postgresql"], indirect=True)
+async def test_on_postgresql_parts_of_two_rounds_go_as_a_whole(thinning, serve, monkeypatch):
+    """They are made ahead, while a backup reads they stay, and the next federator goes on with what there is."""
+    served, devices = await thinning()
+    await play(served, devices, 1, 12)
+    await settle(served)
+    assert await whole_rounds(served) == [1, 5, 9, 10, 11, 12]
+    assert await dropped(served) == [2, 4, 6, 8]
+    delays: list[float] = []
+    monkeypatch.setattr(retention.log, "warning", lambda _, **fields: delays.append(fields["retry_s"]))
+    async with served.db.reading() as backup:
+        await backup.execute(select(update_bodies.c.round).limit(1))
+        await play(served, devices, 13, 14)
+        for _ in range(5):
+            served.clock.at += 60.0
+            await served.turn()
+        assert await dropped(served) == [2, 4, 6, 8]
+        assert delays == [60.0, 60.0, 60.0]
+    again = await serve(TWO, history_rounds=3, unlearning=EVERY_FOURTH)
+    await settle(again)
+    assert await whole_rounds(again) == [1, 5, 9, 12, 13, 14]
+    assert await dropped(again) == [2, 4, 6, 8, 10]
 
 
 async def test_without_a_horizon_all_stays(thinning):
