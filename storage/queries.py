@@ -213,10 +213,10 @@ async def count_rejections(db: Database, name: str, round_number: int | None = N
 async def count_bodies(db: Database, name: str) -> tuple[int, int]:
     """Count the stored updates, and those whose bodies are stored, too."""
     async with db.reading() as connection:
-        n_updates, n_bodies = (
+        n_updates, n_bodies = [
             await connection.scalar(select(func.count()).select_from(table).where(table.c.federation == name)) or 0
             for table in (updates, update_bodies)
-        )
+        ]
         return n_updates, n_bodies
 
 
