@@ -436,7 +436,7 @@ class RoundStore:
         def change(tables: Tables) -> RetentionStep:
             rows = [row for row in tables.old_updates(first_round, before_round, interval) if row.body is not None]
             for row in rows[:limit]:
-                tables.updates[row.round, row.client_id] = replace(row, body=None)
+                tables.updates[row.round, row.client_id] = replace(row, body=None, cipher=None, ticket=None)
             return RetentionStep(len(rows[:limit]), before_round if len(rows) <= limit else rows[limit - 1].round)
 
         step: RetentionStep = await write(self.session, change, self.epoch)

@@ -19,6 +19,8 @@ from sqlalchemy import select
 
 import federator.eraser
 from storage import model_tables, tables
+from storage.bodies import is_body_of
+from storage.body_tables import update_bodies
 from storage.clients import select_clients, select_named
 from storage.database import Database, fetch_all
 from storage.erasure import tables as erasure_tables
@@ -179,8 +181,9 @@ async def _rows(db: Database, table: Any, row: Callable[..., Any]) -> list[Any]:
         if table is tables.clients:
             return await fetch_all(connection, row, select_clients(NAME).order_by(table.c.client_id))
         if table is tables.updates:
-            named = select_named(table).order_by(table.c.round, tables.clients.c.client_id)
-            return await fetch_all(connection, row, named)
+            of_body = (update_bodies.c[name] for name in ("cipher", "key_fingerprint", "ticket", "body"))
+            named = select_named(table, *of_body).outerjoin(update_bodies, is_body_of())
+            return await fetch_all(connection, row, named.order_by(table.c.round, tables.clients.c.client_id))
         rows = select_named(table) if "client" in table.columns else select(table)
         return await fetch_all(connection, row, rows.order_by(*table.primary_key))
 

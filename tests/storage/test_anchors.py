@@ -352,9 +352,9 @@ async def test_an_open_round_outlives_a_schema_that_is_taken_back(ruined) -> Non
     after = await ruined.dump()
     assert {name for name in before if before[name] != after[name]} == {"rounds", "updates"}
     # Of a round, its anchor and what later versions of the schema say.
-    assert [row[:-2] for row in after["rounds"]] == [row[:-2] for row in before["rounds"]]
+    assert [row[:-3] for row in after["rounds"]] == [row[:-3] for row in before["rounds"]]
     assert [row[:-4] for row in after["updates"]] == [row[:-4] for row in before["updates"]]
-    assert {value for row in after["rounds"] for value in row[-2:]} == {None}
+    assert {value for row in after["rounds"] for value in row[-3:-1]} == {None}
     assert {row[-1] for row in after["updates"]} == {None}
     await end(ruined, 6, 6, {"d": 1}, 6)
     assert (await get_round(ruined.db, "web", 6)).n_better == 1
