@@ -14,7 +14,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from foltr.errors import SettingsError
-from storage.database import Database
+from storage.database import BUSY_TIMEOUT_S, Database
 
 _PACKAGE = Path(__file__).resolve().parent
 # "foltr" in ASCII: the advisory lock under which migrations run one process at a time.
@@ -81,7 +81,10 @@ async def _run(db: Database, step: Callable[[Config], None], tell: Callable[[str
         if db.dialect == "postgresql":
             # Two services that start together both upgrade; the second waits and then finds nothing to do.
             # SQLite needs no such lock: BEGIN IMMEDIATE is one.
+            # That is as long as the other one takes; for a lock on a table nobody waits so long.
+            await connection.execute(text("SELECT set_config('lock_timeout', '0', true)"))
             await connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK_KEY})
+            await connection.execute(text(f"SELECT set_config('lock_timeout', '{BUSY_TIMEOUT_S}s', true)"))
         await connection.run_sync(migrate)
 
 
