@@ -14,7 +14,8 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
 from foltr.errors import SettingsError
-from storage.database import BUSY_TIMEOUT_S, Database
+from storage.database import Database
+from storage.engines import BUSY_TIMEOUT_S
 
 _PACKAGE = Path(__file__).resolve().parent
 # "foltr" in ASCII: the advisory lock under which migrations run one process at a time.

@@ -370,9 +370,8 @@ async def close_without_model(
 async def open_next(connection: AsyncConnection, name: str, opening: RoundOpening) -> None:
     """Open a round, within a transaction; done twice, it changes nothing."""
     values = {field: getattr(opening, field) for field in _OPENING}
-    statement = OPEN[connection.dialect.name]
-    values |= {"federation": name, "state": RoundState.COLLECTING, **of_round(name, opening.number)}
-    inserted = await connection.execute(statement, values)
+    new = {"federation": name, "state": RoundState.COLLECTING, **values}
+    inserted = await connection.execute(OPEN[connection.dialect.name], new | of_round(name, opening.number))
     if inserted.rowcount == 1:
         return
     stored = await load_round(connection, name, opening.number)
