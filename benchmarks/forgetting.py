@@ -10,34 +10,26 @@ measured is the time from an update's arrival to its answer. It ends when the jo
 
 import argparse
 import asyncio
-import contextlib
 import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import count
 from pathlib import Path
 
 import numpy as np
+from answered_fleet import NAME, Fleet, serving
 from sqlalchemy import insert, text
 
-from broker.link import InboundMessage
-from federator.actor import FederationActor
-from federator.clock import SteadyClock
 from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
-from foltr.protocol.codec import encode
-from foltr.protocol.fields import Message, pack_vector
-from foltr.protocol.membership import Forget, Status
-from foltr.protocol.receipts import ErasureNotice, UpdateReceipt
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.membership import Forget
 from foltr.protocol.states import JobState, Privacy, Strategy
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import DenseDelta, ModelUpdate, UnlearningUpdate
+from foltr.protocol.topics import ClientTopic
 from storage.body_tables import update_bodies
 from storage.cipher import AES_256_GCM, associated_data, encrypt
 from storage.clients import find_keys
@@ -51,114 +43,11 @@ from storage.model_tables import models
 from storage.records import Batch, MembershipChange
 from storage.tables import rounds, updates
 
-NAME = "web"
-TOPICS = Topics(NAME)
 N_FEATURES = 136
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ROW_BYTES = 900  # of an update, with its indexes
 SYBIL_ROUNDS = 20
-PAUSE_S = 0.5  # between an answer and the next update: of 200 devices 400 updates a second at most
 ASK_AFTER_S = 5.0
-
-
-@dataclass
-class Fleet:
-    """All devices, without a network: what the actor tells them, and how long each update waited for its answer."""
-
-    names: Sequence[str]
-    waits_s: list[float] = field(default_factory=list)
-    leaving: set[str] = field(default_factory=set)
-    forgotten: set[str] = field(default_factory=set)
-    opened: asyncio.Event = field(default_factory=asyncio.Event)
-    round: RoundAnnouncement | None = None
-    # By update: whose it is, and when it was sent.
-    _sent: dict[str, tuple[str, float]] = field(default_factory=dict)
-    _answered: dict[str, asyncio.Future[UpdateReceipt]] = field(default_factory=dict)
-    _actor: FederationActor | None = None
-    _sequence: Callable[[], int] = field(default_factory=lambda: count(1).__next__)
-
-    def attach(self, actor: FederationActor) -> None:
-        self._actor = actor
-
-    def say(self, name: str, topic: ClientTopic, message: Message) -> None:
-        """Deliver a message to the actor, as the broker does."""
-        assert self._actor is not None
-        address = TOPICS.client(name, topic)
-        self._actor.receive(InboundMessage(address, encode(message, address, self._sequence(), None), retained=False))
-
-    # --- what the actor tells ---------------------------------------------------------------------------------
-
-    def announce(self, _model: ModelAnnouncement, shown: RoundAnnouncement, _anchor: ModelAnnouncement | None) -> None:
-        self.round = shown
-        self.opened.set()
-        self.opened = asyncio.Event()
-
-    def send(self, receipts: Sequence[Message]) -> None:
-        for receipt in receipts:
-            if isinstance(receipt, ErasureNotice):
-                self.forgotten.add(receipt.client_id)
-            elif isinstance(receipt, UpdateReceipt) and receipt.update_id in self._sent:
-                name, at = self._sent.pop(receipt.update_id)
-                if name not in self.leaving:
-                    self.waits_s.append(time.perf_counter() - at)
-                answered = self._answered.pop(receipt.update_id)
-                if not answered.done():  # its device has ended
-                    answered.set_result(receipt)
-
-    def notify(self, notices: Sequence[Message]) -> None:
-        """Nobody waits for these."""
-
-    def put(self, _topic: str, message: Message | None, when_done: Callable[[], None] | None = None) -> None:
-        if isinstance(message, UnlearningRound):
-            asyncio.get_running_loop().call_later(0.05, self._answer_step, message)
-        if when_done is not None:
-            asyncio.get_running_loop().call_soon(when_done)
-
-    def clear_foreign(self, _topic: str) -> None:
-        """Nobody retains anything here."""
-
-    def _answer_step(self, asked: UnlearningRound) -> None:
-        body = DenseDelta(dim=N_FEATURES, values=pack_vector(np.ones(N_FEATURES)))
-        for name in self.names:
-            if name not in self.forgotten:
-                answer = UnlearningUpdate(
-                    federation=NAME, client_id=name, job=asked.job, step=asked.step, n_interactions=1, body=body
-                )
-                self.say(name, ClientTopic.UNLEARNING, answer)
-
-    # --- a device ---------------------------------------------------------------------------------------------
-
-    async def train(self, name: str, rng: np.random.Generator, after: int) -> None:
-        """Send an update for each round, until the device asks to be forgotten."""
-        last = 0
-        while name not in self.leaving:
-            shown = self.round
-            if shown is None or not shown.open or shown.round <= last:
-                with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self.opened.wait(), 1.0)
-                continue
-            last, update_id = shown.round, f"{self._sequence():032x}"
-            update = ModelUpdate(
-                federation=NAME, client_id=name, update_id=update_id, round=shown.round,
-                base_version=shown.base_version, base_hash=shown.base_hash, after=after, through=after + 5,
-                n_interactions=5,
-                body=DenseDelta(dim=N_FEATURES, values=pack_vector(rng.normal(size=N_FEATURES))),
-            )  # fmt: skip
-            self._answered[update_id] = answered = asyncio.get_running_loop().create_future()
-            self._sent[update_id] = name, time.perf_counter()
-            self.say(name, ClientTopic.UPDATES, update)
-            receipt = await answered
-            after = receipt.counted_through if receipt.counted_through is not None else after
-            await asyncio.sleep(PAUSE_S * (0.5 + rng.random()))
-
-    def longest_wait_s(self) -> float:
-        """The longest time until an update was answered; one that still waits has waited until now.
-
-        Whoever asks to be forgotten is told of that, and waits for nothing else.
-        """
-        now = time.perf_counter()
-        waiting = (now - at for name, at in self._sent.values() if name not in self.leaving)
-        return max([*self.waits_s, *waiting], default=0.0)
 
 
 # --- the database that is there ---------------------------------------------------------------------------------
@@ -246,34 +135,19 @@ async def run(asked: Asked, folder: Path) -> None:
         await fill(SqlFederationStore(db, NAME), db, keys, names, n_rounds)
         size = (folder / "foltr.sqlite").stat().st_size
         print(f"{size / 1e9:.2f} GB, {len(names)} clients, {n_rounds} rounds; load average {os.getloadavg()[0]:.1f}")
-        fleet = Fleet(names)
+        fleet = Fleet(names, N_FEATURES)
         # A step waits for those who are there; a round for half of them, so that it goes on without those who leave.
         plan = FederationPlan(
             NAME, N_FEATURES, RoundPolicy(10, max(10, asked.devices // 2), 1.0, 20.0),
             unlearning=UnlearningPolicy(asked.strategy, every_s=2.0, swap_every_s=0.0, step_s=5.0),
         )  # fmt: skip
-        actor = FederationActor(plan, SqlFederationStore(db, NAME), fleet, SteadyClock(), retained=fleet)
-        fleet.attach(actor)
-        await actor.start()
-        actor.attach(fleet)
-        running = asyncio.create_task(actor.run())
-        training = [asyncio.create_task(fleet.train(name, np.random.default_rng(i), 0)) for i, name in enumerate(names)]
-        try:
+        async with serving(plan, SqlFederationStore(db, NAME), fleet) as running:
             await _measure(asked, fleet, db, [*trusted[: asked.leaving], *sybils], running)
-        finally:
-            for task in training:
-                task.cancel()
-            actor.stop()
-            await asyncio.gather(*training, return_exceptions=True)
-            await running
-            await actor.close()
 
 
 async def _measure(
     asked: Asked, fleet: Fleet, db: Database, leaving: Sequence[str], running: asyncio.Task[None]
 ) -> None:
-    for name in fleet.names:
-        fleet.say(name, ClientTopic.STATUS, Status(federation=NAME, client_id=name, online=True))
     await asyncio.sleep(ASK_AFTER_S)
     usual, fleet.waits_s = fleet.waits_s, []
     began, first = time.perf_counter(), 0 if fleet.round is None else fleet.round.round
