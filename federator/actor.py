@@ -210,6 +210,8 @@ class FederationActor:
         for client_id in filter(self.state.members.is_forgotten, self._turned_away.take()):
             self.eraser.clear(client_id)
         await self.eraser.tidy()
+        if await self.eraser.delete_more() is not None:
+            await self._unlearner.gather()
         await self._unlearner.advance(self._clock.now())
         await self._swap()
         # A job goes through what is stored: none of it may be deleted under its feet.
@@ -243,8 +245,8 @@ class FederationActor:
 
     @property
     def finished(self) -> bool:
-        """Whether the plan's last round has ended, and no unlearning job runs."""
-        return self.state.round is None and not self._unlearner.busy
+        """Whether the plan's last round has ended, and nobody is being erased or unlearned."""
+        return self.state.round is None and not self._unlearner.busy and not self.eraser.is_erasing
 
     @property
     def is_replaced(self) -> bool:

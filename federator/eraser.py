@@ -40,6 +40,8 @@ _LONGEST_PURGE_PAUSE_S = 600.0
 # Whoever stops a federator waits for it.
 _LAST_PURGE_S = 30.0
 _NAMES_EVERY_S = 86_400.0
+# Between two parts of the rows of who has sent much: others' updates are stored there.
+_ERASING_PAUSE_S = 0.02
 # The actor takes a turn at least once an hour.
 _OVERDUE_EVERY_S = 60.0
 
@@ -103,6 +105,9 @@ class Eraser:
         self._topics = Topics(federation)
         self._sign = signed_by(key)
         self._heads = AuditHeads(federation, store, retained)
+        # Whose rows go bit by bit, by pseudonym, in the order in which they are done.
+        self._erasing: list[str] = []
+        self._erase_at = 0.0
         # Told by now, and to be noted so with the next occasion.
         self._told: list[str] = []
         # Something may have been deleted whose bytes are still in the file; the database knows whether it is so.
@@ -120,7 +125,7 @@ class Eraser:
         # It may have died, or was stopped, after it deleted something and before the bytes were gone.
         self._purge_due = await self._store.deletions_to_purge() is not None
         for row in await self._store.unfinished_erasures():
-            await self._finish(row)
+            await self._go_on(row)
 
     async def erase(self, wanted: ErasureWanted) -> ErasureRow | None:
         """Erase all that is stored of a client; what its updates have taught the model is left to a job.
@@ -140,7 +145,35 @@ class Eraser:
         )
         row = await self._store.erase_client(request)
         failpoint(Failpoint.ERASED)
+        return await self._go_on(row)
+
+    async def _go_on(self, row: ErasureRow) -> ErasureRow:
+        """Finish an erasure whose rows are gone; else tell its device, and delete rows from now on (`delete_more`)."""
+        if row.state is not ErasureState.ERASING:
+            return await self._finish(row)
+        self._erasing.append(row.pseudonym)
+        if row.client_id is not None:
+            self.clear(row.client_id)
+            self.tell(row.client_id, row)
+        return row
+
+    async def delete_more(self) -> ErasureRow | None:
+        """Delete the next rows of a client that is being erased; return its erasure once the last one is gone."""
+        now = self._clock.now()
+        if not self._erasing or now < self._erase_at:
+            return None
+        row = await self._store.erase_more(self._erasing[0], to_datetime(now))
+        failpoint(Failpoint.ERASED)
+        self._erase_at = self._clock.now() + _ERASING_PAUSE_S
+        if row.state is ErasureState.ERASING:
+            return None
+        del self._erasing[0]
         return await self._finish(row)
+
+    @property
+    def is_erasing(self) -> bool:
+        """Whether rows of a client that was forgotten are left to delete."""
+        return bool(self._erasing)
 
     async def _refuse_stranger(self, wanted: ErasureWanted) -> None:
         code, detail = ReceiptCode.UNKNOWN_CLIENT, "no client of this name has ever joined: nothing to forget"
@@ -185,9 +218,10 @@ class Eraser:
 
     def wake_at(self) -> float:
         """When `tidy` has something to do although no message arrived; epoch seconds."""
+        erase_at = self._erase_at if self._erasing else math.inf
         if self._purging is not None:
-            return self._clock.now() + _PURGE_PAUSE_S  # another one may be due by then
-        return self._purge_at if self._purge_due else math.inf
+            return min(erase_at, self._clock.now() + _PURGE_PAUSE_S)  # another one may be due by then
+        return min(erase_at, self._purge_at if self._purge_due else math.inf)
 
     async def tidy(self) -> None:
         """Let go of the names of those who were told, and leave no bytes of them.
@@ -284,7 +318,8 @@ class Eraser:
         """Answer a client that was forgotten before, and clear its request and a key that is back."""
         row = await self._store.find_erasure(pseudonym)
         if row is not None:
-            await self._destroy_key(client_id, row)
+            if row.state is not ErasureState.ERASING:  # whose key goes when its rows have gone
+                await self._destroy_key(client_id, row)
             self.clear(client_id)
             self.tell(client_id, row)
 

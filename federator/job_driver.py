@@ -112,7 +112,7 @@ class Unlearner:
         self._retained.put(self._topics.unlearning_round, None)
         # The order for it may come at any time, also where other settings let it be gathered for once more.
         self._state.held_reset = await find_held(self._store, next_number(jobs))
-        await self._gather()
+        await self.gather()
 
     async def erased(self, client_id: str, row: ErasureRow | None) -> None:
         """Take note that a client was erased; None: there was nothing of it."""
@@ -122,7 +122,7 @@ class Unlearner:
         if self._row is not None:
             await self._reload()  # what its rule remembers was changed, too
         if row.state is ErasureState.WAITING:
-            await self._gather()
+            await self.gather()
 
     def take(self, update: UnlearningUpdate) -> None:
         """Take an answer to a step."""
@@ -145,9 +145,9 @@ class Unlearner:
         """Do what is due."""
         if self._unlearning.phase is Phase.HELD and self._state.held_reset is None:
             self._unlearning.allow()  # the order has come, and is stored
-            await self._gather()
+            await self.gather()
         if self._unlearning.phase is Phase.GATHERING and self._state.round is None:
-            await self._gather()
+            await self.gather()
         due = self._unlearning.due(now)
         if due is Due.MISSED_STEP:
             await self._miss_step()
@@ -175,7 +175,7 @@ class Unlearner:
         self._retained.put(self._topics.unlearning_round, None)
         self._unlearning.replace_model()
         self._row = None
-        await self._gather()
+        await self.gather()
 
     async def taken_back(self) -> None:
         """Take note that models were taken back: a job that was open failed with them, and those in it wait again.
@@ -185,18 +185,18 @@ class Unlearner:
         if self._unlearning.phase is Phase.HELD:
             self._state.held_reset = None
             self._unlearning.allow()
-            await self._gather()
+            await self.gather()
         if self._row is None:
             return
         await self._heads.publish()
         log.warning("unlearning_given_up", job=self._row.number, cause="models were taken back")
         self._unlearning, self._row = Unlearning(self._policy), None
         self._retained.put(self._topics.unlearning_round, None)
-        await self._gather()
+        await self.gather()
 
     # --- a job ----------------------------------------------------------------------------------------------
 
-    async def _gather(self) -> None:
+    async def gather(self) -> None:
         """Gather for the next job if somebody waits for one; what is stored says when it begins."""
         begins_at = await beginning_of_next(self._store, self._policy, self._clock.now())
         if begins_at is not None:

@@ -20,7 +20,7 @@ from storage.model_tables import models
 from storage.tables import clients, events, rounds
 
 _REFUSALS = (EventKind.UPDATE_REJECTED, EventKind.MESSAGE_REFUSED, EventKind.INTAKE_FULL)
-_WAITING = (ErasureState.ERASED, ErasureState.WAITING)
+_WAITING = (ErasureState.ERASING, ErasureState.ERASED, ErasureState.WAITING)
 
 
 async def recent_rounds(db: Database, name: str, limit: int) -> list[RecentRound]:

@@ -6,7 +6,7 @@ Every statement names the part that it looks into (`storage.body_parts`): on Pos
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, ScalarSelect, Select, and_, bindparam, delete, func, insert, select
+from sqlalchemy import ColumnElement, Row, ScalarSelect, Select, and_, bindparam, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.body_tables import update_bodies
@@ -89,9 +89,3 @@ async def count_bodies_of(connection: AsyncConnection, client: int) -> int:
     for page in pages_of(await places_of(connection, client)):
         n_bodies += await connection.scalar(select(func.count()).select_from(update_bodies).where(*page)) or 0
     return n_bodies
-
-
-async def delete_bodies_of(connection: AsyncConnection, client: int) -> None:
-    """Delete the bodies of all of a client's updates, within a transaction."""
-    for page in pages_of(await places_of(connection, client)):
-        await connection.execute(delete(update_bodies).where(*page))

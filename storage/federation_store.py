@@ -244,6 +244,9 @@ class SqlFederationStore:
     async def erase_client(self, request: ErasureRequest) -> ErasureRow:
         return await erasures.erase_client(self._db, self._name, self.epoch, request)
 
+    async def erase_more(self, pseudonym: str, at: datetime) -> ErasureRow:
+        return await erasures.erase_more(self._db, self._name, self.epoch, pseudonym, at)
+
     async def find_erasure(self, pseudonym: str) -> ErasureRow | None:
         return await erasures.find_erasure(self._db, self._name, pseudonym)
 

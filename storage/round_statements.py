@@ -5,7 +5,7 @@ from typing import Any
 from sqlalchemy import BindParameter, Integer, bindparam, case, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from foltr.protocol.states import RoundState
+from foltr.protocol.states import Membership, RoundState
 from storage.bodies import in_round, select_updates
 from storage.body_parts import part_for
 from storage.body_tables import update_bodies
@@ -31,12 +31,12 @@ STOP_COLLECTING = (
     .values(state=case((rounds.c.policy_hash.is_(None), RoundState.AGGREGATING), else_=RoundState.CHECKING))
 )
 # The keys first, and each page in order by who reads it: the database would carry the bodies along to put names in
-# order.
+# order. Of who is being erased rows may be left.
 NEXT_UPDATES = select_updates(_NAME, _NUMBER).where(
     updates.c.client.in_(
         select(updates.c.client)
         .join_from(updates, clients, clients.c.id == updates.c.client)
-        .where(_IS_ITS_UPDATE, clients.c.client_id > bindparam("after"))
+        .where(_IS_ITS_UPDATE, clients.c.client_id > bindparam("after"), clients.c.membership != Membership.FORGOTTEN)
         .order_by(clients.c.client_id)
         .limit(bindparam("most", type_=Integer))
         .scalar_subquery()

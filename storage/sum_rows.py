@@ -50,12 +50,15 @@ async def store_evaluation(connection: AsyncConnection, name: str, number: int, 
     await connection.execute(insert(round_evaluations).values(federation=name, round=number, **asdict(evaluation)))
 
 
-async def delete_sums_with(connection: AsyncConnection, client: int) -> None:
-    """Delete the sums that a client is in, and what votes and evaluations in them come to.
+async def delete_sums_with(connection: AsyncConnection, name: str, client: int, numbers: Sequence[int]) -> None:
+    """Delete the sums of these rounds that a client is in, and what votes and evaluations in them come to.
 
     The sets stay, which name nobody.
     """
-    answers_with, sums_with = (_holds(client, table) for table in (helper_answers, round_sums))
+    answers_with, sums_with = (
+        and_(table.c.federation == name, table.c.round.in_(numbers), _holds(client, table))
+        for table in (helper_answers, round_sums)
+    )
     for table in (round_tallies, round_evaluations):
         is_in = exists(
             select(updates.c.client).where(
@@ -65,7 +68,8 @@ async def delete_sums_with(connection: AsyncConnection, client: int) -> None:
                 updates.c.round == table.c.round,
             )
         )
-        await connection.execute(delete(table).where(is_in))
+        of_rounds = table.c.federation == name, table.c.round.in_(numbers)
+        await connection.execute(delete(table).where(*of_rounds, is_in))
     await connection.execute(delete(helper_answers).where(answers_with))
     await connection.execute(update(round_sums).where(sums_with).values(masked_sum=None))
 

@@ -81,7 +81,7 @@ class ErasureReceipt(BaseModel):
         pseudonym: see `foltr.erasure.pseudonyms`.
         requested_at, erased_at, completed_at: ISO 8601 in UTC; see `utc_text`.
         n_rounds, n_updates, n_events: completed rounds its updates were in; its updates and events that were deleted.
-        erased_digest: SHA-256 over the stored bytes of its updates in order of (round, client).
+        erased_digest: over the stored bytes of its updates, the newest first; see `foltr.erasure.digests`.
         key_destroyed: whether a key that its updates were encrypted with was found and destroyed.
         strategy: how the model was unlearned; ``none`` where the client had taught none.
         rounds_replayed: calibration rounds of the unlearning job.

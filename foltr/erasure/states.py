@@ -1,10 +1,12 @@
 """The state machine of an erasure: how a client that asked to be forgotten comes to be so.
 
-Theory of operation. What is stored of a client goes in one transaction, and leaves an erasure that is ``erased``. Its
-data key lies outside the database and goes next. A client that no model in service has learned from is forgotten with
-that: ``done``. What a model has learned has to be unlearned first: the erasure is ``waiting`` until a job takes it up,
-together with all others that wait, and it is ``unlearning`` as long as that job is open. A job that fails gives its
-erasures back, for the next one; where its model goes into service they are ``done``.
+Theory of operation. One transaction takes a client out of the federation: from then on nobody reads what is stored of
+it. That goes a few rounds at a time, or whoever has sent much would hold everybody up: the erasure is ``erasing`` until
+the last row is gone, and ``erased`` then, at once where there is little. The data key lies outside the database and
+goes next. A client that no model in service has learned from is forgotten with that: ``done``. What a model has learned
+has to be unlearned first: the erasure is ``waiting`` until a job takes it up, together with all others that wait, and
+it is ``unlearning`` as long as that job is open. A job that fails gives its erasures back, for the next one; where its
+model goes into service they are ``done``.
 
 The rows are the state: storage changes them in the transactions in which these events happen. An event that a state
 does not allow raises ProtocolViolationError and changes nothing.
@@ -17,6 +19,7 @@ from foltr.errors import ProtocolViolationError
 
 
 class ErasureState(StrEnum):
+    ERASING = "erasing"
     ERASED = "erased"
     WAITING = "waiting"
     UNLEARNING = "unlearning"
@@ -24,6 +27,7 @@ class ErasureState(StrEnum):
 
 
 class ErasureEvent(StrEnum):
+    ROWS_DELETED = "rows_deleted"
     LEFT_TO_A_JOB = "left_to_a_job"
     NOTHING_TO_UNLEARN = "nothing_to_unlearn"
     JOB_BEGUN = "job_begun"
@@ -32,6 +36,7 @@ class ErasureEvent(StrEnum):
 
 
 TRANSITIONS: dict[tuple[ErasureState, ErasureEvent], ErasureState] = {
+    (ErasureState.ERASING, ErasureEvent.ROWS_DELETED): ErasureState.ERASED,
     (ErasureState.ERASED, ErasureEvent.LEFT_TO_A_JOB): ErasureState.WAITING,
     (ErasureState.ERASED, ErasureEvent.NOTHING_TO_UNLEARN): ErasureState.DONE,
     (ErasureState.WAITING, ErasureEvent.JOB_BEGUN): ErasureState.UNLEARNING,

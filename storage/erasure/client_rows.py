@@ -3,21 +3,21 @@
 Most functions are parts of the transaction that erases a client (`storage.erasure.erasures`).
 """
 
-import hashlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, delete, exists, func, select, tuple_, update
+from sqlalchemy import Row, Table, delete, exists, func, literal, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from foltr.erasure.digests import NOTHING_DIGESTED, digest_with
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES
 from foltr.protocol.roster import Roster
-from foltr.protocol.states import Membership, RoundState
+from foltr.protocol.states import Membership, Privacy, RoundState
 from storage.aggregation_tables import defence_records, update_fates
-from storage.bodies import count_bodies_of, delete_bodies_of, pages_of, places_of
+from storage.bodies import count_bodies_of
 from storage.body_tables import update_bodies
 from storage.clients import key_of
 from storage.database import Database
@@ -31,6 +31,8 @@ NAMING_TABLES = (clients.name, orders.name)
 _OF_CLIENTS = (updates, update_fates, events, defence_records, orders, erasures)
 # So many updates' bytes are in memory at once.
 _PAGE = 64
+# Of a client that was erased there are few rows left, if any.
+_LEFT_AT_ONCE = 500
 
 
 async def rounds_of(connection: AsyncConnection, name: str, client: int) -> Sequence[Row[*tuple[Any, ...]]]:
@@ -39,8 +41,11 @@ async def rounds_of(connection: AsyncConnection, name: str, client: int) -> Sequ
     Raises:
         ProtocolViolationError: one of them is aggregating, or helpers are asked for its sum.
     """
+    privacy = await connection.scalar(select(federations.c.privacy).where(federations.c.name == name))
+    # Whether there are sums is not looked up in each row where there are none.
+    is_in = literal(True) if privacy is Privacy.TRUSTED else is_in_sum()
     answer = await connection.execute(
-        select(updates.c.round, rounds.c.state, rounds.c.model_version, is_in_sum().label("is_in_sum"))
+        select(updates.c.round, rounds.c.state, rounds.c.model_version, is_in.label("is_in_sum"))
         .join(rounds, (rounds.c.federation == updates.c.federation) & (rounds.c.number == updates.c.round))
         .where(updates.c.client == client)
         .order_by(updates.c.round)
@@ -54,45 +59,95 @@ async def rounds_of(connection: AsyncConnection, name: str, client: int) -> Sequ
     return rows
 
 
-async def digest_of(connection: AsyncConnection, client: int) -> str:
-    """Compute SHA-256, in hex, over the client's updates as they are stored, in order of rounds.
+async def delete_newest_of(
+    connection: AsyncConnection, name: str, client: int, digest: str, limit: int
+) -> tuple[str, bool]:
+    """Delete a client's rows of every table but its own, those of its newest ``limit`` updates first.
 
-    Those that retention deleted have no bytes.
+    Returns:
+        ``digest`` gone on with by the bytes of these updates as they are stored, the newest first and those that were
+        taken back last; retention has left some without bytes. And whether no row is left.
     """
-    digest = hashlib.sha256()
-    for page in pages_of(await places_of(connection, client), _PAGE):
-        bodies = select(update_bodies.c.body).where(*page).order_by(update_bodies.c.round)
-        for body in await connection.scalars(bodies):
-            digest.update(body)
-    return digest.hexdigest()
+    numbers = await _newest_rounds_of(connection, client, limit)
+    digest = await _delete_bodies(connection, name, client, digest, numbers)
+    if numbers:
+        await delete_sums_with(connection, name, client, numbers)
+        await _leave_out_its_own_rounds(connection, name, client, numbers)
+        its = updates.c.federation == name, updates.c.client == client
+        await connection.execute(delete(updates).where(*its, updates.c.round.in_(numbers)))
+    n_left = limit - len(numbers)
+    for table in (update_fates, events):
+        if n_left > 0:
+            n_left -= await _delete_some(connection, table, client, n_left)
+    return digest, n_left > 0
 
 
-async def delete_rows_of(connection: AsyncConnection, client: int) -> dict[str, int]:
-    """Delete a client's rows of every table but its own, and the sums that it is in; say how many rows of each.
+async def _delete_bodies(
+    connection: AsyncConnection, name: str, client: int, digest: str, numbers: Sequence[int]
+) -> str:
+    """Delete the bodies of a client's updates of these rounds; its digest, gone on with by them in this order."""
+    found = await connection.execute(
+        select(rounds.c.number, rounds.c.part).where(rounds.c.federation == name, rounds.c.number.in_(numbers))
+    )
+    part_of = {row.number: row.part for row in found}
+    for start in range(0, len(numbers), _PAGE):
+        page = numbers[start : start + _PAGE]
+        # With the whole key, or each page would look at all rows of the client, and into every part.
+        its = update_bodies.c.federation == name, update_bodies.c.client == client
+        of_page = update_bodies.c.round.in_(page), update_bodies.c.part.in_({part_of[number] for number in page})
+        rows = await connection.execute(select(update_bodies.c.round, update_bodies.c.body).where(*its, *of_page))
+        bodies = {row.round: row.body for row in rows}
+        digest = digest_with(digest, (bodies[number] for number in page if number in bodies))
+        await connection.execute(delete(update_bodies).where(*its, *of_page))
+    return digest
+
+
+async def _newest_rounds_of(connection: AsyncConnection, client: int, limit: int) -> list[int]:
+    """Find the rounds of a client's newest updates, by the key that has them in this order.
+
+    What counts in an open round is the newest; what was taken back with its round covers nothing, and comes last.
+    """
+    counting = select(updates.c.round).where(updates.c.client == client, updates.c.covers_after.is_not(None))
+    numbers = list(await connection.scalars(counting.order_by(updates.c.covers_after.desc()).limit(limit)))
+    if len(numbers) < limit:
+        taken_back = select(updates.c.round).where(updates.c.client == client, updates.c.covers_after.is_(None))
+        rest = await connection.scalars(taken_back.order_by(updates.c.round.desc()).limit(limit - len(numbers)))
+        numbers += rest
+    return numbers
+
+
+async def _delete_some(connection: AsyncConnection, table: Table, client: int, limit: int) -> int:
+    """Delete at most so many of a client's rows of a table; return how many."""
+    key = list(table.primary_key.columns)
+    some = select(*key).where(table.c.client == client).limit(limit)
+    deleted = await connection.execute(delete(table).where(tuple_(*key).in_(some)))
+    return int(deleted.rowcount)
+
+
+async def count_rows_of(connection: AsyncConnection, client: int, table: Table) -> int:
+    """Count a client's rows of a table."""
+    return int(await connection.scalar(select(func.count()).where(table.c.client == client)) or 0)
+
+
+async def delete_what_names(connection: AsyncConnection, client: int) -> None:
+    """Delete what is signed of a client and what the rule remembers of it.
 
     An order that was about it keeps its number and its outcome, so that it is not obeyed a second time, but not what
     was signed.
     """
-    await delete_sums_with(connection, client)
-    await _leave_out_its_own_rounds(connection, client)
-    await delete_bodies_of(connection, client)
     await connection.execute(update(orders).where(orders.c.client == client).values(client=None, payload=None))
-    deleted = {}
-    for table in (update_fates, updates, events, defence_records):
-        answer = await connection.execute(delete(table).where(table.c.client == client))
-        deleted[table.name] = int(answer.rowcount)
-    return deleted
+    await connection.execute(delete(defence_records).where(defence_records.c.client == client))
 
 
-async def _leave_out_its_own_rounds(connection: AsyncConnection, client: int) -> None:
-    """Take the rounds that nobody else has an update in from those that unlearning can go through."""
-    other = updates.alias()
+async def _leave_out_its_own_rounds(
+    connection: AsyncConnection, name: str, client: int, numbers: Sequence[int]
+) -> None:
+    """Take those of these rounds that nobody else has an update in from those that unlearning can go through."""
     has_others = exists().where(
-        other.c.federation == updates.c.federation, other.c.round == updates.c.round, other.c.client != client
+        updates.c.federation == name, updates.c.round == stored_rounds.c.round, updates.c.client != client
     )
-    alone = select(updates.c.federation, updates.c.round).where(updates.c.client == client, ~has_others)
     await connection.execute(
-        delete(stored_rounds).where(tuple_(stored_rounds.c.federation, stored_rounds.c.round).in_(alone))
+        delete(stored_rounds).where(stored_rounds.c.federation == name, stored_rounds.c.round.in_(numbers), ~has_others)
     )
 
 
@@ -104,9 +159,12 @@ async def leave_only_the_name(connection: AsyncConnection, client: int, at: date
     await connection.execute(update(clients).where(clients.c.id == client).values(blank))
 
 
-async def delete_client(connection: AsyncConnection, client: int) -> None:
+async def delete_client(connection: AsyncConnection, name: str, client: int) -> None:
     """Delete a forgotten client's row, and its name with it; whatever was stored of it since goes, too."""
-    await delete_rows_of(connection, client)
+    await delete_what_names(connection, client)
+    is_last = False
+    while not is_last:
+        _, is_last = await delete_newest_of(connection, name, client, NOTHING_DIGESTED, _LEFT_AT_ONCE)
     await connection.execute(update(erasures).where(erasures.c.client == client).values(client=None))
     await connection.execute(delete(clients).where(clients.c.id == client))
 

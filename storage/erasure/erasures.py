@@ -1,4 +1,4 @@
-"""Erasing a client: all that is stored of it, in one transaction, and what is left to prove it.
+"""Erasing a client: all that is stored of it, in short transactions, and what is left to prove it.
 
 The data key lies outside the database (`storage.keys`): it is destroyed after the transaction, and again at the next
 start if the federator died in between.
@@ -13,6 +13,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
+from foltr.erasure.digests import NOTHING_DIGESTED
 from foltr.erasure.states import NOTHING_UNLEARNED, TRANSITIONS, ErasureEvent, ErasureState, following
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
@@ -22,9 +23,10 @@ from storage.clients import find_keys, is_client, key_of, keys_for, select_named
 from storage.database import Database, fetch_all, fetch_one
 from storage.erasure.audit_log import CLIENT_ERASED, append_audit
 from storage.erasure.client_rows import (
+    count_rows_of,
     delete_client,
-    delete_rows_of,
-    digest_of,
+    delete_newest_of,
+    delete_what_names,
     leave_only_the_name,
     rounds_of,
 )
@@ -35,15 +37,23 @@ from storage.federations import fenced_transaction
 from storage.model_tables import models
 from storage.models import list_restored
 from storage.orders import store_orders
-from storage.tables import clients, federations, rounds
+from storage.tables import clients, events, federations, rounds
+
+ROWS_AT_ONCE = 200
+"""So many of a client's updates, fates and events one transaction deletes: others' answers wait for it."""
+_UNTIL_ERASED = ErasureState.ERASING, ErasureState.ERASED
 
 
-async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequest) -> ErasureRow:
-    """Delete everything about a client, and taint the models that its updates are in.
+async def erase_client(
+    db: Database, name: str, epoch: int, request: ErasureRequest, limit: int = ROWS_AT_ONCE
+) -> ErasureRow:
+    """Take a client out of the federation, and taint the models that its updates are in.
 
-    Its updates, what rules made of them and its events go. A row of ``erasures`` with its pseudonym stays, in state
-    ``erased``, and an entry of the audit log; of its own row its name stays until its device was told. A client that
-    nothing is stored of gets such rows, too. Erased again, nothing changes and the row that is there is returned.
+    Its updates, what rules made of them and its events go, the newest first and at most ``limit`` of each with this
+    transaction: what it has in the open round among them. A row of ``erasures`` with its pseudonym stays, in state
+    ``erased`` if that was all, and else in ``erasing`` until `erase_more` has deleted the rest; of its own row its name
+    stays until its device was told. A client that nothing is stored of gets such rows, too. Erased again, nothing
+    changes and the row that is there is returned.
 
     Raises:
         WriterFencedError: another federator has taken over.
@@ -58,23 +68,22 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
         contributed = await rounds_of(connection, name, client)
         completed = [row for row in contributed if row.state is RoundState.COMPLETED and row.is_in_sum]
         key_fingerprint = (await fingerprints(connection, name, clients.c.id == client)).get(client_id)
-        digest = await digest_of(connection, client)
         await _taint(connection, name, [row.model_version for row in completed], request.erased_at)
-        deleted = await delete_rows_of(connection, client)
+        await delete_what_names(connection, client)
         await leave_only_the_name(connection, client, request.erased_at)
         row = ErasureRow(
             federation=name,
             pseudonym=pseudonym,
             client_id=client_id,
-            state=ErasureState.ERASED,
+            state=ErasureState.ERASING,
             requested_at=request.requested_at,
             requested_by=request.requested_by,
             erased_at=request.erased_at,
             completed_at=None,
             n_rounds=len(completed),
-            n_updates=deleted["updates"],
-            n_events=deleted["events"],
-            erased_digest=digest,
+            n_updates=len(contributed),
+            n_events=await count_rows_of(connection, client, events),
+            erased_digest=NOTHING_DIGESTED,
             first_round=completed[0].round if completed else None,
             key_fingerprint=key_fingerprint,
             key_destroyed=False,
@@ -86,8 +95,43 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
         values = asdict(row)
         del values["client_id"]
         await connection.execute(insert(erasures).values(values | {"client": client}))
+        row = await _delete_rows(connection, row, client, request.erased_at, limit)
+        await store_events(connection, name, request.events)
+        failpoint(Failpoint.IN_ERASURE_TRANSACTION)
+    return row
+
+
+async def erase_more(
+    db: Database, name: str, epoch: int, pseudonym: str, at: datetime, limit: int = ROWS_AT_ONCE
+) -> ErasureRow:
+    """Delete the next rows of a client that is being erased; with the last one it is ``erased``, at that moment.
+
+    Of one that is erased nothing changes.
+
+    Raises:
+        WriterFencedError: another federator has taken over.
+    """
+    async with fenced_transaction(db, name, epoch) as connection:
+        row = await _require(connection, name, pseudonym)
+        if row.state is not ErasureState.ERASING or row.client_id is None:
+            return row
+        keys = await find_keys(connection, name, [row.client_id])
+        row = await _delete_rows(connection, row, keys[row.client_id], at, limit)
+        failpoint(Failpoint.IN_ERASURE_TRANSACTION)
+        return row
+
+
+async def _delete_rows(
+    connection: AsyncConnection, row: ErasureRow, client: int, at: datetime, limit: int
+) -> ErasureRow:
+    """Delete rows of a client within a transaction; its erasure, as it is from then on."""
+    digest, is_last = await delete_newest_of(connection, row.federation, client, row.erased_digest, limit)
+    row = replace(row, erased_digest=digest)
+    if is_last:
+        # In a backup of before there may be rows of it.
+        row = replace(row, state=following(row.state, ErasureEvent.ROWS_DELETED), erased_at=at)
         body = {
-            "pseudonym": pseudonym,
+            "pseudonym": row.pseudonym,
             "requested_by": row.requested_by,
             "requested_at": row.requested_at.isoformat(),
             "n_rounds": row.n_rounds,
@@ -95,10 +139,10 @@ async def erase_client(db: Database, name: str, epoch: int, request: ErasureRequ
             "n_events": row.n_events,
             "erased_digest": digest,
         }
-        await append_audit(connection, name, request.erased_at, CLIENT_ERASED, body)
-        await store_events(connection, name, request.events)
-        await count_deletion(connection, name)
-        failpoint(Failpoint.IN_ERASURE_TRANSACTION)
+        await append_audit(connection, row.federation, at, CLIENT_ERASED, body)
+    changed = {"state": row.state, "erased_at": row.erased_at, "erased_digest": digest}
+    await _change(connection, row, client_id=row.client_id, **changed)
+    await count_deletion(connection, row.federation)
     return row
 
 
@@ -160,10 +204,10 @@ async def waiting_erasures(db: Database, name: str) -> list[ErasureRow]:
 
 
 async def unfinished_erasures(db: Database, name: str) -> list[ErasureRow]:
-    """List what a federator that starts has to go on with: keys to destroy, devices to tell."""
+    """List what a federator that starts has to go on with: rows to delete, keys to destroy, devices to tell."""
     untold = erasures.c.told.is_(False) & erasures.c.client.is_not(None)
     async with db.reading() as connection:
-        return await select_erasures(connection, name, (erasures.c.state == ErasureState.ERASED) | untold)
+        return await select_erasures(connection, name, erasures.c.state.in_(_UNTIL_ERASED) | untold)
 
 
 async def forgotten_pseudonyms(db: Database, name: str) -> set[str]:
@@ -194,7 +238,7 @@ async def note_told(db: Database, name: str, epoch: int, pseudonym: str) -> None
     """Note that its device knows: the name, which was kept to tell it, goes."""
     async with fenced_transaction(db, name, epoch) as connection:
         row = await _require(connection, name, pseudonym)
-        await _change(connection, row, told=True, client_id=row.client_id if row.state is ErasureState.ERASED else None)
+        await _change(connection, row, told=True, client_id=row.client_id if row.state in _UNTIL_ERASED else None)
 
 
 async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: datetime) -> int:
@@ -203,11 +247,11 @@ async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: 
         untold = await connection.scalars(
             select(erasures.c.client)
             .where(erasures.c.federation == name, erasures.c.erased_at < erased_before)
-            .where(erasures.c.client.is_not(None), erasures.c.state != ErasureState.ERASED)
+            .where(erasures.c.client.is_not(None), erasures.c.state.not_in(_UNTIL_ERASED))
         )
         keys = list(untold)
         for client in keys:
-            await delete_client(connection, client)
+            await delete_client(connection, name, client)
         if keys:
             await count_deletion(connection, name)
         return len(keys)
@@ -375,5 +419,5 @@ async def _change(connection: AsyncConnection, known: ErasureRow, *, client_id: 
     )
     if known.client_id is not None and client_id is None:
         keys = await find_keys(connection, known.federation, [known.client_id])
-        await delete_client(connection, keys[known.client_id])
+        await delete_client(connection, known.federation, keys[known.client_id])
         await count_deletion(connection, known.federation)

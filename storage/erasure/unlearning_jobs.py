@@ -42,6 +42,9 @@ from storage.rounds import close_without_model, open_next
 from storage.schema import DETAIL_MAX
 from storage.tables import rounds, updates
 
+# They may have taught a model that a job makes without others.
+_NOT_IN_A_JOB = ErasureState.ERASING, ErasureState.ERASED, ErasureState.WAITING
+
 
 async def create_job(db: Database, name: str, epoch: int, new: NewJob) -> UnlearningJobRow:
     """Start a job from a stored model, for all erasures that wait. The same job again changes nothing.
@@ -353,7 +356,7 @@ async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, comp
     others = await connection.scalar(
         select(func.count())
         .select_from(erasures)
-        .where(erasures.c.federation == name, erasures.c.state.in_((ErasureState.ERASED, ErasureState.WAITING)))
+        .where(erasures.c.federation == name, erasures.c.state.in_(_NOT_IN_A_JOB))
         .where(erasures.c.first_round.is_not(None))
     )
     weights = job.weights or b""

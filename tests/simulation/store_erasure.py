@@ -3,7 +3,6 @@
 They are made as the rounds of `simulation.store`. While nobody was erased, those that only look take no time.
 """
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
@@ -13,6 +12,7 @@ from simulation.database import NAME, Session, Tables, federation_of, read, requ
 from simulation.store import RoundStore, note_events, store_orders
 
 from foltr.erasure.audit import AuditEntry, next_entry
+from foltr.erasure.digests import NOTHING_DIGESTED, digest_with
 from foltr.erasure.states import ErasureState
 from foltr.failpoints import Failpoint
 from foltr.protocol.states import JobState, RoundState
@@ -41,7 +41,7 @@ def _erase(tables: Tables, request: ErasureRequest) -> ErasureRow:
     completed = [row for row in rounds if row.state is RoundState.COMPLETED]
     if completed:
         taint(tables, min(row.model_version for row in completed if row.model_version is not None), request.erased_at)
-    digest = hashlib.sha256(b"".join(row.body for row in held)).hexdigest()
+    digest = digest_with(NOTHING_DIGESTED, (row.body for row in reversed(held)))
     for row in held:
         del tables.updates[row.round, client_id], tables.identities[client_id, row.update_id]
     kept = tuple(event for event in tables.events if event.client_id != client_id)
@@ -162,6 +162,12 @@ class ErasureStore(RoundStore):
             return row
 
         row: ErasureRow = await write(self.session, change, self.epoch)
+        return row
+
+    async def erase_more(self, pseudonym: str, at: datetime) -> ErasureRow:
+        """Its rows went all at once, with `erase_client`."""
+        row = (await read(self.session)).erasures[pseudonym]
+        require(row.state is not ErasureState.ERASING, f"{pseudonym} is being erased until {at}")
         return row
 
     async def find_erasure(self, pseudonym: str) -> ErasureRow | None:

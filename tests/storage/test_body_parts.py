@@ -4,7 +4,7 @@ import pytest
 from sqlalchemy import delete, func, select, text
 
 from storage import body_parts
-from storage.bodies import delete_bodies_of, is_body_of, pages_of, places_of
+from storage.bodies import is_body_of, pages_of, places_of
 from storage.body_parts import DropStep, drop_old_part, prepare_part
 from storage.body_tables import update_bodies
 from storage.errors import WriterFencedError
@@ -255,5 +255,4 @@ async def test_bodies_without_places_are_none(stored) -> None:
     """Of who has sent nothing there is nothing to delete."""
     await stored.join("a")
     async with stored.db.transaction() as connection:
-        await delete_bodies_of(connection, 1)
         assert list(pages_of(await places_of(connection, 1))) == []

@@ -227,6 +227,8 @@ def _receipt_in_words(row: "ErasureRow") -> str:
 
 def _progress(row: "ErasureRow", job: "UnlearningJobRow | None") -> str:
     """How far the model without a client is, in words."""
+    if row.state is ErasureState.ERASING:
+        return "begins when the last of its rows is deleted"
     if row.first_round is None:
         return "needs none, it was in no model"
     if job is None:

@@ -230,6 +230,21 @@ def test_what_the_log_and_the_table_do_not_both_say_is_named(forgotten, statemen
     refused(audit(forgotten, "--json"), why.format(**{f"p_{key}": pseudonym_of(name) for key, name in names.items()}))
 
 
+@pytest.mark.parametrize(("state", "agrees"), [("erasing", True), ("erased", False)])
+def test_whoever_is_being_erased_has_no_entry_yet(forgotten, state, agrees):
+    """It comes with the last of its rows; without it nobody is erased."""
+    columns = "requested_at, requested_by, erased_at, n_rounds, n_updates, n_events, erased_digest"
+    tampered(
+        forgotten,
+        f"INSERT INTO erasures (federation, pseudonym, state, {columns}, key_destroyed, told) "  # noqa: S608 (ours)
+        f"SELECT federation, '{'e' * 32}', '{state}', {columns}, 0, 0 FROM erasures WHERE first_round IS NULL LIMIT 1",
+    )
+    done = audit(forgotten)
+    assert (done.returncode == 0) == agrees, done.stderr
+    shown = foltr("erasures", "show", "e" * 32, "--db", "sqlite:///foltr.sqlite", cwd=forgotten).stdout
+    assert ("begins when the last of its rows is deleted" in shown) == agrees
+
+
 def test_the_key_alone_checks_every_stored_receipt(forgotten):
     """One whose signature is another's, or that was taken away, is named; without the key only what it says is read."""
     done = audit(forgotten, "--key", KEY_TEXT)
