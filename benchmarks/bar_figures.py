@@ -125,3 +125,18 @@ def secagg_ratio(results: Results) -> float:
     """How many times our time for a whole sum SecAgg+ takes, its clients one after the other like ours."""
     line = row(results, "secure-sums", clients=1000, dim=20000, helpers=5)
     return float(line["flwr_whole_ms"] / line["whole_ms"])
+
+
+def longest_transactions(part: str) -> Callable[[Results], str]:
+    """Which kinds of transactions took longest in a part of the benchmark of histories."""
+
+    def where(results: Results) -> str:
+        spent = {
+            name: figures["most_ms"]
+            for name, figures in results["histories"][part].items()
+            if isinstance(figures, dict) and name not in ("usual", "answered")
+        }
+        longest = sorted(spent.items(), key=lambda one: -one[1])[:3]
+        return "the longest transactions: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in longest)
+
+    return where

@@ -17,6 +17,7 @@ from bar_figures import (
     above_array,
     growth,
     imports,
+    longest_transactions,
     of_product,
     of_profile,
     of_round,
@@ -94,13 +95,14 @@ def judge(bar: Bar, results: Results) -> Judged:
     return Judged(bar, figure, bar.where(results)) if judged.is_met is False else judged
 
 
-LEARNERS, READING, ROUNDS, RULES, SECURE, UNLEARNING, START, MEMORY = (
+LEARNERS, READING, ROUNDS, RULES, SECURE, UNLEARNING, HISTORIES, START, MEMORY = (
     "Learners",
     "Reading",
     "Rounds",
     "Rules",
     "Secure sums",
     "Unlearning",
+    "Histories",
     "Start-up",
     "Memory",
 )
@@ -279,6 +281,22 @@ BARS = (
         lambda results: results["unlearning"]["ratio"],
         True,
         lambda results: f"a local step takes {results['unlearning']['step_ratio']:.1f} times as long as in retraining",
+    ),
+    Bar(
+        HISTORIES,
+        "the longest wait of an update while clients are forgotten who were in every round",
+        1000.0,
+        "ms",
+        lambda results: results["histories"]["forgetting"]["answered"]["most_ms"],
+        where=longest_transactions("forgetting"),
+    ),
+    Bar(
+        HISTORIES,
+        "the same while the bodies of old rounds go",
+        1000.0,
+        "ms",
+        lambda results: results["histories"]["retention"]["answered"]["most_ms"],
+        where=longest_transactions("retention"),
     ),
     Bar(
         START,

@@ -80,6 +80,11 @@ RUNS = {
         "--clients 6 --rounds 3 --turns 1",
     ),
     "unlearning": Run("unlearning_time.py", "--rounds 5000", "--rounds 100 --repeats 1"),
+    "histories": Run(
+        "histories.py",
+        "--updates 1000000 --clients 300 --seconds 15",
+        "--updates 4000 --clients 40 --seconds 1 --leaving 1",
+    ),
     "start-up": Run("start_up.py", "--repeats 5", "--repeats 1"),
     "memory-mean": Run(
         "footprint.py", "--clients 1000 --rounds 3 --dims 136 20000", "--clients 4 --rounds 2 --dims 136 20000"

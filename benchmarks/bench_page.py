@@ -5,6 +5,7 @@ from typing import Any
 
 from bars import (
     BARS,
+    HISTORIES,
     LEARNERS,
     MEMORY,
     READING,
@@ -57,6 +58,11 @@ MQTT beside a trusted one.
     UNLEARNING: """
 Making a model without a client that left, by FedEraser with every tenth round and three of five interactions, beside
 retraining without it.
+""",
+    HISTORIES: """
+A database of past rounds with an update of every client in each, on SQLite. A hundred devices send an update for each
+round meanwhile. `python benchmarks/histories.py` does it with ten million updates, and on PostgreSQL:
+[history.md](history.md#how-long-it-takes).
 """,
     START: """
 Of fresh processes whose files the system has read before.

@@ -242,7 +242,7 @@ async def _forget(db: Database, asked: Asked) -> dict[str, Any]:
             took.append(time.perf_counter() - began)
             await asyncio.sleep(1.0)
         meanwhile = _waits(fleet)
-    parts = _spent(store, "erase_client", "note_key_destroyed", "purge", "delete_erased_rows")
+    parts = _spent(store, "erase_client", "erase_more", "note_key_destroyed", "purge")
     _say_waits("an update is answered, usually", usual)
     _say_waits("while clients are forgotten", meanwhile)
     print(f"  {'a client is told that it is forgotten after':44} {max(took):9.2f} s at most")

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Sequence
 
 from bar_figures import Results
-from bars import LEARNERS, MEMORY, READING, ROUNDS, RULES, SECURE, START, UNLEARNING
+from bars import HISTORIES, LEARNERS, MEMORY, READING, ROUNDS, RULES, SECURE, START, UNLEARNING
 from page_text import number, table
 
 
@@ -194,6 +194,31 @@ def _unlearning(results: Results) -> Iterable[str]:
         )
 
 
+def _histories(results: Results) -> Iterable[str]:
+    if "histories" in results:
+        one = results["histories"]
+        served = [(words, one[part]["answered"]) for words, part in _SERVED.items()]
+        yield (
+            f"{number(one['n_updates'])} updates of {number(one['n_clients'])} clients, {one['bytes'] / 1e9:.2f} GB; "
+            f"a federator starts in {one['serving']['started_s']:.2f} s."
+        )
+        yield table(
+            ("an update is answered", "median, ms", "longest, ms"),
+            [(words, f"{waits['median_ms']:.0f}", f"{waits['most_ms']:.0f}") for words, waits in served],
+        )
+        yield table(
+            ("question", "first time, ms", "then, ms"),
+            [(words, f"{one['first_ms']:.0f}", f"{one['median_ms']:.1f}") for words, one in one["queries"].items()],
+        )
+
+
+_SERVED = {
+    "usually": "serving",
+    "while clients are forgotten": "forgetting",
+    "while the bodies of old rounds go": "retention",
+}
+
+
 def _start(results: Results) -> Iterable[str]:
     rows = []
     if "start-up" in results:
@@ -238,6 +263,7 @@ FIGURES: dict[str, Callable[[Results], Iterable[str]]] = {
     RULES: _rules,
     SECURE: _secure,
     UNLEARNING: _unlearning,
+    HISTORIES: _histories,
     START: _start,
     MEMORY: _memory,
 }
