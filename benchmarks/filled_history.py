@@ -15,10 +15,13 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import asyncpg
+import numpy as np
 from sqlalchemy import Table, func, make_url, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
 from foltr.protocol.states import Privacy, RoundState
+from storage.body_parts import part_for
+from storage.body_tables import ROW_BY_ROW, update_bodies
 from storage.cipher import AES_256_GCM
 from storage.clients import find_keys
 from storage.database import Database
@@ -27,7 +30,6 @@ from storage.federation_store import SqlFederationStore
 from storage.keys import KeyStore, fingerprint
 from storage.model_tables import models
 from storage.records import Batch, MembershipChange
-from storage.schema import metadata
 from storage.tables import events, rounds, updates
 
 NAME = "web"
@@ -38,6 +40,8 @@ _PER_UPDATE = 5  # interactions
 _SEAL_BYTES = 28
 _JOINED_AT_ONCE = 1000
 _ROWS_AT_ONCE = 20_000
+PART_ROUNDS, INTERVAL = 100, 10
+"""As a federator has them that keeps a thousand rounds whole, and every tenth of older ones."""
 # One update of so many was refused in its time.
 _REFUSED = 100
 
@@ -75,16 +79,24 @@ class Past:
 async def fill(db: Database, keys: KeyStore, past: Past) -> float:
     """Store the rounds that are not there yet; return how many seconds that took."""
     began = time.perf_counter()
-    await _join(SqlFederationStore(db, NAME), keys, past)
+    store = SqlFederationStore(db, NAME)
+    await _join(store, keys, past)
     async with db.reading() as connection:
         known = await find_keys(connection, NAME, past.names)
         newest = await connection.scalar(select(func.max(rounds.c.number)).where(rounds.c.federation == NAME)) or 0
     whose = [(known[name], fingerprint(keys.key(NAME, name))) for name in past.names]
     step = max(1, _ROWS_AT_ONCE // past.n_clients)
-    batches = [(first, min(first + step, past.n_rounds + 1)) for first in range(newest + 1, past.n_rounds + 1, step)]
-    if batches:
+    for first in range(newest + 1, past.n_rounds + 1, PART_ROUNDS):
+        end = min(first + PART_ROUNDS, past.n_rounds + 1)
+        # As a federator does before it opens the first of them.
+        await store.prepare_part(first - 1, PART_ROUNDS, INTERVAL)
+        async with db.reading() as connection:
+            part = await connection.scalar(select(part_for(NAME, first + (first % INTERVAL == 1))))
+        batches = [(some, min(some + step, end)) for some in range(first, end, step)]
         write = _write_sqlite if db.dialect == "sqlite" else _write_postgresql
-        await write(db, past, whose, batches)
+        await write(db, _Block(past, whose, part or ROW_BY_ROW), batches)
+    if newest < past.n_rounds:
+        await _settle(db)
     return time.perf_counter() - began
 
 
@@ -102,16 +114,30 @@ async def _join(store: SqlFederationStore, keys: KeyStore, past: Past) -> None:
         await store.commit_batch(Batch(membership=[MembershipChange(name, "joined", BEGAN) for name in some]))
 
 
-def _rows_of(past: Past, whose: Sequence[tuple[int, bytes]], first: int, end: int) -> Iterator[tuple[Table, Rows]]:
+@dataclass(frozen=True)
+class _Block:
+    """Rounds whose bodies go together, but for those that unlearning keeps.
+
+    Attributes:
+        whose: the key and the data key's fingerprint of each client.
+    """
+
+    past: Past
+    whose: Sequence[tuple[int, bytes]]
+    part: int
+
+    def part_of(self, number: int) -> int:
+        return ROW_BY_ROW if (number - 1) % INTERVAL == 0 else self.part
+
+
+def _rows_of(block: _Block, first: int, end: int) -> Iterator[tuple[Table, Rows]]:
     """Make the rows of rounds ``first`` to ``end - 1``, table by table."""
-    numbers = range(first, end)
+    numbers, past = range(first, end), block.past
     yield models, [_model(past, number) for number in numbers]
-    yield rounds, [_round(past, number) for number in numbers]
-    sent = [row for number in numbers for row in _updates(past, number, whose)]
+    yield rounds, [_round(past, number) | {"part": block.part_of(number)} for number in numbers]
+    sent = [row for number in numbers for row in _updates(past, number, block.whose, block.part_of(number))]
     yield updates, sent
-    # Bodies have a table of their own, where there is one.
-    if (bodies := metadata.tables.get("update_bodies")) is not None:
-        yield bodies, sent
+    yield update_bodies, sent
     yield stored_rounds, [{"federation": NAME, "round": number} for number in numbers]
     yield events, [
         {"federation": NAME, "at": row["received_at"], "kind": "update_rejected", "code": "late", "detail": "",
@@ -122,9 +148,10 @@ def _rows_of(past: Past, whose: Sequence[tuple[int, bytes]], first: int, end: in
 
 def _model(past: Past, number: int) -> dict[str, Any]:
     at = BEGAN + number * _ROUND
+    weights = np.random.default_rng(number).normal(size=past.dim).astype("<f4")
     return {
         "federation": NAME, "version": number, "base_version": number - 1, "round": number, "n_values": past.dim,
-        "weights": os.urandom(4 * past.dim), "weights_hash": os.urandom(16), "created_at": at, "published_at": at,
+        "weights": weights.tobytes(), "weights_hash": os.urandom(16), "created_at": at, "published_at": at,
     }  # fmt: skip
 
 
@@ -138,8 +165,8 @@ def _round(past: Past, number: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _updates(past: Past, number: int, whose: Sequence[tuple[int, bytes]]) -> Iterator[dict[str, Any]]:
-    """Make a round's updates, and what belongs to their bodies: random bytes, as sealed ones look."""
+def _updates(past: Past, number: int, whose: Sequence[tuple[int, bytes]], part: int) -> Iterator[dict[str, Any]]:
+    """Make a round's updates, each with its body: random bytes, as sealed ones look."""
     n_bytes = 4 * past.dim
     stored = n_bytes + _SEAL_BYTES
     drawn, names = os.urandom(stored * len(whose)), os.urandom(16 * len(whose)).hex()
@@ -150,6 +177,7 @@ def _updates(past: Past, number: int, whose: Sequence[tuple[int, bytes]]) -> Ite
             "base_version": number - 1, "n_interactions": _PER_UPDATE, "encoding": "dense_f32", "n_bytes": n_bytes,
             "received_at": at, "covers_after": after, "covers_through": after + _PER_UPDATE,
             "body": drawn[stored * i : stored * i + stored], "cipher": AES_256_GCM, "key_fingerprint": sealed_with,
+            "part": part,
         }  # fmt: skip
 
 
@@ -171,9 +199,14 @@ def _values_of(table: Table, rows: Rows, dialect: Any) -> Iterator[tuple[Any, ..
 _MARKS = "UPDATE clients SET counted_through = (SELECT max(covers_through) FROM updates WHERE client = clients.id)"
 
 
-async def _write_sqlite(
-    db: Database, past: Past, whose: Sequence[tuple[int, bytes]], batches: Sequence[tuple[int, int]]
-) -> None:
+async def _settle(db: Database) -> None:
+    """Move the marks of clients to where their updates end, and have the database know what it holds."""
+    async with db.transaction() as connection:
+        await connection.execute(text(_MARKS))
+        await connection.execute(text("ANALYZE" if db.dialect == "postgresql" else "PRAGMA optimize"))
+
+
+async def _write_sqlite(db: Database, block: _Block, batches: Sequence[tuple[int, int]]) -> None:
     dialect = sqlite.dialect()
     path = db.engine.url.database or ""
 
@@ -184,21 +217,18 @@ async def _write_sqlite(
                 connection.execute(f"PRAGMA {pragma}")
             for first, end in batches:
                 connection.execute("BEGIN IMMEDIATE")
-                for table, rows in _rows_of(past, whose, first, end):
+                for table, rows in _rows_of(block, first, end):
                     columns = _columns_of(table, rows)
                     marks = ", ".join("?" * len(columns))
                     into = f"INSERT INTO {table.name} ({', '.join(columns)}) VALUES ({marks})"  # noqa: S608 (our own names)
                     connection.executemany(into, _values_of(table, rows, dialect))
                 connection.execute("COMMIT")
-            connection.execute(_MARKS)
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
     await asyncio.to_thread(write)
 
 
-async def _write_postgresql(
-    db: Database, past: Past, whose: Sequence[tuple[int, bytes]], batches: Sequence[tuple[int, int]]
-) -> None:
+async def _write_postgresql(db: Database, block: _Block, batches: Sequence[tuple[int, int]]) -> None:
     dialect = postgresql.asyncpg.dialect()
     connection = await asyncpg.connect(make_url(db.engine.url).set(drivername="postgresql").render_as_string(False))
     try:
@@ -206,13 +236,11 @@ async def _write_postgresql(
         await connection.execute("SET session_replication_role = replica; SET synchronous_commit = off")
         for first, end in batches:
             async with connection.transaction():
-                for table, rows in _rows_of(past, whose, first, end):
+                for table, rows in _rows_of(block, first, end):
                     records = list(_values_of(table, rows, dialect))
                     await connection.copy_records_to_table(
                         table.name, records=records, columns=_columns_of(table, rows)
                     )
-        await connection.execute(_MARKS)
-        await connection.execute("ANALYZE")
     finally:
         await connection.close()
 
@@ -223,7 +251,7 @@ _SIZES = {
     "sqlite": "SELECT name, sum(pgsize) FROM dbstat GROUP BY name ORDER BY 2 DESC",
     # A partition counts as its table.
     "postgresql": """
-        SELECT regexp_replace(relname, '_p?[0-9]+(_|$)', '_'), sum(pg_relation_size(oid)) FROM pg_class
+        SELECT regexp_replace(relname, '_[0-9]+(?=_|$)', ''), sum(pg_relation_size(oid)) FROM pg_class
         WHERE relkind IN ('r', 'i', 't') AND relnamespace = 'public'::regnamespace GROUP BY 1 ORDER BY 2 DESC
     """,
 }

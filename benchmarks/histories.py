@@ -45,6 +45,7 @@ from foltr.protocol.topics import ClientTopic
 from operations.overview import read_overview
 from operations.reading import read_situation
 from storage import pages, queries
+from storage.body_parts import DropStep
 from storage.cipher import require_keys
 from storage.database import Database
 from storage.erasure.client_rows import rows_of
@@ -96,6 +97,8 @@ class TimedStore(SqlFederationStore):
             self.spent[name].append(time.perf_counter() - began)
             if isinstance(answer, RetentionStep):
                 self.n_thinned += answer.n_deleted
+            elif isinstance(answer, DropStep):
+                self.n_thinned += answer.n_updates
             return answer
 
         return timed

@@ -8,6 +8,7 @@ import pytest
 import storage.erasure.erasures
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint
+from storage.body_tables import update_bodies
 from storage.erasure.audit_log import stream_audit
 from storage.erasure.client_rows import rows_of
 from storage.erasure.erasures import (
@@ -48,8 +49,8 @@ async def with_all(learned) -> None:
 async def test_in_parts_it_comes_to_the_same(learned, limit: int) -> None:
     """Counts, digest, audit entry and what is left of everybody are those of an erasure at once, but for its moment."""
     await with_all(learned)
-    body = list(updates.columns).index(updates.c.body)
-    stored = [row[body] for row in (await learned.dump())["updates"] if row[2] == "c"]
+    body = list(update_bodies.columns).index(update_bodies.c.body)
+    stored = [row[body] for row in (await learned.dump())["update_bodies"] if row[2] == "c"]
     rows = await erase_in_parts(learned, limit)
     assert [row.state for row in rows] == ["erasing"] * (len(rows) - 1) + ["erased"]
     assert len(rows) > 2
