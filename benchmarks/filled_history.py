@@ -19,6 +19,7 @@ import numpy as np
 from sqlalchemy import Table, func, make_url, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
+from foltr.erasure.pseudonyms import pseudonym
 from foltr.protocol.states import Privacy, RoundState
 from storage.body_parts import part_for
 from storage.body_tables import ROW_BY_ROW, update_bodies
@@ -81,10 +82,11 @@ async def fill(db: Database, keys: KeyStore, past: Past) -> float:
     began = time.perf_counter()
     store = SqlFederationStore(db, NAME)
     await _join(store, keys, past)
+    members = [client.client_id for client in await store.load_clients()]
     async with db.reading() as connection:
-        known = await find_keys(connection, NAME, past.names)
+        known = await find_keys(connection, NAME, members)
         newest = await connection.scalar(select(func.max(rounds.c.number)).where(rounds.c.federation == NAME)) or 0
-    whose = [(known[name], fingerprint(keys.key(NAME, name))) for name in past.names]
+    whose = [(known[name], fingerprint(keys.key(NAME, name))) for name in members]
     step = max(1, _ROWS_AT_ONCE // past.n_clients)
     for first in range(newest + 1, past.n_rounds + 1, PART_ROUNDS):
         end = min(first + PART_ROUNDS, past.n_rounds + 1)
@@ -107,7 +109,8 @@ async def _join(store: SqlFederationStore, keys: KeyStore, past: Past) -> None:
     )  # fmt: skip
     await store.claim_federation(time.time())
     joined = {client.client_id for client in await store.load_clients()}
-    new = [name for name in past.names if name not in joined]
+    forgotten = await store.forgotten_pseudonyms()
+    new = [name for name in past.names if name not in joined and pseudonym(PSEUDONYM_KEY, name) not in forgotten]
     for start in range(0, len(new), _JOINED_AT_ONCE):
         some = new[start : start + _JOINED_AT_ONCE]
         await asyncio.to_thread(keys.ensure, NAME, some)

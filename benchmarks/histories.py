@@ -231,7 +231,8 @@ async def _serve(db: Database, asked: Asked) -> dict[str, Any]:
 
 async def _forget(db: Database, asked: Asked) -> dict[str, Any]:
     fleet, store, service = _served(db, asked)
-    leaving = asked.past.names[: asked.leaving]
+    staying = set(fleet.names)
+    leaving = [each.client_id for each in await store.load_clients() if each.client_id not in staying][: asked.leaving]
     took: list[float] = []
     async with service:
         await asyncio.sleep(min(5.0, asked.seconds))
