@@ -12,12 +12,12 @@ from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import DataError, SettingsError
-from storage.bodies import is_body_of
+from storage.bodies import is_body_of, part_of
 from storage.body_tables import update_bodies
 from storage.database import Database
 from storage.keys import KeyStore, fingerprint
 from storage.records import NewUpdate, UpdateRow
-from storage.tables import clients, rounds, updates
+from storage.tables import clients, updates
 
 PLAIN: Final = ""
 AES_256_GCM: Final = "aes-256-gcm"
@@ -85,17 +85,21 @@ def _sealed(key: bytes, name: str, item: NewUpdate) -> StoredBody:
 
 async def fingerprints(connection: AsyncConnection, name: str, *whose: ColumnElement[bool]) -> dict[str, bytes]:
     """Find the fingerprint of the key that a client's updates are sealed with; who has none that are is left out."""
-    of_round = (rounds.c.federation == updates.c.federation) & (rounds.c.number == updates.c.round)
-    newest = (
+    sealed_with = (
         select(update_bodies.c.key_fingerprint)
-        .join_from(updates, rounds, of_round)
-        .join(update_bodies, is_body_of() & (update_bodies.c.part == rounds.c.part))
-        .where(updates.c.client == clients.c.id, update_bodies.c.key_fingerprint.is_not(None))
-        # Backwards through an index: of the oldest ones the bodies are gone.
-        .order_by(updates.c.covers_after.desc())
-        .limit(1)
+        .where(is_body_of(), update_bodies.c.part == part_of(updates.c.federation, updates.c.round).correlate(updates))
         .scalar_subquery()
     )
+    # Backwards through an index, as of the oldest ones the bodies are gone, and one by one: of a join PostgreSQL would
+    # sort all that the client ever sent.
+    sent = (
+        select(sealed_with.label("sealed_with"))
+        .where(updates.c.client == clients.c.id)
+        .order_by(updates.c.covers_after.desc())
+        .correlate(clients)
+        .subquery()
+    )
+    newest = select(sent.c.sealed_with).where(sent.c.sealed_with.is_not(None)).limit(1).scalar_subquery()
     answer = await connection.execute(select(clients.c.client_id, newest).where(clients.c.federation == name, *whose))
     return {client_id: stored for client_id, stored in answer if stored is not None}
 

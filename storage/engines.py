@@ -62,6 +62,8 @@ def create_engine(
                 "statement_timeout": f"{statement_timeout_s:g}s",
                 "lock_timeout": f"{BUSY_TIMEOUT_S}s",
                 "idle_in_transaction_session_timeout": f"{idle_timeout_s * 1000:.0f}ms",
+                # To compile a statement for the many parts of a table takes longer than to run it: seconds.
+                "jit": "off",
             },
         }
     driver = None

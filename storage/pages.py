@@ -107,10 +107,12 @@ async def page_contributions(
 ) -> list[ClientHistoryRow]:
     """List what one client contributed to the newest rounds below a number, newest first."""
     found = select(client_history).where(client_history.c.federation == name, client_history.c.client_id == client_id)
+    # As an expression, or SQLite would read all rounds in their order until it has found enough of the client.
+    number = client_history.c.round + 0
     if before is not None:
-        found = found.where(client_history.c.round < before)
+        found = found.where(number < before)
     async with db.reading() as connection:
-        return await fetch_all(connection, ClientHistoryRow, found.order_by(client_history.c.round.desc()).limit(limit))
+        return await fetch_all(connection, ClientHistoryRow, found.order_by(number.desc()).limit(limit))
 
 
 async def page_audit(db: Database, name: str, *, after: int, limit: int) -> list[AuditEntry]:

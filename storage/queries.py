@@ -171,7 +171,9 @@ async def list_contributions(
         select(client_history).where(client_history.c.federation == name),
         {client_history.c.round: round_number, client_history.c.client_id: client_id},
     )
-    newest_first = statement.order_by(client_history.c.round.desc(), client_history.c.client_id.desc())
+    # Of one client: as an expression, or SQLite would read all rounds in their order, to spare the sorting of a few.
+    number = client_history.c.round if client_id is None else client_history.c.round + 0
+    newest_first = statement.order_by(number.desc(), client_history.c.client_id.desc())
     async with db.reading() as connection:
         rows = await fetch_all(connection, ClientHistoryRow, newest_first.limit(limit))
         return [_readable(db.keys, row) for row in reversed(rows)]

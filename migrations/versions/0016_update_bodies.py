@@ -54,14 +54,18 @@ SELECT
     f.reason AS fate_reason,
     {body} AS body      -- what is stored of it; deleted: its round was thinned
 FROM updates u
-JOIN clients c ON c.id = u.client
+JOIN clients c ON c.id = u.client{of_federation}
 JOIN rounds r ON r.federation = u.federation AND r.number = u.round
-LEFT JOIN update_fates f ON f.federation = u.federation AND f.round = u.round AND f.client = u.client{joined}
+LEFT JOIN update_fates f ON f.federation = u.federation AND f.round = u.round AND f.client = u.client
 """
-_STATES = "CASE WHEN {is_gone} THEN 'deleted' WHEN {is_plain} THEN 'plain' ELSE 'sealed' END"
-_BODIES_JOINED = """
-LEFT JOIN update_bodies b
-  ON b.federation = u.federation AND b.round = u.round AND b.client = u.client AND b.part = r.part"""
+_BODY_BEFORE = "CASE WHEN u.body IS NULL THEN 'deleted' WHEN length(u.body) = u.n_bytes THEN 'plain' ELSE 'sealed' END"
+# Looked up for each row: of a join PostgreSQL would look into every part for each row, and not into the one it is in.
+_BODY = """coalesce((
+        SELECT CASE b.cipher WHEN '' THEN 'plain' ELSE 'sealed' END FROM update_bodies b
+        WHERE b.federation = u.federation AND b.round = u.round AND b.client = u.client AND b.part = r.part
+    ), 'deleted')"""
+# With it SQLite begins with a client that is asked for, and its index; else it would read every update.
+_OF_FEDERATION = " AND c.federation = u.federation"
 _VIEW_COMMENTS = {
     "VIEW client_history": "What every client contributed to every round",
     "COLUMN client_history.n_bytes": "Length of the update as sent",
@@ -155,8 +159,7 @@ def upgrade() -> None:
         # Or the space of the columns would stay with the rows.
         op.execute("CLUSTER updates USING pk_updates")
         op.execute("ALTER TABLE updates SET WITHOUT CLUSTER")
-    is_plain = _STATES.format(is_gone="b.cipher IS NULL", is_plain="b.cipher = ''")
-    _create_client_history(is_plain, _BODIES_JOINED)
+    _create_client_history(_BODY, _OF_FEDERATION)
 
 
 def downgrade() -> None:
@@ -174,7 +177,7 @@ def downgrade() -> None:
     op.drop_table("update_bodies")
     op.drop_table("body_parts")
     op.execute("ALTER TABLE rounds DROP COLUMN part")
-    _create_client_history(_STATES.format(is_gone="u.body IS NULL", is_plain="length(u.body) = u.n_bytes"), "")
+    _create_client_history(_BODY_BEFORE, "")
 
 
 def _moved_columns() -> "dict[str, sa.Column[Any]]":
@@ -298,8 +301,8 @@ def _slices() -> Iterator[tuple[str, int, int, int]]:
         yield name, first, last, n
 
 
-def _create_client_history(body: str, joined: str) -> None:
-    op.execute(_CLIENT_HISTORY.format(body=body, joined=joined))
+def _create_client_history(body: str, of_federation: str) -> None:
+    op.execute(_CLIENT_HISTORY.format(body=body, of_federation=of_federation))
     if not _is_sqlite():
         for what, comment in _VIEW_COMMENTS.items():
             op.execute(f"COMMENT ON {what} IS '{comment}'")
