@@ -97,8 +97,7 @@ async def fill(db: Database, keys: KeyStore, past: Past) -> float:
         batches = [(some, min(some + step, end)) for some in range(first, end, step)]
         write = _write_sqlite if db.dialect == "sqlite" else _write_postgresql
         await write(db, _Block(past, whose, part or ROW_BY_ROW), batches)
-    if newest < past.n_rounds:
-        await _settle(db)
+    await _settle(db)
     return time.perf_counter() - began
 
 
@@ -199,7 +198,12 @@ def _values_of(table: Table, rows: Rows, dialect: Any) -> Iterator[tuple[Any, ..
         yield tuple(row[column] if convert is None else convert(row[column]) for column, convert in pairs)
 
 
-_MARKS = "UPDATE clients SET counted_through = (SELECT max(covers_through) FROM updates WHERE client = clients.id)"
+# By the index of what updates cover.
+_MARKS = f"""
+    UPDATE clients
+    SET counted_through = (SELECT max(covers_after) FROM updates WHERE client = clients.id) + {_PER_UPDATE}
+    WHERE joined_at IS NOT NULL
+"""  # noqa: S608 (our own number)
 
 
 async def _settle(db: Database) -> None:
