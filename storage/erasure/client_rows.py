@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Row, Table, delete, exists, func, literal, select, tuple_, update
+from sqlalchemy import Row, Table, delete, exists, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.erasure.digests import NOTHING_DIGESTED, digest_with
@@ -15,7 +15,7 @@ from foltr.errors import ProtocolViolationError
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.fields import MAX_CHUNKED_BYTES
 from foltr.protocol.roster import Roster
-from foltr.protocol.states import Membership, Privacy, RoundState
+from foltr.protocol.states import Membership, RoundState
 from storage.aggregation_tables import defence_records, update_fates
 from storage.bodies import count_bodies_of
 from storage.body_tables import update_bodies
@@ -41,11 +41,8 @@ async def rounds_of(connection: AsyncConnection, name: str, client: int) -> Sequ
     Raises:
         ProtocolViolationError: one of them is aggregating, or helpers are asked for its sum.
     """
-    privacy = await connection.scalar(select(federations.c.privacy).where(federations.c.name == name))
-    # Whether there are sums is not looked up in each row where there are none.
-    is_in = literal(True) if privacy is Privacy.TRUSTED else is_in_sum()
     answer = await connection.execute(
-        select(updates.c.round, rounds.c.state, rounds.c.model_version, is_in.label("is_in_sum"))
+        select(updates.c.round, rounds.c.state, rounds.c.model_version, is_in_sum().label("is_in_sum"))
         .join(rounds, (rounds.c.federation == updates.c.federation) & (rounds.c.number == updates.c.round))
         .where(updates.c.client == client)
         .order_by(updates.c.round)
