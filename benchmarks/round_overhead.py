@@ -28,6 +28,7 @@ The JSON file has a list with an object for each n and variant. Times are in mil
     bare_ms           an update and its answer in the bare exchange, to compare with per_update_ms
     fixed_ms          what a round of this variant costs beside its updates: the intercept of the line of round_ms over
                       n that has the least relative errors; null where one n was measured
+    memory_mb         resident memory at its most, in 10^6 bytes: of the federator, of Mosquitto and of all devices
     n_rounds, dim     how many rounds were run, and weights of the ranker
 """
 
@@ -40,7 +41,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -82,6 +83,7 @@ class Measured:
     bare_ms: float
     n_rounds: int
     dim: int = DIM
+    memory_mb: dict[str, float] = field(default_factory=dict)
     fixed_ms: float | None = None
 
     def __str__(self) -> str:
@@ -102,7 +104,10 @@ class Measured:
 def main() -> None:
     options = parse_arguments()
     print(describe_machine())
-    print(f"d = {DIM}, {options.fleets} process(es) for the devices; medians over {options.rounds} rounds;", end=" ")
+    print(
+        f"d = {options.dim}, {options.fleets} process(es) for the devices; medians over {options.rounds} rounds;",
+        end=" ",
+    )
     print("a line's exchanges are measured one after the other")
     results = []
     for n in options.clients:
@@ -122,6 +127,7 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--clients", type=int, nargs="+", default=[10, 100, 1000])
     parser.add_argument("--rounds", type=int, default=20, help="at least 3")
+    parser.add_argument("--dim", type=int, default=DIM, help="weights of the linear ranker")
     identity = parser.add_mutually_exclusive_group()
     identity.add_argument("--signed", action="store_true", help="this variant alone, with --tls")
     identity.add_argument("--unsigned", action="store_true", help="this variant alone")
@@ -164,39 +170,62 @@ def measure(variant: Variant, n: int, options: argparse.Namespace) -> Measured:
             write_devices(folder / "devices", servers.enrol([f"device-{i:04d}" for i in range(n)]))
             peer = servers.access(PEER)
             broker = servers.start_broker()
-            bare = run_bare(servers, peer, DIM, n, options.rounds)
-            ours, cpu = run_rounds(servers, broker, n, options)
+            bare = run_bare(servers, peer, options.dim, n, options.rounds)
+            ours = run_rounds(servers, broker, n, options.rounds, options.dim, options.fleets, options.profile)
     result = Measured(
         n=n,
         variant=str(variant),
-        round_ms=1e3 * ours,
-        per_update_ms=1e3 * ours / n,
-        federator_cpu_ms=1e3 * cpu["federator"],
-        device_cpu_ms=1e3 * cpu["devices"],
-        broker_cpu_ms=1e3 * cpu["broker"],
+        round_ms=1e3 * ours.round_s,
+        per_update_ms=1e3 * ours.round_s / n,
+        federator_cpu_ms=1e3 * ours.cpu_s["federator"],
+        device_cpu_ms=1e3 * ours.cpu_s["devices"],
+        broker_cpu_ms=1e3 * ours.cpu_s["broker"],
         bare_ms=1e3 * bare / n,
         n_rounds=options.rounds,
+        dim=options.dim,
+        memory_mb=ours.memory_mb,
     )
     print(result, flush=True)
     return result
 
 
+@dataclass(frozen=True)
+class Rounds:
+    """What rounds took, by kind of process where that matters: federator, broker, devices.
+
+    Attributes:
+        round_s: median seconds between two rounds' ends.
+        cpu_s: CPU seconds for each update.
+        memory_mb: resident megabytes at their most.
+    """
+
+    round_s: float
+    cpu_s: dict[str, float]
+    memory_mb: dict[str, float]
+
+
 def run_rounds(
-    servers: Servers, broker: subprocess.Popen[bytes], n_clients: int, options: argparse.Namespace
-) -> tuple[float, dict[str, float]]:
-    """Median seconds between two rounds' ends, and CPU seconds per update of each kind of process."""
-    profiles = options.profile and options.profile.resolve()
+    servers: Servers,
+    broker: subprocess.Popen[bytes],
+    n_clients: int,
+    n_rounds: int,
+    dim: int = DIM,
+    n_fleets: int = 1,
+    profiles: Path | None = None,
+) -> Rounds:
+    """Run rounds of all devices in ``servers.folder / "devices"``, which ``n_fleets`` processes share."""
     if profiles:
+        profiles = profiles.resolve()
         profiles.mkdir(parents=True, exist_ok=True)
     federator = servers.start_federator(
-        *("--features", str(DIM), "--min-clients", str(n_clients), "--max-clients", str(n_clients)),
-        *("--interactions", "1", "--rounds", str(options.rounds), "--max-time", "600"),
+        *("--features", str(dim), "--min-clients", str(n_clients), "--max-clients", str(n_clients)),
+        *("--interactions", "1", "--rounds", str(n_rounds), "--max-time", "600"),
         profile=profiles and profiles / f"federator-{n_clients}",
     )
     processes = {"federator": federator, "broker": broker}
-    for i in range(options.fleets):
+    for i in range(n_fleets):
         command = [str(HERE / "constant_devices.py"), str(servers.folder / "devices")]
-        command += [str(DIM), str(i), str(options.fleets)]
+        command += [str(dim), str(i), str(n_fleets)]
         if profiles:
             command = [str(HERE / "profiled.py"), str(profiles / f"devices-{n_clients}-{i}"), *command]
         processes[f"devices {i}"] = servers.start([sys.executable, *command])
@@ -205,17 +234,18 @@ def run_rounds(
             start_profiling(servers, [process for name, process in processes.items() if name != "broker"])
         assert federator.wait(timeout=_TIMEOUT_S) == 0
     ends = round_ends(servers, n_clients)
-    assert len(ends) == options.rounds, f"{len(ends)} rounds were completed"
+    assert len(ends) == n_rounds, f"{len(ends)} rounds were completed"
     for name, process in processes.items():
         assert name == "broker" or process.wait(timeout=60) == 0, name
-    n_updates = n_clients * (options.rounds - 1)
-    cpu = dict.fromkeys(("federator", "devices", "broker"), 0.0)
+    n_updates = n_clients * (n_rounds - 1)
+    cpu_s, memory_mb = (dict.fromkeys(("federator", "devices", "broker"), 0.0) for _ in range(2))
     for name in processes:
-        cpu[name.split()[0]] += watch.cpu_seconds(name, ends[0], ends[-1]) / n_updates
+        cpu_s[name.split()[0]] += watch.cpu_seconds(name, ends[0], ends[-1]) / n_updates
+        memory_mb[name.split()[0]] += float(watch.memory(name)[1].max())
     if profiles:
         print_profile(profiles / f"federator-{n_clients}", n_updates)
-        print_profile(profiles / f"devices-{n_clients}-0", n_updates // options.fleets)
-    return statistics.median(np.diff(ends)), cpu
+        print_profile(profiles / f"devices-{n_clients}-0", n_updates // n_fleets)
+    return Rounds(statistics.median(np.diff(ends)), cpu_s, memory_mb)
 
 
 def start_profiling(servers: Servers, processes: list[subprocess.Popen[bytes]]) -> None:
