@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers soak load api-load screenshots servers pins clean containers-test
+.PHONY: help demo test browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers growth soak load api-load screenshots servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -149,6 +149,12 @@ PEERS ?= .venv-peers
 bench-peers: constraints-bench.txt ## install byzfl and Flower for `make bench`, in an environment of their own: gigabytes
 	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
 	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r constraints-bench.txt
+
+# A quarter of an hour on two idle processors, in pieces if you like: MINUTES=4 begins nothing that would end later, and
+# the next `make growth` goes on. Plots need the extra [research].
+MINUTES ?= 60
+growth: $(INSTALLED) servers ## how costs grow with devices and weights, written to docs/growth.md and docs/sizing.md
+	@PYTHONPATH=. $(BIN)/python benchmarks/growth.py --minutes $(MINUTES)
 
 load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers
 	@$(BIN)/python benchmarks/load.py

@@ -19,6 +19,7 @@ only shows that everything runs, and leaves the pages alone: its files are in bu
 
 import argparse
 import json
+import sqlite3
 import sys
 import tempfile
 import time
@@ -38,12 +39,17 @@ from round_overhead import run_rounds
 from servers import HERE, Servers, Tls, write_devices
 
 DOCS = ROOT / "docs"
-DIMS = (46, 136, 1000, 5000, 20_000)
-SIZES = (10, 30, 100, 300, 1000, 3000)
-CROWDS = (100, 1000, 3000, 10_000)
+ROUNDS = {
+    136: (10, 30, 100, 300, 1000, 3000, 5000),
+    46: (10, 100, 1000),
+    1000: (10, 100, 300, 1000),
+    5000: (10, 100, 1000, 3000),
+    20_000: (10, 100, 300, 1000),
+}
+"""By weights, how many devices have a round: with more than 20 million weights together a round fills the memory."""
+CROWDS = {136: (100, 1000, 3000, 10_000), 1000: (1000, 10_000), 20_000: (100, 1000)}
 CONNECTIONS = (1000, 3000, 5000)
-_MOST_WEIGHTS = 20_000_000
-"""No round has updates of more weights together: their bytes, four times that, are in memory several times."""
+PROFILES = ((100, 136), (1000, 136), (3000, 136), (1000, 20_000))
 _VERSIONS = ("foltr", "numpy", "sqlalchemy", "aiomqtt", "paho-mqtt", "msgpack", "pynacl", "pydantic")
 
 
@@ -72,14 +78,14 @@ def cells(*, is_quick: bool) -> dict[str, Cell]:
 
 
 def _cells() -> Iterator[tuple[str, Cell]]:
-    for d in DIMS:
-        yield from (_rounds(n, d) for n in SIZES if n * d <= _MOST_WEIGHTS)
-        yield from (_crowd(n, d) for n in CROWDS if n * d <= _MOST_WEIGHTS)
-    yield _rounds(5000, 136)
+    for d, sizes in ROUNDS.items():
+        yield from (_rounds(n, d) for n in sizes)
+    for d, sizes in CROWDS.items():
+        yield from (_crowd(n, d) for n in sizes)
     yield from (_fan_out(n, Tls.TLS) for n in CONNECTIONS)
     yield _fan_out(CONNECTIONS[-1], Tls.NONE)
-    yield "paced", Cell("paced", lambda: measure_paced("--devices 2000 --minutes 2 --ramp 60"), 140)
-    yield from (_profile(n, d) for n, d in ((100, 136), (1000, 136), (3000, 136), (1000, 20_000)))
+    yield "paced", Cell("paced", lambda: measure_paced("--devices 2000 --minutes 1.5 --ramp 45"), 110)
+    yield from (_profile(n, d) for n, d in PROFILES)
 
 
 def _quick_cells() -> Iterator[tuple[str, Cell]]:
@@ -91,7 +97,7 @@ def _quick_cells() -> Iterator[tuple[str, Cell]]:
 
 
 def _rounds(n: int, d: int) -> tuple[str, Cell]:
-    return f"rounds-{n}-{d}", Cell("rounds", lambda: measure_rounds(n, d), 5 + n * (0.02 + d / 1e6))
+    return f"rounds-{n}-{d}", Cell("rounds", lambda: measure_rounds(n, d), 5 + n * (0.012 + d / 1e6))
 
 
 def _crowd(n: int, d: int) -> tuple[str, Cell]:
@@ -103,7 +109,7 @@ def _fan_out(n: int, tls: Tls) -> tuple[str, Cell]:
 
 
 def _profile(n: int, d: int) -> tuple[str, Cell]:
-    return f"profile-{n}-{d}", Cell("profile", lambda: measure_profile(n, d), 8 + n * (0.02 + d / 1e6))
+    return f"profile-{n}-{d}", Cell("profile", lambda: measure_profile(n, d), 8 + n * (0.012 + d / 1e6))
 
 
 def measure_rounds(n: int, d: int, profiles: Path | None = None) -> dict[str, Any]:
@@ -111,8 +117,21 @@ def measure_rounds(n: int, d: int, profiles: Path | None = None) -> dict[str, An
     with tempfile.TemporaryDirectory(prefix="foltr-growth-") as name, Servers(Path(name)) as servers:
         write_devices(servers.folder / "devices", servers.enrol([f"device-{i:05}" for i in range(n)]))
         found = run_rounds(servers, servers.start_broker(), n, rounds_of(n), d, 2, profiles)
-    cpu_ms = {name: 1e3 * n * seconds for name, seconds in found.cpu_s.items()}
-    return {"n": n, "dim": d, "round_ms": 1e3 * found.round_s, "cpu_ms": cpu_ms, "memory_mb": found.memory_mb}
+        connection = sqlite3.connect(servers.folder / "federator.sqlite")
+        refusals = "SELECT code, sum(n) FROM events WHERE kind = 'update_rejected' GROUP BY code"
+        refused = dict(connection.execute(refusals).fetchall())
+        online = connection.execute("SELECT count(*) FROM events WHERE kind = 'client_online'").fetchone()[0]
+        connection.close()
+    return {
+        "n": n,
+        "dim": d,
+        "round_ms": 1e3 * found.round_s,
+        "cpu_ms": {name: 1e3 * n * seconds for name, seconds in found.cpu_s.items()},
+        "memory_mb": found.memory_mb,
+        "refused": refused,
+        # Nobody goes before the last round is over.
+        "n_lost_connections": online - n,
+    }
 
 
 def measure_crowd(n: int, d: int) -> dict[str, Any]:
@@ -202,6 +221,9 @@ def run_cells(known: dict[str, Cell], named: list[str], folder: Path, minutes: f
         return file.exists() and json.loads(file.read_text())["commit"] == commit
 
     wanted = named or [name for name in known if not is_there(name)]
+    if wanted:
+        # The first processes of a checkout write byte code, and read all files from the disk.
+        measure_rounds(3, 10)
     while wanted and time.monotonic() + known[wanted[0]].about_s <= ends_at:
         make(wanted[0], known[wanted[0]], folder)
         wanted = wanted[1:]

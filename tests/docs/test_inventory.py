@@ -42,7 +42,10 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/sdk.md": {"// ": "clients/browser/tests/sdk_page.test.ts", "": "tests/cli/test_sdk_page.py"},
     "docs/settings.md": {"": "tests/cli/test_docs.py"},
     "docs/simulation.md": {"": "tests/cli/experiments/test_simulate.py"},
-    "docs/sizing.md": {"": "tests/benchmarks/test_benchmarks.py"},
+    "docs/sizing.md": {
+        "python benchmarks/sizing.py": "tests/benchmarks/test_sizing.py",
+        "": "tests/benchmarks/test_benchmarks.py",
+    },
     "docs/try.md": {"": "tests/cli/test_try_page.py"},
     "examples/desktop_search/README.md": {
         "python examples/desktop_search/terminal.py": "tests/examples/desktop_search/test_search.py",
