@@ -12,9 +12,10 @@ makes them anew. Kinds of cells:
     paced      devices that take turns (paced_fleet.py)
     profile    where the processor time of federator and devices goes, in rounds of real devices
 
-Once no cell is left all of them are written to docs/growth/growth.json, the plots beside it, and what docs/growth.md
-and docs/sizing.md have of them; ``--page`` does that anew from growth.json and measures nothing. ``--quick`` is small,
-only shows that everything runs, and leaves the pages alone: its files are in build/growth-quick or ``--folder``.
+Once there are enough for the law all cells that there are, also of other commits, are written to
+docs/growth/growth.json, the plots beside it, and what docs/growth.md and docs/sizing.md have of them. ``--page`` does
+that anew from growth.json and measures nothing. ``--quick`` is small, only shows that everything runs, and leaves the
+pages alone: its files are in build/growth-quick or ``--folder``.
 """
 
 import argparse
@@ -202,10 +203,14 @@ def main() -> None:
     left = [] if options.page else run_cells(known, options.cells, folder, options.minutes)
     if left:
         print(f"{len(left)} of {len(known)} cells are left: run it again")
-        return
     kept = folder if options.quick else DOCS / "growth"
     if not options.page:
-        write_growth(Growth([json.loads((folder / f"{name}.json").read_text()) for name in known]), kept)
+        files = [file for name in known if (file := folder / f"{name}.json").exists()]
+        try:
+            write_growth(Growth([json.loads(file.read_text()) for file in files]), kept)
+        except ValueError as error:
+            print(f"nothing was written yet: {error}")
+            return
     growth = read_growth(kept)
     draw_all(growth, kept)
     if not options.quick:

@@ -149,6 +149,7 @@ def test_cells_are_measured_and_the_others_are_left(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
     assert done.returncode == 0, done.stderr
     assert "7 of 10 cells are left" in done.stdout
+    assert "nothing was written yet: 1 rounds make no law" in done.stdout
     rounds, crowd, fan_out = (json.loads((tmp_path / f"{name}.json").read_text())["result"] for name in names)
     assert 0 < rounds["cpu_ms"]["federator"] < 1000 * rounds["round_ms"]
     assert crowd["heard_messages"] >= 2
