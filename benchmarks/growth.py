@@ -203,11 +203,11 @@ def main() -> None:
     left = [] if options.page else run_cells(known, options.cells, folder, options.minutes)
     if left:
         print(f"{len(left)} of {len(known)} cells are left: run it again")
-    kept = folder if options.quick else DOCS / "growth"
+    kept = folder / "page" if options.quick else DOCS / "growth"
     if not options.page:
-        files = [file for name in known if (file := folder / f"{name}.json").exists()]
+        records = [json.loads(file.read_text()) for file in sorted(folder.glob("*.json"))]
         try:
-            write_growth(Growth([json.loads(file.read_text()) for file in files]), kept)
+            write_growth(Growth(sorted(records, key=in_order)), kept)
         except ValueError as error:
             print(f"nothing was written yet: {error}")
             return
@@ -233,6 +233,12 @@ def run_cells(known: dict[str, Cell], named: list[str], folder: Path, minutes: f
         make(wanted[0], known[wanted[0]], folder)
         wanted = wanted[1:]
     return [name for name in known if not is_there(name)]
+
+
+def in_order(record: dict[str, Any]) -> tuple[str, int, int]:
+    """Return by what cells are put in order: their kind, then their weights, then how many there are."""
+    result = record["result"]
+    return record["kind"], result.get("dim", 0), result.get("n", 0)
 
 
 if __name__ == "__main__":
