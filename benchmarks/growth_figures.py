@@ -60,6 +60,10 @@ class Growth:
         heard = fit_line(dims, [cell["heard_bytes"] for cell in crowds])
         stored = fit_line(dims, [cell["bytes_per_update"] for cell in crowds])
         memory = fit_law([(cell["n"], cell["dim"]) for cell in crowds], [cell["federator_mb"] for cell in crowds])
+        # From the fewest to the most of equal length: a thousand clients are too few to tell what a million need.
+        most = max(crowds, key=lambda cell: cell["n"])
+        fewest = min((cell for cell in crowds if cell["dim"] == most["dim"]), key=lambda cell: cell["n"])
+        more_mb = most["federator_mb"] - fewest["federator_mb"]
         largest = max(connected, key=lambda cell: cell["n"])
         plain = max((one for one in self.results("fan-out") if one["tls"] == "none"), key=lambda cell: cell["n"])
         visit = max(self.results("paced"), key=lambda cell: cell["devices"])["cpu_ms_per_visit"]
@@ -70,7 +74,7 @@ class Growth:
             federator_join_ms=min(cell["join_cpu_ms"] for cell in crowds),
             federator_visit_ms=visit["federator"],
             federator_mb=memory.round,
-            federator_mb_per_update=memory.update,
+            federator_mb_per_client=more_mb / max(1, most["n"] - fewest["n"]),
             federator_mb_per_weight=memory.weight,
             broker_update_ms=broker.update,
             broker_weight_ms=broker.weight,
@@ -85,7 +89,7 @@ class Growth:
             heard_messages=max(cell["heard_messages"] for cell in crowds),
             heard_bytes=heard[0],
             heard_bytes_per_weight=heard[1],
-            client_bytes=max(crowds, key=lambda cell: cell["n"])["bytes_per_client"],
+            client_bytes=most["bytes_per_client"],
             stored_bytes=stored[0],
             stored_bytes_per_weight=stored[1],
         )

@@ -68,6 +68,19 @@ def grid(growth: Growth, name: str) -> str:
     return _by_size(costs, entry)
 
 
+def stragglers_table(growth: Growth) -> str:
+    """Rounds of devices some of which were refused, by the receipts' codes, or lost their connections."""
+    rows = []
+    for cell in growth.results("rounds"):
+        if "refused" not in cell:
+            continue  # it is of before that was noted
+        refused = ", ".join(f"`{code}` {n:,}" for code, n in cell["refused"].items())
+        if refused or cell["n_lost_connections"]:
+            rows.append((f"{cell['n']:,} x {cell['dim']:,}", refused, f"{cell['n_lost_connections']:,}"))
+    titles = ("n x d", "updates refused in all rounds, by code", "connections lost and made again")
+    return table(titles, rows) if rows else "No update was refused, and no connection lost, in any of them."
+
+
 def memory_grid(growth: Growth) -> str:
     """Resident megabytes at their most: federator and Mosquitto in rounds of real devices, and a device's own part."""
     cells = {(cell["n"], cell["dim"]): cell["memory_mb"] for cell in growth.results("rounds")}
@@ -173,8 +186,8 @@ def sheets_text(growth: Growth) -> str:
         plan = Plan(devices, dim)
         parts.append(f"**{devices:,} devices, {dim:,} weights**")
         parts.append(sheet_table(plan, known))
-        parts += [f"- {line}" for line in advice(plan, known)]
-    return "\n\n".join(parts)
+        parts.append("\n".join(f"- {line}" for line in advice(plan, known)))
+    return "\n\n".join(filter(None, parts))
 
 
 def constants_table(growth: Growth) -> str:
@@ -191,6 +204,7 @@ PAGES: dict[str, dict[str, Callable[[Growth], str]]] = {
         "federator": lambda growth: grid(growth, "federator"),
         "crowd": lambda growth: grid(growth, "crowd-federator"),
         "devices": lambda growth: grid(growth, "devices"),
+        "stragglers": stragglers_table,
         "memory": memory_grid,
         "fan-out": fan_out_table,
         "paced": paced_table,

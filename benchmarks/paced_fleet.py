@@ -11,7 +11,8 @@ moment drawn from the first `--ramp` seconds; from then on the federator steers.
 
 Shown is, for each half minute: visits a second, the most that were connected at once, updates counted, the period that
 is told, resident memory of each process, and that of the processes of devices by the device. Then processor time by
-visit, and the rounds: how many, of how many updates, and how long.
+visit, of those after the ramp: what starting costs, and first joins, are over by then. And the rounds: how many, of how
+many updates, and how long.
 """
 
 import argparse
@@ -234,13 +235,20 @@ def measure(arguments: argparse.Namespace, folder: Path, stores: Path) -> None:
         handles = {name: psutil.Process(process.pid) for name, process in processes.items()}
         cpu_before = {name: sum(handle.cpu_times()[:2]) for name, handle in handles.items()}
         cpu: dict[str, float] = {}
+        n_before = 0
 
         async def run() -> list[Any]:
             async def sample() -> None:
+                nonlocal n_before
+                ramp_ends_at, is_ramp_over = time.monotonic() + arguments.ramp, False
                 while True:
                     for name, handle in handles.items():
                         if handle.is_running() and handle.status() != psutil.STATUS_ZOMBIE:
                             cpu[name] = sum(handle.cpu_times()[:2]) - cpu_before[name]
+                    if not is_ramp_over and time.monotonic() >= ramp_ends_at:
+                        is_ramp_over, n_before = True, sum(part.newest.n_visits for part in parts)
+                        for name, seconds in cpu.items():
+                            cpu_before[name] += seconds
                     await asyncio.sleep(1.0)
 
             sampling = asyncio.create_task(sample())
@@ -257,7 +265,7 @@ def measure(arguments: argparse.Namespace, folder: Path, stores: Path) -> None:
             "devices": arguments.devices,
             "visits": n_visits,
             "late": sum(part.newest.n_late for part in parts),
-            "cpu_ms_per_visit": {name: 1e3 * seconds / n_visits for name, seconds in cpu.items()},
+            "cpu_ms_per_visit": {name: 1e3 * seconds / max(1, n_visits - n_before) for name, seconds in cpu.items()},
             "rounds": len(rounds),
             "median_updates": float(np.median(sizes)) if sizes else None,
             "median_seconds": float(np.median(lengths)) if lengths else None,

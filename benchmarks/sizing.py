@@ -28,7 +28,7 @@ KEY_FILE_BYTES = 4096
 BUSY = 0.5
 SHORTEST_PERIOD_S, LONGEST_PERIOD_S = 60.0, 86_400.0
 BROKER_LIMIT_MB = 2147.0
-"""The memory_limit that `foltr broker config` writes: where it is reached Mosquitto lets nobody publish."""
+"""The memory_limit that `foltr broker config` writes: where it is reached Mosquitto disconnects whoever publishes."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ class Constants:
         federator_round_ms, federator_update_ms, federator_weight_ms: for a round, for each update, for each of its
             weights.
         federator_visit_ms, broker_visit_ms: for a visit of a device that takes turns, with its update.
-        federator_mb_per_update, federator_mb_per_weight: of a round's updates.
+        federator_mb_per_client, federator_mb_per_weight: for each client with its update, and for each weight of one.
         broker_delivery_ms, broker_byte_ms: for each connection that hears an announcement, and for each byte of it.
         heard_messages, heard_bytes, heard_bytes_per_weight: what a device hears in a round.
         client_bytes, stored_bytes, stored_bytes_per_weight: of the database, for each client, and for each update.
@@ -51,7 +51,7 @@ class Constants:
     federator_join_ms: float
     federator_visit_ms: float
     federator_mb: float
-    federator_mb_per_update: float
+    federator_mb_per_client: float
     federator_mb_per_weight: float
     broker_update_ms: float
     broker_weight_ms: float
@@ -102,7 +102,8 @@ class Sheet:
         sent_bytes: what the broker sends in a round, to all devices together.
         announcing_s: the broker's CPU seconds for a round's announcements; no round is shorter.
         burst_mb: what may wait in the broker, where all are slow to take a model.
-        return_s: CPU seconds of the broker and of the federator, added up, until all are back after it was away.
+        return_s: CPU seconds of the broker and of the federator, added up, until all are back after it was away;
+            None where they need not be.
     """
 
     period_s: float | None
@@ -113,7 +114,7 @@ class Sheet:
     broker_share: float
     broker_mb: float
     burst_mb: float
-    return_s: float
+    return_s: float | None
     federator_share: float
     federator_mb: float
     disk_bytes: float
@@ -170,8 +171,8 @@ def paced_sheet(plan: Plan, known: Constants) -> Sheet:
         broker_share=1e-3 * visits_per_s * visit_ms,
         broker_mb=known.broker_mb + n_there * known.broker_mb_per_connection,
         burst_mb=1e-6 * n_there * model_bytes,
-        # Nobody who has not come by meanwhile has missed anything, and those try again within a quarter of a period.
-        return_s=0.0,
+        # Who would have come meanwhile tries again within a quarter of a period; nobody else notices.
+        return_s=None,
         federator_share=1e-3
         * (
             known.federator_round_ms / every_s
@@ -184,9 +185,9 @@ def paced_sheet(plan: Plan, known: Constants) -> Sheet:
 def _kept(plan: Plan, known: Constants, updates: int, every_s: float) -> dict[str, float]:
     """Return what memory and disk need, however devices come."""
     update_bytes = known.stored_bytes + known.stored_bytes_per_weight * plan.dim
-    of_updates_mb = updates * (known.federator_mb_per_update + known.federator_mb_per_weight * plan.dim)
+    of_updates_mb = updates * known.federator_mb_per_weight * plan.dim
     return {
-        "federator_mb": known.federator_mb + plan.devices * known.federator_mb_per_update + of_updates_mb,
+        "federator_mb": known.federator_mb + plan.devices * known.federator_mb_per_client + of_updates_mb,
         "disk_bytes": plan.devices * (known.client_bytes + KEY_FILE_BYTES),
         "stored_bytes_per_day": update_bytes * updates * 86_400.0 / every_s,
     }
@@ -201,7 +202,9 @@ ROWS: dict[str, Callable[[Sheet], str]] = {
     "Mosquitto, share of its core": lambda sheet: share(sheet.broker_share),
     "Mosquitto, memory": lambda sheet: size(1e6 * sheet.broker_mb),
     "waiting in Mosquitto where devices are slow": lambda sheet: size(1e6 * sheet.burst_mb),
-    "processor time until all are back after the broker was away": lambda sheet: lasting(sheet.return_s),
+    "processor time until all are back after the broker was away": (
+        lambda sheet: "" if sheet.return_s is None else lasting(sheet.return_s)
+    ),
     "the federator, share of its core": lambda sheet: share(sheet.federator_share),
     "the federator, memory": lambda sheet: size(1e6 * sheet.federator_mb),
     "disk for clients and their keys": lambda sheet: size(sheet.disk_bytes),
@@ -227,8 +230,8 @@ def advice(plan: Plan, known: Constants) -> list[str]:
         found.append("All connected: Mosquitto's core is more than half busy; have devices take turns.")
     if connected.burst_mb > BROKER_LIMIT_MB:
         found.append(
-            "All connected: a model to all may fill Mosquitto's memory_limit, where it lets nobody publish; raise it, "
-            "or have devices take turns."
+            "All connected: a model to all may fill Mosquitto's memory_limit, where it disconnects whoever publishes; "
+            "raise it, or have devices take turns."
         )
     if paced.federator_share > BUSY:
         found.append(
@@ -241,6 +244,8 @@ def advice(plan: Plan, known: Constants) -> list[str]:
 
 def lasting(seconds: float) -> str:
     """Return seconds in the unit that has few digits."""
+    if seconds < 1e-3:
+        return "under 1 ms"
     for unit, length in (("days", 86_400.0), ("h", 3600.0), ("min", 60.0), ("s", 1.0)):
         if seconds >= 2 * length or (unit == "s" and seconds >= 1.0):
             return f"{number(seconds / length)} {unit}"

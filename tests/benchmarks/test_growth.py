@@ -44,7 +44,9 @@ def made_records() -> list[dict[str, Any]]:
             cpu = {"federator": cost, "devices": 3 * cost, "broker": cost / 10}
             memory = {"federator": 120 + n / 100, "devices": 400.0, "broker": 9.0}
             wall = cost * (4 if (n, d) == (1000, 1000) else 2)
-            records.append(record("rounds", {"n": n, "dim": d, "round_ms": wall, "cpu_ms": cpu, "memory_mb": memory}))
+            late = {"late": 3} if n == 1000 else {}
+            cell = {"n": n, "dim": d, "round_ms": wall, "cpu_ms": cpu, "memory_mb": memory}
+            records.append(record("rounds", cell | {"refused": late, "n_lost_connections": 2 * len(late)}))
             crowd = {
                 "n": n, "dim": d, "n_rounds": 5, "round_ms": cost, "federator_cpu_ms": cost / n,
                 "broker_cpu_ms": cost / n / 10, "join_cpu_ms": 0.3, "federator_mb": 120 + n / 100, "broker_mb": 9.0,
@@ -93,6 +95,8 @@ def test_the_pages_say_what_was_measured(modules: SimpleNamespace, tmp_path: Pat
     assert text.startswith("Words.\n")
     assert "| the federator | 5.0 | 200 | 10 | 0% |  |" in text
     assert re.search(r"\| 1,000 \| .* \| \*\*0\.86 \(\d\.\d\d\)\*\* \|", text)
+    assert "| 1,000 x 136 | `late` 3 | 2 |" in text
+    assert "| 100 x 136 | `late`" not in text
     assert "**The machine was not idle** before `paced" in text
     assert "| `federator/actor.py FederationActor._serve` | 50% |" in text
     assert "**1,000,000 devices, 136 weights**" in (tmp_path / "sizing.md").read_text()

@@ -82,8 +82,8 @@ def test_what_does_not_go_is_said(sizing: ModuleType) -> None:
 
 def test_words_for_times_and_sizes(sizing: ModuleType) -> None:
     """The largest unit in which there are two, and three digits."""
-    assert [sizing.lasting(s) for s in (0.0123, 1.5, 90, 600, 86_400, 172_800)] == [
-        "12.3 ms", "1.5 s", "90 s", "10 min", "24 h", "2 days",
+    assert [sizing.lasting(s) for s in (0.0, 0.0123, 1.5, 90, 600, 86_400, 172_800)] == [
+        "under 1 ms", "12.3 ms", "1.5 s", "90 s", "10 min", "24 h", "2 days",
     ]  # fmt: skip
     assert [sizing.size(n) for n in (600, 1.5e6, 3e9, 4.25e13)] == ["0.6 kB", "1.5 MB", "3 GB", "42.5 TB"]
     assert [sizing.share(of) for of in (0.0012, 0.3, 0.7)] == ["0.12%", "30%", "**70%**"]
