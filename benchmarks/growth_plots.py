@@ -130,7 +130,13 @@ def _connections(cell: dict[str, Any]) -> str:
 
 
 def _label(axes: Any, title: str, x: str, y: str) -> None:
+    from matplotlib.ticker import LogLocator, NullLocator
+
     axes.set(xscale="log", yscale="log", xlabel=x, ylabel=y)
+    for axis, shown in ((axes.xaxis, (1.0,)), (axes.yaxis, (1.0, 2.0, 5.0))):
+        axis.set_major_locator(LogLocator(subs=shown))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter("{x:,.6g}")
     axes.set_title(title, fontsize=11)
 
 
