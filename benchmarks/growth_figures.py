@@ -65,7 +65,8 @@ class Growth:
         fewest = min((cell for cell in crowds if cell["dim"] == most["dim"]), key=lambda cell: cell["n"])
         more_mb = most["federator_mb"] - fewest["federator_mb"]
         largest = max(connected, key=lambda cell: cell["n"])
-        plain = max((one for one in self.results("fan-out") if one["tls"] == "none"), key=lambda cell: cell["n"])
+        # Mosquitto looks through who has subscribed to a topic before: each connection costs more than the one before.
+        connect = fit_line([cell["n"] for cell in connected], [cell["connect_ms"] for cell in connected])
         visit = max(self.results("paced"), key=lambda cell: cell["devices"])["cpu_ms_per_visit"]
         return Constants(
             federator_round_ms=federator.round,
@@ -78,9 +79,10 @@ class Growth:
             federator_mb_per_weight=memory.weight,
             broker_update_ms=broker.update,
             broker_weight_ms=broker.weight,
-            broker_connect_ms=largest["connect_ms"],
-            # A fleet that takes turns was measured without TLS.
-            broker_visit_ms=visit["broker"] + largest["connect_ms"] - plain["connect_ms"],
+            broker_connect_ms=connect[0],
+            broker_connect_ms_per_connection=connect[1],
+            # A fleet that takes turns was measured without TLS; what connecting costs then, alone, is little.
+            broker_visit_ms=visit["broker"] + connect[0],
             broker_ping_ms=largest["ping_ms"],
             broker_delivery_ms=delivery[0],
             broker_byte_ms=delivery[1],

@@ -40,6 +40,8 @@ class Constants:
             weights.
         federator_visit_ms, broker_visit_ms: for a visit of a device that takes turns, with its update.
         federator_mb_per_client, federator_mb_per_weight: for each client with its update, and for each weight of one.
+        broker_connect_ms, broker_connect_ms_per_connection: for a connection, in the mean over all that are made; the
+            second for each of them, as Mosquitto looks through who has subscribed before.
         broker_delivery_ms, broker_byte_ms: for each connection that hears an announcement, and for each byte of it.
         heard_messages, heard_bytes, heard_bytes_per_weight: what a device hears in a round.
         client_bytes, stored_bytes, stored_bytes_per_weight: of the database, for each client, and for each update.
@@ -56,6 +58,7 @@ class Constants:
     broker_update_ms: float
     broker_weight_ms: float
     broker_connect_ms: float
+    broker_connect_ms_per_connection: float
     broker_visit_ms: float
     broker_ping_ms: float
     broker_delivery_ms: float
@@ -131,6 +134,7 @@ def connected_sheet(plan: Plan, known: Constants) -> Sheet:
     taking_ms = updates * (known.broker_update_ms + known.broker_weight_ms * plan.dim)
     beat_ms = known.broker_delivery_ms + known.broker_byte_ms * HEARTBEAT_BYTES
     idle_ms_per_s = plan.devices * (beat_ms / HEARTBEAT_S + known.broker_ping_ms / KEEPALIVE_S)
+    connect_ms = known.broker_connect_ms + known.broker_connect_ms_per_connection * plan.devices
     update_ms = known.federator_update_ms + known.federator_weight_ms * plan.dim
     return Sheet(
         period_s=None,
@@ -141,7 +145,7 @@ def connected_sheet(plan: Plan, known: Constants) -> Sheet:
         broker_share=1e-3 * (idle_ms_per_s + (announcing_ms + taking_ms) / plan.every_s),
         broker_mb=known.broker_mb + plan.devices * known.broker_mb_per_connection,
         burst_mb=1e-6 * plan.devices * model_bytes,
-        return_s=1e-3 * plan.devices * (known.broker_connect_ms + known.federator_join_ms),
+        return_s=1e-3 * plan.devices * (connect_ms + known.federator_join_ms),
         federator_share=1e-3 * (known.federator_round_ms + updates * update_ms) / plan.every_s,
         **_kept(plan, known, updates, plan.every_s),
     )

@@ -54,12 +54,12 @@ def made_records() -> list[dict[str, Any]]:
                 "heard_bytes": 600 + 4.0 * d,
             }  # fmt: skip
             records.append(record("crowd", crowd))
-    for tls in ("tls", "none"):
+    for tls, n in (("tls", 1000), ("tls", 3000), ("none", 1000)):
         deliveries = [
             {"bytes": size, "cpu_ms": 0.01 + 1e-6 * size, "wall_ms": 50.0, "peak_mb": 0.0} for size in (1000, 80_000)
         ]
-        connect_ms = 1.0 if tls == "tls" else 0.1
-        fan_out = {"n": 1000, "tls": tls, "connect_ms": connect_ms, "connected_mb": 20.0, "ping_ms": 0.003}
+        connect_ms = 0.9 + 1e-4 * n if tls == "tls" else 0.1
+        fan_out = {"n": n, "tls": tls, "connect_ms": connect_ms, "connected_mb": 20.0, "ping_ms": 0.003}
         records.append(record("fan-out", fan_out | {"deliveries": deliveries}))
     visit = {"federator": 1.0, "broker": 0.5, "devices": 20.0}
     fleet = {"devices": 2000, "visits": 5000, "late": 0, "median_seconds": 9.0, "median_updates": 300.0}
@@ -81,7 +81,8 @@ def test_constants_are_those_of_the_cells(modules: SimpleNamespace, tmp_path: Pa
     assert (known.broker_delivery_ms, known.broker_byte_ms) == pytest.approx((0.01, 1e-6))
     assert (known.heard_bytes, known.heard_bytes_per_weight) == pytest.approx((600, 4))
     # Without TLS a visit was measured, and with it a sizing sheet reckons.
-    assert known.broker_visit_ms == pytest.approx(0.5 + 1.0 - 0.1)
+    assert known.broker_visit_ms == pytest.approx(0.5 + 0.9)
+    assert known.broker_connect_ms_per_connection == pytest.approx(1e-4)
     assert json.loads((tmp_path / "growth.json").read_text())["constants"] == vars(known)
 
 
