@@ -136,21 +136,17 @@ class Fleet:
 
 
 @contextlib.asynccontextmanager
-async def serving(
-    plan: FederationPlan, store: FederationStore, fleet: Fleet, after: int = 0
-) -> AsyncIterator[asyncio.Task[None]]:
-    """Let the actor serve the fleet, all of which is online and trains; the task is the actor's.
-
-    Args:
-        after: the interactions of each device that are counted already.
-    """
+async def serving(plan: FederationPlan, store: FederationStore, fleet: Fleet) -> AsyncIterator[asyncio.Task[None]]:
+    """Let the actor serve the fleet, all of which is online and trains from its marks on; the task is the actor's."""
     actor = FederationActor(plan, store, fleet, SteadyClock(), retained=fleet)
     fleet.attach(actor)
     await actor.start()
     actor.attach(fleet)
+    marks = {client.client_id: client.counted_through for client in await store.load_clients()}
     running = asyncio.create_task(actor.run())
     training = [
-        asyncio.create_task(fleet.train(name, np.random.default_rng(i), after)) for i, name in enumerate(fleet.names)
+        asyncio.create_task(fleet.train(name, np.random.default_rng(i), marks[name]))
+        for i, name in enumerate(fleet.names)
     ]
     for name in fleet.names:
         fleet.say(name, ClientTopic.STATUS, Status(federation=NAME, client_id=name, online=True))

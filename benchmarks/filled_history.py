@@ -71,11 +71,6 @@ class Past:
     def names(self) -> list[str]:
         return [f"device-{i:06d}" for i in range(self.n_clients)]
 
-    @property
-    def mark(self) -> int:
-        """How many interactions of each client are counted."""
-        return _PER_UPDATE * self.n_rounds
-
 
 async def fill(db: Database, keys: KeyStore, past: Past) -> float:
     """Store the rounds that are not there yet; return how many seconds that took."""

@@ -208,10 +208,10 @@ def _fleet(asked: Asked) -> Fleet:
 def _served(
     db: Database, asked: Asked, history_rounds: int | None = None
 ) -> tuple[Fleet, TimedStore, AbstractAsyncContextManager[asyncio.Task[None]]]:
-    """Make what serves such a fleet. Each device knows by its first answer where its mark is."""
+    """Make what serves such a fleet."""
     fleet, store = _fleet(asked), TimedStore(db, NAME)
     plan = _plan(asked.past, len(fleet.names), history_rounds)
-    return fleet, store, serving(plan, store, fleet, asked.past.mark)
+    return fleet, store, serving(plan, store, fleet)
 
 
 async def _serve(db: Database, asked: Asked) -> dict[str, Any]:
