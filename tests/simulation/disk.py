@@ -93,7 +93,7 @@ class DeviceDisk(DeviceStore):
         self._max_kept = 0
         if not self.forgotten:
             with self._noting(Gone.NOT_KEPT), super().transaction() as cursor:
-                self._trim_kept(cursor, self.mark())
+                self._trim_kept(cursor, self.mark() or 0)
 
     def make_room(self) -> None:
         """Drop no click any more, from now on: not even where an update that counts by now fills the disk."""
