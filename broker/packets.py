@@ -147,6 +147,9 @@ class Exchange:
         written = self._write(message_packets(messages))
         if written is not None:
             await written
+        else:
+            # Nothing was waited for: without this, whoever sends a hundred thousand keeps all others from the loop.
+            await asyncio.sleep(0)
 
     def _write(self, packets: bytes) -> asyncio.Future[None] | None:
         """Give packets to the socket; what it does not take now paho-mqtt gives it later, which is returned."""

@@ -32,3 +32,23 @@ async def test_what_the_socket_does_not_take_at_once_stays_in_order_with_what_fo
         payloads = await inbox.payloads(43)
     assert [one for one in payloads if one not in (b"then", b"this")] == [*large, b"at last"]
     assert [one for one in payloads if one in (b"then", b"this")] == [b"then", b"this"]
+
+
+async def test_whoever_sends_without_end_keeps_nobody_from_the_event_loop(mqtt_broker):
+    """Notices may be a hundred thousand; meanwhile a lease is to be renewed, and updates are to be read."""
+    n_turns, n_sent = 0, 200
+
+    async def others():
+        nonlocal n_turns
+        while True:
+            await asyncio.sleep(0)
+            n_turns += 1
+
+    async with connected(mqtt_broker, "b") as sender:
+        turning = asyncio.create_task(others())
+        await asyncio.sleep(0)
+        before = n_turns
+        for i in range(n_sent):
+            await sender.publish_at_most_once([("t/x", b"%d" % i)])
+        turning.cancel()
+    assert n_turns - before >= n_sent
