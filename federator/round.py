@@ -325,8 +325,9 @@ class Round:
         return Record()
 
     def know(self, recorded: Mapping[str, RecordedUpdate]) -> None:
-        """Take up what counts by its rows: whoever has stored it has decided it by the same rules."""
-        self.contributions, self.n_others = dict(recorded), 0
+        """Take up what others have stored, by its rows: whoever has stored it has decided it by the same rules."""
+        self.contributions.update(recorded)
+        self.n_others = 0
 
     def withdraw(self, client_id: str) -> RecordedUpdate | None:
         """Take a client's update out of a round whose updates are not decided; None if it has none, or they are."""

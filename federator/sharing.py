@@ -12,6 +12,7 @@ worker has said that all which reached it before that is stored, or has been sil
 
 import asyncio
 import math
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 import structlog
@@ -57,7 +58,7 @@ class LeaderStore(Protocol):
 
     async def look_at_workers(self) -> WorkersRow | None: ...
 
-    async def list_collected(self, number: int) -> list[CollectedUpdate]: ...
+    async def list_collected(self, number: int, of: Sequence[int]) -> list[CollectedUpdate]: ...
 
 
 class Alone:
@@ -142,7 +143,7 @@ class Sharing:
         self._numbers.go_on(left.n_answers)
         current = state.round
         if current is not None and left.n_collected != len(current.contributions):
-            await self._know(state, current, left.n_collected)
+            await self._know(state, current, left)
 
     async def take_back_at(self, state: FederationState, now: float) -> float:
         """Take updates back whatever there is to do; returns the moment that the round may be judged by."""
@@ -150,11 +151,14 @@ class Sharing:
         await self.take_back(state)
         return moment
 
-    async def _know(self, state: FederationState, current: Round, n_collected: int) -> None:
-        rows = await self._store.list_collected(current.number)
-        if len(rows) != n_collected:
+    async def _know(self, state: FederationState, current: Round, left: TakenBack) -> None:
+        """Read what workers have stored since: they take nothing away, so what was known counts still."""
+        rows = await self._store.list_collected(current.number, left.clients)
+        n_known = len(current.contributions) + len(rows)
+        if n_known != left.n_collected:
             raise ProtocolViolationError(
-                f"round {current.number} of {state.federation!r} has {len(rows)} updates; workers counted {n_collected}"
+                f"round {current.number} of {state.federation!r} has {n_known} updates; workers counted "
+                f"{left.n_collected}"
             )
         for row in rows:
             state.members.move_mark(row.client_id, row.covers_through)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import bindparam, case, func, select, update
+from sqlalchemy import bindparam, case, delete, func, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -19,7 +19,7 @@ from foltr.protocol.states import Privacy, TakesUpdates
 from foltr.protocol.trainings import Activation
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.errors import WriterFencedError
-from storage.ingest_tables import ingestion
+from storage.ingest_tables import ingest_batches, ingestion
 from storage.leases import Claimant, claim_lease
 from storage.model_tables import models
 from storage.records import FederationRow
@@ -149,7 +149,8 @@ async def claim_federation(
 
 
 async def _begin_ingestion(connection: AsyncConnection, name: str, takes_updates: TakesUpdates) -> None:
-    """Say who takes updates from now on; answers to devices are numbered anew."""
+    """Say who takes updates from now on; answers to devices are numbered anew, and all of a round is read anew."""
+    await connection.execute(delete(ingest_batches).where(ingest_batches.c.federation == name))
     began = {"takes_updates": takes_updates, "n_answers": 0}
     if takes_updates is TakesUpdates.WRITER:
         # Without a row nobody else ever did.

@@ -5,10 +5,12 @@ federation's row. So workers and leader never decide at the same time, and what 
 updates back is so until it lets workers take them again.
 """
 
+import json
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import JSON, BigInteger, Select, Text, cast, delete, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.failpoints import Failpoint, failpoint
@@ -18,7 +20,7 @@ from storage.database_clock import DatabaseNow
 from storage.errors import WriterFencedError
 from storage.federations import fenced_transaction
 from storage.ingest_records import CollectedUpdate, Noted, TakenBack, WorkersRow
-from storage.ingest_tables import ingest_workers, ingestion
+from storage.ingest_tables import ingest_batches, ingest_workers, ingestion
 from storage.tables import IS_OPEN, clients, federations, rounds, updates
 
 WORKER_GONE_S: Final = 5.0
@@ -38,7 +40,7 @@ async def hand_over(db: Database, name: str, epoch: int, n_answers: int, n_colle
     """
     async with fenced_transaction(db, name, epoch) as connection:
         # Where workers take them already the answer to this was lost, and they have gone on counting.
-        await connection.execute(
+        handed = await connection.execute(
             update(ingestion)
             .where(ingestion.c.federation == name, ingestion.c.takes_updates == TakesUpdates.LEADER)
             .values(
@@ -48,6 +50,9 @@ async def hand_over(db: Database, name: str, epoch: int, n_answers: int, n_colle
                 evaluation=evaluation,
             )
         )
+        if handed.rowcount:
+            # Here, and not where they were read: the answer to that may have been lost, and it is asked again.
+            await connection.execute(delete(ingest_batches).where(ingest_batches.c.federation == name))
         gone = ingest_workers.c.seen_at < DatabaseNow(-12 * WORKER_GONE_S)
         await connection.execute(delete(ingest_workers).where(ingest_workers.c.federation == name, gone))
     failpoint(Failpoint.HANDED_OVER)
@@ -66,9 +71,11 @@ async def take_back(db: Database, name: str, epoch: int) -> TakenBack:
             .values(takes_updates=TakesUpdates.LEADER)
             .returning(ingestion.c.n_answers, ingestion.c.n_collected)
         )
-        taken = TakenBack(*left.one())
+        batches = select(ingest_batches.c.clients).where(ingest_batches.c.federation == name)
+        new = [key for batch in await connection.scalars(batches) for key in json.loads(batch)]
+        n_answers, n_collected = left.one()
     failpoint(Failpoint.TAKEN_BACK)
-    return taken
+    return TakenBack(n_answers, n_collected, new)
 
 
 async def look_at_workers(db: Database, name: str, epoch: int | None = None) -> WorkersRow | None:
@@ -103,22 +110,26 @@ async def look_at_workers(db: Database, name: str, epoch: int | None = None) -> 
     return WorkersRow(row.takes_updates, row.n_collected, row.n_workers, row.arrived_before, row.now)
 
 
-async def list_collected(db: Database, name: str, number: int) -> list[CollectedUpdate]:
-    """List what counts in a round that is open, with the marks of its clients."""
-    statement = (
-        select(
-            clients.c.client_id,
-            updates.c.update_id,
-            updates.c.covers_after,
-            updates.c.covers_through,
-            updates.c.cohort,
-            updates.c.position,
-        )
-        .join_from(updates, clients, clients.c.id == updates.c.client)
-        .where(updates.c.federation == name, updates.c.round == number, updates.c.covers_after.is_not(None))
-    )
+async def list_collected(db: Database, name: str, number: int, of: Sequence[int]) -> list[CollectedUpdate]:
+    """List what counts of these clients, by their keys, in a round that is open; with their marks."""
+    columns = updates.c.update_id, updates.c.covers_after, updates.c.covers_through, updates.c.cohort
     async with db.reading() as connection:
+        statement = (
+            select(clients.c.client_id, *columns, updates.c.position)
+            .join_from(updates, clients, clients.c.id == updates.c.client)
+            .where(updates.c.federation == name, updates.c.round == number, updates.c.covers_after.is_not(None))
+            .where(updates.c.client.in_(_keys(connection, of)))
+        )
         return [CollectedUpdate(*row) for row in await connection.execute(statement)]
+
+
+def _keys(connection: AsyncConnection, keys: Sequence[int]) -> Select[Any]:
+    """Make a table of keys of one parameter: a statement is the same for any number of them."""
+    listed = literal(json.dumps(keys), Text())
+    if connection.dialect.name == "sqlite":
+        return select(func.json_each(listed).table_valued("value").c.value)
+    elements = func.json_array_elements_text(cast(listed, JSON)).column_valued("value")
+    return select(cast(elements, BigInteger))
 
 
 async def note_worker(db: Database, name: str, worker_id: str, arrived_before: datetime) -> Noted:

@@ -26,7 +26,7 @@ from storage.events import store_events
 from storage.federations import writer_transaction
 from storage.ingest import may_end_at, store_worker
 from storage.ingest_records import Asked, Ground, Ingested, NotNow, RoundFacts, Taken
-from storage.ingest_tables import ingestion
+from storage.ingest_tables import ingest_batches, ingestion
 from storage.keys import KeyStore
 from storage.marks import move_marks
 from storage.model_tables import models
@@ -76,6 +76,7 @@ async def take_updates(
         bodies = await encrypt_bodies(connection, db.keys, name, taken.updates)
         await store_updates(connection, name, taken.updates, bodies)
         await store_events(connection, name, taken.events)
+        await _note_batch(connection, name, held.n_answers + 1, taken)
         n_collected = held.n_collected + len(taken.updates)
         counted = {"n_answers": held.n_answers + taken.n_answers, "n_collected": n_collected}
         await connection.execute(update(ingestion).where(ingestion.c.federation == name).values(counted))
@@ -85,6 +86,20 @@ async def take_updates(
     failpoint(Failpoint.INGEST_COMMITTED)
     ends = may_end_at(opened.opened_at, opened.min_time_s, opened.closes_at)
     return Ingested(held.writer_epoch, held.n_answers + 1, n_collected, ends)
+
+
+async def _note_batch(connection: AsyncConnection, name: str, first_answer: int, taken: Taken) -> None:
+    """Say whose updates these are: the leader reads no others when it takes updates back."""
+    if not taken.updates:
+        return
+    is_sqlite = connection.dialect.name == "sqlite"
+    keys = func.json_group_array(clients.c.id) if is_sqlite else cast(func.json_agg(clients.c.id), Text)
+    senders = _names(connection, frozenset(new.client_id for new in taken.updates))
+    batch = select(literal(name), literal(first_answer), keys).where(
+        clients.c.federation == name, clients.c.client_id.in_(senders)
+    )
+    columns = ["federation", "first_answer", "clients"]
+    await connection.execute(ingest_batches.insert().from_select(columns, batch))
 
 
 # A worker that is paused while it holds the row must not hold up its leader; SQLite has no such limit.

@@ -43,10 +43,12 @@ class TakenBack:
     Attributes:
         n_answers: numbered so far under its claim.
         n_collected: updates that the open round has.
+        clients: whose updates workers have stored since it let them, by their keys in the database.
     """
 
     n_answers: int
     n_collected: int
+    clients: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """The ingestion of one federation in SQL: the transactions of leader and workers, bound to it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from foltr.errors import UnavailableError
@@ -42,8 +42,8 @@ class SqlIngestStore:
     async def look_at_workers(self) -> WorkersRow | None:
         return await ingest.look_at_workers(self._db, self._name, None if self._claim is None else self._claim())
 
-    async def list_collected(self, number: int) -> list[CollectedUpdate]:
-        return await ingest.list_collected(self._db, self._name, number)
+    async def list_collected(self, number: int, of: Sequence[int]) -> list[CollectedUpdate]:
+        return await ingest.list_collected(self._db, self._name, number, of)
 
     # --- a worker's: it has no claim that a restore would end, and goes on in the file that is there by then ----
 

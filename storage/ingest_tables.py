@@ -10,6 +10,7 @@ from sqlalchemy import (
     PrimaryKeyConstraint,
     String,
     Table,
+    Text,
 )
 
 from foltr.protocol.states import TakesUpdates
@@ -64,4 +65,17 @@ ingest_workers = Table(
     ForeignKeyConstraint(["federation"], ["federations.name"]),
     CheckConstraint(f"length(worker_id) BETWEEN 1 AND {WORKER_ID_MAX}", name="worker_id_length"),
     comment="Ingest workers; one that was not seen for a while is gone",
+)
+
+ingest_batches = Table(
+    "ingest_batches",
+    metadata,
+    federation_column(),
+    Column("first_answer", BigInteger, nullable=False, comment="The number of its first answer"),
+    Column(
+        "clients", Text, nullable=False, comment="Whose updates are in it: their keys in clients, as a list in JSON"
+    ),
+    PrimaryKeyConstraint("federation", "first_answer"),
+    ForeignKeyConstraint(["federation"], ["federations.name"]),
+    comment="Batches that workers have stored since their leader let them take updates, until it does so again",
 )

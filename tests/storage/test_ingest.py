@@ -91,11 +91,30 @@ async def test_a_worker_stores_a_batch_with_its_marks_and_numbers_its_answers(sh
     assert found.n_collected == 2
     left = await take_back(shared.db, shared.name, shared.epoch)
     assert (left.n_answers, left.n_collected) == (5, 2)
-    listed = await list_collected(shared.db, shared.name, 1)
+    listed = await list_collected(shared.db, shared.name, 1, left.clients)
     assert sorted(listed, key=lambda item: item.client_id) == [
         CollectedUpdate("a", "u1", a.covers_after, a.covers_through),
         CollectedUpdate("b", "u1", b.covers_after, b.covers_through),
     ]
+
+
+async def test_the_leader_is_told_whose_updates_are_new(shared) -> None:
+    """Once: what it has read it does not read again. A new claim reads all of a round, and so is told of none."""
+    await shared.join("c")
+    a, b, c = (shared.update(name) for name in "abc")
+    await take_updates(shared.db, shared.name, asked(a), taking(a))
+    first = await take_back(shared.db, shared.name, shared.epoch)
+    await hand_over(shared.db, shared.name, shared.epoch, first.n_answers, 1, evaluation=True)
+    await take_updates(shared.db, shared.name, asked(b, names=("a",)), taking(b))
+    second = await take_back(shared.db, shared.name, shared.epoch)
+    listed = [await list_collected(shared.db, shared.name, 1, left.clients) for left in (first, second)]
+    assert [[row.client_id for row in rows] for rows in listed] == [["a"], ["b"]]
+    assert await take_back(shared.db, shared.name, shared.epoch) == second
+    assert await list_collected(shared.db, shared.name, 1, []) == []
+    await hand_over(shared.db, shared.name, shared.epoch, second.n_answers, 2, evaluation=True)
+    await take_updates(shared.db, shared.name, asked(c), taking(c))
+    epoch = await claim_federation(shared.db, shared.name, 0.0, takes_updates=TakesUpdates.LEADER)
+    assert (await take_back(shared.db, shared.name, epoch)).clients == []
 
 
 async def test_a_worker_is_told_what_is_stored_under_the_lock(shared) -> None:
@@ -229,7 +248,8 @@ async def test_an_abandoned_round_takes_back_what_workers_stored(shared) -> None
     await abandon_round(shared.db, shared.name, shared.epoch, 1, "too_few_clients", at(60), shared.opening(2))
     marks = {row.client_id: row.counted_through for row in await load_clients(shared.db, shared.name)}
     assert marks["a"] == 0
-    assert await list_collected(shared.db, shared.name, 1) == []
+    left = await take_back(shared.db, shared.name, shared.epoch)
+    assert await list_collected(shared.db, shared.name, 1, left.clients) == []
 
 
 async def test_a_worker_that_was_not_seen_for_a_while_is_not_waited_for(shared) -> None:

@@ -102,6 +102,34 @@ async def states(both: Both) -> list[RoundState]:
     return [row.state for row in await list_rounds(both.leader.db, "mail")]
 
 
+@pytest.mark.parametrize("served_url", ["sqlite", "postgresql"], indirect=True)
+async def test_a_leader_reads_only_what_is_new(share, monkeypatch):
+    """Of an open round, however large it is by then; also where the answer that said whose are new was lost."""
+    both, (a, b, c) = await share(RoundPolicy(3, 9, 0, 60))
+    store = both.leader.sharing._store  # noqa: SLF001 (what is read is the promise)
+    list_collected, take_back, read = store.list_collected, store.take_back, []
+
+    async def noting(number, of):
+        rows = await list_collected(number, of)
+        read.append(sorted(row.client_id for row in rows))
+        return rows
+
+    async def answered_twice():
+        await take_back()
+        return await take_back()
+
+    monkeypatch.setattr(store, "list_collected", noting)
+    for device in (a, b, c):
+        both.gives(device)
+        await both.work()
+        both.says(a, ClientTopic.JOIN, Join(federation="mail", client_id="a", sdk_version="1", enrolment=a.enrolment))
+        if device is c:
+            monkeypatch.setattr(store, "take_back", answered_twice)
+        await both.lead()
+    assert read == [["a"], ["b"], ["c"]]
+    assert (await states(both))[0] is RoundState.COMPLETED
+
+
 async def test_workers_do_not_wait_for_who_is_connected(share, monkeypatch):
     """Statuses, also wrong ones, are stored while workers take updates: they say nothing that an update goes by."""
     both, (a, b, _) = await share(RoundPolicy(2, 3, 0, 60))
