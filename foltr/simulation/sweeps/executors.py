@@ -8,6 +8,7 @@ backends of joblib do not: Ray's hands over nothing before all are done, and one
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from itertools import islice
 from typing import Any, Literal
 
 from foltr.errors import SettingsError, UnavailableError
@@ -90,7 +91,11 @@ def _dask(jobs: int, scheduler: str | None) -> Iterator[Any]:
             yield client
         return
     here = LocalCluster(  # type: ignore[no-untyped-call]
-        n_workers=jobs, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        n_workers=jobs,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        # It answers its health by HTTP also without a page; on a fixed port a second sweep here would be in its way.
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
     )
     with here, Client(here, set_as_default=False) as client:  # type: ignore[no-untyped-call]
         yield client
@@ -101,11 +106,23 @@ def _by_dask(
 ) -> Iterator[Outcome]:
     from distributed import as_completed
 
-    # Not pure: what a cluster remembers of an equal call was perhaps of another program.
-    values_of = {client.submit(run, one, pure=False): one for one in values}
-    coming = as_completed(list(values_of), loop=client.loop)  # type: ignore[no-untyped-call]
+    left = iter(values)
+    values_of: dict[Any, Values] = {}
+    coming = as_completed([], loop=client.loop)  # type: ignore[no-untyped-call]
+
+    def submit() -> None:
+        """Have as many runs at the cluster as it has threads: one that waited at a worker that died would be blamed."""
+        n_more = max(1, sum(client.nthreads().values())) - len(values_of)
+        for one in islice(left, max(0, n_more)):
+            # Not pure: what a cluster remembers of an equal call was perhaps of another program.
+            future = client.submit(run, one, pure=False)
+            values_of[future] = one
+            coming.add(future)
+
+    submit()
     for future in coming:
         one = values_of.pop(future)
+        submit()
         match future.status:
             case "finished":
                 yield future.result()

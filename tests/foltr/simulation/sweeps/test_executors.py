@@ -59,7 +59,10 @@ def test_a_dask_worker_dies(alone):
             os.kill(killed[0], signal.SIGKILL)
 
     with distributed.LocalCluster(
-        n_workers=2, threads_per_worker=1, host="127.0.0.1", dashboard_address=None
+        n_workers=2,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
     ) as cluster:
         rows = run_sweep(CONFIGS, backend="dask", scheduler=cluster.scheduler_address, on_done=kill_one)
         assert killed
