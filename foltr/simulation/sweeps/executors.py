@@ -117,7 +117,7 @@ def _by_dask(
             # Not pure: what a cluster remembers of an equal call was perhaps of another program.
             future = client.submit(run, one, pure=False)
             values_of[future] = one
-            coming.add(future)
+            coming.add(future)  # type: ignore[no-untyped-call]
 
     submit()
     for future in coming:
