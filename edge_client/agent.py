@@ -116,6 +116,7 @@ class Agent:
         )
         # Not by the device's seed: a fleet that is simulated with one seed must not come in step.
         self.visits = Visits(federation, client_id, store, self.participation, random.Random())  # noqa: S311
+        self._is_shown = False  # as online, until it says otherwise or the broker finds it gone
         device_seed = store.device_seed() if seed is None else seed
         self.trainer = Trainer(
             store,
@@ -302,7 +303,8 @@ class Agent:
         self.participation.is_fresh = False
         self.visits.begin_session()
         will = self.session.begin()
-        return will if self.visits.period_s is None or self.forgotten else None
+        self._is_shown = self.visits.period_s is None or self.forgotten
+        return will if self._is_shown else None
 
     async def begin_connection(self) -> None:
         """Say hello over a new connection."""
@@ -365,7 +367,11 @@ class Agent:
 
     async def say_goodbye(self) -> None:
         """Tell the federation that this device goes offline. Raises UnavailableError as `Outbox.publish` does."""
-        is_shown = self.visits.period_s is None and not self.participation.left
-        if is_shown or self.forgetting.waiting:
+        is_member = not self.participation.left
+        if (is_member and self.visits.period_s is None) or self.forgetting.waiting:
             await self.outbox.publish(ClientTopic.STATUS, self.session.status(online=False), retain=True)
+        elif is_member and self._is_shown and not self.forgotten:
+            # It heard of the pace in its first visit, and goes before that is over: nobody else would take back that
+            # it is online.
+            await self.outbox.clear(ClientTopic.STATUS)
         await self.forgetting.finish(connected=True)

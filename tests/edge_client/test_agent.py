@@ -15,6 +15,7 @@ from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import decode, encode
 from foltr.protocol.fields import model_hash, pack_vector, payload_digest
 from foltr.protocol.membership import Join, Status
+from foltr.protocol.paces import Pace
 from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import PdgdTraining
@@ -127,4 +128,20 @@ async def test_a_goodbye_is_said_by_who_is_a_client(agent, link):
         (TOPICS.client("device-7", topic), b"", True) for topic in (ClientTopic.FORGET, ClientTopic.STATUS)
     )
     await agent.begin_connection()
+    assert link.taken() == []
+
+
+async def test_who_goes_in_its_first_visit_leaves_nothing_said_of_being_there(agent, link):
+    """It said that it is online before it heard of the pace, and a goodbye has no last will."""
+    agent.begin_session()
+    await agent.begin_connection()
+    hear(agent, TOPICS.pace, Pace(federation="mail", period_s=60.0))
+    hear(agent, TOPICS.round, round_on(3))
+    await agent.turn()
+    assert agent.visits.period_s == 60.0
+    link.taken()
+    await agent.say_goodbye()
+    assert link.taken() == [(STATUS, b"", True)]
+    agent.begin_session()
+    await agent.say_goodbye()
     assert link.taken() == []

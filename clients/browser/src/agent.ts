@@ -186,11 +186,16 @@ export class Agent {
     clearTimeout(this.timer);
     await this.turns.run(async () => {
       if (!this.link.connected) return;
-      const isShown = this.parts.visits.periodS === null && !this.parts.participation.left;
-      if (isShown || this.parts.forgetting.isWaiting) {
+      const { visits, participation, forgetting } = this.parts;
+      const isMember = !participation.left;
+      if ((isMember && visits.periodS === null) || forgetting.isWaiting) {
         await this.outbox.publish(Status, { online: false }, "status", true).catch(ignoreUnavailable);
+      } else if (isMember && this.isShown && !forgetting.isForgotten) {
+        // It heard of the pace in its first visit, and goes before that is over: nobody else would take back that it is
+        // online.
+        await this.outbox.clear("status").catch(ignoreUnavailable);
       }
-      await this.parts.forgetting.finish();
+      await forgetting.finish();
     });
     await this.link.close();
     await this.turns.ended();

@@ -152,6 +152,20 @@ test("it comes by, says nothing of being there, and has one update counted in a 
   assert.equal(federation.all("status").length, 1);
 });
 
+test("a page that is closed in its first visit, having heard of the pace, leaves nothing said of being there", async () => {
+  await federation.announceModel();
+  await federation.announceRound(1);
+  const client = await open();
+  await federation.hear("status");
+  await federation.hear("join"); // not answered: the visit goes on
+  await federation.announcePace(3600);
+  await federation.announceRound(2);
+  await eventually(() => client.state.round === 2, "the round after the pace");
+  await client.close();
+  await federation.hear("cleared");
+  assert.equal(federation.all("status").length, 1);
+});
+
 test("a page that is opened between two visits rests, and comes where somebody wants to be forgotten", async () => {
   const { client } = await visited(3600);
   const nextAt = client.nextVisitAt!.getTime();
