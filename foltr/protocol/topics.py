@@ -32,6 +32,7 @@ class ClientTopic(StrEnum):
 
 
 _CLIENT_TOPICS = {str(topic): topic for topic in ClientTopic}
+_LONGEST_CLIENTS = 64 + len("/") + max(map(len, _CLIENT_TOPICS))
 
 
 def check_name(key: str, value: str) -> str:
@@ -237,6 +238,8 @@ class Topics:
 
     def parse(self, topic: str) -> tuple[str, ClientTopic] | None:
         """Return (client_id, purpose) of a client's topic, or None where it is none of this federation's."""
+        if len(topic) > len(self._clients) + _LONGEST_CLIENTS:
+            return None  # anybody may invent one of 64 KB, and thousands of answers are kept
         return _parse(self._clients, topic)
 
     @cached_property

@@ -1,5 +1,7 @@
 """Topics: what is written where, and that nothing else is taken for it."""
 
+import tracemalloc
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -100,6 +102,24 @@ def test_parse_never_raises(text):
 def test_a_foreign_topic_is_nobodys(topic):
     """Only the exact topics of this federation have an owner."""
     assert TOPICS.parse(topic) is None
+
+
+@pytest.mark.parametrize("topic", ClientTopic)
+def test_the_longest_name_has_topics(topic):
+    """64 letters: one more is nobody's."""
+    assert TOPICS.parse(TOPICS.client("a" * 64, topic)) == ("a" * 64, topic)
+    assert TOPICS.parse(TOPICS.client("a" * 65, topic)) is None
+
+
+def test_nothing_is_kept_of_topics_that_are_longer_than_any():
+    """Strangers at an open broker may invent thousands of 64 KB each."""
+    tracemalloc.start()
+    try:
+        for i in range(100):
+            TOPICS.parse(f"foltr/v1/mail/clients/{i:x>60000}/updates")
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "+", "#", "-a", "a\n", "a" * 65, "é"])
