@@ -17,6 +17,7 @@ from integration.oracle import check_history, contribute, power_learner
 from servers import MosquittoServer, PostgresServer
 from sqlalchemy import event, text
 
+import storage.database
 from broker.link import MqttLink
 from edge_client.client import EdgeClient
 from foltr.errors import DataError, UnavailableError
@@ -225,27 +226,36 @@ async def test_postgresql_on_a_full_disk(small_disk, mosquitto_server, postgres_
     assert "Free space on the server's disk" in error
 
 
-async def test_sqlite_at_its_size_limit(mosquitto_server, tmp_path):
+async def test_sqlite_at_its_size_limit(mosquitto_server, tmp_path, monkeypatch):
     """The same without a disk to fill: ``max_page_count`` makes SQLite say that it is full."""
     n_rounds = 60
     path = tmp_path / "foltr.sqlite"
+    make_engine = storage.database.create_engine
+
+    def limited(*args, **options):
+        engine = make_engine(*args, **options)
+
+        @event.listens_for(engine.sync_engine, "checkout")
+        def limit(connection, _record, _proxy):  # it belongs to the connection, not to the file
+            cursor = connection.cursor()
+            cursor.execute(f"PRAGMA max_page_count = {n_pages + 6}")
+            cursor.close()
+
+        return engine
+
     async with Deployment(tmp_path, mosquitto_server.url, f"sqlite:///{path}", N_CLIENTS) as deployment:
+        with closing(sqlite3.connect(path)) as reader:
+            n_pages = reader.execute("PRAGMA page_count").fetchone()[0]
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+            # Both have the limit, that of the event loop and that of the thread for transactions.
+            monkeypatch.setattr(storage.database, "create_engine", limited)
             async with await Database.connect(deployment.database_url) as database:
-                with closing(sqlite3.connect(path)) as reader:
-                    n_pages = reader.execute("PRAGMA page_count").fetchone()[0]
-
-                @event.listens_for(database.engine.sync_engine, "checkout")
-                def limit(connection, _record, _proxy):  # it belongs to the connection, not to the file
-                    cursor = connection.cursor()
-                    cursor.execute(f"PRAGMA max_page_count = {n_pages + 6}")
-                    cursor.close()
-
                 told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
                 with pytest.raises(
                     UnavailableError, match=r"disk is full\. Free space on its disk, then .*\(tried for 1 s"
                 ):
                     await deployment.service(n_rounds, database, patience_s=1).run()
+            monkeypatch.undo()
             with closing(sqlite3.connect(path)) as reader:
                 assert reader.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
             assert await deployment.n_completed() < n_rounds
