@@ -42,6 +42,11 @@ def is_client() -> ColumnElement[bool]:
     return clients.c.joined_at.is_not(None)
 
 
+def is_left() -> ColumnElement[bool]:
+    """Make the condition that a row is not that of somebody who was forgotten, of whom rows may be left to delete."""
+    return clients.c.membership != Membership.FORGOTTEN
+
+
 def select_clients(name: str) -> Select[Any]:
     """Select the rows, as `storage.records.ClientRow`, of all who ever joined and were not forgotten."""
     return select(*CLIENT_COLUMNS).where(clients.c.federation == name, is_client())

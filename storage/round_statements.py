@@ -5,10 +5,11 @@ from typing import Any
 from sqlalchemy import BindParameter, Integer, bindparam, case, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from foltr.protocol.states import Membership, RoundState
+from foltr.protocol.states import RoundState
 from storage.bodies import in_round, select_updates
 from storage.body_parts import part_for
 from storage.body_tables import update_bodies
+from storage.clients import is_left
 from storage.erasure.tables import stored_rounds
 from storage.model_tables import models
 from storage.schema import UtcDateTime
@@ -36,7 +37,7 @@ NEXT_UPDATES = select_updates(_NAME, _NUMBER).where(
     updates.c.client.in_(
         select(updates.c.client)
         .join_from(updates, clients, clients.c.id == updates.c.client)
-        .where(_IS_ITS_UPDATE, clients.c.client_id > bindparam("after"), clients.c.membership != Membership.FORGOTTEN)
+        .where(_IS_ITS_UPDATE, clients.c.client_id > bindparam("after"), is_left())
         .order_by(clients.c.client_id)
         .limit(bindparam("most", type_=Integer))
         .scalar_subquery()

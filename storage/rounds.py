@@ -23,6 +23,7 @@ from storage.aggregations import store_aggregation
 from storage.bodies import in_round
 from storage.body_tables import update_bodies
 from storage.cipher import decrypt_row
+from storage.clients import is_left
 from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, forget_defence, store_defence
 from storage.events import store_events
@@ -123,15 +124,16 @@ async def stream_completed(db: Database, name: str, first: int, last: int, batch
 
 
 async def count_updates(db: Database, name: str, number: int) -> tuple[int, int]:
-    """Count a round's updates that have a row, and those that have a body: retention has deleted the others'."""
+    """Count a round's updates that have a row, and those that have a body: retention has deleted the others'.
+
+    Those that `stream_updates` passes over, as their clients are being erased, are not among them.
+    """
+    n_rows = select(func.count()).join_from(updates, clients, clients.c.id == updates.c.client)
+    n_bodies = select(func.count()).join_from(update_bodies, clients, clients.c.id == update_bodies.c.client)
+    n_rows = n_rows.where(updates.c.federation == name, updates.c.round == number, is_left())
+    n_bodies = n_bodies.where(*in_round(name, number), is_left())
     async with db.reading() as connection:
-        n_rows = await connection.scalar(
-            select(func.count()).select_from(updates).where(updates.c.federation == name, updates.c.round == number)
-        )
-        n_bodies = await connection.scalar(
-            select(func.count()).select_from(update_bodies).where(*in_round(name, number))
-        )
-        return n_rows or 0, n_bodies or 0
+        return await connection.scalar(n_rows) or 0, await connection.scalar(n_bodies) or 0
 
 
 async def begin_aggregation(db: Database, name: str, epoch: int, number: int) -> None:

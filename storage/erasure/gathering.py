@@ -8,6 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.erasure.states import ErasureState
 from foltr.protocol.states import JobState, RoundState
+from storage.clients import is_left
 from storage.database import Database, fetch_one
 from storage.erasure.records import Gathered, HeldReset
 from storage.erasure.tables import erasures, unlearning_jobs, unlearning_resets
@@ -15,7 +16,7 @@ from storage.events import store_events
 from storage.federations import fenced_transaction
 from storage.models import is_taken_back
 from storage.records import NewEvent, ResetAllowed
-from storage.tables import rounds, updates
+from storage.tables import clients, rounds, updates
 
 _RESET = [unlearning_resets.c[field.name] for field in fields(HeldReset)]
 
@@ -74,7 +75,8 @@ async def hold_reset(db: Database, name: str, epoch: int, job: int, at: datetime
             .join_from(
                 updates, rounds, (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
             )
-            .where(updates.c.federation == name, rounds.c.state == RoundState.COMPLETED)
+            .join(clients, clients.c.id == updates.c.client)
+            .where(updates.c.federation == name, rounds.c.state == RoundState.COMPLETED, is_left())
             .where(~is_taken_back(name, rounds.c.model_version))
         )
         first, last, n_updates, n_clients = (await connection.execute(lost)).one()

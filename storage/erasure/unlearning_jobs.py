@@ -19,6 +19,7 @@ from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
+from storage.clients import is_left
 from storage.database import Database, fetch_all, fetch_one
 from storage.defence import (
     ROUNDS,
@@ -40,7 +41,7 @@ from storage.models import is_taken_back, model_row, with_memory
 from storage.records import ModelRow, NewEvent, RoundRow
 from storage.rounds import close_without_model, open_next
 from storage.schema import DETAIL_MAX
-from storage.tables import rounds, updates
+from storage.tables import clients, rounds, updates
 
 # They may have taught a model that a job makes without others.
 _NOT_IN_A_JOB = ErasureState.ERASING, ErasureState.ERASED, ErasureState.WAITING
@@ -337,6 +338,7 @@ async def list_taught_rounds(db: Database, name: str, first: int, limit: int) ->
     Rounds whose models were taken back are not among them. At most ``limit`` of them; fewer: there are no more.
     """
     of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
+    of_round &= (clients.c.id == updates.c.client) & is_left()
     async with db.reading() as connection:
         return await fetch_all(
             connection,

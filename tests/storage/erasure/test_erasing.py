@@ -20,9 +20,11 @@ from storage.erasure.erasures import (
     note_told,
     unfinished_erasures,
 )
+from storage.erasure.gathering import hold_reset
+from storage.erasure.unlearning_jobs import list_taught_rounds
 from storage.models import list_models
 from storage.records import Batch, NewEvent
-from storage.rounds import load_open_round, stream_updates
+from storage.rounds import count_updates, load_open_round, stream_updates
 from storage.tables import updates
 
 C = "63".rjust(32, "0")
@@ -86,6 +88,18 @@ async def test_from_the_first_part_on_nobody_reads_the_client(learned) -> None:
     found = await find_erasure(learned.db, "web", C)
     assert found is not None
     assert found.client_id == "c"
+
+
+async def test_rows_that_are_left_to_delete_count_for_nothing(learned) -> None:
+    """Else a replay would find another model than the stored one, and a job wait for what nobody has taught."""
+    await erase_client(learned.db, "web", learned.epoch, learned.request("c"), 1)
+    assert (await rows_of(learned.db, "web", "c"))["updates"] == 2
+    assert await count_updates(learned.db, "web", 2) == (2, 2)
+    for name in ("a", "b"):
+        await erase_client(learned.db, "web", learned.epoch, learned.request(name), 1)
+        assert (await rows_of(learned.db, "web", name))["updates"] > 0
+    assert await list_taught_rounds(learned.db, "web", 1, 9) == []
+    assert await hold_reset(learned.db, "web", learned.epoch, 1, learned.request("c").erased_at) is None
 
 
 async def test_it_is_not_completed_before_the_last_row_is_gone(learned) -> None:
