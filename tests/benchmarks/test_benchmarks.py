@@ -64,7 +64,7 @@ def test_start_up_tells_what_is_imported(tmp_path):
 def test_bench_writes_a_page(tmp_path):
     """Of a run that is named; if one has failed, the page is written all the same and the program fails."""
     options = ("--quick", "--folder", tmp_path, "--peers", tmp_path / "none")
-    assert "1 of 13 runs" in run("bench", "unlearning", *options)
+    assert "1 of 14 runs" in run("bench", "unlearning", *options)
     record = json.loads((tmp_path / "unlearning.json").read_text())
     assert record["results"]["steps_ratio"] == pytest.approx(50 / 3)
     assert re.search(r"local steps saved.*\| met \|", (tmp_path / "benchmarks.md").read_text())
