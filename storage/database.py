@@ -268,10 +268,12 @@ class Database:
 
     async def close(self) -> None:
         """Close every connection."""
-        if self._apart is not None:
-            (thread, there), self._apart = self._apart, None
-            await thread.end(there.close)
-        await self.engine.dispose()
+        try:
+            if self._apart is not None:
+                (thread, there), self._apart = self._apart, None
+                await thread.end(there.close)
+        finally:
+            await self.engine.dispose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -9,6 +9,8 @@ from sqlalchemy import text
 from storage.database import Database
 from storage.transaction_thread import TransactionThread
 
+WITHIN_S = 5.0
+
 
 @pytest.fixture
 async def db(tmp_path):
@@ -91,3 +93,25 @@ async def test_an_answer_that_comes_after_its_event_loop_has_ended_is_nobodys():
     go_on.set()
     assert await thread.run(lambda: asyncio.sleep(0, "again")) == "again"
     await thread.end(lambda: asyncio.sleep(0))
+
+
+async def test_who_is_cancelled_while_it_closes_leaves_no_connection(tmp_path):
+    """Those of the event loop are closed as well, although the thread was waited for first."""
+
+    async def wait(_: Database) -> None:
+        began.set()
+        let_go.wait(WITHIN_S)
+
+    began, let_go = threading.Event(), threading.Event()
+    db = await Database.connect(f"sqlite:///{tmp_path / 'a.sqlite'}")
+    async with db.reading():
+        pass
+    assert db.engine.pool.checkedin() == 1
+    waiting = asyncio.create_task(db.run(wait))
+    await asyncio.to_thread(began.wait, WITHIN_S)
+    closing = asyncio.create_task(db.close())
+    await asyncio.sleep(0.05)
+    closing.cancel()
+    let_go.set()
+    await asyncio.gather(closing, waiting, return_exceptions=True)
+    assert db.engine.pool.checkedin() == 0
