@@ -72,6 +72,8 @@ NEEDS_YOU = {
     "no_tokens": "The HTTP API lets nobody in until `foltr api token new`.",
     "operator_folder_is_older": "The operator's folder is a copy of before; its open tokens are revoked.",
     "pace_not_stored": "A device's store has no room: after its next start it comes by sooner than it should.",
+    "parts_refused": "The database's user does not own the tables: old updates are deleted row by row, not by dropping "
+    "a part of their table ([postgresql.md](postgresql.md#parts-of-history)).",
     "policy_unused": "There is a policy of secure sums in the credentials, and `privacy` is `trusted`.",
     "round_held_back": "Norm proofs of most devices failed in the last rounds, so the next one waits: a helper lies.",
     "round_objected": "This device takes no part in rounds as they are; the cause says why.",

@@ -8,6 +8,7 @@ import structlog
 from federator.clock import Clock
 from federator.plan import FederationPlan
 from federator.store import FederationStore
+from storage.errors import PartsRefusedError
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +85,13 @@ class Retention:
         if before - open_round > self._part_rounds // 2 or now < self._prepare_at:
             return
         interval = self._plan.unlearning.interval
-        self._prepared_through = await self._store.prepare_part(open_round, self._part_rounds, interval)
+        try:
+            self._prepared_through = await self._store.prepare_part(open_round, self._part_rounds, interval)
+        except PartsRefusedError as error:
+            # Bodies are in part 0 then, and go row by row: rounds go on.
+            log.warning("parts_refused", cause=str(error))
+            self._prepare_at = math.inf
+            return
         if self._prepared_through == before:
             self._prepare_at = now + _DELAYS_S[0]
 

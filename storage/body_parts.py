@@ -17,8 +17,9 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import RoundState
 from storage.body_tables import ROW_BY_ROW, body_parts
-from storage.database import Database, is_lock_timeout
+from storage.database import Database, is_lock_timeout, lacks_right
 from storage.erasure.tables import stored_rounds
+from storage.errors import PartsRefusedError
 from storage.federations import fenced_transaction
 from storage.schema import INTEGER_MAX
 from storage.tables import rounds
@@ -73,6 +74,7 @@ async def prepare_part(db: Database, name: str, epoch: int, open_round: int, n_r
         interval: every so many rounds one is kept by retention.
 
     Raises:
+        PartsRefusedError: the database's user may not make any: it does not own the tables.
         WriterFencedError: another federator has taken over.
     """
     if db.dialect == "sqlite":
@@ -93,6 +95,8 @@ async def prepare_part(db: Database, name: str, epoch: int, open_round: int, n_r
             await connection.execute(text(attach))
             failpoint(Failpoint.IN_PART_TRANSACTION)
     except DBAPIError as error:
+        if lacks_right(error):
+            raise PartsRefusedError(str(getattr(error.orig, "__cause__", None) or error.orig)) from error
         if not is_lock_timeout(error):
             raise
         return last
@@ -105,7 +109,8 @@ async def drop_old_part(
     """Drop the oldest part all of whose rounds come before ``before_round``, unless retention keeps one of them.
 
     Such a one stays, with what is left when its other rounds are deleted row by row: ``interval`` was another one when
-    it was made. Call it until it says that it was the last time.
+    it was made. So does each one where the database's user may not drop it. Call it until it says that it was the last
+    time.
 
     Raises:
         WriterFencedError: another federator has taken over.
@@ -147,6 +152,8 @@ async def drop_old_part(
             await connection.execute(text(f"DROP TABLE update_bodies_{found.part}"))
             failpoint(Failpoint.IN_PART_TRANSACTION)
     except DBAPIError as error:
+        if lacks_right(error):
+            return DropStep(rows_before=before_round)
         if not is_lock_timeout(error):
             raise
         return DropStep(is_delayed=True)

@@ -350,6 +350,11 @@ def is_lock_timeout(error: BaseException) -> bool:
     return _sqlstate(error) == "55P03"
 
 
+def lacks_right(error: BaseException) -> bool:
+    """Tell whether the database's user may not do what a statement asks for."""
+    return _sqlstate(error) == "42501"
+
+
 def insert_into(connection: AsyncConnection, table: Table) -> sqlite.Insert | postgresql.Insert:
     """Make an INSERT that can carry ON CONFLICT, in the dialect of the connection."""
     return sqlite.insert(table) if connection.dialect.name == "sqlite" else postgresql.insert(table)

@@ -3,5 +3,9 @@
 from foltr.errors import FoltrError
 
 
+class PartsRefusedError(FoltrError):
+    """The database's user may not make parts of tables; bodies of updates are deleted row by row then."""
+
+
 class WriterFencedError(FoltrError):
     """Another federator has claimed the federation; this one must stop and write no more."""

@@ -17,6 +17,7 @@ from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
 from storage.body_tables import body_parts, update_bodies
+from storage.errors import PartsRefusedError
 from storage.models import latest_model
 from storage.queries import list_contributions
 
@@ -110,6 +111,22 @@ async def test_on_postgresql_parts_of_two_rounds_go_as_a_whole(thinning, serve, 
     await settle(again)
     assert await whole_rounds(again) == [1, 5, 9, 12, 13, 14]
     assert await dropped(again) == [2, 4, 6, 8, 10]
+
+
+async def test_where_no_part_may_be_made_rounds_go_on(thinning, monkeypatch):
+    """It is said once, and bodies go row by row."""
+    refused: list[str] = []
+
+    async def refuse(*_arguments):
+        raise PartsRefusedError("permission denied for schema public")
+
+    monkeypatch.setattr("storage.federation_store.SqlFederationStore.prepare_part", refuse)
+    monkeypatch.setattr(retention.log, "warning", lambda event, **_: refused.append(event))
+    served, devices = await thinning()
+    await play(served, devices, 1, 12)
+    await settle(served)
+    assert await whole_rounds(served) == [1, 5, 9, 10, 11, 12]
+    assert refused == ["parts_refused"]
 
 
 async def test_without_a_horizon_all_stays(thinning):

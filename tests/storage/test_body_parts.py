@@ -7,7 +7,8 @@ from storage import body_parts
 from storage.bodies import is_body_of, pages_of, places_of
 from storage.body_parts import DropStep, drop_old_part, prepare_part
 from storage.body_tables import update_bodies
-from storage.errors import WriterFencedError
+from storage.database import Database
+from storage.errors import PartsRefusedError, WriterFencedError
 from storage.federations import claim_federation
 from storage.keys import KeyStore
 from storage.migrate import downgrade, upgrade
@@ -162,6 +163,31 @@ async def test_only_the_writer_makes_and_drops(postgres_only) -> None:
     for step in (prepare(stored, 8), drop(stored, 6)):
         with pytest.raises(WriterFencedError):
             await step
+
+
+async def test_a_user_who_does_not_own_the_tables_deletes_row_by_row(postgres_only, postgres_server) -> None:
+    """Of such a one federators run, too: it makes no part, and drops none that was made before."""
+    stored = postgres_only
+    of_parts = stored.db.engine.url
+    postgres_server.sql("CREATE ROLE no_owner LOGIN")
+    try:
+        for what in ("ALL TABLES", "ALL SEQUENCES"):
+            postgres_server.sql(f"GRANT ALL ON {what} IN SCHEMA public TO no_owner", of_parts.database)
+        url = of_parts.set(drivername="postgresql", username="no_owner")
+        db = await Database.connect(url.render_as_string(hide_password=False))
+        try:
+            with pytest.raises(PartsRefusedError, match="permission denied"):
+                await prepare_part(db, "web", stored.epoch, 8, 4, INTERVAL)
+            at = stored.opening(1).closes_at
+            assert await drop_old_part(db, "web", stored.epoch, 6, INTERVAL, at) == DropStep(rows_before=6)
+            assert (await delete_old_bodies(db, "web", stored.epoch, 6, INTERVAL)).n_deleted == 6
+        finally:
+            await db.close()
+        assert await whole_rounds(stored) == {1, 4, 6, 7, 8, 9, 10}
+    finally:
+        postgres_server.sql("DROP OWNED BY no_owner", of_parts.database)
+        postgres_server.sql("DROP ROLE no_owner")
+    assert await drop(stored, 6) == DropStep(n_updates=6)
 
 
 async def test_a_part_with_a_round_that_is_to_be_kept_now_stays(postgres_only) -> None:
