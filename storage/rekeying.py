@@ -65,7 +65,8 @@ async def rekey(
     epoch = await claim_federation(db, name, now, claimant)
     async with db.reading() as connection:
         # Of who is being erased the key is to be destroyed, and the receipt tells of that very one.
-        of_federation = (clients.c.federation == name) & clients.c.id.not_in(select(erasures.c.client))
+        leaving = select(erasures.c.client).where(erasures.c.client.is_not(None))
+        of_federation = (clients.c.federation == name) & clients.c.id.not_in(leaving)
         who = [
             (row.id, row.client_id)
             for row in await connection.execute(

@@ -16,6 +16,7 @@ from foltr.errors import DataError
 from storage import keys as keys_module
 from storage import rekeying
 from storage.database import Database
+from storage.erasure.erasures import note_told
 from storage.errors import WriterFencedError
 from storage.federations import claim_federation
 from storage.keys import KeyStore
@@ -67,6 +68,17 @@ async def test_a_copy_of_the_former_keys_opens_nothing(learned, keys: KeyStore, 
     with pytest.raises(WriterFencedError):
         await learned.commit(Batch(updates=[learned.update("a", "a5", 5)]))
     assert leftovers(keys.folder) == []
+
+
+async def test_after_somebody_was_forgotten_the_others_get_other_keys(learned, keys: KeyStore) -> None:
+    """Its erasure has lost its name by then, and does not stand for everybody."""
+    row = await learned.erase_with_key("c")
+    await note_told(learned.db, "web", learned.epoch, row.pseudonym)
+    before = {name: keys.key("web", name) for name in ("a", "b")}
+    done = await rekey(learned.db, "web", 1.0, lambda *_: None)
+    assert done == Rekeyed(n_clients=2, n_updates=7, n_without_key=0)
+    after = KeyStore(keys.folder)
+    assert all(after.key("web", name) != key for name, key in before.items())
 
 
 @pytest.mark.parametrize("step", ["in_rekey_transaction", "rekeyed", "key_taken_up", "link", "rename", "_overwrite"])
