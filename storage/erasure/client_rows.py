@@ -3,7 +3,7 @@
 Most functions are parts of the transaction that erases a client (`storage.erasure.erasures`).
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -31,6 +31,8 @@ NAMING_TABLES = (clients.name, orders.name)
 _OF_CLIENTS = (updates, update_fates, events, defence_records, orders, erasures)
 # So many updates' bytes are in memory at once.
 _PAGE = 64
+# Where updates are large a transaction deletes fewer than it may: others' answers wait for it.
+_BYTES_AT_ONCE = 4 * 1024 * 1024
 # Of a client that was erased there are few rows left, if any.
 _LEFT_AT_ONCE = 500
 
@@ -59,24 +61,25 @@ async def rounds_of(connection: AsyncConnection, name: str, client: int) -> Sequ
 async def delete_newest_of(
     connection: AsyncConnection, name: str, client: int, digest: str, limit: int
 ) -> tuple[str, bool]:
-    """Delete a client's rows of every table but its own, those of its newest ``limit`` updates first.
+    """Delete a client's rows of every table but its own, those of its newest ``limit`` updates first, or of fewer.
 
     Returns:
         ``digest`` gone on with by the bytes of these updates as they are stored, the newest first and those that were
         taken back last; retention has left some without bytes. And whether no row is left.
     """
-    numbers = await _newest_rounds_of(connection, client, limit)
+    newest = await _newest_rounds_of(connection, client, limit)
+    numbers = list(_first_of(newest))
     digest = await _delete_bodies(connection, name, client, digest, numbers)
     if numbers:
         await delete_sums_with(connection, name, client, numbers)
         await _leave_out_its_own_rounds(connection, name, client, numbers)
         its = updates.c.federation == name, updates.c.client == client
         await connection.execute(delete(updates).where(*its, updates.c.round.in_(numbers)))
-    n_left = limit - len(numbers)
+    n_left = limit - len(newest)
     for table in (update_fates, events):
         if n_left > 0:
             n_left -= await _delete_some(connection, table, client, n_left)
-    return digest, n_left > 0
+    return digest, n_left > 0 and len(numbers) == len(newest)
 
 
 async def _delete_bodies(
@@ -99,18 +102,28 @@ async def _delete_bodies(
     return digest
 
 
-async def _newest_rounds_of(connection: AsyncConnection, client: int, limit: int) -> list[int]:
-    """Find the rounds of a client's newest updates, by the key that has them in this order.
+def _first_of(newest: Sequence[Row[*tuple[Any, ...]]]) -> Iterator[int]:
+    """The first rounds, with as many bytes as go in a transaction; one at least."""
+    n_bytes = 0
+    for row in newest:
+        n_bytes += row.n_bytes
+        if n_bytes > _BYTES_AT_ONCE and row is not newest[0]:
+            return
+        yield row.round
+
+
+async def _newest_rounds_of(connection: AsyncConnection, client: int, limit: int) -> Sequence[Row[*tuple[Any, ...]]]:
+    """Find (round, n_bytes) of a client's newest updates, by the key that has them in this order.
 
     What counts in an open round is the newest; what was taken back with its round covers nothing, and comes last.
     """
-    counting = select(updates.c.round).where(updates.c.client == client, updates.c.covers_after.is_not(None))
-    numbers = list(await connection.scalars(counting.order_by(updates.c.covers_after.desc()).limit(limit)))
-    if len(numbers) < limit:
-        taken_back = select(updates.c.round).where(updates.c.client == client, updates.c.covers_after.is_(None))
-        rest = await connection.scalars(taken_back.order_by(updates.c.round.desc()).limit(limit - len(numbers)))
-        numbers += rest
-    return numbers
+    its = select(updates.c.round, updates.c.n_bytes).where(updates.c.client == client)
+    counting = its.where(updates.c.covers_after.is_not(None)).order_by(updates.c.covers_after.desc())
+    newest = (await connection.execute(counting.limit(limit))).all()
+    if len(newest) < limit:
+        taken_back = its.where(updates.c.covers_after.is_(None)).order_by(updates.c.round.desc())
+        newest = [*newest, *(await connection.execute(taken_back.limit(limit - len(newest)))).all()]
+    return newest
 
 
 async def _delete_some(connection: AsyncConnection, table: Table, client: int, limit: int) -> int:

@@ -9,6 +9,7 @@ import storage.erasure.erasures
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint
 from storage.body_tables import update_bodies
+from storage.erasure import client_rows
 from storage.erasure.audit_log import stream_audit
 from storage.erasure.client_rows import rows_of
 from storage.erasure.erasures import (
@@ -66,6 +67,14 @@ async def test_in_parts_it_comes_to_the_same(learned, limit: int) -> None:
     assert rows[-1].erased_digest == digest.hex()
     (entry,) = [entry async for entry in stream_audit(learned.db, "web")]
     assert (entry.at, entry.body["erased_digest"]) == (rows[-1].erased_at, rows[-1].erased_digest)
+    assert await rows_of(learned.db, "web", "c") == {"clients": 1, "erasures": 1}
+
+
+async def test_large_updates_go_fewer_at_a_time(learned, monkeypatch) -> None:
+    """One at least, and in the end all."""
+    monkeypatch.setattr(client_rows, "_BYTES_AT_ONCE", 1)
+    states = [row.state for row in await erase_in_parts(learned, 200)]
+    assert states == ["erasing", "erasing", "erased"]
     assert await rows_of(learned.db, "web", "c") == {"clients": 1, "erasures": 1}
 
 
