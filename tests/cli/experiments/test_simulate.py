@@ -9,7 +9,7 @@ import sys
 import time
 
 import pytest
-from cli.commands import FOLTR, environment, foltr, foltr_process
+from cli.commands import FOLTR, environment, foltr, foltr_fresh
 from cli.test_readme import blocks
 
 from foltr.aggregation.rule_spec import PRE_STEPS, RULES, read_rule
@@ -43,11 +43,10 @@ def command(monkeypatch, capsys, *words: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_commands_of_the_document_run(tmp_path):
     """docs/simulation.md, from the first command to the last, each with processes of its own."""
     for line in filter(None, "\n".join(blocks("docs/simulation.md", "sh")).splitlines()):
-        done = foltr_process(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=120)
+        done = foltr_fresh(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=120)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     result = json.loads((tmp_path / "result.json").read_text())
     assert [point["round"] for point in result["ndcg_at_10"]] == [0, 10, 20]
