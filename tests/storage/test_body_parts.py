@@ -165,6 +165,16 @@ async def test_only_the_writer_makes_and_drops(postgres_only) -> None:
             await step
 
 
+async def test_a_part_that_somebody_has_dropped_is_noted_when_it_is_old(postgres_only) -> None:
+    """To make room, say: its rounds are thinned, and the federator that comes to drop it goes on."""
+    stored = postgres_only
+    async with stored.db.transaction() as connection:
+        await connection.execute(text(f"DROP TABLE update_bodies_{min(set(await parts(stored)) - {0})}"))
+    assert await whole_rounds(stored) == {1, 4, 6, 7, 8, 9, 10}
+    assert await drop(stored, 6) == DropStep(n_updates=6)
+    assert await drop(stored, 6) == DropStep(rows_before=6)
+
+
 async def test_a_user_who_does_not_own_the_tables_deletes_row_by_row(postgres_only, postgres_server) -> None:
     """Of such a one federators run, too: it makes no part, and drops none that was made before."""
     stored = postgres_only
