@@ -106,7 +106,7 @@ def shell(server: PostgresServer, tmp_path: Path) -> Iterator[Shell]:
 
 def test_the_page_from_createdb_to_a_restored_federation(shell, mosquitto_server):
     """Both roles get in with their passwords alone; the restored database has the dump's rows, and learning goes on."""
-    making, passwords, upgrading, backing_up, restoring, _ = blocks("docs/postgresql.md", "sh")
+    making, passwords, upgrading, backing_up, restoring, listing, _ = blocks("docs/postgresql.md", "sh")
     shell.run(making)
     shell.run(passwords)
     assert f"revision {head()}" in shell.run(upgrading)
@@ -116,6 +116,7 @@ def test_the_page_from_createdb_to_a_restored_federation(shell, mosquitto_server
     shell.learn(mosquitto_server.url, until=20)
 
     assert "equal" in shell.run(restoring)
+    assert "dropped_at" in shell.run(listing)
     assert shell.answer("SELECT round, state, n_updates FROM round_history ORDER BY round", READER) == listed
     with pytest.raises(AssertionError, match="permission denied"):
         shell.answer("DELETE FROM rounds", READER)
