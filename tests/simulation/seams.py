@@ -152,7 +152,7 @@ def simulated(world: "World") -> Iterator[None]:
         (edge_client.membership, {"asyncio": asyncio_on_devices}),
         (
             edge_client.contribution,
-            {"uuid": SimpleNamespace(uuid4=lambda: uuid.UUID(int=rng.getrandbits(128)))},
+            {"secrets": SimpleNamespace(token_hex=lambda n_bytes: rng.randbytes(n_bytes).hex())},
         ),
         (foltr.protocol.signing, {"time": world.time}),
         # Jobs tell devices apart by what one interaction teaches.
