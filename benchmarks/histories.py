@@ -61,6 +61,7 @@ _FLEET = 100
 _KEPT_ROUNDS = 100
 # Whoever is not forgotten by then is waited for no longer.
 _TIMEOUT_S = 600.0
+_FIRST_S = 30.0
 
 
 @dataclass(frozen=True)
@@ -257,15 +258,18 @@ async def _forget(db: Database, asked: Asked) -> dict[str, Any]:
 
 async def _retain(db: Database, asked: Asked) -> dict[str, Any]:
     fleet, store, service = _served(db, asked, _KEPT_ROUNDS)
+    began = time.perf_counter()
     async with service:
         await asyncio.sleep(asked.seconds)
-        meanwhile = _waits(fleet)
+        # On a busy machine the first body may not have gone by then.
+        await _until(lambda: store.n_thinned > 0 and len(fleet.waits_s) > 0, _FIRST_S)
+        meanwhile, seconds = _waits(fleet), time.perf_counter() - began
     parts = _spent(store, *(name for name in store.spent if "bod" in name or "retention" in name or "part" in name))
     _say_waits("while old bodies go", meanwhile)
-    print(f"  {'bodies that went':44} {store.n_thinned:9,} in {asked.seconds:.0f} s")
+    print(f"  {'bodies that went':44} {store.n_thinned:9,} in {seconds:.0f} s")
     for name, figures in parts.items():
         _say_waits(name, figures)
-    return {"answered": meanwhile, "n_thinned": store.n_thinned, "seconds": asked.seconds, **parts}
+    return {"answered": meanwhile, "n_thinned": store.n_thinned, "seconds": seconds, **parts}
 
 
 async def _until(holds: Callable[[], bool], seconds: float) -> None:
