@@ -10,6 +10,7 @@ import json
 import os
 import platform
 import pwd
+import secrets
 import shutil
 import signal
 import socket
@@ -239,10 +240,13 @@ def stop(process: subprocess.Popen[bytes], timeout_s: float = 20.0) -> int:
 
 
 def free_port() -> int:
-    """A loopback TCP port nobody listens on now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A loopback TCP port nobody listens on now, below those that systems give to connections, which come and go."""
+    for _ in range(1000):
+        port = secrets.choice(range(12_000, 32_000))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    sys.exit("no free loopback port between 12,000 and 32,000")
 
 
 def paced(rate_per_s: float, n: int, start: float) -> Iterator[tuple[int, float]]:
