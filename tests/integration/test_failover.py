@@ -80,10 +80,17 @@ async def n_started(deployment: Deployment) -> int:
     return len(await list_events(deployment.database, FEDERATION, kind="federator_started"))
 
 
-async def check_all(deployment: Deployment, told: list[asyncio.Task[int]], n_rounds: int = N_ROUNDS) -> None:
-    """What the devices were told, what is stored and what the models are made of is all the same."""
+async def check_all(
+    deployment: Deployment, told: list[asyncio.Task[int]], n_rounds: int = N_ROUNDS, n_untold: int = 0
+) -> None:
+    """What the devices were told, what is stored and what the models are made of is all the same.
+
+    ``n_untold``: so many answers to each device may have ended with a federation, which nobody could be asked for.
+    """
     counted = await check_history(deployment.database_url, FEDERATION)
-    assert counted == {client_name(i): task.result() for i, task in enumerate(told)}
+    n_told = {client_name(i): task.result() for i, task in enumerate(told)}
+    assert counted.keys() == n_told.keys()
+    assert all(0 <= counted[name] - n <= n_untold for name, n in n_told.items()), (counted, n_told)
     assert [row.state for row in await list_rounds(deployment.database, FEDERATION)] == ["completed"] * n_rounds
 
 
@@ -112,7 +119,8 @@ async def test_kill_9_of_the_leader(deployment, failpoint):
     print(f"\n{failpoint}, {deployment.database.dialect}: {told_s}")  # noqa: T201
     assert took_s < TAKE_OVER_LIMIT_S
     assert standby.returncode == 0
-    await check_all(deployment, told)
+    # On a slow machine batches are larger, and the leader dies in its last round: the standby ends the federation then.
+    await check_all(deployment, told, n_untold=int(n_completed == N_ROUNDS - 1))
 
 
 async def pause(deployment: Deployment, leader: PreparedProcess) -> None:
