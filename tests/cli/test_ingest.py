@@ -1,18 +1,13 @@
 """`foltr federator run --role ingest` does not start where no update would reach it, or where it would do harm."""
 
-from datetime import UTC, datetime
-
 import pytest
 from cli.commands import foltr, foltr_process
 from databases import open_migrated
 from own_servers import provisioned
+from sealed import add_sealed_update
 from servers import MissingError, NatsCluster
 
-from storage.arrivals import commit_batch
-from storage.federations import claim_federation, create_federation
 from storage.keys import KeyStore
-from storage.records import Batch, MembershipChange, NewUpdate, RoundOpening
-from storage.rounds import open_round
 
 RUN = ("federator", "run", "--role", "ingest")
 
@@ -42,25 +37,9 @@ def test_a_worker_does_not_come_as_the_leader(tmp_path):
 
 async def test_a_worker_with_another_folder_of_keys_does_not_start(tmp_path):
     """What it sealed nobody could open, and an erasure would leave the key there."""
-    url, now = f"sqlite:///{tmp_path}/foltr.sqlite", datetime.now(UTC)
+    url = f"sqlite:///{tmp_path}/foltr.sqlite"
     async with await open_migrated(url, KeyStore(tmp_path / "leaders")) as db:
-        await create_federation(db, "default", 1, "linear", bytes(4), now)
-        epoch = await claim_federation(db, "default", 0.0)
-        await commit_batch(db, "default", epoch, Batch(membership=[MembershipChange("a", "joined", now)]))
-        await open_round(db, "default", epoch, RoundOpening(1, 0, 1, 10, 0.0, 60.0, now, now))
-        update = NewUpdate(
-            round=1,
-            client_id="a",
-            update_id="0" * 32,
-            base_version=0,
-            covers_after=0,
-            covers_through=1,
-            n_interactions=1,
-            encoding="dense_f32",
-            body=bytes(4),
-            received_at=now,
-        )
-        await commit_batch(db, "default", epoch, Batch(updates=[update]))
+        await add_sealed_update(db, "default")
     there = ("--allow-unsigned", "--broker", "mqtt://127.0.0.1:1", "--db", url, "--keys", tmp_path / "workers")
     done = foltr_process(*RUN, *there, cwd=tmp_path)
     assert (done.returncode, "keys of another folder" in done.stderr) == (2, True), done.stderr

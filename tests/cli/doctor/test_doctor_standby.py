@@ -7,39 +7,20 @@ from pathlib import Path
 import pytest
 from cli.commands import foltr
 from databases import migrated_sqlite, open_migrated
+from sealed import add_sealed_update
 
 from foltr.cli.doctor import checks_database
 from foltr.cli.doctor.checks import Finding, State
-from storage.arrivals import commit_batch
 from storage.database import Database
-from storage.federations import claim_federation, create_federation
+from storage.federations import create_federation
 from storage.keys import KeyStore
 from storage.leases import give_up_lease, take_lease
-from storage.records import Batch, MembershipChange, NewUpdate, RoundOpening
-from storage.rounds import open_round
 
 
 async def with_update(url: str, folder: Path) -> None:
     """A federation with an update that is sealed with a key in a folder."""
-    now = datetime.now(UTC)
     async with await open_migrated(url, KeyStore(folder)) as db:
-        await create_federation(db, "mail", 1, "linear", bytes(4), now)
-        epoch = await claim_federation(db, "mail", 0.0)
-        await commit_batch(db, "mail", epoch, Batch(membership=[MembershipChange("a", "joined", now)]))
-        await open_round(db, "mail", epoch, RoundOpening(1, 0, 1, 10, 0.0, 60.0, now, now))
-        update = NewUpdate(
-            round=1,
-            client_id="a",
-            update_id="0" * 32,
-            base_version=0,
-            covers_after=0,
-            covers_through=1,
-            n_interactions=1,
-            encoding="dense_f32",
-            body=bytes(4),
-            received_at=now,
-        )
-        await commit_batch(db, "mail", epoch, Batch(updates=[update]))
+        await add_sealed_update(db, "mail")
 
 
 async def test_it_has_the_leaders_data_keys_or_not(tmp_path):

@@ -8,21 +8,19 @@ from pathlib import Path
 
 import pytest
 from databases import open_migrated
+from sealed import add_sealed_update
 from sqlalchemy import delete, text, update
 
 from federator.leading import standby as standby_module
 from federator.leading.standby import Standby
 from foltr.alive_file import NO_ALIVE_FILE
 from foltr.errors import SettingsError
-from storage.arrivals import commit_batch
 from storage.database import Database
 from storage.database_clock import DatabaseNow
-from storage.federations import claim_federation, create_federation
+from storage.federations import claim_federation
 from storage.keys import KeyStore
 from storage.lease_tables import leases
 from storage.leases import LEASE_S, find_lease, give_up_lease, list_standbys, renew_lease, take_lease
-from storage.records import Batch, MembershipChange, NewUpdate, RoundOpening
-from storage.rounds import open_round
 from storage.tables import federations
 
 
@@ -104,25 +102,8 @@ async def test_a_standby_that_lost_the_database_with_the_lease_in_its_hands_lead
 @pytest.fixture
 async def sealed(migrated_url: str, tmp_path: Path) -> AsyncIterator[Database]:
     """One with an update that is sealed with a key in the leader's folder; somebody leads."""
-    now = datetime.now(UTC)
     async with await open_migrated(migrated_url, KeyStore(tmp_path / "leaders")) as opened:
-        await create_federation(opened, "mail", 1, "linear", bytes(4), now)
-        epoch = await claim_federation(opened, "mail", 0.0)
-        await commit_batch(opened, "mail", epoch, Batch(membership=[MembershipChange("a", "joined", now)]))
-        await open_round(opened, "mail", epoch, RoundOpening(1, 0, 1, 10, 0.0, 60.0, now, now))
-        update = NewUpdate(
-            round=1,
-            client_id="a",
-            update_id="0" * 32,
-            base_version=0,
-            covers_after=0,
-            covers_through=1,
-            n_interactions=1,
-            encoding="dense_f32",
-            body=bytes(4),
-            received_at=now,
-        )
-        await commit_batch(opened, "mail", epoch, Batch(updates=[update]))
+        await add_sealed_update(opened, "mail")
         assert await take_lease(opened, "mail", "leader")
         yield opened
 
