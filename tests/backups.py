@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from sqlalchemy import delete, insert, select
+from sqlalchemy import Select, Table, delete, insert, select
 
 from storage.database import Database
 from storage.schema import metadata
@@ -11,10 +11,10 @@ Backup = dict[str, list[dict[str, Any]]]
 
 
 async def back_up(db: Database) -> Backup:
-    """Read every row of every table, at one moment."""
+    """Read every row of every table, at one moment, older ones first: a model's row names the model before it."""
     async with db.reading() as connection:
         return {
-            table.name: [dict(row) for row in (await connection.execute(select(table))).mappings()]
+            table.name: [dict(row) for row in (await connection.execute(_in_order(table))).mappings()]
             for table in metadata.sorted_tables
         }
 
@@ -27,3 +27,7 @@ async def restore(db: Database, backup: Backup) -> None:
         for table in metadata.sorted_tables:
             if backup[table.name]:
                 await connection.execute(insert(table), backup[table.name])
+
+
+def _in_order(table: Table) -> Select[Any]:
+    return select(table).order_by(*table.primary_key)
