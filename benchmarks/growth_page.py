@@ -72,8 +72,6 @@ def stragglers_table(growth: Growth) -> str:
     """Rounds of devices some of which were refused, by the receipts' codes, or lost their connections."""
     rows = []
     for cell in growth.results("rounds"):
-        if "refused" not in cell:
-            continue  # it is of before that was noted
         refused = ", ".join(f"`{code}` {n:,}" for code, n in cell["refused"].items())
         if refused or cell["n_lost_connections"]:
             rows.append((f"{cell['n']:,} x {cell['dim']:,}", refused, f"{cell['n_lost_connections']:,}"))
