@@ -34,6 +34,7 @@ from broker.failures import (
 )
 from broker.packets import Exchange
 from broker.tls import TlsMaterial, client_context
+from broker.waits import Wait, Waits
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
 
@@ -116,7 +117,7 @@ class MqttLink:
         self._client: aiomqtt.Client | None = None
         self._up = asyncio.Event()
         self._early: list[InboundMessage] | None = None
-        self._waits: set[asyncio.Timeout] = set()
+        self._waits = Waits(timeout_s)
         self._leaving = False
         self._task: asyncio.Task[None] | None = None
 
@@ -208,16 +209,17 @@ class MqttLink:
     async def publish_in_order(self, messages: Iterable[tuple[str, bytes]], *, retain: bool = False) -> None:
         """Publish at QoS 1, each a topic and its payload, and wait until the broker has acknowledged all.
 
-        Each is sent before the next one is asked for, and none waits for another's acknowledgement.
+        Each is sent before the next one is asked for, and none waits for another's acknowledgement. Large ones have
+        the time that a slow line takes for them, so none takes it from those that follow.
 
         Raises:
             UnavailableError: not connected, or no acknowledgement in time. Some of the messages may have arrived.
         """
-        async with self._acknowledged("no acknowledgement of a message") as client:
+        async with self._acknowledged("no acknowledgement of a message") as (client, wait):
             if self._exchange is not None:
-                await self._exchange.publish(messages, retain=retain)
+                await self._exchange.publish(wait.each_of(messages), retain=retain)
             else:
-                for topic, payload in messages:
+                for topic, payload in wait.each_of(messages):
                     await client.publish(topic, payload, qos=QOS, retain=retain, timeout=math.inf)
 
     async def publish_at_most_once(self, messages: Sequence[tuple[str, bytes]]) -> None:
@@ -226,11 +228,11 @@ class MqttLink:
         Raises:
             UnavailableError: not connected, or not written in time. Some of the messages may have arrived.
         """
-        async with self._acknowledged("a message cannot be written") as client:
+        async with self._acknowledged("a message cannot be written") as (client, wait):
             if self._exchange is not None:
-                await self._exchange.send(messages)
+                await self._exchange.send(wait.each_of(messages))
             else:
-                for topic, payload in messages:
+                for topic, payload in wait.each_of(messages):
                     await client.publish(topic, payload, qos=0, timeout=math.inf)
 
     async def subscribe(self, topics: Sequence[str], qos: int = QOS) -> None:
@@ -242,16 +244,16 @@ class MqttLink:
         Raises:
             UnavailableError: not connected, no answer in time, or refused.
         """
-        async with self._acknowledged("no answer to a subscription") as client:
+        async with self._acknowledged("no answer to a subscription") as (client, _):
             self._check_granted(await client.subscribe([(topic, qos) for topic in topics], timeout=math.inf))
 
     async def unsubscribe(self, topics: Sequence[str]) -> None:
         """End what `subscribe` began. Raises UnavailableError: not connected, or no answer in time."""
-        async with self._acknowledged("no answer to the end of a subscription") as client:
+        async with self._acknowledged("no answer to the end of a subscription") as (client, _):
             await client.unsubscribe(list(topics), timeout=math.inf)
 
     @asynccontextmanager
-    async def _acknowledged(self, otherwise: str) -> AsyncIterator[aiomqtt.Client]:
+    async def _acknowledged(self, otherwise: str) -> AsyncIterator[tuple[aiomqtt.Client, Wait]]:
         """The connected client, for one call that waits for the broker's answer: in time, or UnavailableError.
 
         The call itself waits for ever: aiomqtt would use asyncio.wait_for, which in Python 3.11 may swallow the
@@ -261,12 +263,8 @@ class MqttLink:
         if client is None or not self._up.is_set():
             raise self._unavailable("not connected")
         try:
-            async with asyncio.timeout(self._timeout_s) as wait:
-                self._waits.add(wait)
-                try:
-                    yield client
-                finally:
-                    self._waits.discard(wait)
+            async with self._waits.one() as wait:
+                yield client, wait
         except TimeoutError as error:
             raise self._unavailable(otherwise, CONNECTS_AGAIN) from error
         except (aiomqtt.MqttError, ValueError, OSError) as error:
@@ -297,11 +295,7 @@ class MqttLink:
             finally:
                 self._up.clear()
                 self._client = None
-                for wait in list(self._waits):
-                    if not wait.expired():
-                        wait.reschedule(
-                            asyncio.get_running_loop().time()
-                        )  # what this connection did not acknowledge, none will
+                self._waits.end()
             await self._pause(backoff, time.monotonic())
 
     async def _pause(self, backoff: Backoff, now: float) -> None:

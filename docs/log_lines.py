@@ -63,7 +63,7 @@ def _calls(tree: ast.Module) -> Iterator[tuple[str, ast.expr, int]]:
             case ast.Attribute(value=ast.Name(id="log"), attr=level) if level in LEVELS:
                 yield level, call.args[0], call.lineno
             case ast.Name(id="keep_published"):
-                yield "debug", call.args[-1], call.lineno
+                yield from ((level, call.args[-1], call.lineno) for level in ("warning", "debug"))
 
 
 def _names(node: ast.expr, tree: ast.Module, place: str) -> set[str]:

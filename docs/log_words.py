@@ -97,7 +97,8 @@ PASSES_BY_ITSELF = {
     "altered_too_late": "A device's attack was ready after the round; for experiments.",
     "anchor_not_dropped": "A device could not write to its store; it tries again at its next start.",
     "anchor_not_stored": "A device could not store the anchor; it fetches it again at its next start.",
-    "announcement_delayed": "The broker took no announcement; it is sent again.",
+    "announcement_delayed": "The broker took no announcement; it is sent again. A warning where the connection "
+    "stands: the broker hangs, or the line to it is slower than 8 KB a second.",
     "announcements_not_heard": "A federator that starts could not ask the broker for what was announced before.",
     "answer_not_sent": "A helper's answer was lost with the connection; it is asked again.",
     "attackers_incomplete": "Not all attackers of an experiment were in time.",
@@ -160,7 +161,8 @@ PASSES_BY_ITSELF = {
     "request_failed": "A bug; the line has the cause. Who asked is told 500.",
     "request_lost": "What helpers are asked was lost with the connection; they are asked again.",
     "request_refused": "A helper does not open a sum, or does not check it; the code says why.",
-    "retained_delayed": "The broker took none of what it is to retain; it is sent again.",
+    "retained_delayed": "The broker took none of what it is to retain; it is sent again. A warning as for "
+    "`announcement_delayed`.",
     "retained_not_cleared": "A forgotten device could not clear what the broker keeps of it yet.",
     "round_begun_anew": "Nobody was there at a round's deadline, so it waits on under its number.",
     "roster_adopted": "A helper knows a newer roster.",

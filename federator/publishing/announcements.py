@@ -155,7 +155,7 @@ class Announcer:
         return True
 
     async def run(self) -> None:
-        await keep_published(self._changed, self._publish, "announcement_delayed")
+        await keep_published(self._link, self._changed, self._publish, "announcement_delayed")
 
     async def _publish(self) -> None:
         if self._model is None or self._round is None:

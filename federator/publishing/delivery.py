@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Protocol
 
 import structlog
 
@@ -12,20 +13,36 @@ log = structlog.get_logger(__name__)
 _RETRY_S = 1.0
 
 
-async def keep_published(changed: asyncio.Event, publish: Callable[[], Awaitable[None]], delayed: str) -> None:
+class Connected(Protocol):
+    """A link to a broker, as far as it tells whether it stands."""
+
+    @property
+    def connected(self) -> bool: ...
+
+
+async def keep_published(
+    link: Connected, changed: asyncio.Event, publish: Callable[[], Awaitable[None]], delayed: str
+) -> None:
     """Publish whenever something has changed, without end; again after a pause where the broker did not take it.
 
     Args:
+        link: where it is lost it has said so, and a new connection publishes again by itself. Where it stands the
+            broker hangs, which nobody else tells: the first time is a warning.
         delayed: the event that is logged then.
     """
+    is_told = False
     while True:
         await changed.wait()
         changed.clear()
         try:
             await publish()
+            is_told = False
         except UnavailableError as error:
-            # A new connection publishes again by itself; this covers a broker that hangs.
-            log.debug(delayed, cause=str(error))
+            if link.connected and not is_told:
+                log.warning(delayed, cause=str(error))
+                is_told = True
+            else:
+                log.debug(delayed, cause=str(error))
             await asyncio.sleep(_RETRY_S)
             changed.set()
 

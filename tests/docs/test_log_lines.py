@@ -27,7 +27,7 @@ def test_every_log_line_is_in_one_table():
         ("log.info('opened' if x else 'closed')", {"opened", "closed"}),
         ("def f():\n    event = 'back' if x else 'away'\n    log.info(event)", {"back", "away"}),
         ("log.warning(cause.trouble)", {"broker_unreachable", "login_refused", "session_taken_over"}),
-        ("keep_published(a, b, 'delayed_thing')", {"delayed_thing"}),
+        ("keep_published(a, b, c, 'delayed_thing')", {"delayed_thing"}),
     ],
 )
 def test_how_lines_are_found(tmp_path, code, names):

@@ -5,15 +5,23 @@ from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from structlog.testing import capture_logs
 
 from federator.publishing import delivery
 from federator.publishing.delivery import keep_published, wait_while
 from foltr.errors import UnavailableError
 
 
+class Link:
+    """A link that is there, or is not."""
+
+    def __init__(self, *, connected: bool = True) -> None:
+        self.connected = connected
+
+
 @asynccontextmanager
-async def kept(changed: asyncio.Event, publish: Callable[[], Awaitable[None]]):
-    task = asyncio.create_task(keep_published(changed, publish, "delayed"))
+async def kept(changed: asyncio.Event, publish: Callable[[], Awaitable[None]], *, connected: bool = True):
+    task = asyncio.create_task(keep_published(Link(connected=connected), changed, publish, "delayed"))
     yield task
     task.cancel()
     await asyncio.gather(task, return_exceptions=True)
@@ -49,6 +57,24 @@ async def test_what_the_broker_does_not_take_is_published_again(monkeypatch):
         await taken.wait()
 
 
+@pytest.mark.parametrize(("connected", "levels"), [(True, ["warning", "debug"]), (False, ["debug", "debug"])])
+async def test_a_broker_that_hangs_is_told_once(monkeypatch, connected, levels):
+    """Where there is no connection its link has said so."""
+    monkeypatch.setattr(delivery, "_RETRY_S", 0.01)
+    changed, taken, tries = asyncio.Event(), asyncio.Event(), [UnavailableError("no answer")] * 2
+    changed.set()
+
+    async def publish():
+        if tries:
+            raise tries.pop()
+        taken.set()
+
+    with capture_logs() as told:
+        async with kept(changed, publish, connected=connected), asyncio.timeout(5):
+            await taken.wait()
+    assert [(line["log_level"], line["event"]) for line in told] == [(level, "delayed") for level in levels]
+
+
 async def test_any_other_error_ends_it():
     """It is a mistake of ours, and must not be tried for ever."""
     changed = asyncio.Event()
@@ -58,7 +84,7 @@ async def test_any_other_error_ends_it():
         raise ValueError("a mistake")
 
     with pytest.raises(ValueError, match="a mistake"):
-        await keep_published(changed, publish, "delayed")
+        await keep_published(Link(), changed, publish, "delayed")
 
 
 async def test_waiting_ends_when_nothing_is_busy_or_the_time_is_over():

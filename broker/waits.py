@@ -1,0 +1,64 @@
+"""How long calls wait for a broker: no call for ever, and none longer than its connection lasts."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
+from typing import Final
+
+SLOWEST_BYTES_PER_S: Final = 8 * 1024
+"""What a line carries at least, else nothing gets through. A model of 256 KB is half a minute on its way then."""
+
+
+class Waits:
+    """The calls that wait for the broker's answer.
+
+    Args:
+        timeout_s: how long each waits, beside the time for what it sends and what others have sent before it.
+    """
+
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
+        self._running: set[Wait] = set()
+
+    @asynccontextmanager
+    async def one(self) -> AsyncIterator["Wait"]:
+        """Wait in the body, and no longer than in time. Raises TimeoutError."""
+        n_bytes_before = sum(wait.n_bytes for wait in self._running)
+        async with asyncio.timeout(self._timeout_s + n_bytes_before / SLOWEST_BYTES_PER_S) as timeout:
+            wait = Wait(timeout)
+            self._running.add(wait)
+            try:
+                yield wait
+            finally:
+                self._running.discard(wait)
+
+    def end(self) -> None:
+        """End all of them: what a connection that is over did not acknowledge, none will."""
+        for wait in list(self._running):
+            wait.end()
+
+
+class Wait:
+    """One call that waits.
+
+    Attributes:
+        n_bytes: what it has sent.
+    """
+
+    def __init__(self, timeout: asyncio.Timeout) -> None:
+        self._timeout = timeout
+        self.n_bytes = 0
+
+    def each_of(self, messages: Iterable[tuple[str, bytes]]) -> Iterator[tuple[str, bytes]]:
+        """Hand on what is to be sent, a topic and a payload each, and wait as much longer as it may be on its way."""
+        for topic, payload in messages:
+            until = self._timeout.when()
+            if until is not None and not self._timeout.expired():
+                self._timeout.reschedule(until + len(payload) / SLOWEST_BYTES_PER_S)
+            self.n_bytes += len(payload)
+            yield topic, payload
+
+    def end(self) -> None:
+        """End it now."""
+        if not self._timeout.expired():
+            self._timeout.reschedule(asyncio.get_running_loop().time())
