@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 # Packages are pinned by version and hash; the project itself is installed without asking an index again.
 INSTALLED := $(VENV)/.installed
 
-.PHONY: help demo test browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers growth soak load api-load screenshots servers pins clean containers-test
+.PHONY: help demo test test-together test-undisturbed browser-test chromium promtool test-quick test-slow fuzz honest-proofs lint format docs site bench bench-peers growth soak load api-load screenshots servers pins clean containers-test
 
 # What stands behind ## is what `make help` says of a target; those without it are parts of others.
 help:
@@ -42,12 +42,18 @@ JUDGED = $(if $(filter 0,$(WORKERS)),0,$(shell n=$$(getconf _NPROCESSORS_ONLN); 
 # In a fresh checkout one process writes the byte code of all tests, before each of several would: 10 s of a processor.
 BYTECODE = test -d tests/__pycache__ || $(BIN)/python -m pytest --collect-only --quiet >/dev/null || true
 test: $(INSTALLED) servers ## all tests, with real Mosquitto and PostgreSQL where they can be had; WORKERS=0: one after the other
-	@$(BYTECODE)
 	@failed=0; \
-	$(if $(FOLDERS),TMPDIR=$(FOLDERS) )$(BIN)/python -m pytest $(PARALLEL) -m "not undisturbed" || failed=1; \
-	$(BIN)/python -m pytest --numprocesses $(JUDGED) --dist worksteal -m undisturbed \
-		tests/integration/test_forgetting.py $$(grep -rl --include='test_*.py' mark.undisturbed tests) || failed=1; \
+	$(MAKE) --no-print-directory test-together || failed=1; \
+	$(MAKE) --no-print-directory test-undisturbed || failed=1; \
 	exit $$failed
+
+test-together: $(INSTALLED) servers ## the first part of make test: many at once
+	@$(BYTECODE)
+	@$(if $(FOLDERS),TMPDIR=$(FOLDERS) )$(BIN)/python -m pytest $(PARALLEL) -m "not undisturbed"
+
+test-undisturbed: $(INSTALLED) servers ## the second part: those that judge a time
+	@$(BIN)/python -m pytest --numprocesses $(JUDGED) --dist worksteal -m undisturbed \
+		tests/integration/test_forgetting.py $$(grep -rl --include='test_*.py' mark.undisturbed tests)
 
 # What npm installs is pinned by version and hash, like the rest (`npm run pins` after a change of package.json).
 BROWSER := clients/browser
