@@ -2,9 +2,12 @@
 
 import getpass
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 from cli.commands import foltr, foltr_fresh
+from cli.forked import foltr_forked
 from cli.test_main import free_port
 from databases import migrated_sqlite
 
@@ -23,42 +26,45 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.parametrize(
-    ("command", "code"),
-    [
-        (("--version",), 0),
-        (("methods",), 0),
-        (("db", "upgrade", *DB), 0),
-        (("db", "current", *MISSING), 2),
-        (("enrol", "device-8"), 0),
-        (("roster", "show", "--json"), 0),
-        (("revoke", "device-7"), 3),
-        (("rounds", "deadline", "1", "--max-time", "5"), 3),
-        (("broker", "config", "--out", "m", "--user", getpass.getuser()), 0),
-        (("rounds", "list", *DB), 2),
-        (("clients", "list", *MISSING), 2),
-        (("models", "list", *MISSING), 2),
-        (("erasures", "list", *MISSING), 2),
-        (("audit", "verify", *MISSING), 2),
-        (("replay", "1", *MISSING), 2),
-        (("receipt", "verify", "train.txt", "--key", "none.pub"), 2),
-        (("forget", "device-7", "--print-payload", "--json"), 0),
-        (("doctor", "--broker", NOWHERE), 1),
-        (("federator", "run", "--allow-unsigned", *DB, "--broker", NOWHERE, "--give-up-after", "0.5"), 3),
-        (("client", "run", "--data", "."), 1),
-        (("data", "get", "everything"), 2),
-        (("demo", "--method", "lambdarank"), 2),
-        (("simulate", "--data", "synthetic", "--rounds", "0"), 2),
-        (("reproduce", "list"), 0),
-    ],
-    ids=lambda value: " ".join(value[:2]) if isinstance(value, tuple) else str(value),
-)
-def test_a_process_ends_with_the_exit_code_of_the_command(folder, command, code):
+COMMANDS = {
+    ("--version",): 0,
+    ("methods",): 0,
+    ("db", "upgrade", *DB): 0,
+    ("db", "current", *MISSING): 2,
+    ("enrol", "device-8"): 0,
+    ("roster", "show", "--json"): 0,
+    ("revoke", "device-7"): 3,
+    ("rounds", "deadline", "1", "--max-time", "5"): 3,
+    ("broker", "config", "--out", "m", "--user", getpass.getuser()): 0,
+    ("rounds", "list", *DB): 2,
+    ("clients", "list", *MISSING): 2,
+    ("models", "list", *MISSING): 2,
+    ("erasures", "list", *MISSING): 2,
+    ("audit", "verify", *MISSING): 2,
+    ("replay", "1", *MISSING): 2,
+    ("receipt", "verify", "train.txt", "--key", "none.pub"): 2,
+    ("forget", "device-7", "--print-payload", "--json"): 0,
+    ("doctor", "--broker", NOWHERE): 1,
+    ("federator", "run", "--allow-unsigned", *DB, "--broker", NOWHERE, "--give-up-after", "0.5"): 3,
+    ("client", "run", "--data", "."): 1,
+    ("data", "get", "everything"): 2,
+    ("demo", "--method", "lambdarank"): 2,
+    ("simulate", "--data", "synthetic", "--rounds", "0"): 2,
+    ("reproduce", "list"): 0,
+}
+
+
+def test_a_process_ends_with_the_exit_code_of_the_command(folder, tmp_path_factory):
     """With results on standard output, what is wrong on standard error, and never a traceback."""
-    done = foltr_fresh(*command, cwd=folder, FOLTR_CACHE=os.environ.get("FOLTR_CACHE", str(folder / "cache")))
-    assert done.returncode == code, done.stderr
-    assert "Traceback" not in done.stderr
-    assert done.stdout if code == 0 else done.stdout + done.stderr
+    copies = tmp_path_factory.mktemp("copies")
+    commands = [(words, Path(shutil.copytree(folder, copies / str(i)))) for i, words in enumerate(COMMANDS)]
+    cache = os.environ.get("FOLTR_CACHE", str(folder / "cache"))
+    for done in foltr_forked(
+        commands, tmp_path_factory.mktemp("said"), packages=("sqlalchemy.ext.asyncio", "alembic"), FOLTR_CACHE=cache
+    ):
+        assert done.returncode == COMMANDS[tuple(done.args)], (done.args, done.stderr)
+        assert "Traceback" not in done.stderr, done.args
+        assert done.stdout if done.returncode == 0 else done.stdout + done.stderr, done.args
 
 
 @pytest.mark.parametrize(
