@@ -1,6 +1,7 @@
 """The code in the project's documents, and how it is run: as it stands there, in a process of its own."""
 
 import re
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -13,6 +14,13 @@ from cli.commands import PROJECT, environment
 def blocks(file: str, language: str) -> list[str]:
     """Return the blocks of a language in a document."""
     return re.findall(rf"```{language}\n(.*?)```", (PROJECT / file).read_text(), flags=re.DOTALL)
+
+
+def commands_of(file: str, *beginning: str) -> list[list[str]]:
+    """Return the commands of a document's shell blocks that begin with these words, each as its words."""
+    lines = "\n".join(blocks(file, "sh")).splitlines()
+    words = [shlex.split(line, comments=True) for line in lines if line.strip() and "$(" not in line]
+    return [command for command in words if command[: len(beginning)] == list(beginning)]
 
 
 def run_python(code: str, folder: Path) -> str:

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 from cli.commands import foltr, foltr_process
+from cli.snippets import commands_of
 
 from foltr.cli.demo.departure import check_promise
 from foltr.cli.erasure.residue import in_files, sqlite_files
@@ -29,9 +30,8 @@ KEPT = {
 def demo(folder, *options: str, timeout_s: float = 60):
     """The results of a run in ``folder``, and what it printed."""
     file = folder / "results.json"
-    done = foltr_process(
-        "demo", "--forget", "--data", "synthetic", *options, "--json", file, cwd=folder, timeout_s=timeout_s
-    )
+    (command,) = commands_of("README.md", "foltr", "demo", "--forget")
+    done = foltr_process(*command[1:], *options, "--json", file, cwd=folder, timeout_s=timeout_s)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text()), done.stdout
 
@@ -87,7 +87,7 @@ def test_a_client_is_forgotten_before_our_eyes(tmp_path):
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_at_the_size_it_has_by_default(tmp_path, mosquitto_server):
-    """Ten clients and forty rounds, over Mosquitto."""
+    """Ten clients and forty rounds, over Mosquitto: else the command of the README as it stands there."""
     results, _ = demo(tmp_path, "--broker", mosquitto_server.url, timeout_s=200)
     check(results, n_steps=40)
     assert (results["config"]["clients"], results["config"]["rounds"]) == (10, 40)

@@ -7,14 +7,19 @@ from contextlib import closing
 
 import pytest
 from cli.commands import foltr, foltr_process
+from cli.snippets import commands_of
 
 SMALL = ("--data", "synthetic", "--clients", "12", "--rounds", "4")
 
 
 def demo(folder, *options: str, timeout_s: float = 100):
     """The results of a run in ``folder``, and what it printed."""
+    return run(folder, "demo", "--secure", *options, timeout_s=timeout_s)
+
+
+def run(folder, *words: str, timeout_s: float = 100):
     file = folder / "results.json"
-    done = foltr_process("demo", "--secure", *options, "--json", file, cwd=folder, timeout_s=timeout_s)
+    done = foltr_process(*words, "--json", file, cwd=folder, timeout_s=timeout_s)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text()), done.stdout
 
@@ -70,14 +75,18 @@ def test_rounds_go_on_although_a_helper_is_killed_and_devices_vanish(tmp_path):
 
 
 def test_hostile_devices_are_found_and_left_out(tmp_path):
-    """Whoever sends what is far too long, with the best proof it can forge, is in no sum, and nobody else is blamed."""
-    results, printed = demo(tmp_path, *SMALL, "--hostile", "2")
-    check(results, n_rounds=4, mechanism="gaussian", noise_by="helpers", delta=1e-6, hostile=2)
-    assert "2 devices send 50 times what the bound allows" in printed
+    """Whoever sends what is far too long, with the best proof it can forge, is in no sum, and nobody else is blamed.
+
+    By the command of the README.
+    """
+    (command,) = commands_of("README.md", "foltr", "demo", "--secure")
+    results, printed = run(tmp_path, *command[1:])
+    check(results, n_rounds=6, mechanism="gaussian", noise_by="helpers", delta=1e-6, hostile=3)
+    assert "3 devices send 50 times what the bound allows" in printed
     with closing(sqlite3.connect(tmp_path / "foltr-demo-secure.sqlite")) as connection:
         blamed = connection.execute("SELECT client_id, detail FROM event_history WHERE kind = 'ticket_refused'")
         found = blamed.fetchall()
-    assert set(found) == {(name, "norm_proof_failed") for name in ("device-001", "device-002")}
+    assert set(found) == {(f"device-00{i}", "norm_proof_failed") for i in (1, 2, 3)}
     assert results["norm_proofs"]["failed"] == len(found)
     assert f"{len(found)} failed and were left out of their sums" in printed
 

@@ -4,12 +4,11 @@ import csv
 import json
 import shlex
 import signal
-import subprocess
 import sys
 import time
 
 import pytest
-from cli.commands import FOLTR, environment, foltr, foltr_fresh
+from cli.commands import foltr, foltr_fresh, foltr_process, start
 from cli.test_readme import blocks
 
 from foltr.aggregation.rule_spec import PRE_STEPS, RULES, read_rule
@@ -43,10 +42,13 @@ def command(monkeypatch, capsys, *words: str) -> tuple[int, str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_the_commands_of_the_document_run(tmp_path):
     """docs/simulation.md, from the first command to the last, each with processes of its own."""
     for line in filter(None, "\n".join(blocks("docs/simulation.md", "sh")).splitlines()):
-        done = foltr_fresh(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=120)
+        # What starts processes for itself cannot be forked from one with everything imported.
+        run = foltr_fresh if line.startswith("foltr sweep") else foltr_process
+        done = run(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=120)
         assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
     result = json.loads((tmp_path / "result.json").read_text())
     assert [point["round"] for point in result["ndcg_at_10"]] == [0, 10, 20]
@@ -400,25 +402,31 @@ def test_a_table_that_cannot_be_written_keeps_the_runs(here, monkeypatch, capsys
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_simulation_goes_on(tmp_path, number):
+def test_a_stopped_simulation_goes_on(tmp_path):
     """A signal ends it after a round with a checkpoint; --resume ends with what an uninterrupted run has."""
-    words = ("simulate", "--rounds", "1000", "--clients", "20", "--eval-every", "500", "--checkpoint", "c")
-    process = subprocess.Popen([*FOLTR, *words], env=environment(), cwd=tmp_path, stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line.startswith("round 0/"):
-            break
-    time.sleep(0.2)
-    process.send_signal(number)
-    printed, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, printed
-    assert "--resume" in printed
-    other = foltr(*words, "--resume", "--seed", "2", cwd=tmp_path)
-    assert (other.returncode, "seed: 1 and 2" in other.stderr) == (2, True)
-    assert foltr(*words, "--resume", "--json", "resumed.json", cwd=tmp_path).returncode == 0
+    words = ("simulate", "--rounds", "1000", "--clients", "20", "--eval-every", "500")
     assert foltr(*words, "--json", "whole.json", cwd=tmp_path).returncode == 0
-    resumed, whole = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("resumed", "whole"))
-    for result in (resumed, whole):
-        del result["seconds"], result["interactions_per_second"]
-    assert resumed == whole
+    whole = without_times(tmp_path / "whole.json")
+    for number in (signal.SIGINT, signal.SIGTERM):
+        kept = (*words, "--checkpoint", number.name)
+        process = start(*kept, cwd=tmp_path)
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.startswith("round 0/"):
+                break
+        time.sleep(0.2)
+        process.send_signal(number)
+        printed, _ = process.communicate(timeout=60)
+        assert process.returncode == 130, printed
+        assert "--resume" in printed
+        other = foltr(*kept, "--resume", "--seed", "2", cwd=tmp_path)
+        assert (other.returncode, "seed: 1 and 2" in other.stderr) == (2, True)
+        assert foltr(*kept, "--resume", "--json", "resumed.json", cwd=tmp_path).returncode == 0
+        assert without_times(tmp_path / "resumed.json") == whole
+
+
+def without_times(file):
+    """The result of a run, but for how long it took."""
+    result = json.loads(file.read_text())
+    del result["seconds"], result["interactions_per_second"]
+    return result
