@@ -3,12 +3,15 @@
 import gc
 import os
 import secrets
+import shutil
+import tempfile
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
+import once
 import pytest
 import structlog
 from databases import PostgresDatabases, migrated_sqlite
@@ -30,6 +33,12 @@ _SEED: pytest.StashKey[int] = pytest.StashKey()
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_USED] = {}
     config.stash[_SKIPPED] = {}
+    if not hasattr(config, "workerinput"):
+        # Workers inherit the variable. A server's user is to enter the folder, too.
+        folder = tempfile.mkdtemp(prefix="foltr-tests-")
+        Path(folder).chmod(0o755)
+        os.environ[once.VARIABLE] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

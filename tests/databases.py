@@ -7,11 +7,13 @@ empty database.
 import asyncio
 import functools
 import itertools
+import shutil
 import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from once import made_once
 from servers import PostgresServer
 
 from storage.database import Database
@@ -107,12 +109,16 @@ def _make_if_missing(path: Path) -> None:
 
 @functools.cache
 def _migrated_file() -> bytes:
+    return made_once("migrated.sqlite", _make_migrated).read_bytes()
+
+
+def _make_migrated(file: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "migrated.sqlite"
         _migrate(f"sqlite:///{path}")
         # The last connection has moved the write-ahead log into the file.
         assert list(Path(folder).iterdir()) == [path]
-        return path.read_bytes()
+        shutil.move(path, file)
 
 
 def _migrate(url: str) -> None:

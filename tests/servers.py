@@ -19,6 +19,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from once import made_once
+
 from broker.access import ClientCertificates, Passwords
 from broker.broker_records import BrokerCredentials, read_credentials
 from broker.mosquitto import MosquittoSettings
@@ -151,11 +153,23 @@ class PostgresServer:
         return done.stdout.decode().strip()
 
     def _initdb(self) -> None:
+        """Have a cluster of this server's own: a copy of the one that was made for this run."""
+        made = made_once("cluster", self._make_cluster)
+        shutil.copytree(made, self.data)
+        if self._as_user:
+            user, group = made.stat().st_uid, made.stat().st_gid
+            for path in (self.data, *self.data.rglob("*")):
+                os.chown(path, user, group)
+
+    def _make_cluster(self, folder: Path) -> None:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        if self._as_user:
+            shutil.chown(folder, self.home.owner(), self.home.group())
         subprocess.run(
             [
                 *self._as_user,
                 str(self.programs / "initdb"),
-                *("-D", str(self.data), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"),
+                *("-D", str(folder), "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-locale", "-N"),
             ],
             check=True,
             capture_output=True,

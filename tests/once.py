@@ -1,0 +1,25 @@
+"""What all workers of a test run need, and one of them makes: the others wait for it, and take it as it is."""
+
+import fcntl
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+VARIABLE = "FOLTR_TEST_MADE_ONCE"
+"""Names the folder of this run; `conftest` makes and removes it."""
+
+
+def made_once(name: str, make: Callable[[Path], None]) -> Path:
+    """Return what ``make`` has written at a path of that name, here or in another worker; nobody changes it.
+
+    Where ``make`` raises, nothing is kept, and the next who asks tries again.
+    """
+    folder = Path(os.environ[VARIABLE])
+    made = folder / name
+    with (folder / f"{name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            being_made = folder / f"{name}.new"
+            make(being_made)
+            being_made.rename(made)
+    return made
