@@ -323,7 +323,7 @@ _SHOWN_BY = {
 # the seeds is gone through again, which takes minutes for some.
 SEEN_IN = {
     "what is taken back goes back to the beginning": 15,
-    "devices put nothing back": 0,
+    "devices put nothing back": 10,
     "withdrawals are not stored": 75,
     "what a batch holds is not withdrawn": 170,
     "revocations are forgotten at a restart": 89,
