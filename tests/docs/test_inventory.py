@@ -11,7 +11,7 @@ RUN_BY: dict[str, dict[str, str]] = {
         "make demo": ".ci/run",  # `make test` is what it runs; `foltr demo` is run by the tests below tests/cli/demo
         "import numpy": "tests/cli/test_readme.py",
         "foltr broker run": "tests/cli/test_readme.py",
-        "foltr demo --secure": "tests/cli/demo/test_secure_demo.py",  # plan and audit: tests/cli/privacy/test_privacy.py
+        "foltr demo --secure": "tests/cli/demo/test_secure_demo.py",  # the rest: tests/cli/privacy/test_privacy.py
         "foltr demo --forget": "tests/cli/demo/test_forgetting_demo.py",
         "": HERE,
     },
