@@ -73,6 +73,16 @@ def test_bench_writes_a_page(tmp_path):
     assert "**Failed**: unlearning." in (tmp_path / "benchmarks.md").read_text()
 
 
+def test_workers(tmp_path):
+    """A federator alone and a leader with a worker each have the processor time of an update, and what it allows."""
+    file = tmp_path / "results.json"
+    run("workers", "--workers", 0, 1, "--clients", 20, "--rounds", 4, "--json", file)
+    alone, shared = json.loads(file.read_text())
+    assert (alone["n_workers"], alone["workers_cpu_ms"], alone["most_worker_per_s"]) == (0, 0, None)
+    assert shared["workers_cpu_ms"] > 0
+    assert shared["most_leader_per_s"] == pytest.approx(1e3 / shared["leader_cpu_ms"])
+
+
 def test_footprint():
     """It names bytes for each update, and memory."""
     printed = run("footprint", "--clients", 3, "--rounds", 2, "--dims", 5)
