@@ -5,8 +5,9 @@ Run: python benchmarks/start_up.py [--repeats N] [--json FILE]
 Each time is of a fresh process whose files the system has read before, as after the first start. ``help_s``:
 ``foltr --help`` to its end. ``import_s``: ``from foltr import EdgeClient`` in a running interpreter. ``rank_ms``: the
 first list that a device ranks by a federation's model of 136 weights, 120 documents, where numba is installed (if it is
-here). ``federator_s``: from ``foltr federator run`` on a migrated SQLite file to its first retained message at the
-broker. Figures are medians, in seconds but for ``rank_ms`` and ``again_ms``, of the second list. ``import_parts`` are
+here), asked for as soon as the model is there. ``again_ms``: another list, once all is loaded that the device calls.
+``federator_s``: from ``foltr federator run`` on a migrated SQLite file to its first retained message at the
+broker. Figures are medians, in seconds but for ``rank_ms`` and ``again_ms``. ``import_parts`` are
 the packages that take longest to import for a device, with the seconds of their own modules, ``federator_parts`` those
 of a federator. Flower's start is measured by flower_rounds.py.
 """
@@ -42,11 +43,13 @@ from foltr import EdgeClient
 async def main():
     features = np.random.default_rng(0).random((120, int(sys.argv[2])), dtype=np.float32)
     async with EdgeClient(broker=sys.argv[1], client_id="one", federation=sys.argv[3], store=":memory:") as client:
-        await client.next_round(timeout_s=60)
+        while client.model_version is None:
+            await asyncio.sleep(0.001)
         for _ in range(2):
             began = time.perf_counter()
             client.rank(features)
             print(time.perf_counter() - began)
+            await client.next_round(timeout_s=60)
 asyncio.run(main())
 """
 

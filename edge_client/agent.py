@@ -9,6 +9,7 @@ import random
 import threading
 import time
 from collections.abc import Iterable
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,7 @@ from edge_client.serps import Serp, as_features, check_width, clicks_on, make_se
 from edge_client.store.store import DeviceStore
 from edge_client.sums.pinned_policy import PinnedPolicy
 from edge_client.sums.secure_sums import SecureSums
+from edge_client.training.loaded_kernels import are_loaded
 from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
@@ -51,6 +53,9 @@ from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.topics import ClientTopic
 
 log = get_logger(__name__)
+
+# How long a device that is ready to learn does not know of it.
+_LOOK_FOR_KERNELS_S = 0.01
 
 
 class Agent:
@@ -125,6 +130,7 @@ class Agent:
             learner=learner,
             device_seed=device_seed,
             propensities=propensities,
+            are_loaded=partial(are_loaded, gated=gate),
         )
         self.relearning = Relearning(self.session, store, self.trainer, device_seed, unlearning_limits)
         self.evaluator = Evaluator(federation, client_id, store, self.participation, enabled=evaluation)
@@ -212,7 +218,7 @@ class Agent:
     @property
     def is_settled(self) -> bool:
         """No update waits for its receipt, nor for being sent at all."""
-        is_being_made = self.contributor.is_altering or self.contributor.waits_to_join
+        is_being_made = self.contributor.is_altering or self.contributor.waits_to_join or self.trainer.is_loading
         return self.participation.pending is None and not is_being_made
 
     @property
@@ -248,10 +254,11 @@ class Agent:
         exploration: Exploration | None = None,
     ) -> Serp:
         """Rank candidate documents as `EdgeClient.rank` says."""
-        candidates = read_candidates(self.features.scaled(features), base)
-        self.features.look_at(candidates.features, candidates.span)
         chosen = self.exploration if exploration is None or self.forgotten else exploration
-        return make_serp(candidates, k, self._snapshot(), self._rng, exploration=chosen, gate=self.gate)
+        with self.trainer.form():
+            candidates = read_candidates(self.features.scaled(features), base)
+            self.features.look_at(candidates.features, candidates.span)
+            return make_serp(candidates, k, self._snapshot(), self._rng, exploration=chosen, gate=self.gate)
 
     @property
     def exploration(self) -> Exploration | None:
@@ -286,7 +293,8 @@ class Agent:
         if working_model is None:
             return np.zeros(len(matrix), np.float32)
         check_width(matrix, working_model.n_features)
-        return working_model.scores(matrix)
+        with self.trainer.form():
+            return working_model.scores(matrix)
 
     def _snapshot(self) -> WorkingModel | None:
         working_model = self.trainer.working_model
@@ -353,7 +361,9 @@ class Agent:
     # --- what it does of itself -----------------------------------------------------------------------------
 
     async def turn(self) -> None:
-        """Send what is due; an unreachable broker only makes it later."""
+        """Learn what waited for kernels, and send what is due; an unreachable broker only makes it later."""
+        if self.trainer.look():
+            self.contributor.contribute()
         if self._link.connected:
             self.visits.look()
             self.watch.look(time.monotonic())
@@ -363,7 +373,8 @@ class Agent:
 
     def next_due_at(self) -> float:
         """Return when the next `turn` will have something to send, if nothing happens before; monotonic seconds."""
-        return self.outbox.next_due_at() if self._link.connected else float("inf")
+        due_at = self.outbox.next_due_at() if self._link.connected else float("inf")
+        return min(due_at, time.monotonic() + _LOOK_FOR_KERNELS_S) if self.trainer.is_loading else due_at
 
     async def say_goodbye(self) -> None:
         """Tell the federation that this device goes offline. Raises UnavailableError as `Outbox.publish` does."""

@@ -80,16 +80,19 @@ class Models:
             self._withhold(model, payload)
             return
         self._in_parts.know(payload)
-        if (
-            self.guard is not None
-            and self._participation.learns_from(model)
-            and not self.guard.admits(model, payload, self._participation.model, self._trainer.weights_under)
-        ):
+        if self.guard is not None and not self._admits(self.guard, model, payload):
             self._participation.refuse_model(model)
             self._voter.take_newest(self.guard.refused)
             self._contributor.contribute()
             return
         self._use(model, payload)
+
+    def _admits(self, guard: Guard, model: ModelAnnouncement, payload: bytes) -> bool:
+        """Whether the guard does; it scores lists, and no message is to wait for kernels."""
+        if not self._participation.learns_from(model):
+            return True
+        with self._trainer.form():
+            return guard.admits(model, payload, self._participation.model, self._trainer.weights_under)
 
     def take_manifest(self, manifest: Manifest) -> None:
         """Begin to collect the parts of a model; another federation's is passed over."""

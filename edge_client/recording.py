@@ -69,7 +69,7 @@ class Recorder:
         """Record a list with its clicks (shown,); on disk when it returns. Again, or an empty one, changes nothing."""
         if not len(serp.ranking):
             return
-        with self._lock:
+        with self._lock, self._trainer.form():
             if serp in self._recorded:
                 return
             learn = self._store_or_hold_back(serp, clicks)

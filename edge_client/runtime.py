@@ -273,11 +273,13 @@ class Runtime:
             if not round_.open:
                 # A last round that was there before us says nothing about what is to come.
                 return round_.last and 0 < after <= round_.round
-            return round_.base_version in at_hand
+            return round_.base_version in at_hand and not agent.trainer.is_loading
 
         if not await self._true_within(ready, timeout_s):
             there = f"the federator of {federation!r} is there; what it waits for says, where it runs, foltr rounds why"
             cause = there if self.hindrance is None else self.hindrance.in_words
+            if agent.trainer.is_loading:
+                cause = "numba compiles what it learns by, which takes many seconds once after an install or upgrade"
             raise UnavailableError(f"client {client_id}: no round after {after} within {timeout_s:g} s: {cause}")
         round_ = agent.participation.round
         if round_ is None:

@@ -5,8 +5,13 @@ made again. Each interaction must enter the local state once, like a counted upd
 what counts. It is stored beside the pending update, and a working model that is made while the update waits for its
 receipt begins with it. If the update counts, the state stays; if it does not, or counts no more, its interactions are
 learned again, from the state before.
+
+Kernels may have to be loaded first (`edge_client.training.loaded_kernels`). As long as they are nothing is learned, and
+what is computed of a model meanwhile, to make a list or to judge another model, is by the plain functions (`form`).
 """
 
+import contextlib
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -29,6 +34,7 @@ from foltr.logs import get_logger
 from foltr.methods.base import Device, DeviceContext
 from foltr.methods.registry import spec_of
 from foltr.methods.spec import Lists
+from foltr.numerics.compiled import plain_functions
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.fields import unpack_vector
 from foltr.protocol.trainings import Training
@@ -51,6 +57,11 @@ class Learned:
     spent_when_sent: bool
 
 
+def _at_first_call(_working_model: WorkingModel) -> bool:
+    """Have kernels be loaded where they are called first."""
+    return True
+
+
 class Trainer:
     """Learns by the method that the federation announces.
 
@@ -58,6 +69,7 @@ class Trainer:
         learner: learns instead of the method; None except in tests.
         device_seed, propensities: see `DeviceContext`.
         rng: of what a method draws when it learns or sends.
+        are_loaded: whether the kernels that a model calls are at hand; where not, it is asked again by `look`.
 
     Attributes:
         working_model: the newest model with what waits learned into it; None before the first model, and as long
@@ -74,6 +86,7 @@ class Trainer:
         learner: Learner | None,
         device_seed: int,
         propensities: NDArray[np.float64] | None,
+        are_loaded: Callable[[WorkingModel], bool] = _at_first_call,
     ) -> None:
         self._store = store
         self._participation = participation
@@ -81,9 +94,31 @@ class Trainer:
         self._learner = learner
         self._device_seed = device_seed
         self._propensities = propensities
+        self._are_loaded, self._is_loading = are_loaded, False
         self._logged_cause = ""
         self.misfit: str | None = None
         self.working_model: WorkingModel | None = None
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether the kernels of the working model are being loaded: until they are, what is recorded waits."""
+        return self.working_model is not None and self._is_loading
+
+    def look(self) -> bool:
+        """Learn what waited for kernels if they have come; return whether they have."""
+        working_model = self.working_model
+        if working_model is None or not self._is_loading or not self._are_loaded(working_model):
+            return False
+        self._is_loading = False
+        self.catch_up()
+        return True
+
+    def form(self) -> contextlib.AbstractContextManager[None]:
+        """Return how to compute what somebody waits for: by plain functions, as long as no kernels are at hand."""
+        working_model = self.working_model
+        if working_model is None or working_model.device is None or self._is_loading:
+            return plain_functions()
+        return contextlib.nullcontext()
 
     def catch_up(self) -> None:
         """Learn what waits and was not learned, from the newest model by the newest announced settings."""
@@ -96,7 +131,7 @@ class Trainer:
         working_model = self.working_model
         if working_model is None or working_model.announcement is not model or working_model.training != training:
             working_model = self._begin(model, training)
-        if training is None or working_model.device is None:
+        if training is None or working_model.device is None or self._is_loading:
             return
         all_learned = False
         while not all_learned:  # what had to be discarded made room for others
@@ -120,7 +155,7 @@ class Trainer:
             in_order: no other had to make room for it.
         """
         working_model = self.working_model
-        if working_model is None or working_model.training is None or working_model.device is None:
+        if working_model is None or working_model.training is None or working_model.device is None or self._is_loading:
             return
         if not in_order or self.misfit is not None:
             self.catch_up()
@@ -177,6 +212,8 @@ class Trainer:
     def _begin(self, model: ModelAnnouncement, training: Training | None) -> WorkingModel:
         device = None if training is None else self.device_under(model, training)
         self.working_model = WorkingModel(model, training, device)
+        is_methods_own = device is not None and self._learner is None
+        self._is_loading = is_methods_own and not self._are_loaded(self.working_model)
         return self.working_model
 
     def device_under(self, model: ModelAnnouncement, training: Training) -> Device | None:

@@ -53,6 +53,11 @@ def plain_functions() -> Iterator[None]:
         _form.plain = before
 
 
+def calls_machine_code() -> bool:
+    """Whether this thread calls kernels as machine code."""
+    return COMPILED and not _form.plain
+
+
 class _CompiledAtFirstCall:
     """A kernel that numba turns into machine code when it is first needed.
 

@@ -14,6 +14,7 @@ from edge_client.store.bounds import PendingUpdate
 from edge_client.store.store import DeviceStore
 from edge_client.training.trainer import Trainer
 from edge_client.training.working_model import unmark_state
+from foltr.numerics.compiled import COMPILED, calls_machine_code
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.fields import model_hash, pack_vector, unpack_vector
 from foltr.protocol.receipts import ReceiptCode
@@ -81,9 +82,10 @@ def announced(number, training, base):
 class Device:
     """What `EdgeClient` does with its trainer, without a session: the store is all that survives `restart`."""
 
-    def __init__(self, path, training=PERSONAL):
+    def __init__(self, path, training=PERSONAL, are_loaded=lambda _model: True):
         self.path = path
         self.training = training
+        self.are_loaded = are_loaded
         self.n_seen = 0
         self.n_updates = 0
         self.start()
@@ -101,6 +103,7 @@ class Device:
             learner=None,
             device_seed=self.store.device_seed(),
             propensities=None,
+            are_loaded=self.are_loaded,
         )
 
     def restart(self):
@@ -438,3 +441,48 @@ def test_a_dense_update_is_what_was_learned(path):
     device.see()
     assert isinstance(device.body, DenseDelta)
     device.store.close()
+
+
+# --- kernels that are being loaded ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_what_is_recorded_waits_for_kernels(path, counting, restarted):  # noqa: ARG001
+    """Nothing is learned before they are there, also what was recorded before a restart, and then each list once."""
+    loaded = []
+    device = Device(path, are_loaded=lambda _model: bool(loaded))
+    with contextlib.closing(device.store):
+        device.see(2)
+        if restarted:
+            device.restart()
+        assert device.trainer.is_loading
+        assert not device.trainer.look()
+        assert device.trainer.working_model.interaction_ids == []
+        assert (device.trainer.body(), device.n_updates) == (None, 0)
+        loaded.append(True)
+        assert device.trainer.look()
+        device.contribute()
+        assert (device.n_learned(), device.n_updates) == ([1, 1], 1)
+        assert not device.trainer.look(), "once"
+        device.see()
+        assert device.n_learned() == [1, 1, 1]
+        device.store.close()
+
+
+def test_lists_are_made_by_plain_functions_until_kernels_are_there(path, counting):  # noqa: ARG001
+    """Before there is a model, and as long as what it calls is being loaded."""
+    loaded = []
+    device = Device(path, are_loaded=lambda _model: bool(loaded))
+
+    def is_by_machine_code():
+        with device.trainer.form():
+            return calls_machine_code()
+
+    with contextlib.closing(device.store):
+        assert not is_by_machine_code()
+        loaded.append(True)
+        assert device.trainer.look()
+        assert is_by_machine_code() is COMPILED
+        device.trainer.forget()
+        assert not is_by_machine_code()
+        device.store.close()

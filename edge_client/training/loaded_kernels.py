@@ -1,0 +1,113 @@
+"""A device's kernels are loaded by a thread of their own, so that nobody who types a query waits for that.
+
+Where numba is installed, to import it and to load machine code takes 0.4 s; to compile it, after an upgrade, many
+seconds. That begins once a device knows what it is to learn. Until it is done lists are made by the plain functions,
+and what is recorded waits in the store: what is learned is always learned by machine code, and so to the simulator's
+bits (`edge_client.training.trainer`).
+
+Numba loads a kernel for the types it is called with. So the thread does with a copy of the model what a device does: it
+makes lists, learns from one, and makes an update of it.
+"""
+
+import contextlib
+import threading
+from collections.abc import Iterator
+
+import numpy as np
+
+from edge_client.training.working_model import BareModel, WorkingModel, device_for
+from foltr.errors import SettingsError
+from foltr.learning.display import Shown, best_list
+from foltr.learning.gate import Source
+from foltr.learning.interaction import Interaction
+from foltr.learning.linear import rank_by_score
+from foltr.methods.base import DeviceContext
+from foltr.methods.lists import list_from
+from foltr.numerics.compiled import calls_machine_code
+from foltr.protocol.fields import unpack_vector
+from foltr.protocol.trainings import NeuralRankerSpec
+
+_N_DOCUMENTS = 3
+
+_Key = tuple[object, ...]
+# Of this process, which has one copy of each kernel. What is loaded was begun before.
+_begun: set[_Key] = set()
+_loaded: set[_Key] = set()
+_lock = threading.Lock()
+
+
+def are_loaded(working_model: WorkingModel, *, gated: bool) -> bool:
+    """Whether the kernels that this model calls are at hand; who asks first has them loaded in the background.
+
+    Always true where no machine code is called: without numba, and in a thread that calls the plain functions.
+
+    Args:
+        gated: lists come from where a gate says, and not only from the model.
+    """
+    if not calls_machine_code():
+        return True
+    key = (gated, *_key(working_model))
+    if key in _loaded:
+        return True
+    with _lock:
+        if key in _begun:
+            return False
+        _begun.add(key)
+    example = _example_of(working_model)
+    # No daemon: a process that ends in the middle of LLVM may crash. It is waited for, but for no further step.
+    threading.Thread(target=_load, args=(key, example, gated), name="foltr-kernels").start()
+    return False
+
+
+def _key(working_model: WorkingModel) -> _Key:
+    ranker, training = working_model.announcement.ranker, working_model.training
+    activation = ranker.activation if isinstance(ranker, NeuralRankerSpec) else None
+    return type(training), type(working_model.exploration), type(ranker), activation
+
+
+def _example_of(working_model: WorkingModel) -> WorkingModel:
+    """Return a working model of the same kind that shares nothing with it.
+
+    It is made by the thread that asks: methods draw from generators that no two threads may use.
+    """
+    model, training, device = working_model.announcement, working_model.training, None
+    if training is not None:
+        with contextlib.suppress(SettingsError):
+            device = device_for(model, training, DeviceContext(0))
+    return WorkingModel(model, training, device)
+
+
+def _load(key: _Key, example: WorkingModel, gated: bool) -> None:
+    try:
+        # What cannot be loaded is said where it is called.
+        with contextlib.suppress(Exception):
+            for _ in _use(example, list(Source) if gated else [Source.MODEL]):
+                if not threading.main_thread().is_alive():
+                    return  # the process ends
+    finally:
+        _loaded.add(key)
+
+
+def _use(example: WorkingModel, sources: list[Source]) -> Iterator[None]:
+    """Do what a device does, from its first list to its first update, step by step."""
+    rng, model = np.random.default_rng(0), example.announcement
+    features = rng.random((_N_DOCUMENTS, example.n_features), np.float32)
+    # The type of these weights is another one: of a model before its round is known, and of one that is compared.
+    BareModel(model.ranker, unpack_vector(model.weights)).scores(features, exploring=False)
+    yield
+    scores, variant = example.ranker.scores(features, exploring=True)
+    yield
+    base_scores = -np.arange(_N_DOCUMENTS, dtype=np.float64)
+    rank_by_score(base_scores, _N_DOCUMENTS)
+    shown: Shown = best_list(scores, _N_DOCUMENTS)
+    if example.draws_lists:
+        for source in sources:
+            drawn = list_from(source, example.exploration, scores, base_scores, _N_DOCUMENTS, rng, advised=True)
+            shown = drawn.shown
+            yield
+    clicks = np.arange(_N_DOCUMENTS) == 1
+    seen = (features, shown.ranking, clicks, variant, example.base_version, shown.reversals, shown.log_probability)
+    example.learn(Interaction(1, *seen), rng)
+    yield
+    if example.device is not None:
+        example.device.body(rng)

@@ -1,0 +1,79 @@
+"""The first list of a process comes at once, also where numba is installed and nothing of it is loaded yet."""
+
+import asyncio
+import sys
+
+import numpy as np
+import pytest
+from played import N_FEATURES, Federator, model
+
+from foltr.numerics.compiled import COMPILED
+from foltr.protocol.fields import pack_vector
+from foltr.protocol.trainings import PdgdTraining
+
+# What imports numba waits until it is told to go on.
+CODE = f"""
+import asyncio, sys, threading, time
+import numpy as np
+from foltr import EdgeClient
+
+goes_on, asked = threading.Event(), threading.Event()
+
+class Waits:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numba":
+            asked.set()
+            assert goes_on.wait(60)
+
+sys.meta_path.insert(0, Waits())
+
+async def until(condition):
+    async with asyncio.timeout(60):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+async def main():
+    rng = np.random.default_rng(1)
+    async with EdgeClient(sys.argv[1], federation="mail", client_id="device-7", store=":memory:", seed=1) as client:
+        serp = client.rank(rng.random((20, {N_FEATURES})))
+        assert serp.model_version is None
+        waits = asyncio.create_task(client.next_round(timeout_s=60.0))
+        await until(asked.is_set)
+        assert client.model_version == 3
+        seconds = []
+        for _ in range(3):
+            began = time.perf_counter()
+            serp = client.rank(rng.random((120, {N_FEATURES})), exploration="sampling")
+            seconds.append(time.perf_counter() - began)
+            assert serp.model_version == 3
+            client.record_clicks(serp, [1, 4])
+        before = client.weights
+        assert client.n_waiting == 3
+        await asyncio.sleep(0.1)
+        assert not waits.done()
+        assert client.weights.tobytes() == before.tobytes()
+        goes_on.set()
+        await waits
+        assert "numba" in sys.modules
+        assert client.weights.tobytes() != before.tobytes()
+        print(seconds[0])
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
+async def test_neither_a_list_nor_a_click_waits_for_kernels(mqtt_broker):
+    """They are made and stored while the thread that loads kernels stands still; a round is there once it has ended."""
+    announcement = model(3).model_copy(update={"weights": pack_vector(np.linspace(0.0, 1.0, N_FEATURES))})
+    async with Federator(mqtt_broker) as federator:
+        training = PdgdTraining(min_interactions=1000, max_interactions=1000)
+        await federator.announce(1, newest=announcement, training=training)
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-c", CODE, mqtt_broker), stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        )
+        async with asyncio.timeout(200):
+            said, error = await process.communicate()
+    assert process.returncode == 0, error.decode()
+    print(f"the first list by a model took {1000 * float(said):.2f} ms")  # noqa: T201
+    assert float(said) < 0.1, "under load; alone it is well below 0.02"

@@ -1,0 +1,99 @@
+"""What a device's thread has loaded is what the device calls: a list and a click after it load nothing any more."""
+
+import subprocess
+import sys
+
+import pytest
+
+from foltr.numerics.compiled import COMPILED
+
+# In a process of its own: in this one other tests have loaded what they call.
+CODE = """
+import gc, random, sys, time
+from functools import partial
+import numpy as np
+from edge_client.participation import Participation
+from edge_client.serps import make_serp, read_candidates
+from edge_client.store.store import DeviceStore
+from edge_client.training.loaded_kernels import are_loaded
+from edge_client.training.trainer import Trainer
+from edge_client.votes.voter import scores_of
+from foltr.learning.gate import Source
+from foltr.methods.registry import initial_weights, n_auxiliary
+from foltr.numerics.compiled import _CompiledAtFirstCall
+from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.protocol.explorations import SamplingExploration, ShareExploration
+from foltr.protocol.fields import model_hash, pack_vector, unpack_vector
+from foltr.protocol.trainings import *
+
+N = 16
+KINDS = [
+    (PdgdTraining(min_interactions=1), LinearRankerSpec(n_features=N)),
+    (PdgdTraining(min_interactions=1, exploration=SamplingExploration()), NeuralRankerSpec(n_features=N, hidden=4)),
+    (FedPerTraining(min_interactions=1, exploration=ShareExploration()), NeuralRankerSpec(n_features=N, hidden=4)),
+    (EvolutionTraining(min_interactions=2), NeuralRankerSpec(n_features=N, hidden=4, activation="relu")),
+    (FedIpsTraining(min_interactions=1), LinearRankerSpec(n_features=N)),
+]
+
+class Gate:
+    takes_advice = True
+    def __init__(self, source):
+        self.source = source
+    def source_of_next(self, *, may_interleave):
+        return self.source
+
+def signatures():
+    kernels = [one for one in gc.get_objects() if isinstance(one, _CompiledAtFirstCall)]
+    used = [one for one in kernels if one._dispatcher is not None]
+    return {(one.__name__, str(types)) for one in used for types in one._dispatcher.signatures}
+
+for training, ranker in KINDS:
+    weights = initial_weights(training, ranker, np.random.default_rng(0)) + np.float32(0.01)
+    values = pack_vector(weights)
+    model = ModelAnnouncement(
+        federation="mail", version=0, ranker=ranker, n_auxiliary=n_auxiliary(training, ranker), weights=values
+    )
+    round_ = RoundAnnouncement(
+        federation="mail", round=1, open=True, base_version=0, base_hash=model_hash(values), withdraws_below=0,
+        opened_at=0.0, closes_at=1.0, training=training,
+    )
+    store = DeviceStore(":memory:", client_id="device-7", federation="mail", max_interactions=100)
+    participation = Participation("device-7", None, random.Random(1))
+    rng = np.random.default_rng(1)
+    loaded = partial(are_loaded, gated=True)
+    trainer = Trainer(
+        store, participation, rng, learner=None, device_seed=1, propensities=None, are_loaded=loaded
+    )
+    participation.take_model(model)
+    participation.take_round(round_, 0.0)
+    trainer.catch_up()
+    began = time.monotonic()
+    while trainer.is_loading and time.monotonic() < began + 100:
+        trainer.look()
+        time.sleep(0.01)
+    assert not trainer.is_loading
+    before = signatures()
+    assert before
+    for source in Source:
+        features = rng.random((20, N))
+        gate = Gate(source)
+        serp = make_serp(read_candidates(features, rng.random(20)), 10, trainer.working_model, rng, gate=gate)
+        clicks = np.arange(10) == 3
+        interaction = store.add_interaction(
+            serp.serp_id, serp.features, serp.ranking, clicks, serp.variant, serp.model_version, serp.reversals,
+            serp.log_probability,
+        )
+        trainer.take_new(interaction, in_order=True)
+        scores_of(ranker, unpack_vector(values)[: ranker.n_weights], serp.features)
+    trainer.take_back()
+    trainer.catch_up()
+    assert trainer.body() is not None
+    assert signatures() == before, (training.kind, signatures() - before)
+"""
+
+
+@pytest.mark.skipif(not COMPILED, reason="numba is not installed or switched off")
+def test_nothing_is_loaded_after_the_thread_has_ended() -> None:
+    """Lists of each source, a click on each, a comparison, learning again and an update, by five methods."""
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=400, check=False)
+    assert done.returncode == 0, done.stderr
