@@ -15,6 +15,7 @@ from foltr.cli.experiments.method import choose_method, choose_rule, read_loggin
 from foltr.cli.federation_files import read_initial_model, read_schema_setting
 from foltr.cli.fields import takes_fields
 from foltr.cli.ingest import serve_ingest
+from foltr.cli.memory import share_one_heap
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.access import (
     OperatorFolder,
@@ -77,6 +78,7 @@ def run(**flags: Any) -> None:
     configure_logging(settings.log_level, settings.log_format)
     if settings.standby and settings.role == "ingest":
         raise SettingsError("standby: an ingest worker leads nothing, and so waits for nothing; leave it out")
+    share_one_heap()
     asyncio.run(serve_ingest(settings) if settings.role == "ingest" else _serve(settings))
 
 
