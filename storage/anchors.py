@@ -24,6 +24,7 @@ from foltr.aggregation.standing import RoundTally, Standing
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import AbandonReason, Membership, RoundState
+from storage.constants import constant
 from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, forget_defence, store_defence
 from storage.erasure.gathering import drop_reset
@@ -90,7 +91,7 @@ def _count_of_votes() -> Select[Any]:
         .subquery()
     )
     opinion = newest.c.placed % _VOTES_A_ROUND
-    return (
+    return constant(
         select(
             func.count(),
             func.coalesce(func.sum(newest.c.n_updates), 0),

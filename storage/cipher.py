@@ -130,14 +130,17 @@ async def require_keys(db: Database, name: str) -> None:
         )
 
 
-def decrypt_row(keys: KeyStore | None, stored: Mapping[str, Any]) -> UpdateRow:
+def decrypt_row(keys: KeyStore | None, stored: dict[str, Any]) -> UpdateRow:
     """Make a record of an update's stored values, by the names of their columns, with its body as it was sent.
+
+    The body in ``stored`` is as it was sent then, too.
 
     Raises:
         DataError: the body was deleted with its round, its key is destroyed, no keys are at hand, or it does not open.
     """
     # A record is made once: to replace a single field of one takes longer than to decrypt it.
-    return UpdateRow(**{**stored, "body": _opened(keys, stored)})
+    stored["body"] = _opened(keys, stored)
+    return UpdateRow(**stored)
 
 
 def _opened(keys: KeyStore | None, stored: Mapping[str, Any]) -> bytes:

@@ -21,6 +21,7 @@ from foltr.errors import UnavailableError
 from storage.engines import IDLE_TIMEOUT_S, REBUILDS, WRITES, create_engine
 from storage.keys import KeyStore
 from storage.rewriting import rewrite_postgres, rewrite_sqlite
+from storage.thread_connection import ThreadConnections
 from storage.transaction_thread import TransactionThread
 from storage.urls import in_words, read_url
 
@@ -63,7 +64,8 @@ class Database:
         """Check the URL and load the driver; connect to nothing yet.
 
         Args:
-            threads: of SQLite, each connection has a thread; else the thread waits that asks for something.
+            threads: of SQLite, each connection has a thread; else there is one, and the thread waits that asks for
+                something.
         """
         self.keys = keys
         self.process = process
@@ -76,6 +78,7 @@ class Database:
         self._reader = self.engine
         self._file: tuple[int, int] | None = None  # as `follow_file` saw it last
         self._apart: tuple[TransactionThread, Database] | None = None
+        self._in_thread = None if threads else ThreadConnections(self.engine)
         if self.dialect == "postgresql":
             # One snapshot for all statements of a reading, as SQLite gives anyway.
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -130,12 +133,18 @@ class Database:
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Write in one transaction: committed when the block ends, rolled back when it raises."""
+        if self._in_thread is not None:
+            return self._in_thread.begin("BEGIN IMMEDIATE", self.unavailable)
         return self._begin(self._writer)
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Read from one snapshot, without waiting for the writer."""
         of, connection = _SNAPSHOT.get()
-        return nullcontext(connection) if of is self and connection is not None else self._begin(self._reader)
+        if of is self and connection is not None:
+            return nullcontext(connection)
+        if self._in_thread is not None:
+            return self._in_thread.begin("BEGIN", self.unavailable)
+        return self._begin(self._reader)
 
     async def run(
         self,
@@ -272,6 +281,8 @@ class Database:
             if self._apart is not None:
                 (thread, there), self._apart = self._apart, None
                 await thread.end(there.close)
+            if self._in_thread is not None:
+                await self._in_thread.close()
         finally:
             await self.engine.dispose()
 
@@ -370,7 +381,8 @@ async def fetch_all(
     answer = await connection.execute(statement, parameters)
     # SQLAlchemy's mapping looks each name up for each row, which takes as long as to read the row.
     names = tuple(answer.keys())
-    return [record(**dict(zip(names, row, strict=True))) for row in answer]
+    values = (dict(zip(names, row, strict=True)) for row in answer)
+    return list(values) if record is dict else [record(**each) for each in values]
 
 
 async def fetch_one(
@@ -380,8 +392,10 @@ async def fetch_one(
     parameters: Mapping[str, Any] | None = None,
 ) -> Record | None:
     """Give the only row of the answer as a record; None where there is none."""
-    row = (await connection.execute(statement, parameters)).mappings().one_or_none()
-    return None if row is None else record(**row)
+    answer = await connection.execute(statement, parameters)
+    names = tuple(answer.keys())
+    row = answer.one_or_none()
+    return None if row is None else record(**dict(zip(names, row, strict=True)))
 
 
 def _cause_of(error: BaseException) -> str:

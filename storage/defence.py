@@ -18,6 +18,7 @@ from foltr.errors import DataError
 from foltr.protocol.states import Membership
 from storage.aggregation_tables import defence_records
 from storage.clients import find_keys
+from storage.constants import constant
 from storage.database import Database, insert_into
 from storage.erasure.records import UnlearningJobRow
 from storage.model_tables import models
@@ -101,10 +102,12 @@ async def forget_defence(
 
 # So many at most; a list of any length is written into the statement each time anew.
 _VERSIONS = ("one", "another", "a_third")
-_HAVING_MEMORY = select(models.c.version).where(
-    models.c.federation == bindparam("of_federation"),
-    models.c.version.in_([bindparam(version) for version in _VERSIONS]),
-    models.c.defence_state.is_not(None),
+_HAVING_MEMORY = constant(
+    select(models.c.version).where(
+        models.c.federation == bindparam("of_federation"),
+        models.c.version.in_([bindparam(version) for version in _VERSIONS]),
+        models.c.defence_state.is_not(None),
+    )
 )
 
 

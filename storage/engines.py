@@ -19,8 +19,9 @@ STATEMENT_TIMEOUT_S: Final = 30
 ANSWER_TIMEOUT_S: Final = 5
 IDLE_TIMEOUT_S: Final = 2 * STATEMENT_TIMEOUT_S
 
-WRITES, REBUILDS = "foltr_writes", "foltr_rebuilds"
-"""Options of an engine: its transactions write; they change the schema, as `storage.database.Database.rebuilding`."""
+WRITES, REBUILDS, BEGUN = "foltr_writes", "foltr_rebuilds", "foltr_begun"
+"""Options of an engine: its transactions write; they change the schema, as `storage.database.Database.rebuilding`; they
+have begun when SQLAlchemy hears of them, as those of `storage.thread_connection`."""
 
 
 def application_name(process: str | None) -> str:
@@ -95,6 +96,8 @@ def _begin_sqlite(connection: Connection) -> None:
     # IMMEDIATE takes the write lock at once. A deferred transaction that reads and then writes can be
     # refused in the middle, without the busy timeout, because its snapshot is out of date.
     options = connection.get_execution_options()
+    if options.get(BEGUN, False):
+        return
     if options.get(REBUILDS, False):
         connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN")

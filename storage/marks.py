@@ -15,13 +15,15 @@ from foltr.errors import ProtocolViolationError
 from storage.bodies import in_round
 from storage.body_tables import update_bodies
 from storage.clients import key_of
+from storage.constants import constant
 from storage.records import NewUpdate
 from storage.tables import clients, updates
 
 # One statement for any number of clients: the marks come as one JSON array, joined as a table. A CROSS JOIN means to
 # SQLite: the left side first; else it would read the whole array for each client.
 _MOVE_MARKS = {
-    "sqlite": text("""
+    "sqlite": constant(
+        text("""
         UPDATE clients SET counted_through = moved.through
         FROM (
             SELECT c.id AS client, json_extract(wanted.value, '$[2]') AS through
@@ -33,7 +35,8 @@ _MOVE_MARKS = {
             LIMIT -1
         ) AS moved
         WHERE clients.id = moved.client
-    """),
+    """)
+    ),
     "postgresql": text("""
         UPDATE clients SET counted_through = CAST(moved.value ->> 2 AS bigint)
         FROM json_array_elements(CAST(:marks AS json)) AS moved (value)

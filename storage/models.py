@@ -8,6 +8,7 @@ from sqlalchemy import ColumnElement, bindparam, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.protocol.states import AbandonReason
+from storage.constants import constant
 from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, with_defence
 from storage.model_tables import models
@@ -131,7 +132,7 @@ async def mark_model_published(connection: AsyncConnection, name: str, version: 
 
 
 # Made once: to build a statement takes longer than to run it.
-_MARK_PUBLISHED = (
+_MARK_PUBLISHED = constant(
     update(models)
     .where(
         models.c.federation == bindparam("of_federation"),

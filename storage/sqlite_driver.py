@@ -74,7 +74,7 @@ class _Here:
     """A connection with the methods of aiosqlite's, that does all in the thread it is called in, which waits for it."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
-        self._conn = self._connection = connection
+        self.driver = self._conn = self._connection = connection
 
     async def _execute(self, do: Callable[..., Any], *arguments: Any) -> Any:
         return do(*arguments)

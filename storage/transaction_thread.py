@@ -2,8 +2,8 @@
 
 A transaction of eight statements that visits a thread for each of them wakes that thread and the event loop eight times
 over, which takes several times as long as the statements. So whoever has a function for a whole transaction sends that
-(`Database.run`). The thread has an event loop and a pool of its own, so the function is the same as elsewhere; but what
-it awaits of the database is there at once, because nobody else waits in that loop.
+(`Database.run`). The thread has an event loop and a connection of its own, so the function is the same as elsewhere;
+but what it awaits of the database is there at once, because nobody else waits in that loop.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ class TransactionThread:
     def __init__(self) -> None:
         self._jobs: SimpleQueue[_Job | None] = SimpleQueue()
         # A process that ends in disorder does not wait for it.
-        self._thread = Thread(target=self._work, name="foltr-sqlite", daemon=True)
+        self._thread = Thread(target=lambda: asyncio.run(self._work()), name="foltr-sqlite", daemon=True)
 
     async def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return what a coroutine comes to that is made and awaited in the thread.
@@ -48,19 +48,19 @@ class TransactionThread:
         finally:
             await asyncio.to_thread(self._thread.join)
 
-    def _work(self) -> None:
-        with asyncio.Runner() as runner:
-            while (job := self._jobs.get()) is not None:
-                make, done = job
-                try:
-                    answer, error = runner.run(make()), None
-                except BaseException as raised:  # noqa: BLE001 (whoever asked for it raises it)
-                    answer, error = None, raised
-                asker = done.get_loop()
-                if asker.is_closed():
-                    continue
+    async def _work(self) -> None:
+        # The loop stands still while it waits for a job: nobody else is in it. To run the loop for each job would cost
+        # as much as a small transaction.
+        while (job := self._jobs.get()) is not None:
+            make, done = job
+            try:
+                answer, error = await make(), None
+            except BaseException as raised:  # noqa: BLE001 (whoever asked for it raises it)
+                answer, error = None, raised
+            asker = done.get_loop()
+            if not asker.is_closed():
                 asker.call_soon_threadsafe(_tell, done, answer, error)
-                del job, make, done, answer, error  # they may be large, and the next one may be long in coming
+            del job, make, done, answer, error, asker  # they may be large, and the next one may be long in coming
 
 
 def _tell(done: "asyncio.Future[Any]", answer: Any, error: BaseException | None) -> None:
