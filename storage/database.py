@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, cast
 
 from sqlalchemy import URL, Executable, Table, text
 from sqlalchemy.dialects import postgresql, sqlite
@@ -381,8 +381,8 @@ async def fetch_all(
     answer = await connection.execute(statement, parameters)
     # SQLAlchemy's mapping looks each name up for each row, which takes as long as to read the row.
     names = tuple(answer.keys())
-    values = (dict(zip(names, row, strict=True)) for row in answer)
-    return list(values) if record is dict else [record(**each) for each in values]
+    values = [dict(zip(names, row, strict=True)) for row in answer]
+    return cast("list[Record]", values) if record is dict else [record(**each) for each in values]
 
 
 async def fetch_one(
