@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from foltr.aggregation.fates import Fate
+from foltr.erasure.digests import DigestVersion
 from foltr.erasure.states import ErasureState, Requester
 from foltr.protocol.orders import OrderReply
 from foltr.protocol.states import JobState, Membership, OrderOutcome, Pacing, RoundState, Strategy
@@ -196,6 +197,7 @@ class Erasure(Shown):
     n_updates: int
     n_events: int
     erased_digest: str
+    digest_version: DigestVersion
     first_round: int | None
     key_destroyed: bool
     told: bool

@@ -11,10 +11,17 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
+from federator.eraser import signed_by
+from foltr.erasure.audit import next_entry
+from foltr.erasure.receipt import verify_receipt
+from foltr.erasure.states import NOTHING_UNLEARNED
 from foltr.errors import SettingsError
+from foltr.protocol.signing import SigningKey
 from storage import migrate
 from storage.arrivals import load_clients
 from storage.database import Database
+from storage.erasure.erasures import erase_client, list_erasures
+from storage.erasure.records import ErasureOutcome
 from storage.erasure.unlearning_jobs import list_stored_rounds
 from storage.federations import get_federation
 from storage.migrate import current, downgrade, head, require_head, upgrade
@@ -202,6 +209,23 @@ async def test_rankers_of_before_are_of_sigmoid_units(migrated: Database) -> Non
         found = await get_federation(migrated, name)
         assert found is not None
         assert found.activation == ranker.get("activation")
+
+
+async def test_who_was_erased_before_digests_were_chains_has_a_receipt_of_that_version(learned) -> None:
+    """Whenever it is signed; of whom rows are left to delete the digest is a chain, as it was."""
+    whole, begun = (
+        await learned.erase("a"),
+        await erase_client(learned.db, "web", learned.epoch, learned.request("c"), limit=1),
+    )
+    assert (whole.digest_version, begun.digest_version) == (2, 2)
+    await downgrade(learned.db, "0018")
+    await upgrade(learned.db)
+    rows = {row.pseudonym: row for row in await list_erasures(learned.db, "web")}
+    assert [rows[one.pseudonym].digest_version for one in (whole, begun)] == [1, 2]
+    sign, entry = signed_by(SigningKey(bytes(32))), next_entry(None, NOW, "erasure_completed", {})
+    for row in rows.values():
+        receipt = sign(row, ErasureOutcome(NOTHING_UNLEARNED, NOW), entry)
+        assert verify_receipt(receipt, SigningKey(bytes(32)).public).version == row.digest_version
 
 
 async def _insert_a_row_for_each_table(db: Database) -> None:

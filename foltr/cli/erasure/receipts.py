@@ -41,6 +41,8 @@ _OTHER_FILES = (
     ("ssh-", "an SSH key"),
     ("eyJ", "a receipt"),
 )
+# By a receipt's version, what its digest is.
+_DIGESTS = {1: "SHA-256", 2: "Chain of SHA-256"}
 # Of an operator's folder; their texts look like any other key.
 _ENROLMENT_KEYS = ("enrolment.key", "enrolment.pub")
 
@@ -248,7 +250,7 @@ def _in_words(receipt: "ErasureReceipt") -> list[str]:
         f"Receipt of an erasure {who}.",
         f"Requested by the {receipt.requested_by} {receipt.requested_at}, {when}.",
         f"Erased: {receipt.n_updates} updates of {receipt.n_rounds} rounds, {receipt.n_events} events; {key}.",
-        f"SHA-256 of the updates: {receipt.erased_digest}",
+        f"{_DIGESTS[receipt.version]} of the updates: {receipt.erased_digest}",
     ]
     if receipt.strategy == NOTHING_UNLEARNED:
         lines.append("It had taught no model, so there was none to unlearn.")
