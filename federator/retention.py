@@ -18,6 +18,8 @@ _UPDATES_AT_ONCE = 200
 _BYTES_AT_ONCE = 256 * 1024
 # A federation that is given a horizon late has much to delete: the disk is for the rounds in between.
 _PAUSE_S = 0.05
+# Of a round that is kept and moved out of a part, in one transaction.
+_BYTES_MOVED_AT_ONCE = 16 * 1024 * 1024
 # So many parts are as many rounds as are kept whole: a part is dropped once all its rounds are older.
 _PARTS = 10
 # Where somebody is in the way, such as a backup: each attempt holds up the others for a moment.
@@ -35,6 +37,7 @@ class Retention:
         self._store = store
         self._clock = clock
         self._limit = max(1, min(_UPDATES_AT_ONCE, _BYTES_AT_ONCE // (4 * plan.n_values)))
+        self._most_moved = _BYTES_MOVED_AT_ONCE // (4 * plan.n_values)
         self._part_rounds = max(_ROUNDS_BETWEEN, (plan.history_rounds or 0) // _PARTS)
         self._prepared_through = 0
         self._prepare_at = 0.0
@@ -97,7 +100,7 @@ class Retention:
 
     async def _drop(self) -> None:
         at = datetime.fromtimestamp(self._clock.now(), UTC)
-        step = await self._store.drop_old_part(self._goal, self._plan.unlearning.interval, at)
+        step = await self._store.drop_old_part(self._goal, self._plan.unlearning.interval, at, self._most_moved)
         if step.is_delayed:
             delay_s = _DELAYS_S[min(self._n_delays, len(_DELAYS_S) - 1)]
             self._n_delays += 1

@@ -6,11 +6,13 @@ Every statement names the part that it looks into (`storage.body_parts`): on Pos
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Row, ScalarSelect, Select, and_, bindparam, func, insert, select
+from sqlalchemy import ColumnElement, Row, ScalarSelect, Select, and_, bindparam, exists, func, insert, select, text
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from storage.body_tables import update_bodies
 from storage.clients import is_client, key_of, select_named
+from storage.database import Database, is_cancelled
 from storage.plain_rows import PlainInsert
 from storage.tables import rounds, updates
 
@@ -89,3 +91,21 @@ async def count_bodies_of(connection: AsyncConnection, client: int) -> int:
     for page in pages_of(await places_of(connection, client)):
         n_bodies += await connection.scalar(select(func.count()).select_from(update_bodies).where(*page)) or 0
     return n_bodies
+
+
+async def count_orphans(db: Database, limit_s: float) -> int | None:
+    """Count the bodies that no statement finds, in PostgreSQL, where no foreign key keeps there from being any.
+
+    They belong to no update, or are in another part than their round's. None where that takes longer than ``limit_s``.
+    """
+    # As one condition: of two, each with rows of its own, PostgreSQL would look for each body by itself.
+    in_its_round = (rounds.c.federation == updates.c.federation) & (rounds.c.number == updates.c.round)
+    is_found = exists().where(is_body_of(), in_its_round, rounds.c.part == update_bodies.c.part)
+    try:
+        async with db.reading() as connection:
+            await connection.execute(text(f"SET LOCAL statement_timeout = '{limit_s:g}s'"))
+            return await connection.scalar(select(func.count()).select_from(update_bodies).where(~is_found))
+    except DBAPIError as error:
+        if not is_cancelled(error):
+            raise
+        return None

@@ -16,7 +16,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import RoundState
-from storage.body_tables import ROW_BY_ROW, body_parts
+from storage.bodies import in_round
+from storage.body_tables import ROW_BY_ROW, body_parts, update_bodies
 from storage.database import Database, is_lock_timeout, lacks_right
 from storage.erasure.tables import stored_rounds
 from storage.errors import PartsRefusedError
@@ -34,12 +35,14 @@ class DropStep:
 
     Attributes:
         n_updates: how many updates the rounds had whose bodies it dropped.
+        n_moved: how many bodies it moved, of a round that is kept, so that its part can be dropped.
         rows_before: once nothing is left to drop, the round before which bodies are to be deleted row by row: the one
             that was asked for, or the first of a part that is to be dropped when more of its rounds are old.
         is_delayed: whether somebody was in the way, such as a backup: nothing is dropped; do it again later.
     """
 
     n_updates: int = 0
+    n_moved: int = 0
     rows_before: int | None = None
     is_delayed: bool = False
 
@@ -104,13 +107,17 @@ async def prepare_part(db: Database, name: str, epoch: int, open_round: int, n_r
 
 
 async def drop_old_part(
-    db: Database, name: str, epoch: int, before_round: int, interval: int, at: datetime
+    db: Database, name: str, epoch: int, before_round: int, interval: int, at: datetime, *, most_moved: int = 1000
 ) -> DropStep:
-    """Drop the oldest part all of whose rounds come before ``before_round``, unless retention keeps one of them.
+    """Drop the oldest part all of whose rounds come before ``before_round``; or make the next step to that.
 
-    Such a one stays, with what is left when its other rounds are deleted row by row: ``interval`` was another one when
-    it was made. So does each one where the database's user may not drop it. Call it until it says that it was the last
-    time.
+    Where ``interval`` was another one when the part was made, retention keeps some of its rounds now: their bodies move
+    to part 0 first, a round with each call. A part stays, and its other rounds are deleted row by row, where one of
+    these is too large for that, or where the database's user may not drop it. Call it until it says that it was the
+    last time.
+
+    Args:
+        most_moved: a round with more updates is not moved: others wait as long as its transaction takes.
 
     Raises:
         WriterFencedError: another federator has taken over.
@@ -122,13 +129,17 @@ async def drop_old_part(
         & rounds.c.number.between(body_parts.c.first_round, body_parts.c.last_round)
         & (rounds.c.part == body_parts.c.part)
     )
+    kept = is_kept(interval)
+    n_updates = select(func.coalesce(func.sum(rounds.c.n_updates), 0)).where(of_part).scalar_subquery()
     oldest = (
         select(
             body_parts.c.part,
-            select(func.coalesce(func.sum(rounds.c.n_updates), 0)).where(of_part).scalar_subquery().label("n_updates"),
+            n_updates.label("n_updates"),
+            select(func.min(rounds.c.number)).where(of_part, kept).scalar_subquery().label("kept_round"),
         )
         .where(body_parts.c.federation == name, body_parts.c.dropped_at.is_(None))
-        .where(body_parts.c.last_round < before_round, ~exists().where(of_part, is_kept(interval)))
+        .where(body_parts.c.last_round < before_round)
+        .where(~exists().where(of_part, kept, rounds.c.n_updates > most_moved))
         .order_by(body_parts.c.first_round)
         .limit(1)
     )
@@ -141,6 +152,8 @@ async def drop_old_part(
         found = (await connection.execute(oldest)).one_or_none()
         if found is None:
             return DropStep(rows_before=min(before_round, await connection.scalar(over_it) or before_round))
+    if found.kept_round is not None:
+        return DropStep(n_moved=await _move_round(db, name, epoch, found.kept_round))
     its_rounds = select(rounds.c.number).join(body_parts, of_part).where(body_parts.c.part == found.part)
     thinned = stored_rounds.c.federation == name, stored_rounds.c.round.in_(its_rounds)
     try:
@@ -158,6 +171,16 @@ async def drop_old_part(
             raise
         return DropStep(is_delayed=True)
     return DropStep(found.n_updates)
+
+
+async def _move_round(db: Database, name: str, epoch: int, number: int) -> int:
+    """Move the bodies of a round to part 0; return how many."""
+    async with fenced_transaction(db, name, epoch) as connection:
+        moved = await connection.execute(update(update_bodies).where(*in_round(name, number)).values(part=ROW_BY_ROW))
+        its_round = rounds.c.federation == name, rounds.c.number == number
+        await connection.execute(update(rounds).where(*its_round).values(part=ROW_BY_ROW))
+        failpoint(Failpoint.IN_PART_TRANSACTION)
+    return int(moved.rowcount)
 
 
 @asynccontextmanager

@@ -361,6 +361,11 @@ def is_lock_timeout(error: BaseException) -> bool:
     return _sqlstate(error) == "55P03"
 
 
+def is_cancelled(error: BaseException) -> bool:
+    """Tell whether PostgreSQL ended a statement, as it took longer than it may."""
+    return _sqlstate(error) == "57014"
+
+
 def lacks_right(error: BaseException) -> bool:
     """Tell whether the database's user may not do what a statement asks for."""
     return _sqlstate(error) == "42501"

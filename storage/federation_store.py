@@ -229,8 +229,12 @@ class SqlFederationStore:
     async def prepare_part(self, open_round: int, n_rounds: int, interval: int) -> int:
         return await body_parts.prepare_part(self._db, self._name, self.epoch, open_round, n_rounds, interval)
 
-    async def drop_old_part(self, before_round: int, interval: int, at: datetime) -> body_parts.DropStep:
-        return await body_parts.drop_old_part(self._db, self._name, self.epoch, before_round, interval, at)
+    async def drop_old_part(
+        self, before_round: int, interval: int, at: datetime, most_moved: int
+    ) -> body_parts.DropStep:
+        return await body_parts.drop_old_part(
+            self._db, self._name, self.epoch, before_round, interval, at, most_moved=most_moved
+        )
 
     async def delete_old_bodies(
         self, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500

@@ -106,7 +106,7 @@ def shell(server: PostgresServer, tmp_path: Path) -> Iterator[Shell]:
 
 def test_the_page_from_createdb_to_a_restored_federation(shell, mosquitto_server):
     """Both roles get in with their passwords alone; the restored database has the dump's rows, and learning goes on."""
-    making, passwords, upgrading, backing_up, restoring, listing, _ = blocks("docs/postgresql.md", "sh")
+    making, passwords, upgrading, backing_up, restoring, listing, clearing, _ = blocks("docs/postgresql.md", "sh")
     shell.run(making)
     shell.run(passwords)
     assert f"revision {head()}" in shell.run(upgrading)
@@ -117,6 +117,11 @@ def test_the_page_from_createdb_to_a_restored_federation(shell, mosquitto_server
 
     assert "equal" in shell.run(restoring)
     assert "dropped_at" in shell.run(listing)
+    n_bodies = shell.answer("SELECT count(*) FROM update_bodies")
+    shell.answer("INSERT INTO update_bodies (federation, round, client, body) SELECT name, 99, 99, '' FROM federations")
+    assert "1 in update_bodies belong to no update" in shell.run(f"foltr doctor --db {OWNER} || true")
+    assert "DELETE 1\n" in shell.run(clearing)
+    assert shell.answer("SELECT count(*) FROM update_bodies") == n_bodies
     assert shell.answer("SELECT round, state, n_updates FROM round_history ORDER BY round", READER) == listed
     with pytest.raises(AssertionError, match="permission denied"):
         shell.answer("DELETE FROM rounds", READER)

@@ -427,7 +427,13 @@ class RoundStore:
     async def prepare_part(self, open_round: int, n_rounds: int, interval: int) -> int:  # noqa: ARG002 (as SQL has it)
         return INTEGER_MAX
 
-    async def drop_old_part(self, before_round: int, interval: int, at: datetime) -> DropStep:  # noqa: ARG002
+    async def drop_old_part(
+        self,
+        before_round: int,
+        interval: int,  # noqa: ARG002
+        at: datetime,  # noqa: ARG002
+        most_moved: int,  # noqa: ARG002
+    ) -> DropStep:
         return DropStep(rows_before=before_round)
 
     async def delete_old_bodies(

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 _MIN_FREE_BYTES, _MIN_FREE_SHARE = 1024**3, 0.05
 _CLOCK_TOLERANCE_S = 2.0
 _N_NAMED = 5
+_BODIES_LIMIT_S = 5.0
+_BODIES_PAGE = "docs/postgresql.md, Bodies of no update"
 
 
 async def look(db_url: str, keys: str | None = None, standby_of: str | None = None) -> list[Finding]:
@@ -136,7 +138,7 @@ async def _postgresql(database: "Database") -> list[Finding]:
     there = await server_time(database)
     here = (before + time.time()) / 2
     skew = there.timestamp() - here
-    findings = [Finding("server", State.OK, version)]
+    findings = [Finding("server", State.OK, version), await _bodies(database)]
     if abs(skew) > _CLOCK_TOLERANCE_S:
         other = "ahead of" if skew > 0 else "behind"
         detail = (
@@ -145,6 +147,23 @@ async def _postgresql(database: "Database") -> list[Finding]:
         )
         return [*findings, Finding("database clock", State.WARNING, detail)]
     return [*findings, Finding("database clock", State.OK, f"within {max(abs(skew), 0.1):.1f} s of this machine's")]
+
+
+async def _bodies(database: "Database") -> Finding:
+    """Say whether each body belongs to an update: of somebody who was forgotten none may be left."""
+    from storage.bodies import count_orphans
+
+    n_orphans = await count_orphans(database, _BODIES_LIMIT_S)
+    if n_orphans == 0:
+        return Finding("bodies", State.OK, "each one is an update's")
+    if n_orphans is None:
+        detail = f"not looked at, as it takes longer than {_BODIES_LIMIT_S:g} s; how to: {_BODIES_PAGE}"
+        return Finding("bodies", State.ABSENT, detail)
+    detail = (
+        f"{n_orphans} in update_bodies belong to no update: rows were deleted by other means than foltr, or a restore "
+        f"was not complete. Nobody reads them, and some may be of a forgotten client: delete them ({_BODIES_PAGE})"
+    )
+    return Finding("bodies", State.WARNING, detail)
 
 
 def _in_words(n_bytes: float) -> str:

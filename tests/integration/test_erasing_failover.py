@@ -1,0 +1,93 @@
+"""Whoever has much stored is forgotten once, though the leader is killed in the middle and a standby goes on."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from cli.commands import foltr_process
+from integration.deployment import FEDERATION, Deployment, client_name, died_by_sigkill, until
+from integration.test_forgetting import OPTIONS, VARIABLES, WILLING, check_forgotten, checked, click, completed, taught
+from integration.users import in_use
+
+from edge_client.client import EdgeClient
+from foltr.failpoints import Failpoint
+from storage.erasure.client_rows import rows_of
+from storage.erasure.erasures import list_erasures
+from storage.events import store_events
+from storage.leases import list_standbys
+from storage.records import NewEvent
+
+pytestmark = pytest.mark.slow
+
+N_CLIENTS = 4
+# Two hundred of its rows go in a transaction.
+N_REFUSALS = 900
+NAME = client_name(0)
+# Where the leader dies, and the erasure's state then.
+PLACES = [
+    ("postgresql", Failpoint.IN_ERASURE_TRANSACTION, 3, "erasing"),
+    ("sqlite", Failpoint.ERASED, 3, "erasing"),
+    ("postgresql", Failpoint.STEP_COMMITTED, 1, "unlearning"),
+]
+
+
+async def refuse_much(deployment: Deployment) -> None:
+    """Have it stored that much of what the client sent was refused."""
+    now = datetime.now(UTC)
+    refused = [NewEvent(now, "update_rejected", "", "late", NAME, number) for number in range(N_REFUSALS)]
+    async with deployment.database.transaction() as connection:
+        await store_events(connection, FEDERATION, refused)
+
+
+async def has_state(deployment: Deployment, state: str) -> bool:
+    return [row.state for row in await list_erasures(deployment.database, FEDERATION)] == [state]
+
+
+@pytest.mark.parametrize(("migrated_url", "place", "at_pass", "state"), PLACES, indirect=["migrated_url"])
+async def test_a_standby_finishes_what_a_killed_leader_began(
+    mosquitto_server, migrated_url, tmp_path: Path, place, at_pass, state
+):
+    """Asked for by the device and, meanwhile, by the operator; its name does not come in again while rows are left."""
+
+    def device(i: int, store: str) -> EdgeClient:
+        access = deployment.devices[i]
+        return EdgeClient(credentials=access, store=tmp_path / store, seed=i, unlearning_limits=WILLING)
+
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
+        lasting = {"max_time_s": 5.0, **VARIABLES}
+        leader = deployment.start_federator(10_000, *OPTIONS, failpoints=f"{place}=kill@{at_pass}", **lasting)
+        await deployment.serves(20)
+        deployment.start_federator(10_000, *OPTIONS, "--standby", **lasting)
+
+        async def stands_by() -> bool:
+            return len(await list_standbys(deployment.database, FEDERATION)) == 1
+
+        await until(stands_by, 20, "nobody stands by")
+        others = (device(i, f"{i}.sqlite") for i in range(1, N_CLIENTS))
+        async with in_use(others, click):
+            async with in_use([device(0, "0.sqlite")], click) as (leaving,):
+                await taught(deployment, NAME)
+                await refuse_much(deployment)
+                await leaving.forget_me(timeout_s=1.0)
+            await until(lambda: leader.poll() is not None, 30, "the leader goes on")
+            assert died_by_sigkill(leader.returncode), deployment.said()
+            assert await has_state(deployment, state)
+            if state == "erasing":
+                assert 0 < (await rows_of(deployment.database, FEDERATION, NAME))["events"] < N_REFUSALS
+            receipt = tmp_path / "receipt.jws"
+            operator = ("--operator", tmp_path / "operator", "--wait", "--timeout", 60, "--receipt", receipt)
+            asking = asyncio.create_task(asyncio.to_thread(foltr_process, "forget", NAME, *operator, timeout_s=90))
+            async with device(0, "again.sqlite") as again:
+                await until(lambda: again.forgotten, 40, "its name is not refused")
+            asked = await asking
+            assert asked.returncode == 0, asked.stderr + deployment.said()
+            assert await has_state(deployment, "done")
+            said = checked(deployment, receipt.read_text().strip())
+            assert (said.version, said.key_destroyed) == (2, True)
+            assert said.n_events >= N_REFUSALS
+            await check_forgotten(deployment, NAME)
+            await completed(deployment, await deployment.n_completed() + 3)
+        key = ("--key", tmp_path / "operator/operator.json", "--noted", tmp_path / "noted.json")
+        verified = foltr_process("audit", "verify", *key, "--db", migrated_url, "--federation", FEDERATION)
+        assert verified.returncode == 0, verified.stderr
