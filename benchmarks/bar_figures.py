@@ -36,9 +36,26 @@ def of_round(n: int) -> Callable[[Results], str]:
 def of_profile(process: str) -> Callable[[Results], str]:
     def where(results: Results) -> str:
         profile = results.get("rounds-profile", {}).get("profiles", {}).get(process, {"folders": []})
-        return "modules in " + ", ".join(f"{name} {share:.0%}" for name, share in profile["folders"][:6])
+        return "in code of " + ", ".join(f"{owner(name)} {share:.0%}" for name, share in profile["folders"][:6])
 
     return where
+
+
+def owner(folder: str) -> str:
+    """Whose modules a profile has under this name: ours are called by their folder."""
+    return _OTHERS.get(folder, folder)
+
+
+# What profiled.py calls the modules of other packages, after the folder that they are in.
+_OTHERS = {
+    "bindings": "PyNaCl",
+    "mqtt": "paho-mqtt",
+    "_core": "NumPy",
+    "python3.11": "Python's library",
+    "<string> __create_fn__.<locals>.__init__": "dataclasses",
+    "<string> <lambda>": "named tuples",
+    "(other threads, while this one waits)": "other threads",
+}
 
 
 def rate(what: str) -> Callable[[Results], float]:
@@ -107,6 +124,14 @@ def growth(rule: str) -> Callable[[Results], float]:
         return 1e6 * (rows[1]["federator_mb"] - rows[0]["federator_mb"]) / (4 * 20000 * rows[1]["n"])
 
     return figure
+
+
+def grown(rule: str) -> Callable[[Results], str]:
+    def where(results: Results) -> str:
+        few, many = (row(results, f"memory-{rule}", dim=dim)["federator_mb"] for dim in (136, 20000))
+        return f"{few:.0f} MB with 136 weights, {many:.0f} MB with 20,000"
+
+    return where
 
 
 def imports(of: str) -> Callable[[Results], str]:

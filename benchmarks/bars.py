@@ -15,6 +15,7 @@ from bar_figures import (
     RULES_OVER_LIMIT,
     Results,
     above_array,
+    grown,
     growth,
     imports,
     longest_transactions,
@@ -111,7 +112,7 @@ BARS = (
     Bar(LEARNERS, "FPDGD, linear", 100_000, "/s", rate(LINEAR), True, of_product(LINEAR, "linear_product_us")),
     Bar(
         LEARNERS,
-        "the same, beside plain FPDGD",
+        "the same, times as fast as plain FPDGD",
         50,
         "x",
         ratio(LINEAR),
@@ -121,7 +122,7 @@ BARS = (
     Bar(LEARNERS, "FPDGD, neural 64", 25_000, "/s", rate(NEURAL), True, of_product(NEURAL, "neural_product_us")),
     Bar(
         LEARNERS,
-        "the same, beside plain linear FPDGD",
+        "the same, times as fast as plain linear FPDGD",
         12,
         "x",
         ratio(NEURAL),
@@ -142,7 +143,7 @@ BARS = (
     Bar(READING, "192 MB of LETOR text", 3.0, "s", lambda results: results["reading"]["ours"]["seconds"]),
     Bar(
         READING,
-        "scikit-learn's time, beside ours",
+        "the same, times as fast as scikit-learn",
         1.0,
         "x",
         lambda results: results["reading"]["peer"]["seconds"] / results["reading"]["ours"]["seconds"],
@@ -150,7 +151,7 @@ BARS = (
     ),
     Bar(
         READING,
-        "memory while reading, beside the array",
+        "memory that reading takes, in arrays of what was read",
         2.0,
         "x",
         lambda results: above_array(results["reading"]["ours"]),
@@ -196,7 +197,7 @@ BARS = (
     ),
     Bar(
         ROUNDS,
-        "a round beside its updates, signed",
+        "what a signed round takes apart from its updates",
         6.0,
         "ms",
         lambda results: signed(results, 1000)["fixed_ms"],
@@ -204,7 +205,7 @@ BARS = (
     ),
     Bar(
         ROUNDS,
-        "an update of 100, unsigned, beside Flower's legacy gRPC",
+        "the time of an unsigned update of 100, in such times of Flower's legacy gRPC",
         1.0,
         "x",
         lambda results: (
@@ -214,7 +215,7 @@ BARS = (
     ),
     Bar(
         RULES,
-        "every rule but Bulyan, 1,000 x 20,000, beside bare NumPy",
+        "the slowest rule but Bulyan, 1,000 x 20,000, in times of bare NumPy",
         RULES_OVER_LIMIT,
         "x",
         lambda results: rules(results, 1000, 20000)[0][1],
@@ -222,14 +223,14 @@ BARS = (
     ),
     Bar(
         RULES,
-        "Bulyan, 1,000 x 136, beside bare NumPy",
+        "Bulyan, 1,000 x 136, in times of bare NumPy",
         1.5,
         "x",
         lambda results: row(results, "aggregation", n=1000, d=136, rule="bulyan")["ratio"],
     ),
     Bar(
         RULES,
-        "the fastest rule of a peer, beside ours",
+        "the rule in which a peer does best: its time, in ours",
         1.0,
         "x",
         peers_beaten,
@@ -246,7 +247,7 @@ BARS = (
     ),
     Bar(
         SECURE,
-        "a round of secure sums over MQTT, of 1.5 trusted ones and 0.5 s",
+        "a secure round over MQTT, in 1.5 trusted ones plus 0.5 s",
         1.0,
         "x",
         lambda results: (
@@ -259,7 +260,7 @@ BARS = (
     ),
     Bar(
         SECURE,
-        "the time of SecAgg+, 1,000 clients and 20,000 weights, beside ours with 5 helpers",
+        "a sum of 1,000 clients, 20,000 weights, 5 helpers: the time of SecAgg+, in ours",
         1.0,
         "x",
         secagg_ratio,
@@ -267,7 +268,7 @@ BARS = (
     ),
     Bar(
         UNLEARNING,
-        "local steps saved, beside retraining",
+        "times fewer local steps than retraining",
         16.6,
         "x",
         lambda results: results["unlearning"]["steps_ratio"],
@@ -275,12 +276,12 @@ BARS = (
     ),
     Bar(
         UNLEARNING,
-        "time saved, beside retraining",
+        "times faster than retraining",
         16.6,
         "x",
         lambda results: results["unlearning"]["ratio"],
         True,
-        lambda results: f"a local step takes {results['unlearning']['step_ratio']:.1f} times as long as in retraining",
+        lambda results: f"a local step takes {results['unlearning']['step_ratio']:.2f} times as long as in retraining",
     ),
     Bar(
         HISTORIES,
@@ -300,7 +301,7 @@ BARS = (
     ),
     Bar(
         START,
-        "a federator is there",
+        "from a federator's start to its first announcement",
         1.0,
         "s",
         lambda results: results["start-up"]["federator_s"],
@@ -323,6 +324,20 @@ BARS = (
         lambda results: results["start-up"]["rank_ms"],
         where=lambda results: f"the second list takes {results['start-up']['again_ms']:.1f} ms",
     ),
-    Bar(MEMORY, "the mean of 1,000 x 20,000, of what the updates take", 0.5, "x", growth("mean")),
-    Bar(MEMORY, "the median of 1,000 x 20,000, of what the updates take", 2.0, "x", growth("median")),
+    Bar(
+        MEMORY,
+        "what a round of 1,000 x 20,000 adds by the mean, in the size of its updates",
+        0.5,
+        "x",
+        growth("mean"),
+        where=grown("mean"),
+    ),
+    Bar(
+        MEMORY,
+        "what a round of 1,000 x 20,000 adds by the median, in the size of its updates",
+        2.0,
+        "x",
+        growth("median"),
+        where=grown("median"),
+    ),
 )

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
-from bar_figures import Results
+from bar_figures import Results, owner
 from bars import HISTORIES, LEARNERS, MEMORY, READING, ROUNDS, RULES, SECURE, START, UNLEARNING
 from page_text import number, table
 
@@ -31,7 +31,7 @@ def _learners(results: Results) -> Iterable[str]:
 
 def _reading(results: Results) -> Iterable[str]:
     if "reading" in results:
-        titles = ("reader", "seconds", "peak of the process, MB", "of it above a process that is ready, in arrays")
+        titles = ("reader", "seconds", "peak of the process, MB", "above a process ready to read, in arrays")
         readers = (("ours", "ours"), ("scikit-learn", "peer"))
         rows = [
             (
@@ -81,7 +81,8 @@ def _rounds(results: Results) -> Iterable[str]:
             ],
         )
         fixed = {row["variant"]: row["fixed_ms"] for row in results["rounds"] if row["fixed_ms"] is not None}
-        yield "A round beside its updates: " + ", ".join(f"{name} {ms:.1f} ms" for name, ms in fixed.items()) + "."
+        told = ", ".join(f"{name} {ms:.1f} ms" for name, ms in fixed.items())
+        yield f"What a round takes apart from its updates, where the line over n begins: {told}."
     if "rounds-flower" in results:
         kinds = {"legacy": "Flower, legacy gRPC", "deployment": "Flower, SuperLink and SuperNodes"}
         rows = []
@@ -91,12 +92,15 @@ def _rounds(results: Results) -> Iterable[str]:
             rows.append(
                 (number(row["n"]), kinds[row["kind"]], f"{row['round_ms']:.1f}", f"{row['per_update_ms']:.2f}", ratio)
             )
-        yield table(("n", "peer", "round, ms", "an update, ms", "of ours, unsigned"), rows)
+        yield table(("n", "peer", "round, ms", "an update, ms", "in ours, unsigned"), rows)
     for process, profile in results.get("rounds-profile", {}).get("profiles", {}).items():
-        yield f"Processor time of the {process} in signed rounds of 1,000, without what is called in Python:"
+        yield (
+            f"Where the processor time of the {process} goes in signed rounds of 1,000. What a function calls in C is "
+            "its own, what it calls in Python is not; other threads are mostly the database's:"
+        )
         pairs = zip(profile["folders"], profile["functions"], strict=False)
-        rows = [(f"`{of[0]}`", f"{of[1]:.0%}", f"`{by[0]}`", f"{by[1]:.0%}") for of, by in pairs]
-        yield table(("modules in", "share", "function", "share"), rows)
+        rows = [(owner(of[0]), f"{of[1]:.0%}", f"`{by[0]}`", f"{by[1]:.0%}") for of, by in pairs]
+        yield table(("code of", "share", "function", "share"), rows)
 
 
 def _rules(results: Results) -> Iterable[str]:
@@ -107,7 +111,7 @@ def _rules(results: Results) -> Iterable[str]:
             "ours, ms",
             "limit, ms",
             "ratio",
-            "memory, of the updates",
+            "memory, in the updates'",
             "byzfl, ms",
             "Flower, ms",
         )
@@ -117,11 +121,11 @@ def _rules(results: Results) -> Iterable[str]:
                 (
                     f"{row['n']:,} x {row['d']:,}",
                     row["rule"],
-                    f"{row['ours_ms']:.2f}",
-                    f"{row['limit_ms']:.2f}",
+                    number(row["ours_ms"]),
+                    number(row["limit_ms"]),
                     f"{row['ratio']:.2f}",
                     f"{row['memory']:.2f}",
-                    *(f"{row[peer]:.2f}" if peer in row else "" for peer in ("byzfl_ms", "flwr_ms")),
+                    *(number(row[peer]) if peer in row else "" for peer in ("byzfl_ms", "flwr_ms")),
                 )
                 for row in results["aggregation"]["results"]
             ],
@@ -190,7 +194,7 @@ def _unlearning(results: Results) -> Iterable[str]:
         yield (
             f"Retraining takes {one['retrain_s']:.2f} s, unlearning {one['unlearn_s']:.2f} s: {one['ratio']:.1f} times "
             f"faster, with {one['steps_ratio']:.1f} times fewer local steps, where the thesis has "
-            f"{one['steps_expected']:.1f}. In the simulator, where nothing is sent."
+            f"{one['steps_expected']:.1f}. Nothing is sent; over a network there are ten times fewer rounds, too."
         )
 
 

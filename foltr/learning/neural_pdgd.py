@@ -54,7 +54,7 @@ def neural_pdgd_step(
     anchor = stepped if base is None else base.astype(weights.dtype, copy=False)
     if reversals is None:
         reversals = clicked_reversals(scores, ranking, clicks)
-    neural_step(stepped, features, tanhs, scores, ranking, clicks, reversals, learning_rate, proximal, anchor)
+    neural_step(stepped, features, tanhs, scores, ranking, clicks, reversals, learning_rate, proximal, anchor, False)
     return stepped
 
 
@@ -70,6 +70,7 @@ def neural_step(
     learning_rate: float,
     proximal: float,
     base: NDArray[np.floating],
+    is_at_base: bool,
 ) -> bool:
     """The kernel of `neural_pdgd_step`; `weights` is stepped in place, which spares the simulator a copy.
 
@@ -84,6 +85,8 @@ def neural_step(
         learning_rate: the step.
         proximal: FedProx' mu.
         base: (hidden * (d + 2),).
+        is_at_base: whether the ranker's weights are the base, and `weights`, whatever they are, become its first
+            step; they are not written to if there is none.
 
     Returns:
         whether the weights may have changed.
@@ -96,14 +99,17 @@ def neural_step(
     gradient = score_gradient(scores, ranking, clicks, reversals)
     n_first = n_features * hidden
     # A copy from before the pull: the gradient is that of the weights that were shown.
-    output = weights[n_first + hidden :].astype(np.float32)
-    if proximal != 0.0:
+    output = (base if is_at_base else weights)[n_first + hidden :].astype(np.float32)
+    is_pulled = proximal != 0.0 and not is_at_base
+    if is_pulled:
         weights -= learning_rate * proximal * (weights - base)
     # Most shown documents are in no pair.
     used = np.flatnonzero(gradient)
     n_used = used.shape[0]
     if n_used == 0:
-        return bool(proximal != 0.0)
+        return is_pulled
+    if is_at_base:
+        weights[n_first:] = base[n_first:]
     carried = np.empty((n_used, hidden), np.float32)
     for i in range(n_used):
         step = np.float32(learning_rate * gradient[used[i]])
@@ -112,7 +118,11 @@ def neural_step(
         carried[i] = step * np.float32(0.25) * (output * (np.float32(1.0) - tanh * tanh))
         weights[n_first : n_first + hidden] += carried[i]
         weights[n_first + hidden :] += step * np.float32(0.5) * (np.float32(1.0) + tanh)
-    _add(weights[:n_first], (features[ranking[used]].T @ carried).reshape(n_first))
+    change = (features[ranking[used]].T @ carried).reshape(n_first)
+    if is_at_base:
+        _write_sum(base[:n_first], change, weights[:n_first])
+    else:
+        _add(weights[:n_first], change)
     return True
 
 
@@ -125,3 +135,16 @@ def _add(weights: NDArray[np.floating], change: NDArray[np.float32]) -> None:
     """Add numbers of another type in place: numba would first make whole arrays of what a loop adds one by one."""
     for i in range(change.shape[0]):
         weights[i] += change[i]
+
+
+def _write_whole_sum(
+    base: NDArray[np.floating], change: NDArray[np.float32], weights: NDArray[np.floating]
+) -> None:
+    np.add(base, change, out=weights)
+
+
+@compiled_instead_of(_write_whole_sum)
+def _write_sum(base: NDArray[np.floating], change: NDArray[np.float32], weights: NDArray[np.floating]) -> None:
+    """Write base + change to the weights, as `_add` does it in place."""
+    for i in range(change.shape[0]):
+        weights[i] = base[i] + change[i]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from foltr.errors import DataError
 from foltr.learning.display import MOST_COMPARED, pair_index
 from foltr.learning.linear import score
-from foltr.learning.plackett_luce import plackett_luce_denominators, reversal_log_odds, reversal_weight
+from foltr.learning.plackett_luce import log_add_exp, plackett_luce_denominators, reversal_weight
 from foltr.numerics.compiled import compiled
 
 
@@ -149,19 +149,33 @@ def clicked_reversals(
         ranking: (k,) int64 distinct document indices.
         clicks: (k,) bool.
     """
-    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
     n = min(ranking.shape[0], MOST_COMPARED)
     _check_lengths(ranking.shape[0], clicks.shape[0], n * (n - 1) // 2)
     reversals = np.zeros(n * (n - 1) // 2, np.float64)
     last_click, seen = _last_click_and_seen(clicks)
-    for preferred in range(last_click + 1):
-        if not clicks[preferred]:
-            continue
-        for other in range(seen):
-            if not clicks[other]:
-                upper, lower = min(preferred, other), max(preferred, other)
-                log_odds = reversal_log_odds(shown_scores, log_denominators, upper, lower)
-                reversals[pair_index(upper, lower, n)] = reversal_weight(log_odds)
+    if last_click < 0:
+        return reversals
+    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
+    uppers = np.empty(seen, np.int64)
+    swapped, log_odds = np.empty(seen, np.float64), np.empty(seen, np.float64)
+    for lower in range(1, seen):
+        # The pairs of one lower position side by side, each as `reversal_log_odds` has it: what one adds to waits for
+        # its last exponential and logarithm, and those of the others are taken meanwhile.
+        n_pairs = 0
+        for upper in range(lower):
+            if clicks[upper] != clicks[lower]:
+                uppers[n_pairs] = upper
+                swapped[n_pairs] = log_add_exp(log_denominators[lower + 1], shown_scores[upper])
+                log_odds[n_pairs] = swapped[n_pairs] - log_denominators[lower]
+                n_pairs += 1
+        for i in range(lower - 1, 0, -1):
+            for pair in range(n_pairs):
+                if uppers[pair] >= i:
+                    break
+                swapped[pair] = log_add_exp(swapped[pair], shown_scores[i])
+                log_odds[pair] += swapped[pair] - log_denominators[i]
+        for pair in range(n_pairs):
+            reversals[pair_index(uppers[pair], lower, n)] = reversal_weight(log_odds[pair])
     return reversals
 
 

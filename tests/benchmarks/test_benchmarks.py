@@ -67,7 +67,7 @@ def test_bench_writes_a_page(tmp_path):
     assert "1 of 14 runs" in run("bench", "unlearning", *options)
     record = json.loads((tmp_path / "unlearning.json").read_text())
     assert record["results"]["steps_ratio"] == pytest.approx(50 / 3)
-    assert re.search(r"local steps saved.*\| met \|", (tmp_path / "benchmarks.md").read_text())
+    assert re.search(r"times fewer local steps.*\| met \|", (tmp_path / "benchmarks.md").read_text())
     (tmp_path / "unlearning.json").write_text(json.dumps({**record, "results": None}))
     assert "0 of 14 runs" in run("bench", "--page", *options, fails=True)
     assert "**Failed**: unlearning." in (tmp_path / "benchmarks.md").read_text()

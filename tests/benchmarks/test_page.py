@@ -121,4 +121,4 @@ def test_a_profile_says_where_the_time_goes(modules: tuple[ModuleType, ...], tmp
     assert profiles["federator"]["functions"] == [("sql/schema.py Table.a", 0.6), ("protocol/codec.py encode", 0.4)]
     records = {"rounds": record(rounds(0.4, 0.3)), "rounds-profile": record({"results": [], "profiles": profiles})}
     (line,) = lines_of(page.page_of(records), "the federator's processor time for one of 1,000")
-    assert "| **missed**: 2.0 times the bar | modules in sql 60%, protocol 40% |" in line
+    assert "| **missed**: 2.0 times the bar | in code of sql 60%, protocol 40% |" in line

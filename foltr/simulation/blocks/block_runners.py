@@ -127,13 +127,18 @@ class PdgdBlockRunner(BlockRunner):
                 self._steps.learning_rate,
                 self._steps.proximal,
             )
-            weights[rows] = block.weights
+            if isinstance(rows, slice):
+                weights = block.weights  # of all members
+            else:
+                weights[rows] = block.weights
             ndcg[rows], reciprocal_ranks[rows] = means_of(block)
-        deltas = self._sent(weights, start, members) - start
+        # Rounded where they are subtracted: the differences in float64 would pass the cache once more.
+        shared = np.empty((len(members), self._n_shared), np.float32)
+        sent = self._sent(weights, start, members)[:, : self._n_shared]
+        np.subtract(sent, start[..., : self._n_shared], out=shared, casting="same_kind")
         if self._heads.size:
             self._heads[members] = weights[:, self._n_shared :]
             self._has_head[members] = True
-        shared = deltas[:, : self._n_shared].astype(np.float32)
         add_deltas(aggregation, shared, (intentions.picks >= 0).sum(axis=1), self._names_of(members))
         return ndcg, reciprocal_ranks
 

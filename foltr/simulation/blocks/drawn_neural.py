@@ -101,6 +101,8 @@ class _Group:
         self._users = users
         self._learned = learned
         self._steps = (learning_rate, proximal)
+        # Whose weights have left those that all start from: until then neither they nor their form are copied.
+        self._has_own = np.empty(self.size, np.bool_)
         # The hidden layers as the forward pass has them, kept beside the weights from step to step.
         self._halved = np.empty((self.size, hidden * (pool.dataset.n_features + 1)), np.float32)
         self._halved_start = np.empty(self._halved.shape[1], np.float32)
@@ -120,9 +122,9 @@ class _Group:
         ends = n_docs.cumsum().reshape(n_docs.shape)
         begins = ends - n_docs
         weights = self._learned.weights[clients]
-        if len(self._starts) == 1:
-            weights[:], self._halved[: len(weights)] = self._starts, self._halved_start
-        else:
+        has_own = self._has_own[: len(weights)]
+        has_own[:] = len(self._starts) > 1
+        if len(self._starts) > 1:
             weights[:] = self._starts[clients]
             for own, halved in zip(weights, self._halved, strict=False):
                 halve_hidden_layer(own, halved)
@@ -131,6 +133,7 @@ class _Group:
             members = np.flatnonzero(interacts[:, i])
             if len(members):
                 self._interact_once(clients.start, members, i, log_times, begins)
+        weights[~has_own] = self._starts[0]
         return int(ends[-1, -1])
 
     def _interact_once(
@@ -143,8 +146,8 @@ class _Group:
     ) -> None:
         """Let members of the group, numbered from 0 beside ``first``, have their interaction ``i``."""
         dataset, users = self._pool.dataset, self._users
-        of_lists = (dataset.features, dataset.offsets, self._picks, first, members, i)
-        n_docs = _inputs_of_all(*of_lists, self._halved, self._tanhs, self._spans)
+        of_lists = (dataset.features, dataset.offsets, self._picks, first, members, i, self._has_own)
+        n_docs = _inputs_of_all(*of_lists, self._halved, self._halved_start, self._tanhs, self._spans)
         tanhs = self._tanhs[:n_docs]
         np.tanh(tanhs, out=tanhs)
         _learn_from_lists(
@@ -178,7 +181,9 @@ def _inputs_of_all(
     first: int,
     members: NDArray[np.int64],
     i: int,
+    has_own: NDArray[np.bool_],
     halved: NDArray[np.float32],
+    halved_start: NDArray[np.float32],
     inputs: NDArray[np.float32],
     spans: NDArray[np.int64],
 ) -> int:
@@ -189,7 +194,9 @@ def _inputs_of_all(
         first: the client that is row 0 of the group.
         members: (m,) rows of the group.
         i: which of their interactions it is.
-        halved: (G, hidden * (d + 1)) of `halve_hidden_layer`.
+        has_own: (G,) whose weights are not those that all start from.
+        halved: (G, hidden * (d + 1)) of `halve_hidden_layer`, of who has any.
+        halved_start: (hidden * (d + 1),) of the others.
         inputs: (documents of all members or more, hidden), written to.
         spans: (G + 1,), written to.
     """
@@ -198,7 +205,8 @@ def _inputs_of_all(
         query = picks[first + members[j], i]
         start, end = offsets[query], offsets[query + 1]
         spans[j + 1] = spans[j] + end - start
-        hidden_inputs(halved[members[j]], features[start:end], inputs[spans[j] : spans[j + 1]])
+        layer = halved[members[j]] if has_own[members[j]] else halved_start
+        hidden_inputs(layer, features[start:end], inputs[spans[j] : spans[j + 1]])
     return int(spans[members.shape[0]])
 
 
@@ -210,6 +218,7 @@ def _learn_from_lists(
     first: int,
     members: NDArray[np.int64],
     i: int,
+    has_own: NDArray[np.bool_],
     relevance: NDArray[np.int16],
     ideal_dcg: NDArray[np.float64],
     tanhs: NDArray[np.float32],
@@ -234,10 +243,11 @@ def _learn_from_lists(
 
     Args:
         picks, first, members, i, spans: as in `_inputs_of_all`.
+        has_own: (G,) likewise, written to.
         tanhs: (documents of all members, hidden).
         begins: (G, B) where each interaction's draws begin in ``log_times``.
-        bases: (1, w) or (n, w), what FedProx pulls towards.
-        weights: (n, w), written to.
+        bases: (1, w) or (n, w), what clients start from, and what FedProx pulls towards.
+        weights: (n, w) of who has any, written to.
         halved: (G, hidden * (d + 1)), written to.
         ndcg, reciprocal_ranks: (n, B), written to.
     """
@@ -247,7 +257,8 @@ def _learn_from_lists(
         query = picks[client, i]
         start, end = offsets[query], offsets[query + 1]
         own = tanhs[spans[j] : spans[j + 1]]
-        scores = output_scores(weights[client], own)
+        base = bases[client if bases.shape[0] > 1 else 0]
+        scores = output_scores(weights[client] if has_own[member] else base, own)
         at, docs = begins[member, i], end - start
         ranking = exponential_race(scores, log_times[at : at + docs], min(serp_length, docs))
         clicks, ndcg[client, i], reciprocal_ranks[client, i] = see_serp(
@@ -261,7 +272,6 @@ def _learn_from_lists(
             examination,
         )
         reversals = clicked_reversals(scores, ranking, clicks)
-        base = bases[client if bases.shape[0] > 1 else 0]
         has_stepped = neural_step(
             weights[client],
             features[start:end],
@@ -273,7 +283,10 @@ def _learn_from_lists(
             learning_rate,
             proximal,
             base,
+            not has_own[member],
         )
-        # Nobody ranks by them any more after the last list.
-        if has_stepped and (picks[client, i + 1 :] >= 0).any():
-            halve_hidden_layer(weights[client], halved[member])
+        if has_stepped:
+            has_own[member] = True
+            # Nobody ranks by them any more after the last list.
+            if (picks[client, i + 1 :] >= 0).any():
+                halve_hidden_layer(weights[client], halved[member])

@@ -149,6 +149,7 @@ def _rounds(
     """
     n_values = first.shape[0]
     base, total, scratch = np.empty(n_values), np.empty(n_values), np.empty(n_values)
+    largest = np.empty(1, np.float32)
     for number in range(picks.shape[1]):
         base[:] = first if number == 0 else following[number - 1]
         total[:] = 0.0
@@ -181,28 +182,46 @@ def _rounds(
             update = updates[number, client]
             for j in range(n_values):
                 update[j] = np.float32(learned[j] - base[j])
-                if not math.isfinite(update[j]):
-                    raise DataError("an update contains a number that is not finite")
+            _largest_magnitude(update.view(np.int32), largest.view(np.int32))
+            if not math.isfinite(largest[0]):
+                raise DataError("an update contains a number that is not finite")
             length = lengths[number, client]
             if length != _AS_IT_IS:
                 if not (math.isfinite(length) and length >= 0.0):
                     raise DataError("a stored update has no length, or one that is negative")
-                _calibrate(update, length, scratch)
+                _calibrate(update, np.float64(largest[0]), length, scratch)
             for j in range(n_values):
                 total[j] += np.float64(update[j]) * n_interactions
         _move(following[number], base, total, n_all)
 
 
 @compiled
-def _calibrate(update: NDArray[np.float32], length: float, direction: NDArray[np.float64]) -> None:
+def _largest_magnitude(bits: NDArray[np.int32], largest: NDArray[np.int32]) -> None:
+    """Write the largest absolute value of float32 numbers, one that is not finite where any is not.
+
+    Of their bits: without the sign they are in the order of the values, infinity and what is no number above all, and
+    processors take the maximum of many integers at a time, which the rules for what is no number forbid for these.
+
+    Args:
+        bits: (d,) the numbers.
+        largest: (1,) the result's bits, written to.
+    """
+    highest = 0
+    for j in range(bits.shape[0]):
+        highest = max(highest, bits[j] & 0x7FFFFFFF)
+    largest[0] = highest
+
+
+@compiled
+def _calibrate(
+    update: NDArray[np.float32], largest: np.float64, length: float, direction: NDArray[np.float64]
+) -> None:
     """Bring an update (d,) to a length in place, as `foltr.unlearning.calibration.calibrated` does.
 
     Args:
+        largest: of the update's absolute values.
         direction: (d,), written to.
     """
-    largest = 0.0
-    for j in range(update.shape[0]):
-        largest = max(largest, abs(np.float64(update[j])))
     if largest == 0.0:
         return
     for j in range(update.shape[0]):
