@@ -33,7 +33,7 @@ from foltr.learning.linear import score
 from foltr.learning.neural import init_neural
 from foltr.numerics.compiled import COMPILED
 from foltr.simulation.blocks.base_runner import WEIGHTS_AT_A_TIME
-from foltr.simulation.blocks.drawn_neural import neural_pdgd_block
+from foltr.simulation.blocks.drawn_neural import first_lists, neural_pdgd_block
 from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, pdgd_block, query_pool
 from foltr.simulation.blocks.fixed_rankings import es_block
 from foltr.simulation.clients.population import iid_population
@@ -87,14 +87,17 @@ def pdgd_neural(crowd: Crowd, rounds: int) -> None:
     """FPDGD with a neural ranker."""
     weights = init_neural(FEATURES, HIDDEN, np.random.default_rng(3)).astype(np.float64)
     n_clients, at_a_time = len(crowd.devices), WEIGHTS_AT_A_TIME // len(weights)
+    first = first_lists(crowd.pool, HIDDEN, n_clients)
     for _ in range(rounds):
         picks, users = crowd.act()
+        first.forget()
         total = np.zeros_like(weights)
         # So many clients at a time as the simulator takes.
-        for first in range(0, n_clients, at_a_time):
-            rows = slice(first, first + at_a_time)
+        for begin in range(0, n_clients, at_a_time):
+            rows = slice(begin, begin + at_a_time)
             theirs = Users(users.tables, users.models[rows], users.draws[rows])
-            block = neural_pdgd_block(crowd.pool, weights, picks[rows], theirs, crowd.devices[rows], 0.1, HIDDEN)
+            of_round = (crowd.devices[rows], 0.1, HIDDEN, 0.0, first)
+            block = neural_pdgd_block(crowd.pool, weights, picks[rows], theirs, *of_round)
             total += block.weights.sum(axis=0)
         weights = total / n_clients
 

@@ -137,9 +137,7 @@ def _add(weights: NDArray[np.floating], change: NDArray[np.float32]) -> None:
         weights[i] += change[i]
 
 
-def _write_whole_sum(
-    base: NDArray[np.floating], change: NDArray[np.float32], weights: NDArray[np.floating]
-) -> None:
+def _write_whole_sum(base: NDArray[np.floating], change: NDArray[np.float32], weights: NDArray[np.floating]) -> None:
     np.add(base, change, out=weights)
 
 

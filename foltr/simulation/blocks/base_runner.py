@@ -11,7 +11,7 @@ from foltr.methods.aggregations import RowAggregation
 from foltr.methods.base import Aggregation
 from foltr.methods.registry import Ranker
 from foltr.protocol.trainings import LinearRankerSpec
-from foltr.simulation.blocks.drawn_neural import neural_pdgd_block
+from foltr.simulation.blocks.drawn_neural import FirstLists, neural_pdgd_block
 from foltr.simulation.blocks.drawn_rankings import (
     LearnedBlock,
     QueryPool,
@@ -26,8 +26,8 @@ from foltr.simulation.runners import Experience, State
 
 # A block at a time, so that memory does not grow with the clients: so many interactions, and so many local weights.
 INTERACTIONS_AT_A_TIME = 8192
-# 8 MB: what is asked of the operating system anew for each block is zeroed by it first, and passes the cache.
-WEIGHTS_AT_A_TIME = 2**20
+# 2 MB: what does not stay in the processor's second cache until it is added up is fetched again.
+WEIGHTS_AT_A_TIME = 2**18
 
 Rows = slice | NDArray[np.int64]
 
@@ -108,11 +108,12 @@ def learn_block(
     device_rngs: list[np.random.Generator],
     learning_rate: float,
     proximal: float = 0.0,
+    first: FirstLists | None = None,
 ) -> LearnedBlock:
     """PDGD for a block of clients with a ranker of either kind; see `pdgd_block`."""
     if isinstance(ranker, LinearRankerSpec):
         return pdgd_block(pool, start, picks, users, device_rngs, learning_rate, proximal)
-    return neural_pdgd_block(pool, start, picks, users, device_rngs, learning_rate, ranker.hidden, proximal)
+    return neural_pdgd_block(pool, start, picks, users, device_rngs, learning_rate, ranker.hidden, proximal, first)
 
 
 def means_of(

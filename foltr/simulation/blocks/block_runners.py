@@ -30,12 +30,13 @@ from foltr.protocol.trainings import (
 )
 from foltr.protocol.updates import EvolutionPair
 from foltr.simulation.blocks.base_runner import WEIGHTS_AT_A_TIME, BlockRunner, add_deltas, learn_block, means_of
+from foltr.simulation.blocks.drawn_neural import FirstLists, first_lists
 from foltr.simulation.blocks.drawn_rankings import QueryPool, Users
 from foltr.simulation.blocks.drawn_rounds import DRAWS_IN_A_ROW, RoundsInARow, pdgd_rounds
 from foltr.simulation.blocks.fixed_rankings import RankedBlock, es_block, ranking_block
 from foltr.simulation.clients.crowd import Crowd, Intentions
 from foltr.simulation.clients.population import Population
-from foltr.simulation.runners import Runner, State
+from foltr.simulation.runners import Experience, Runner, State
 
 
 class PdgdBlockRunner(BlockRunner):
@@ -52,6 +53,19 @@ class PdgdBlockRunner(BlockRunner):
         self._has_head = np.zeros(len(population.clients), np.bool_)
         in_kernels = isinstance(ranker, LinearRankerSpec) and steps.n_shared is None and steps.sent is None
         self._most_draws = DRAWS_IN_A_ROW if in_kernels else 0
+        # What clients of a round share where they begin with the same weights, by pool.
+        self._first_lists: dict[int, FirstLists] = {}
+
+    def run(
+        self, base: NDArray[np.float32], version: int, clients: NDArray[np.int64], aggregation: Aggregation
+    ) -> Experience:
+        if not isinstance(self._ranker, LinearRankerSpec):
+            n_of_datasets = np.bincount(self._datasets[clients], minlength=len(self._pools)).tolist()
+            for pool, n_clients in zip(self._pools, n_of_datasets, strict=True):
+                if id(pool) not in self._first_lists:
+                    self._first_lists[id(pool)] = first_lists(pool, self._ranker.hidden, n_clients)
+                self._first_lists[id(pool)].forget()
+        return super().run(base, version, clients, aggregation)
 
     def rounds_at_once(self, clients: NDArray[np.int64]) -> int:
         """How many rounds of these clients `rounds` makes in one go; 1 where it makes none."""
@@ -126,6 +140,7 @@ class PdgdBlockRunner(BlockRunner):
                 self._device_rngs(members[rows]),
                 self._steps.learning_rate,
                 self._steps.proximal,
+                self._first_lists.get(id(pool)),
             )
             if isinstance(rows, slice):
                 weights = block.weights  # of all members

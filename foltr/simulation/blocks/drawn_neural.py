@@ -9,6 +9,7 @@ Shapes: n clients; B interactions at most; G clients in a group; d features; w w
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -31,6 +32,37 @@ from foltr.simulation.blocks.drawn_rankings import (
 # A group has as many clients as fit with their weights into a processor's second cache, beside what they rank: 12 bytes
 # a weight.
 _WEIGHTS_OF_A_GROUP = 96_000
+_MOST_KEPT_BYTES = 2**26
+
+
+@dataclass(frozen=True, eq=False)
+class FirstLists:
+    """Hidden units of queries by the weights that all clients of a round begin with, for those who ask them again.
+
+    Attributes:
+        tanhs: (documents of the data set, hidden) float32 of `foltr.learning.neural.hidden_tanhs`; of no documents
+            where nothing is kept.
+        is_kept: (queries,) bool.
+    """
+
+    tanhs: NDArray[np.float32]
+    is_kept: NDArray[np.bool_]
+
+    def forget(self) -> None:
+        """Begin a round: the weights are others."""
+        self.is_kept[:] = False
+
+
+def first_lists(pool: QueryPool, hidden: int, n_clients: int) -> FirstLists:
+    """Return where a round's first lists are kept if enough clients ask the same queries, and they are not too large.
+
+    Writing them where they are kept takes a tenth of making them, so a fifth has to be asked again.
+    """
+    dataset = pool.dataset
+    n_documents = len(dataset.features)
+    is_worth_it = 2 * n_clients >= dataset.n_queries and 4 * n_documents * hidden <= _MOST_KEPT_BYTES
+    tanhs = np.empty((n_documents if is_worth_it else 0, hidden), np.float32)
+    return FirstLists(tanhs, np.zeros(dataset.n_queries, np.bool_))
 
 
 def neural_pdgd_block(
@@ -42,6 +74,7 @@ def neural_pdgd_block(
     learning_rate: float,
     hidden: int,
     proximal: float = 0.0,
+    first: FirstLists | None = None,
 ) -> LearnedBlock:
     """Let clients with a neural ranker interact and learn; as `pdgd_block`.
 
@@ -57,6 +90,7 @@ def neural_pdgd_block(
         learning_rate: the step.
         hidden: units of the hidden layer.
         proximal: FedProx' mu.
+        first: of the other clients of the round who begin with the same weights; read and written to. None keeps none.
     """
     dataset = pool.dataset
     n_weights = n_neural_weights(dataset.n_features, hidden)
@@ -64,11 +98,13 @@ def neural_pdgd_block(
     learned = LearnedBlock(
         np.empty(bases.shape, bases.dtype), np.full(picks.shape, np.nan), np.full(picks.shape, np.nan)
     )
-    group = _Group(pool, start.reshape(-1, n_weights), picks, users, learned, hidden, learning_rate, proximal)
+    if first is None or start.ndim > 1:
+        first = first_lists(pool, hidden, 0)
+    group = _Group(pool, start.reshape(-1, n_weights), picks, users, learned, first, learning_rate, proximal)
     for rows, log_times in log_times_of(pool, picks, device_rngs):
         at = 0
-        for first in range(rows.start, rows.stop, group.size):
-            clients = slice(first, min(first + group.size, rows.stop))
+        for begin in range(rows.start, rows.stop, group.size):
+            clients = slice(begin, min(begin + group.size, rows.stop))
             at += group.interact(clients, log_times[at:])
     return learned
 
@@ -88,11 +124,12 @@ class _Group:
         picks: NDArray[np.int64],
         users: Users,
         learned: LearnedBlock,
-        hidden: int,
+        first_lists: FirstLists,
         learning_rate: float,
         proximal: float,
     ) -> None:
         n_clients, n_weights = learned.weights.shape
+        hidden = first_lists.tanhs.shape[1]
         self.size = max(1, min(n_clients, _WEIGHTS_OF_A_GROUP // n_weights))
         self._pool = pool
         self._starts = np.ascontiguousarray(starts)
@@ -100,6 +137,7 @@ class _Group:
         self._n_docs = docs_of(pool, picks)
         self._users = users
         self._learned = learned
+        self._first_lists = first_lists
         self._steps = (learning_rate, proximal)
         # Whose weights have left those that all start from: until then neither they nor their form are copied.
         self._has_own = np.empty(self.size, np.bool_)
@@ -146,7 +184,8 @@ class _Group:
     ) -> None:
         """Let members of the group, numbered from 0 beside ``first``, have their interaction ``i``."""
         dataset, users = self._pool.dataset, self._users
-        of_lists = (dataset.features, dataset.offsets, self._picks, first, members, i, self._has_own)
+        kept = self._first_lists
+        of_lists = (dataset.features, dataset.offsets, self._picks, first, members, i, self._has_own, kept.is_kept)
         n_docs = _inputs_of_all(*of_lists, self._halved, self._halved_start, self._tanhs, self._spans)
         tanhs = self._tanhs[:n_docs]
         np.tanh(tanhs, out=tanhs)
@@ -154,6 +193,7 @@ class _Group:
             *of_lists,
             dataset.relevance,
             self._pool.ideal_dcg,
+            kept.tanhs,
             tanhs,
             self._spans,
             log_times,
@@ -182,6 +222,7 @@ def _inputs_of_all(
     members: NDArray[np.int64],
     i: int,
     has_own: NDArray[np.bool_],
+    is_kept: NDArray[np.bool_],
     halved: NDArray[np.float32],
     halved_start: NDArray[np.float32],
     inputs: NDArray[np.float32],
@@ -189,12 +230,15 @@ def _inputs_of_all(
 ) -> int:
     """Write the `hidden_inputs` of each member's list below each other, and where they begin; return where they end.
 
+    Nothing is written of those whose hidden units are kept.
+
     Args:
         picks: (n, B) queries.
         first: the client that is row 0 of the group.
         members: (m,) rows of the group.
         i: which of their interactions it is.
         has_own: (G,) whose weights are not those that all start from.
+        is_kept: (queries,) of which the others need none; see `FirstLists`.
         halved: (G, hidden * (d + 1)) of `halve_hidden_layer`, of who has any.
         halved_start: (hidden * (d + 1),) of the others.
         inputs: (documents of all members or more, hidden), written to.
@@ -204,7 +248,10 @@ def _inputs_of_all(
     for j in range(members.shape[0]):
         query = picks[first + members[j], i]
         start, end = offsets[query], offsets[query + 1]
-        spans[j + 1] = spans[j] + end - start
+        spans[j + 1] = spans[j]
+        if is_kept[query] and not has_own[members[j]]:
+            continue
+        spans[j + 1] += end - start
         layer = halved[members[j]] if has_own[members[j]] else halved_start
         hidden_inputs(layer, features[start:end], inputs[spans[j] : spans[j + 1]])
     return int(spans[members.shape[0]])
@@ -219,8 +266,10 @@ def _learn_from_lists(
     members: NDArray[np.int64],
     i: int,
     has_own: NDArray[np.bool_],
+    is_kept: NDArray[np.bool_],
     relevance: NDArray[np.int16],
     ideal_dcg: NDArray[np.float64],
+    kept: NDArray[np.float32],
     tanhs: NDArray[np.float32],
     spans: NDArray[np.int64],
     log_times: NDArray[np.float64],
@@ -243,7 +292,8 @@ def _learn_from_lists(
 
     Args:
         picks, first, members, i, spans: as in `_inputs_of_all`.
-        has_own: (G,) likewise, written to.
+        has_own, is_kept: (G,) and (queries,) likewise, written to.
+        kept: (documents or none, hidden), written to.
         tanhs: (documents of all members, hidden).
         begins: (G, B) where each interaction's draws begin in ``log_times``.
         bases: (1, w) or (n, w), what clients start from, and what FedProx pulls towards.
@@ -257,6 +307,11 @@ def _learn_from_lists(
         query = picks[client, i]
         start, end = offsets[query], offsets[query + 1]
         own = tanhs[spans[j] : spans[j + 1]]
+        if own.shape[0] < end - start:
+            own = kept[start:end]
+        elif kept.shape[0] and not has_own[member] and not is_kept[query]:
+            kept[start:end] = own
+            is_kept[query] = True
         base = bases[client if bases.shape[0] > 1 else 0]
         scores = output_scores(weights[client] if has_own[member] else base, own)
         at, docs = begins[member, i], end - start

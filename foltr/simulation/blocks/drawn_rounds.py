@@ -213,9 +213,7 @@ def _largest_magnitude(bits: NDArray[np.int32], largest: NDArray[np.int32]) -> N
 
 
 @compiled
-def _calibrate(
-    update: NDArray[np.float32], largest: np.float64, length: float, direction: NDArray[np.float64]
-) -> None:
+def _calibrate(update: NDArray[np.float32], largest: np.float64, length: float, direction: NDArray[np.float64]) -> None:
     """Bring an update (d,) to a length in place, as `foltr.unlearning.calibration.calibrated` does.
 
     Args:

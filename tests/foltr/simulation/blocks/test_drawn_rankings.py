@@ -13,7 +13,7 @@ from foltr.learning.linear import rank_by_score, sample_plackett_luce, score
 from foltr.learning.neural import n_neural_weights, neural_score
 from foltr.learning.neural_pdgd import neural_pdgd_step
 from foltr.learning.pdgd import pdgd_step
-from foltr.simulation.blocks.drawn_neural import neural_pdgd_block
+from foltr.simulation.blocks.drawn_neural import first_lists, neural_pdgd_block
 from foltr.simulation.blocks.drawn_rankings import QueryPool, Users, pdgd_block, query_pool
 from foltr.simulation.blocks.fixed_rankings import ranking_block
 
@@ -137,6 +137,38 @@ def test_neural_clients_side_by_side_are_those_clients_alone(
         np.testing.assert_array_equal(block.weights, blocks[0].weights)
         np.testing.assert_array_equal(block.ndcg, blocks[0].ndcg)
         np.testing.assert_array_equal(block.reciprocal_ranks, blocks[0].reciprocal_ranks)
+
+
+def test_first_lists_that_are_kept_change_nothing(pool: QueryPool, rng: np.random.Generator) -> None:
+    """In one block after another, and in a round with other weights; where each client has its own they are not used."""
+    kept, n_weights = first_lists(pool, HIDDEN, 40), n_neural_weights(D, HIDDEN)
+    assert len(kept.tanhs) == len(pool.dataset.features)
+    for _ in range(2):
+        start = rng.normal(size=n_weights)
+        kept.forget()
+        for seed in (1, 2):
+            crowd = Crowd(pool, 20, 3, seed)
+            alone, shared = (
+                neural_pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), 0.1, HIDDEN, 0.3, first)
+                for first in (None, kept)
+            )
+            np.testing.assert_array_equal(shared.weights, alone.weights)
+            np.testing.assert_array_equal(shared.ndcg, alone.ndcg)
+        assert kept.is_kept.any()
+    own = rng.normal(size=(20, n_weights))
+    alone, shared = (
+        neural_pdgd_block(pool, own, crowd.picks, crowd.users, crowd.devices(), 0.1, HIDDEN, 0.0, first)
+        for first in (None, kept)
+    )
+    np.testing.assert_array_equal(shared.weights, alone.weights)
+
+
+def test_first_lists_are_kept_where_enough_are_asked_again(pool: QueryPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By clients who ask few queries, as far as memory goes."""
+    assert not len(first_lists(pool, HIDDEN, 14).tanhs)
+    assert len(first_lists(pool, HIDDEN, 15).tanhs)
+    monkeypatch.setattr("foltr.simulation.blocks.drawn_neural._MOST_KEPT_BYTES", 1000)
+    assert not len(first_lists(pool, HIDDEN, 15).tanhs)
 
 
 def test_draws_in_several_portions_are_the_same_draws(
