@@ -140,7 +140,7 @@ def test_neural_clients_side_by_side_are_those_clients_alone(
 
 
 def test_first_lists_that_are_kept_change_nothing(pool: QueryPool, rng: np.random.Generator) -> None:
-    """In one block after another, and in a round with other weights; where each client has its own they are not used."""
+    """In block after block, and in a round with other weights; where each client has its own they are not used."""
     kept, n_weights = first_lists(pool, HIDDEN, 40), n_neural_weights(D, HIDDEN)
     assert len(kept.tanhs) == len(pool.dataset.features)
     for _ in range(2):
