@@ -151,6 +151,7 @@ def _run(
     if program is None:
         _run_foltr()
     else:
+        sys.path.insert(0, str(program.parent))  # as an interpreter does
         runpy.run_path(str(program), run_name="__main__")
 
 

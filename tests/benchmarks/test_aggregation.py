@@ -2,9 +2,9 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from cli.commands import program_process
 
 from foltr.aggregation.rule_spec import PRE_STEPS, RULES
 
@@ -14,9 +14,10 @@ BENCHMARK = Path(__file__).parents[2] / "benchmarks" / "aggregation.py"
 def test_every_rule_beside_its_limit(tmp_path: Path) -> None:
     """Machine, versions, and for each rule and pre-step our time, the limit's, their ratio and the memory."""
     file = tmp_path / "results.json"
-    command = [sys.executable, str(BENCHMARK), "--sizes", "20x30", "--repeats", "1", "--no-peers", "--json", str(file)]
-    printed = subprocess.run(command, capture_output=True, text=True, timeout=100, check=True).stdout
-    assert re.search(r"Python [\d.]+, NumPy [\d.]+\n.*one core, float32, m = n / 5, medians of 1", printed)
+    options = ("--sizes", "20x30", "--repeats", "1", "--no-peers", "--json", file)
+    done = program_process(BENCHMARK, *options, timeout_s=100)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"Python [\d.]+, NumPy [\d.]+\n.*one core, float32, m = n / 5, medians of 1", done.stdout)
     rows = {row["rule"]: row for row in json.loads(file.read_text())["results"]}
     assert rows.keys() >= {*RULES, *PRE_STEPS} - {"adaptive"}
     for row in rows.values():

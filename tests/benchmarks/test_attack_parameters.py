@@ -1,11 +1,10 @@
 """The search for harmful parameters writes what the experiment reads. No figure is judged."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from cli.commands import program_process
 
 from foltr.reproductions.robustness.aware_attacks import CHOSEN
 
@@ -17,8 +16,9 @@ def test_findings_are_those_of_the_attack_that_was_asked_for(tmp_path: Path) -> 
     """Those of others in the file stay, and the command that found them is there."""
     file = tmp_path / "chosen.json"
     file.write_text(json.dumps({"attacks": {"creep": {"parameters": {"step": 1}}, "of old": {}}}))
-    command = [sys.executable, str(BENCHMARK), "synthetic", "--attack", "framing (full)", "--tries", "1"]
-    subprocess.run([*command, "--jobs", "1", "--out", str(file)], timeout=200, check=True)
+    options = ("--attack", "framing (full)", "--tries", "1", "--jobs", "1", "--out", file)
+    done = program_process(BENCHMARK, "synthetic", *options, timeout_s=200)
+    assert done.returncode == 0, done.stderr
     found = json.loads(file.read_text())
     assert found.keys() == json.loads(CHOSEN.read_text()).keys()
     assert found["attacks"]["creep"] == {"parameters": {"step": 1}}

@@ -3,11 +3,10 @@
 import json
 import re
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from cli.commands import program_process
 
 pytest.importorskip("psutil", reason="the benchmarks need the extra [bench]")
 
@@ -24,9 +23,8 @@ pytestmark = [
 
 
 def run(name: str, *arguments: object, fails: bool = False) -> str:
-    """What a benchmark prints; it must end well, or badly."""
-    command = [sys.executable, str(BENCHMARKS / f"{name}.py"), *map(str, arguments)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    """What a benchmark prints; it must end well, or badly. The processes that it starts itself are fresh ones."""
+    done = program_process(BENCHMARKS / f"{name}.py", *arguments, timeout_s=200)
     assert (done.returncode != 0) == fails, done.stdout[-2000:] + done.stderr[-4000:]
     return done.stdout
 

@@ -3,13 +3,13 @@
 import json
 import re
 import shutil
-import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from cli.commands import program_process
 
 pytest.importorskip("psutil", reason="the benchmarks need the extra [bench]")
 
@@ -150,8 +150,7 @@ def test_the_plots_of_the_repository_are_there(modules: SimpleNamespace) -> None
 def test_cells_are_measured_and_the_others_are_left(tmp_path: Path) -> None:
     """Rounds of devices, rounds of a crowd and connections; what was measured is kept for the next run."""
     names = ["rounds-5-46", "crowd-50-46", "fan-out-20-tls"]
-    command = [sys.executable, str(BENCHMARKS / "growth.py"), "--quick", "--folder", str(tmp_path), *names]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=200, check=False)
+    done = program_process(BENCHMARKS / "growth.py", "--quick", "--folder", tmp_path, *names, timeout_s=200)
     assert done.returncode == 0, done.stderr
     assert "7 of 10 cells are left" in done.stdout
     assert "nothing was written yet: 1 rounds make no law" in done.stdout

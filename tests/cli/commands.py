@@ -8,7 +8,7 @@ import subprocess
 import sys
 import tempfile
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import IO
@@ -57,6 +57,19 @@ def foltr_process(
     *arguments: object, cwd: Path | None = None, timeout_s: float = 60, **variables: str
 ) -> "subprocess.CompletedProcess[str]":
     """The finished process of one command, which had everything imported when it began."""
+    return _finished(None, arguments, cwd, timeout_s, variables)
+
+
+def program_process(
+    program: Path, *arguments: object, cwd: Path | None = None, timeout_s: float = 60, **variables: str
+) -> "subprocess.CompletedProcess[str]":
+    """As `foltr_process`, of another program in Python."""
+    return _finished(program, arguments, cwd, timeout_s, variables)
+
+
+def _finished(
+    program: Path | None, arguments: Sequence[object], cwd: Path | None, timeout_s: float, variables: Mapping[str, str]
+) -> "subprocess.CompletedProcess[str]":
     with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as complained:
         process = PreparedProcess(
             [str(argument) for argument in arguments],
@@ -64,6 +77,7 @@ def foltr_process(
             cwd,
             output=printed.fileno(),
             errors=complained.fileno(),
+            program=program,
         )
         try:
             code = process.wait(timeout_s)
