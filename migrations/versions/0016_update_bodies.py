@@ -102,8 +102,8 @@ CREATE TABLE updates_anew (
     base_reward FLOAT CONSTRAINT ck_updates_base_reward
         CHECK ((base_reward IS NULL) = (clicked IS NULL) AND base_reward BETWEEN 0 AND clicked),
     CONSTRAINT pk_updates PRIMARY KEY (federation, round, client),
-    CONSTRAINT uq_updates_client_update_id UNIQUE (client, update_id),
     CONSTRAINT uq_updates_client_covers_after UNIQUE (client, covers_after),
+    CONSTRAINT uq_updates_client_update_id UNIQUE (client, update_id),
     CONSTRAINT fk_updates_rounds_federation_round
         FOREIGN KEY(federation, round) REFERENCES rounds (federation, number),
     CONSTRAINT fk_updates_clients_client FOREIGN KEY(client) REFERENCES clients (id),
@@ -146,7 +146,7 @@ def upgrade() -> None:
     _in_slices(_FILL, "bodies of {} of {} updates are in their own table")
     op.execute("DROP VIEW client_history")
     if _is_sqlite():
-        _write_sqlite_anew(dict.fromkeys(_SQLITE_COLUMNS, ""), _CHECKS_AFTER)
+        _take_columns_out_of_sqlite()
     else:
         op.execute(f"COMMENT ON COLUMN rounds.part IS '{_PART}'")
         for name in _CHECKS_BEFORE:
@@ -257,6 +257,71 @@ def _create_parts() -> None:
         comment="Blocks of rounds whose bodies go together: table update_bodies_N for part N; none on SQLite",
         sqlite_autoincrement=True,
     )
+
+
+def _take_columns_out_of_sqlite() -> None:
+    """Take the columns that have moved out of the table of updates, with the conditions that name them.
+
+    Row by row, in the table's order: to write it anew would fill its index of update ids, which are random, and take
+    ever longer where that is larger than the cache. SQLite drops no column that a condition names, and no condition at all;
+    what it documents for that is to write the table's text (https://sqlite.org/lang_altertable.html, section 7).
+    """
+    if not (_is_as_in(_SQLITE_COLUMNS) and _may_set_text()):
+        _write_sqlite_anew(dict.fromkeys(_SQLITE_COLUMNS, ""), _CHECKS_AFTER)
+        return
+    (view,) = op.get_bind().execute(sa.text("SELECT sql FROM sqlite_master WHERE name = 'round_history'")).scalars()
+    op.execute("DROP VIEW round_history")  # or SQLite would look into it with each column
+    _set_sqlite_text(_SQLITE_COLUMNS, {})
+    for name in ("body", "ticket", "key_fingerprint", "cipher"):  # the largest first
+        _tell(f"the table of updates is written anew, without {name}")
+        op.execute(f"ALTER TABLE updates DROP COLUMN {name}")
+    _set_sqlite_text(dict.fromkeys(_SQLITE_COLUMNS, ""), _CHECKS_AFTER)
+    op.execute(view)
+
+
+def _is_as_in(columns: dict[str, str]) -> bool:
+    """Tell whether the table of updates has the columns and keys of our text, in its order."""
+    op.execute(_SQLITE_UPDATES.format(**columns, checks=""))
+    is_alike = _shape_of("updates") == _shape_of("updates_anew")
+    op.execute("DROP TABLE updates_anew")
+    return is_alike
+
+
+def _shape_of(table: str) -> list[Any]:
+    bind = op.get_bind()
+    columns = bind.execute(sa.text(f"SELECT name, type, \"notnull\", dflt_value, pk FROM pragma_table_info('{table}')"))  # noqa: S608
+    keys = bind.execute(
+        sa.text(
+            "SELECT i.origin, i.seq, c.seqno, c.name FROM pragma_index_list(:name) i, pragma_index_info(i.name) c "
+            "WHERE i.origin <> 'c' ORDER BY i.name, c.seqno"
+        ),
+        {"name": table},
+    )
+    return [columns.all(), [(row.origin, row.seqno, row.name) for row in keys]]
+
+
+def _may_set_text() -> bool:
+    """Tell whether this SQLite lets anybody write the text of a table; some systems' does not."""
+    op.execute("PRAGMA writable_schema = ON")
+    try:
+        op.execute("UPDATE sqlite_master SET sql = sql WHERE name = 'updates'")
+    except sa.exc.OperationalError:
+        return False
+    finally:
+        op.execute("PRAGMA writable_schema = RESET")
+    return True
+
+
+def _set_sqlite_text(columns: dict[str, str], checks: dict[str, str]) -> None:
+    """Have SQLite read the table of updates as having these columns, which it has, and conditions."""
+    conditions = "".join(f"\n    CONSTRAINT ck_updates_{name} CHECK ({each})," for name, each in checks.items())
+    created = _SQLITE_UPDATES.format(**columns, checks=conditions).strip().replace("updates_anew", "updates", 1)
+    op.execute("PRAGMA writable_schema = ON")
+    op.get_bind().execute(
+        sa.text("UPDATE sqlite_master SET sql = :created WHERE type = 'table' AND name = 'updates'"),
+        {"created": created},
+    )
+    op.execute("PRAGMA writable_schema = RESET")
 
 
 def _write_sqlite_anew(columns: dict[str, str], checks: dict[str, str]) -> None:
