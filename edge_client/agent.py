@@ -224,6 +224,8 @@ class Agent:
     @property
     def visit_over_at(self) -> float:
         """When to disconnect if nothing arrives before, in monotonic seconds; infinity for who stays connected."""
+        if self.visits.period_s is None:
+            return float("inf")  # it stays connected; asked twice in each turn
         if self.forgetting.waiting or self.forgetting.is_clearing:
             return float("inf")  # the answer is not retained, and who was forgotten comes no more
         is_heard = self.participation.joined or self.participation.left or self.membership.refusal is not None
@@ -298,7 +300,9 @@ class Agent:
 
     def _snapshot(self) -> WorkingModel | None:
         working_model = self.trainer.working_model
-        return None if working_model is None else working_model.snapshot()
+        if working_model is None or self._later is None:
+            return working_model  # what ranks and what learns are one thread
+        return working_model.snapshot()
 
     # --- what the network brings ----------------------------------------------------------------------------
 

@@ -4,7 +4,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from edge_client.evaluator import Evaluator
 from edge_client.messaging.session import Session
@@ -44,8 +44,7 @@ take its time: an update whose round or model is gone by then is dropped, and it
 policy the body is masked afterwards, as what was learned would be, unless it is masked already."""
 
 
-@dataclass(frozen=True)
-class _Draft:
+class _Draft(NamedTuple):
     """An update as it was learned: nothing was altered yet, nor masked.
 
     Attributes:
@@ -241,7 +240,8 @@ class Contributor:
     def _put(self, draft: _Draft) -> None:
         update, learned = draft.update, draft.learned
         if draft.charged is None:
-            update = update.model_copy(update={"vote": draft.vote, "evaluation": draft.evaluation})
+            if draft.vote is not None or draft.evaluation is not None:
+                update = update.model_copy(update={"vote": draft.vote, "evaluation": draft.evaluation})
         elif not isinstance(update.body, MaskedVector):
             update = self._sums.mask(update, draft.vote, draft.evaluation, draft.round)
         payload = self._session.sign(update, ClientTopic.UPDATES)
@@ -285,7 +285,7 @@ class Contributor:
             and self._store.mark() == update.after
         )
         if body is not None and still_wanted:
-            self._put(replace(draft, update=update.model_copy(update={"body": body})))
+            self._put(draft._replace(update=update.model_copy(update={"body": body})))
         elif not still_wanted:
             log.debug("altered_too_late", client_id=update.client_id, round=update.round)
             self.contribute()

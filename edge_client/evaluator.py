@@ -11,14 +11,12 @@ would tell of the clicks what the noise is to hide.
 """
 
 from collections.abc import Sequence
-from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.participation import Participation
 from edge_client.serps import Serp
-from edge_client.store.interaction_rows import Within, write_base_reward
 from edge_client.store.store import DeviceStore
 from foltr.learning.rewards import base_order_reward, mean_of_lists
 from foltr.logs import get_logger
@@ -32,7 +30,7 @@ log = get_logger(__name__)
 
 
 class Evaluator:
-    """Tells for one device what its lists earned. Any thread may ask for `base_reward_by`.
+    """Tells for one device what its lists earned. Any thread may ask for `base_reward_of`.
 
     Args:
         enabled: False keeps nothing of the base order, and tells nothing.
@@ -58,17 +56,15 @@ class Evaluator:
         if envelope.read(EvaluationRequest).federation == self._federation:
             self._epoch = epoch_and_number(envelope.sequence)[0]
 
-    def base_reward_by(self, serp: Serp, clicks: NDArray[np.bool_]) -> Within | None:
-        """Return what writes the base reward of a list beside it; None where nobody is to know of it.
+    def base_reward_of(self, serp: Serp, clicks: NDArray[np.bool_]) -> float | None:
+        """Return the base reward of a list, which is stored with it; None where nobody is to know of it.
 
         Args:
             clicks: (shown,).
         """
         if not self._enabled or serp.base_positions is None:
             return None
-        return partial(
-            write_base_reward, serp_id=serp.serp_id, base_reward=base_order_reward(serp.base_positions, clicks)
-        )
+        return base_order_reward(serp.base_positions, clicks)
 
     def evaluation_of(self, interaction_ids: Sequence[int]) -> Evaluation | None:
         """Return what an update of these interactions says; None where nobody asks, or nothing is known of them."""

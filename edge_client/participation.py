@@ -242,7 +242,10 @@ class Participation:
     @property
     def other_schema(self) -> ModelAnnouncement | RoundAnnouncement | None:
         """What was announced last of other features than those of this device's application, if anything was."""
-        return next((one for one in (self.round, self.model) if one is not None and not self.learns_from(one)), None)
+        for announced in (self.round, self.model):
+            if announced is not None and not self.learns_from(announced):
+                return announced
+        return None
 
     @property
     def is_base_refused(self) -> bool:
@@ -316,11 +319,12 @@ class Participation:
 
 
 def _is_about(receipt: UpdateReceipt, pending: PendingUpdate) -> bool:
-    digest = payload_digest(pending.payload)
     if receipt.update_id is None:
         # Nobody read the update: its bytes say which it was. Who was busy looked at none.
-        return receipt.code is ReceiptCode.BUSY or receipt.payload_digest == digest
+        return receipt.code is ReceiptCode.BUSY or receipt.payload_digest == payload_digest(pending.payload)
     if receipt.update_id != pending.update_id:
         return False
+    if receipt.code.reaction is not DeviceReaction.SETTLE or receipt.payload_digest is None:
+        return True
     # The bytes that are refused may be others: recorded, perhaps, before this update was signed anew.
-    return receipt.code.reaction is not DeviceReaction.SETTLE or receipt.payload_digest in (None, digest)
+    return receipt.payload_digest == payload_digest(pending.payload)

@@ -92,17 +92,16 @@ class Recorder:
         """Put a list on disk, and what is judged by it; return what is to be done in the device's own thread."""
         judged, write_gate = (None, None) if self._gate is None else self._gate.judgement_by(serp, clicks)
         compared, write_comparison = self._voter.judgement_by(serp, clicks)
-        write_reward = self._evaluator.base_reward_by(serp, clicks)
 
         def within(cursor: sqlite3.Cursor) -> None:
-            for write in (write_gate, write_comparison, write_reward):
+            for write in (write_gate, write_comparison):
                 if write is not None:
                     write(cursor)
 
         if self._models.hold_back(serp, clicks, within):
             return partial(self._judge_again, self._take(judged, compared))
         n_dropped = self._store.n_dropped
-        interaction = store_list(self._store, serp, clicks, within)
+        interaction = store_list(self._store, serp, clicks, within, self._evaluator.base_reward_of(serp, clicks))
         if interaction is None:
             return _nothing
         change = self._take(judged, compared)
@@ -135,7 +134,11 @@ class Recorder:
 
 
 def store_list(
-    store: DeviceStore, serp: Serp, clicks: npt.NDArray[np.bool_], within: Within | None = None
+    store: DeviceStore,
+    serp: Serp,
+    clicks: npt.NDArray[np.bool_],
+    within: Within | None = None,
+    base_reward: float | None = None,
 ) -> Interaction | None:
     """Store a list with its clicks (shown,); None as `DeviceStore.add_interaction` says, or where nothing was shown."""
     if not len(serp.ranking):
@@ -150,6 +153,7 @@ def store_list(
         serp.reversals,
         serp.log_probability,
         within=within,
+        base_reward=base_reward,
     )
 
 

@@ -342,13 +342,15 @@ class Runtime:
             self._tell(Connected())
 
     def _receive(self, message: InboundMessage) -> None:
-        self._tell_connected()
-        if message.topic == self.agent.session.topics.authorities:
+        agent, topic = self.agent, message.topic
+        if not self._is_connection_told:
+            self._tell_connected()
+        if topic == agent.session.topics.authorities:
             self._take_authorities(message.payload)
-        elif message.topic == self.agent.session.topics.operator_key:
+        elif topic == agent.session.topics.operator_key:
             self._take_succession(message.payload)
         else:
-            self.agent.receive(message)
+            agent.receive(message)
 
     def _with_stored_succession(self, store: DeviceStore) -> Credentials | None:
         """The credentials, believing the enrolment key that followed from theirs, as far as the store knows."""
@@ -396,17 +398,29 @@ class Runtime:
     async def _give_turns(self) -> None:
         """Give the agent its turns, until cancelled."""
         agent, loop = self.agent, asyncio.get_running_loop()
-        while True:
-            agent.wake.clear()
-            await agent.turn()
-            self._news.look()
-            pause = min(min(agent.next_due_at(), self._look_at()) - time.monotonic(), _LONGEST_PAUSE_S)
-            # No `asyncio.timeout`: it costs more than all else a turn does without anything to send.
-            timer = loop.call_later(pause, agent.wake.set)
-            try:
+        alarm: asyncio.TimerHandle | None = None
+
+        def ring() -> None:
+            nonlocal alarm
+            alarm = None
+            agent.wake.set()
+
+        try:
+            while True:
+                agent.wake.clear()
+                await agent.turn()
+                self._news.look()
+                pause = min(min(agent.next_due_at(), self._look_at()) - time.monotonic(), _LONGEST_PAUSE_S)
+                # One that rings too early costs a turn without anything to do, once; to set it anew in each turn costs
+                # more than all else that such a turn does.
+                if alarm is None or loop.time() + pause < alarm.when():
+                    if alarm is not None:
+                        alarm.cancel()
+                    alarm = loop.call_later(pause, ring)
                 await agent.wake.wait()
-            finally:
-                timer.cancel()
+        finally:
+            if alarm is not None:
+                alarm.cancel()
 
     def _look_at(self) -> float:
         """When to look whether the visit is over; while it rests `_rest` does."""

@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from foltr.methods.lists import SourcedList, draw_base_list, list_from
 from foltr.protocol.explorations import SAFE, Exploration, NoExploration
 
 _LARGEST = float(np.finfo(np.float32).max)
+_INTEGERS = (int, np.integer)
 _POSITIONS = "give integers, from 0, of the list as shown, e.g. [0, 3] where the first and the fourth were clicked"
 
 
@@ -57,8 +58,7 @@ class Decides(Protocol):
         """Return whether the model says which neighbours of the application's list to exchange."""
 
 
-@dataclass(frozen=True, eq=False)
-class Candidates:
+class Candidates(NamedTuple):
     """What there is to be ranked, and the application's own order of it.
 
     Attributes:
@@ -151,7 +151,7 @@ def _model_serp(
     """
     if candidates.features.shape[1] != working_model.n_features:
         return None
-    explores = not isinstance(exploration, NoExploration)
+    explores = exploration is None or not isinstance(exploration, NoExploration)
     try:
         scores, variant = working_model.ranker.scores(candidates.features, exploring=explores)
     except DataError:
@@ -192,7 +192,7 @@ def clicks_on(serp: Serp, clicked: Iterable[int]) -> npt.NDArray[np.bool_]:
     clicks = np.zeros(len(serp.ranking), np.bool_)
     for position in _each(clicked):
         # A truth value is an int in Python: a mask of the list would be read as its first two positions.
-        if isinstance(position, bool) or not isinstance(position, int | np.integer):
+        if isinstance(position, bool) or not isinstance(position, _INTEGERS):
             raise DataError(f"clicked: {position!r:.80} is no position: {_POSITIONS}")
         if not 0 <= position < len(clicks):
             there = f"0 to {len(clicks) - 1}" if len(clicks) else "it is empty"
@@ -225,7 +225,7 @@ def _read_features(features: npt.ArrayLike) -> tuple[npt.NDArray[np.float32], tu
         return np.zeros((0, exact.shape[1] if exact.ndim == 2 else 0), np.float32), (0.0, 0.0)
     if exact.ndim != 2 or 0 in exact.shape:
         raise DataError(f"features: expected a matrix (documents, features), got shape {exact.shape}")
-    least, largest = float(exact.min()), float(exact.max())
+    least, largest = float(np.minimum.reduce(exact, axis=None)), float(np.maximum.reduce(exact, axis=None))
     if not -_LARGEST <= least <= largest <= _LARGEST:  # written so that NaN fails it too
         raise DataError("features: expected finite numbers that fit float32")
     return np.array(exact, dtype=np.float32, order="C"), (least, largest)

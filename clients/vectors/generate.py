@@ -11,7 +11,6 @@ import json
 import math
 import sys
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -307,8 +306,8 @@ def _text_of_value(value: Any) -> str:
 
 def _told(gate: Gate) -> dict[str, Any]:
     """Return a gate and all that it says."""
-    means = {name: asdict(getattr(gate, name)) for name in ("credits", "of_base", "of_model")}
-    counts = {str(source): asdict(gate.count(source)) for source in Source}
+    means = {name: getattr(gate, name)._asdict() for name in ("credits", "of_base", "of_model")}
+    counts = {str(source): gate.count(source)._asdict() for source in Source}
     scores = {"credit_score": gate.credit_score, "model_score": gate.model_score}
     return {"is_open": gate.is_open, **means, "counts": counts, **scores, "share_interleaved": gate.share_interleaved}
 

@@ -1,7 +1,6 @@
 """The anchor as rows of a device's store, and what the device knows of the newest model against it."""
 
 import sqlite3
-from dataclasses import astuple
 from typing import Final
 
 from foltr.learning.comparison import Comparison
@@ -68,5 +67,5 @@ def write_comparison(cursor: sqlite3.Cursor, key: AnchorKey, comparison: Compari
     cursor.execute(
         f"INSERT OR REPLACE INTO comparison (only_one, anchor_version, anchor_hash, {_SUMS}) "  # noqa: S608 (our own)
         "VALUES (1, ?, ?, ?, ?, ?, ?, ?, ?)",
-        (*key, *astuple(comparison)),
+        (*key, *comparison),
     )

@@ -3,6 +3,7 @@
 import hashlib
 import sqlite3
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 
 @dataclass(frozen=True)
@@ -22,8 +23,7 @@ class PendingUpdate:
     local_state: bytes | None = field(default=None, repr=False)
 
 
-@dataclass(frozen=True)
-class Settlement:
+class Settlement(NamedTuple):
     """What an answer of the federator has changed in the store.
 
     Attributes:
@@ -49,8 +49,7 @@ class Settlement:
         return self.given_up or (self.mark_before is not None and self.mark < self.mark_before)
 
 
-@dataclass(frozen=True)
-class Bounds:
+class Bounds(NamedTuple):
     """Bounds say what becomes of an interaction, by its number.
 
     Attributes:

@@ -24,11 +24,13 @@ def insert_interaction(
     reversals: npt.NDArray[np.float64] | None,
     log_probability: float | None,
     schema_hash: bytes | None,
+    base_reward: float | None,
 ) -> int | None:
     """Insert an interaction and return its number; None if this result list is there already.
 
     Args:
         schema_hash: of the schema that its features are of; None without one.
+        base_reward: what the list would have earned in the application's order; None where nobody is to know.
     """
     values = (
         serp_id,
@@ -41,19 +43,15 @@ def insert_interaction(
         None if reversals is None else reversals.astype("<f8", copy=False).tobytes(),
         log_probability,
         schema_hash,
+        base_reward,
     )
     cursor.execute(
         "INSERT OR IGNORE INTO interactions "
         "(serp_id, n_documents, features, ranking, clicks, variant, base_version, reversals, log_probability, "
-        "schema_hash) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "schema_hash, base_reward) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         values,
     )
     return cursor.lastrowid if cursor.rowcount == 1 else None
-
-
-def write_base_reward(cursor: sqlite3.Cursor, serp_id: str, base_reward: float) -> None:
-    """Write what a list would have earned in the application's order beside it; nothing where it is not there."""
-    cursor.execute("UPDATE interactions SET base_reward = ? WHERE serp_id = ?", (base_reward, serp_id))
 
 
 def read_earned(database: sqlite3.Connection, first: int, last: int, schema_hash: bytes | None) -> list[Earned]:

@@ -103,23 +103,25 @@ class DeviceStore(HeardStore):
         reversals: npt.NDArray[np.float64] | None = None,
         log_probability: float | None = None,
         within: Within | None = None,
+        base_reward: float | None = None,
     ) -> Interaction | None:
         """Store an interaction; None if this list is stored already, or nothing is any more of a forgotten client.
 
-        The arguments are `Interaction`'s; ``within`` is run in the same transaction.
+        The arguments are `Interaction`'s; ``within`` is run in the same transaction, and ``base_reward`` is what
+        `earned` says of it (None: nothing).
         """
         if self.forgotten:
             return None
         shown = (features, ranking, clicks, variant, base_version, reversals, log_probability)
         with self.transaction() as cursor:
-            row_id = insert_interaction(cursor, serp_id, *shown, self.schema_hash)
+            row_id = insert_interaction(cursor, serp_id, *shown, self.schema_hash, base_reward)
             if row_id is None:
                 return None
             self._make_room(cursor, row_id)
             if within is not None:
                 within(cursor)
             failpoint(Failpoint.IN_INTERACTION_TRANSACTION)
-        self._bounds = replace(self._bounds, newest=row_id)
+        self._bounds = self._bounds._replace(newest=row_id)
         failpoint(Failpoint.INTERACTION_STORED)
         return Interaction(row_id, *shown)
 
@@ -213,7 +215,7 @@ class DeviceStore(HeardStore):
                 self._trim_kept(cursor, mark)
             failpoint(Failpoint.IN_SETTLEMENT_TRANSACTION)
         pending = None if counted or given_up else pending
-        self._bounds = replace(bounds, mark=mark, newest=newest, pending=pending)
+        self._bounds = bounds._replace(mark=mark, newest=newest, pending=pending)
         failpoint(Failpoint.SETTLEMENT_STORED)
         return settlement
 
@@ -266,21 +268,23 @@ class DeviceStore(HeardStore):
         bounds = self._bounds
         newest = update.through if charged is None else interaction_ids[-1]
         with self.transaction() as cursor:
-            waiting = cursor.execute(
-                "SELECT id FROM interactions WHERE id > ? AND id <= ? AND schema_hash IS ? ORDER BY id",
-                (bounds.learned, newest, self.schema_hash),
+            covered = cursor.execute(
+                "SELECT id, schema_hash IS ? FROM interactions WHERE id > ? AND id <= ? ORDER BY id",
+                (self.schema_hash, bounds.learned, newest),
             ).fetchall()
-            if [row[0] for row in waiting] != list(interaction_ids) or bounds.mark != update.after:
+            waiting = [row_id for row_id, is_of_this_schema in covered if is_of_this_schema]
+            if waiting != list(interaction_ids) or bounds.mark != update.after:
                 raise DataError(
                     f"update {update.update_id}: its {len(interaction_ids)} interactions are not the {len(waiting)} "
                     f"that wait up to {newest}, or {update.after} is not what counts"
                 )
             if bounds.policy_hash != (None if charged is None else charged.policy_hash):
                 raise DataError(f"update {update.update_id} is not charged under the policy of this device")
-            cursor.execute(
-                "DELETE FROM interactions WHERE id > ? AND id <= ? AND schema_hash IS NOT ?",
-                (bounds.learned, newest, self.schema_hash),
-            )
+            if len(covered) > len(waiting):
+                cursor.execute(
+                    "DELETE FROM interactions WHERE id > ? AND id <= ? AND schema_hash IS NOT ?",
+                    (bounds.learned, newest, self.schema_hash),
+                )
             if charged is not None:
                 update = self._spend(cursor, update, newest, charged)
             cursor.execute(
@@ -292,7 +296,7 @@ class DeviceStore(HeardStore):
                 cursor.execute("UPDATE bounds SET floor = ?", (newest,))
             failpoint(Failpoint.IN_UPDATE_TRANSACTION)
         is_spent = spent or charged is not None
-        self._bounds = replace(bounds, pending=update, floor=newest if is_spent else bounds.floor)
+        self._bounds = bounds._replace(pending=update, floor=newest if is_spent else bounds.floor)
         failpoint(Failpoint.UPDATE_STORED)
 
     def _spend(self, cursor: sqlite3.Cursor, update: PendingUpdate, newest: int, charged: LedgerEntry) -> PendingUpdate:

@@ -12,7 +12,7 @@ what is computed of a model meanwhile, to make a list or to judge another model,
 
 import contextlib
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -43,8 +43,7 @@ from foltr.protocol.updates import UpdateBody
 log = get_logger(__name__)
 
 
-@dataclass(frozen=True)
-class Learned:
+class Learned(NamedTuple):
     """What an update was made of.
 
     Attributes:
@@ -129,8 +128,14 @@ class Trainer:
             self.working_model = None  # it ranks other features, and these teach it nothing
             return
         working_model = self.working_model
-        if working_model is None or working_model.announcement is not model or working_model.training != training:
+        if working_model is None or working_model.announcement is not model:
             working_model = self._begin(model, training)
+        elif working_model.training is not training:
+            # Nearly every round says the same; to compare field by field takes longer than to see that it is the same.
+            if working_model.training == training:
+                working_model.training = training
+            else:
+                working_model = self._begin(model, training)
         if training is None or working_model.device is None or self._is_loading:
             return
         all_learned = False

@@ -152,6 +152,8 @@ class Voter:
         if not self.takes_part and self.anchor.key is not None:
             self.anchor.drop()
         pair = self._pair_now()
+        if pair is self._pair and self._key == self.anchor.key:
+            return  # as after most announcements; both are written by this thread alone
         with self._lock:
             if self._key != self.anchor.key:
                 self._key = self.anchor.key

@@ -8,9 +8,8 @@ kept, only sums.
 """
 
 import math
-from dataclasses import dataclass, replace
 from enum import IntEnum
-from typing import Self
+from typing import NamedTuple
 
 COMPARISON_DECAY = 0.995
 """What a list weighs after the next: two hundred lists are remembered. With fewer, what noisy clicks say of a ruined
@@ -29,8 +28,7 @@ class Opinion(IntEnum):
     BETTER = 1
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(NamedTuple):
     """A comparison begins empty and takes one list at a time; it is begun anew with another anchor.
 
     With w_i the weight of list i, d_i its difference and f_i = `COMPARISON_DECAY` to the power of the number of lists
@@ -52,7 +50,7 @@ class Comparison:
     square_difference: float = 0.0
     square_difference_square: float = 0.0
 
-    def with_list(self, newest: float, anchor: float, weight: float) -> Self:
+    def with_list(self, newest: float, anchor: float, weight: float) -> "Comparison":
         """Return what is known after one more list; a list without a preference says nothing.
 
         Args:
@@ -63,8 +61,7 @@ class Comparison:
         if weight <= 0.0:
             return self
         gained, by = newest - anchor, COMPARISON_DECAY
-        return replace(
-            self,
+        return Comparison(
             n_lists=by * self.n_lists + 1.0,
             weight=by * self.weight + weight,
             difference=by * self.difference + weight * gained,

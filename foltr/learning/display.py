@@ -7,7 +7,8 @@ probability (Oosterhuis and de Rijke, CIKM 2018, Section 4.3, for whatever distr
 """
 
 import math
-from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,8 +23,7 @@ MOST_ADVISED = 5.0
 """How many times likelier, or less likely, an exchange of neighbours becomes by what a model thinks of it."""
 
 
-@dataclass(frozen=True, eq=False)
-class Shown:
+class Shown(NamedTuple):
     """A list that was drawn to be shown.
 
     Attributes:
@@ -104,9 +104,10 @@ def swapped_list(
         probability: in (0, 0.5], that the first two are exchanged where they are a pair.
         advice: (documents,) a model's scores; None where there is no model, or none to be trusted.
     """
-    pairs = np.arange(int(rng.integers(2)), len(best) - 1, 2)
+    first = int(rng.integers(2))
     likely = exchange_probabilities(len(best), probability, None if advice is None else standardised(advice)[best])
-    swapped = pairs[rng.random(len(pairs)) < likely[pairs]]
+    of_pairs = likely[first::2]
+    swapped = first + 2 * (rng.random(len(of_pairs)) < of_pairs).nonzero()[0]
     ranking = best.copy()
     ranking[swapped], ranking[swapped + 1] = best[swapped + 1], best[swapped]
     return Shown(ranking, *_swap_reversals(len(best), swapped, likely))
@@ -126,11 +127,17 @@ def exchange_probabilities(
     Args:
         advice: (k,) a model's scores of the documents in the order to show, in standard deviations.
     """
-    upper = np.arange(1.0, k)
-    likely = probability * upper * (upper + 1.0) / 2.0
+    likely = _unadvised(k, probability)
     if advice is not None:
-        likely *= MOST_ADVISED ** np.tanh(np.diff(advice))
+        likely = likely * MOST_ADVISED ** np.tanh(advice[1:] - advice[:-1])
     return np.minimum(0.5, likely)
+
+
+@lru_cache(maxsize=64)
+def _unadvised(k: int, probability: float) -> NDArray[np.float64]:
+    """Return (k - 1,) that is only read: what `exchange_probabilities` are without advice, where it is below 1/2."""
+    upper = np.arange(1.0, k)
+    return probability * upper * (upper + 1.0) / 2.0
 
 
 def interleaved_list(
@@ -160,11 +167,15 @@ def standardised(scores: NDArray[np.floating]) -> NDArray[np.float64]:
     Where all are equal they say nothing, and the order in which the documents are given stands in for them.
     """
     exact = scores.astype(np.float64)
-    # Of float32's largest, squares and even the sum of two overflow float32, but not float64.
-    centred: NDArray[np.float64] = exact - exact.mean() if len(exact) else exact
-    deviation = float(np.sqrt(np.mean(centred**2))) if len(exact) else 0.0
+    n = len(exact)
+    if n == 0:
+        return exact
+    # Of float32's largest, squares and even the sum of two overflow float32, but not float64. These are NumPy's means,
+    # without what they take beside the sum: longer than the sum of a hundred scores does.
+    centred: NDArray[np.float64] = exact - np.add.reduce(exact) / n
+    deviation = math.sqrt(np.add.reduce(centred * centred) / n)
     if deviation == 0.0:
-        return standardised(-np.arange(len(exact), dtype=np.float64)) if len(exact) > 1 else centred
+        return standardised(-np.arange(n, dtype=np.float64)) if n > 1 else centred
     return centred / deviation
 
 
@@ -250,24 +261,27 @@ def _swap_reversals(
     Args:
         likely: (k - 1,) probability of each pair to be exchanged, see `exchange_probabilities`.
     """
-    log_odds = np.log(likely) - np.log1p(-likely)
-    unchanged = np.array([math.log(0.5) + np.log1p(-likely[parity::2]).sum() for parity in (0, 1)])
-    either = float(np.logaddexp.reduce(unchanged))  # both pairings can leave the order as it is
+    log_unlikely = np.log1p(-likely)
+    of_each = np.log(likely) - log_unlikely
+    unchanged = [math.log(0.5) + float(np.add.reduce(log_unlikely[parity::2])) for parity in (0, 1)]
+    either = float(np.logaddexp(*unchanged))  # both pairings can leave the order as it is
     n_swapped = len(swapped)
-    shown = float(unchanged[swapped[0] % 2] + log_odds[swapped].sum()) if n_swapped else either
+    shown = unchanged[swapped[0] % 2] + float(np.add.reduce(of_each[swapped])) if n_swapped else either
+    # Numbers of Python's own from here on: one of an array's takes as long to read as ten of these to add.
+    log_odds, exchanged_ones = of_each.tolist(), swapped.tolist()
     n = min(k, MOST_COMPARED)
     of_pairs = np.zeros(n * (n - 1) // 2)
     at = 0  # the pairs are row by row: those of a document with what is below it
     for upper in range(n - 1):
         neighbours, at = at, at + n - 1 - upper
-        if n_swapped and upper % 2 != swapped[0] % 2:
+        if n_swapped and upper % 2 != exchanged_ones[0] % 2:
             continue
         if n_swapped == 0:
             exchanged = unchanged[upper % 2] + log_odds[upper]
-        elif n_swapped == 1 and upper == swapped[0]:
+        elif n_swapped == 1 and upper == exchanged_ones[0]:
             exchanged = either
         else:
-            exchanged = shown - log_odds[upper] if upper in swapped else shown + log_odds[upper]
+            exchanged = shown - log_odds[upper] if upper in exchanged_ones else shown + log_odds[upper]
         of_pairs[neighbours] = 1.0 / (1.0 + math.exp(shown - exchanged))
     return shown, of_pairs
 

@@ -24,10 +24,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Self
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from foltr.learning.rewards import first_click_reward
 
 CREDIT_DECAY = 0.99
 """What a credit weighs after the next: a hundred interleaved lists are remembered."""
@@ -70,8 +72,7 @@ class Source(StrEnum):
         return repr(self.value)  # so that a list prints in words
 
 
-@dataclass(frozen=True)
-class FadingMean:
+class FadingMean(NamedTuple):
     """A mean of numbers, the newest of which weigh most: the i-th newest weighs ``decay ** i``.
 
     Attributes:
@@ -84,14 +85,13 @@ class FadingMean:
     total: float = 0.0
     squares: float = 0.0
 
-    def with_next(self, number: float, decay: float) -> Self:
+    def with_next(self, number: float, decay: float) -> "FadingMean":
         """Return the mean with one more number, and what was before weighing less."""
-        return replace(
-            self,
-            weight=self.weight * decay + 1.0,
-            weight_squares=self.weight_squares * decay * decay + 1.0,
-            total=self.total * decay + number,
-            squares=self.squares * decay + number * number,
+        return FadingMean(
+            self.weight * decay + 1.0,
+            self.weight_squares * decay * decay + 1.0,
+            self.total * decay + number,
+            self.squares * decay + number * number,
         )
 
     @property
@@ -110,8 +110,7 @@ class FadingMean:
         return self.weight_squares / self.weight**2 if self.weight else float("inf")
 
 
-@dataclass(frozen=True)
-class ShownCount:
+class ShownCount(NamedTuple):
     """A count of what one source's lists brought, for whoever wants to read it; nothing of it fades.
 
     Attributes:
@@ -131,6 +130,9 @@ class ShownCount:
     @property
     def mean_reciprocal_rank(self) -> float:
         return self.reciprocal_ranks / self.lists if self.lists else 0.0
+
+
+_NONE_SHOWN = ShownCount()
 
 
 @dataclass(frozen=True)
@@ -155,7 +157,7 @@ class Gate:
         object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
 
     def count(self, source: Source) -> ShownCount:
-        return self.counts.get(source, ShownCount())
+        return self.counts.get(source, _NONE_SHOWN)
 
     @property
     def share_interleaved(self) -> float:
@@ -207,19 +209,21 @@ def with_list(gate: Gate, source: Source, clicks: NDArray[np.bool_], to_credit: 
         clicks: (shown,) bool.
         to_credit: (shown,) of an interleaved list, see `interleaving_credits`.
     """
-    clicked = np.flatnonzero(clicks)
-    reciprocal = 1.0 / (1.0 + float(clicked[0])) if len(clicked) else 0.0
-    counted = gate.count(source)
-    counted = ShownCount(counted.lists + 1, counted.clicked + bool(len(clicked)), counted.reciprocal_ranks + reciprocal)
-    gate = replace(gate, counts={**gate.counts, source: counted})
+    reciprocal = first_click_reward(clicks)
+    before = gate.count(source)
+    counted = ShownCount(before.lists + 1, before.clicked + (reciprocal > 0.0), before.reciprocal_ranks + reciprocal)
+    counts = {**gate.counts, source: counted}
     if source is Source.BASE:
-        return replace(gate, of_base=gate.of_base.with_next(reciprocal, BASE_DECAY))
+        of_base = gate.of_base.with_next(reciprocal, BASE_DECAY)
+        return Gate(gate.is_open, gate.credits, of_base, gate.of_model, counts)
     if source is Source.MODEL:
-        return _after_list_of_model(replace(gate, of_model=gate.of_model.with_next(reciprocal, MODEL_DECAY)))
+        of_model = gate.of_model.with_next(reciprocal, MODEL_DECAY)
+        return _after_list_of_model(Gate(gate.is_open, gate.credits, gate.of_base, of_model, counts))
     credit = 0.0 if to_credit is None else float(np.sign(to_credit[clicks].sum()))
-    if credit:
-        return _after_credit(replace(gate, credits=gate.credits.with_next(credit, CREDIT_DECAY)))
-    return gate
+    if not credit:
+        return Gate(gate.is_open, gate.credits, gate.of_base, gate.of_model, counts)
+    credits_ = gate.credits.with_next(credit, CREDIT_DECAY)
+    return _after_credit(Gate(gate.is_open, credits_, gate.of_base, gate.of_model, counts))
 
 
 def interleaving_credits(

@@ -32,8 +32,8 @@ def first_click_reward(clicks: NDArray[np.bool_]) -> float:
     Args:
         clicks: (shown,).
     """
-    clicked = np.flatnonzero(clicks)
-    return 1.0 / (1 + int(clicked[0])) if len(clicked) else 0.0
+    first = int(clicks.argmax()) if len(clicks) else 0
+    return 1.0 / (1 + first) if len(clicks) and clicks[first] else 0.0
 
 
 def base_order_reward(base_positions: NDArray[np.integer], clicks: NDArray[np.bool_]) -> float:

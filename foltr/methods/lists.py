@@ -1,6 +1,6 @@
 """A list to show is made of scores as the method asks: drawn from them, or the best list by them."""
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,12 +48,12 @@ def draw_list(exploration: Exploration, scores: NDArray[np.floating], k: int, rn
             of equal scores the first document is shown first.
     """
     match exploration:
+        case SwapsExploration():
+            return swapped_list(rank_by_score(scores, k), rng, exploration.probability, advice=scores)
         case NoExploration():
             return best_list(scores, k)
         case ShareExploration():
             return sometimes_sampled_list(scores, k, rng, exploration.share, exploration.temperature)
-        case SwapsExploration():
-            return swapped_list(rank_by_score(scores, k), rng, exploration.probability, advice=scores)
         case InterleavingExploration():
             return interleaved_list(rank_by_score(scores, k), np.arange(min(k, len(scores))), rng)[0]
         case SamplingExploration():
@@ -87,8 +87,7 @@ def draw_base_list(
             return draw_list(exploration, scores, k, rng)
 
 
-@dataclass(frozen=True, eq=False)
-class SourcedList:
+class SourcedList(NamedTuple):
     """A list that was drawn, and what a gate has to know of it.
 
     Attributes:

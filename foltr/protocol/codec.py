@@ -61,7 +61,7 @@ class Envelope(NamedTuple):
 
 def encode(message: Message, topic: str = "", sequence: int = 0, key: SigningKey | None = None) -> bytes:
     """The envelope of ``message`` as bytes, signed for ``topic`` if there is a key."""
-    body = _packer.pack(message.__dict__ if message.is_flat else message.model_dump())
+    body = _packer.pack(message.packed())
     signature = b"" if key is None else key.sign(signed_bytes(topic, message.kind_name, sequence, body))
     return bytes(
         _packer.pack(

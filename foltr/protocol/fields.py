@@ -2,7 +2,7 @@
 
 import hashlib
 import re
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -71,6 +71,10 @@ class Message(BaseModel):
     longest_list: ClassVar[int] = 0
     # No field is a message, nor left out: they are packed as they are.
     is_flat: ClassVar[bool] = False
+
+    def packed(self) -> dict[str, Any]:
+        """Return the fields as they are packed, in their order: what `model_dump` returns, and not to be changed."""
+        return self.__dict__ if self.is_flat else self.model_dump()
 
 
 Rate = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]

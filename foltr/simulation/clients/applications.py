@@ -3,7 +3,7 @@
 The order is that of one feature, such as BM25 in a data set that has it.
 """
 
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -95,8 +95,8 @@ _CLOSED: Final = Gate()
 
 
 def _numbers(gate: Gate) -> list[float]:
-    evidence = [number for one in (gate.credits, gate.of_base, gate.of_model) for number in astuple(one)]
-    counts = [number for source in Source for number in astuple(gate.count(source))]
+    evidence = [number for one in (gate.credits, gate.of_base, gate.of_model) for number in one]
+    counts = [number for source in Source for number in gate.count(source)]
     return [float(gate.is_open), *evidence, *counts]
 
 

@@ -120,7 +120,7 @@ class Voters:
     def state(self) -> State:
         """Return all of it as arrays."""
         clients, names = sorted(self._comparisons), sorted(self._rounds)
-        sums = np.array([astuple(self._comparisons[client]) for client in clients], np.float64)
+        sums = np.array([self._comparisons[client] for client in clients], np.float64)
         return {
             "anchor": self.anchor,
             "comparing_clients": np.array(clients, np.int64),
