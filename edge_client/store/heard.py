@@ -105,10 +105,7 @@ class HeardStore(StoreFile):
     def put_model(self, announcement: bytes) -> None:
         """Keep the newest model's announcement, so that a device can rank before it is connected."""
         with self.transaction() as cursor:
-            # In place, where there is one: most are as long as the one before.
-            cursor.execute("UPDATE meta SET value = ? WHERE key = 'model'", (announcement,))
-            if cursor.rowcount == 0:
-                cursor.execute("INSERT INTO meta (key, value) VALUES ('model', ?)", (announcement,))
+            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('model', ?)", (announcement,))
             failpoint(Failpoint.IN_MODEL_TRANSACTION)
         failpoint(Failpoint.MODEL_STORED)
 

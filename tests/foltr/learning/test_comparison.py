@@ -1,7 +1,6 @@
 """A device's comparison of the newest model with the anchor: a fading mean, and the opinion it comes to."""
 
 import math
-from dataclasses import astuple
 
 import numpy as np
 import pytest
@@ -76,6 +75,6 @@ def test_what_is_kept_stays_finite_and_of_bounded_size(lists):
     known = Comparison()
     for newest, anchor, weight in lists:
         known = known.with_list(newest, anchor, weight)
-    assert all(math.isfinite(value) for value in astuple(known))
+    assert all(math.isfinite(value) for value in known)
     assert -2.0 - 1e-9 <= known.mean <= 2.0 + 1e-9
     assert known.n_lists <= 1.0 / (1.0 - COMPARISON_DECAY)
