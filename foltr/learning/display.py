@@ -264,7 +264,7 @@ def _swap_reversals(
     log_unlikely = np.log1p(-likely)
     of_each = np.log(likely) - log_unlikely
     unchanged = [math.log(0.5) + float(np.add.reduce(log_unlikely[parity::2])) for parity in (0, 1)]
-    either = float(np.logaddexp(*unchanged))  # both pairings can leave the order as it is
+    either = float(np.logaddexp(unchanged[0], unchanged[1]))  # both pairings can leave the order as it is
     n_swapped = len(swapped)
     shown = unchanged[swapped[0] % 2] + float(np.add.reduce(of_each[swapped])) if n_swapped else either
     # Numbers of Python's own from here on: one of an array's takes as long to read as ten of these to add.

@@ -132,6 +132,7 @@ class ShownCount(NamedTuple):
         return self.reciprocal_ranks / self.lists if self.lists else 0.0
 
 
+_NO_NUMBERS = FadingMean()
 _NONE_SHOWN = ShownCount()
 
 
@@ -147,9 +148,9 @@ class Gate:
     """
 
     is_open: bool = False
-    credits: FadingMean = FadingMean()
-    of_base: FadingMean = FadingMean()
-    of_model: FadingMean = FadingMean()
+    credits: FadingMean = _NO_NUMBERS
+    of_base: FadingMean = _NO_NUMBERS
+    of_model: FadingMean = _NO_NUMBERS
     counts: Mapping[Source, ShownCount] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -247,7 +248,7 @@ def _after_credit(gate: Gate) -> Gate:
     if gate.credits.weight < FEWEST_CREDITS:
         return gate
     if not gate.is_open and gate.credit_score > OPENS_ABOVE:
-        return replace(gate, is_open=True, of_model=FadingMean())
+        return replace(gate, is_open=True, of_model=_NO_NUMBERS)
     if gate.is_open and gate.credit_score < CLOSES_BELOW:
         return replace(gate, is_open=False)
     return gate
@@ -256,5 +257,5 @@ def _after_credit(gate: Gate) -> Gate:
 def _after_list_of_model(gate: Gate) -> Gate:
     """Close the gate where the model's lists bring less; then the credits were another model's, and are dropped."""
     if gate.is_open and gate.model_score < -WORSE_BY:
-        return replace(gate, is_open=False, credits=FadingMean(), of_model=FadingMean())
+        return replace(gate, is_open=False, credits=_NO_NUMBERS, of_model=_NO_NUMBERS)
     return gate

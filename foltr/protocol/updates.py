@@ -158,7 +158,7 @@ class ModelUpdate(Message):
         return self
 
     def packed(self) -> dict[str, Any]:
-        # What is in it is flat; so it is told in a fifth of the time that pydantic takes.
+        # What is in it is flat: pydantic need not be asked for each field.
         fields = self.__dict__.copy()
         for name in ("body", "vote", "evaluation"):
             part: Message | None = fields[name]
