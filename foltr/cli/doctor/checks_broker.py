@@ -18,7 +18,7 @@ from foltr.cli.doctor.checks_keys import key_findings, or_rotated
 from foltr.cli.doctor.checks_policy import carried_policy_findings, policy_findings
 from foltr.cli.doctor.checks_schema import schema_findings
 from foltr.errors import MessageError, SettingsError, UnavailableError
-from foltr.operator.credentials import Credentials
+from foltr.operator.credentials import Credentials, is_worker_user
 from foltr.operator.heard_keys import HeardKeys, believe_heard, key_topics
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.chunks import Assembly
@@ -241,9 +241,10 @@ async def _access(visit: Visit) -> list[Finding]:
 
 
 def _try_topics(visit: Visit) -> tuple[bool, bool, bool | None]:
-    """Whether this user may write what is its own, what is another's, and what an older list lacks; None for devices.
+    """Whether this user may write what is its own, what is another's, and what an older list lacks.
 
-    That is a federator's anchor, and an operator's word of another enrolment key.
+    An older list lacks a federator's anchor, and an operator's word of another enrolment key; others write neither, and
+    have None: devices, helpers, and ingest workers, whose credentials are a federator's and which only answer updates.
     """
     from broker.probe import Probe
 
@@ -252,7 +253,7 @@ def _try_topics(visit: Visit) -> tuple[bool, bool, bool | None]:
     with Probe(visit.address, visit.user, _ANSWER_S) as probe:
         own, others = probe.may_publish(visit.granted_topic), probe.may_publish(forbidden)
         match visit.credentials:
-            case Credentials(role="federator"):
+            case Credentials(role="federator", name=name) if not is_worker_user(name):
                 return own, others, probe.may_publish(anchor_topic(visit.federation))
             case Credentials(role="operator"):
                 # An empty one is passed over by all who hear it.

@@ -87,6 +87,18 @@ def test_workers_files_are_whom_it_is_tried_as(guarded):
     assert found("--credentials", str(home / "worker-1.json"), *both)[0] == "ok"
 
 
+def test_a_worker_is_not_asked_for_the_anchor(guarded):
+    """The leader announces it: that a worker may not is no sign of an old access list."""
+    federator, worker = guarded.operator_dir / "federator.json", guarded.folder / "worker-1.json"
+    about = {}
+    for credentials in (federator, worker):
+        done = foltr("doctor", "--json", "--credentials", str(credentials))
+        about[credentials] = {each["what"]: each["state"] for each in json.loads(done.stdout)}
+    assert about[federator]["anchor"] == "ok"
+    assert "anchor" not in about[worker]
+    assert about[worker]["access list"] == "ok"
+
+
 def test_what_cannot_be_tried_is_one_line(guarded):
     """The leader's own file as a worker's, more servers than workers, or a worker without --sharing."""
     home = guarded.folder
