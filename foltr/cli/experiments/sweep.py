@@ -69,7 +69,8 @@ def sweep(
     varied["seed"] = seeds.split(",")
     configs = grid(base, varied)
     check_sweep(configs)
-    console.print(f"{len(configs)} runs, kept in {folder} as they finish", soft_wrap=True, highlight=False)
+    runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
+    console.print(f"{runs}, kept in {folder} as they finish", soft_wrap=True, highlight=False)
     with _SweepProgress(len(configs), list(varied)) as progress:
         rows = run_sweep(
             configs,

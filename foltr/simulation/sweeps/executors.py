@@ -5,6 +5,7 @@ that ends several of them, by taking all their memory, say, is an outcome with t
 backends of joblib do not: Ray's hands over nothing before all are done, and one dead worker ends the sweep.
 """
 
+import socket
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -142,6 +143,7 @@ def _ray(jobs: int, address: str | None) -> Iterator[Any]:
         if address is None:
             ray.init("local", num_cpus=jobs, include_dashboard=False, log_to_driver=False)
         else:
+            _wait_for_port(address)
             ray.init(address, log_to_driver=False)
     except (OSError, ValueError, RuntimeError) as error:
         raise UnavailableError(f"scheduler: {address or 'Ray on this machine'} cannot be reached: {error}") from error
@@ -149,6 +151,14 @@ def _ray(jobs: int, address: str | None) -> Iterator[Any]:
         yield ray
     finally:
         ray.shutdown()
+
+
+def _wait_for_port(address: str) -> None:
+    """Raise OSError where nobody listens at HOST:PORT: Ray would try for minutes. Other forms are Ray's to look up."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
+            pass
 
 
 def _by_ray(

@@ -5,6 +5,7 @@ import json
 import os
 import socket
 import sys
+import time
 
 import pytest
 
@@ -210,8 +211,13 @@ def test_backends_that_are_not_there(monkeypatch):
 
 
 @pytest.mark.slow
-def test_a_scheduler_that_does_not_answer(unused_tcp_port):
-    """Told in one line after a bounded wait."""
-    pytest.importorskip("distributed", reason="Dask is in the extra 'research'")
+@pytest.mark.parametrize(
+    ("backend", "package", "extra", "scheme"), [("dask", "distributed", "research", "tcp://"), ("ray", "ray", "ray", "")]
+)
+def test_a_scheduler_that_does_not_answer(unused_tcp_port, backend, package, extra, scheme):
+    """Told in one line after a bounded wait: Ray by itself tries for minutes."""
+    pytest.importorskip(package, reason=f"it is in the extra {extra!r}")
+    began = time.monotonic()
     with pytest.raises(UnavailableError, match="cannot be reached"):
-        run_sweep([BASE], backend="dask", scheduler=f"tcp://127.0.0.1:{unused_tcp_port}")
+        run_sweep([BASE], backend=backend, scheduler=f"{scheme}127.0.0.1:{unused_tcp_port}")
+    assert time.monotonic() - began < 60
