@@ -30,7 +30,8 @@ _TOP = """# Benchmarks
 `make bench` measures every part beside its peer in the same run and writes this page; nobody edits it. A bar is what is
 good enough (`benchmarks/bars.py`), and a verdict is computed from it and the figure: a figure in x is a ratio, "in"
 something else is how many of that it is, and a missed bar says where the time goes. Figures are medians; where a peer
-stands beside, the ratio says more than either time. Devices, broker, database and federator share the machine.
+stands beside, the ratio says more than either time. Devices, broker, database and federator share the machine. n is how
+many devices or clients there are, or updates of as many, and d how many weights each update has.
 """
 
 _INTRODUCTIONS = {
@@ -48,7 +49,8 @@ A whole round over MQTT with QoS 1, divided by its updates, d = 136: each is mad
 verified, stored with `synchronous=FULL` and receipted. All devices are in one process, so that what one takes of the
 processor is most of what an update takes by the clock. Beside it stand the same bytes and an answer by bare paho and
 Mosquitto, and rounds of Flower, which stores nothing and whose clients sign nothing: by its legacy gRPC server, and by
-the SuperLink with SuperNodes that it runs by default.
+the SuperLink with SuperNodes that it runs by default. Rounds of two processes of devices are shorter:
+[growth.md](growth.md#the-law) has them.
 """,
     RULES: """
 The mean and robust rules on float32 updates with a fifth of them hostile, on one core. The limit is the shortest
@@ -64,12 +66,12 @@ Making a model without a client that left, by FedEraser with every tenth round a
 retraining without it, in the simulator.
 """,
     HISTORIES: """
-A database of past rounds with an update of every client in each, on SQLite. A hundred devices send an update for each
-round meanwhile. `python benchmarks/histories.py` does it with ten million updates, and on PostgreSQL:
+The database, on SQLite, has past rounds with an update of every client in each. A hundred devices send an update for
+each round meanwhile. `python benchmarks/histories.py` does it with ten million updates, and on PostgreSQL:
 [history.md](history.md#how-long-it-takes).
 """,
     START: """
-Of fresh processes whose files the system has read before.
+Each process is a fresh one, and the system has read its files before.
 """,
     MEMORY: """
 Resident memory of the federator at its most, in rounds of 1,000 clients. Beside the sum, which takes one vector, it
