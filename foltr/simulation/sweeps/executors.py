@@ -26,6 +26,8 @@ Outcome = tuple[str, dict[str, Any] | None, str | None]
 # So often a run may lose its worker, as Dask has it by default: the fourth time it is to blame.
 _RETRIES = 3
 _CONNECT_S = 10
+# Ray's own words for a wrong token are of a cluster that is not there.
+_MAY_BE_LOCKED = "If it asks for a token, set RAY_AUTH_MODE=token, with its ~/.ray/auth_token on this machine"
 _GOES_ON = "What is finished is kept with --out; the same command goes on"
 
 
@@ -146,7 +148,9 @@ def _ray(jobs: int, address: str | None) -> Iterator[Any]:
             _wait_for_port(address)
             ray.init(address, log_to_driver=False)
     except (OSError, ValueError, RuntimeError) as error:
-        raise UnavailableError(f"scheduler: {address or 'Ray on this machine'} cannot be reached: {error}") from error
+        hint = "" if address is None else f". {_MAY_BE_LOCKED}"
+        where = address or "Ray on this machine"
+        raise UnavailableError(f"scheduler: {where} cannot be reached: {error}{hint}") from error
     try:
         yield ray
     finally:

@@ -6,6 +6,7 @@ import os
 import socket
 import sys
 import time
+from types import SimpleNamespace
 
 import pytest
 
@@ -212,7 +213,8 @@ def test_backends_that_are_not_there(monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("backend", "package", "extra", "scheme"), [("dask", "distributed", "research", "tcp://"), ("ray", "ray", "ray", "")]
+    ("backend", "package", "extra", "scheme"),
+    [("dask", "distributed", "research", "tcp://"), ("ray", "ray", "ray", "")],
 )
 def test_a_scheduler_that_does_not_answer(unused_tcp_port, backend, package, extra, scheme):
     """Told in one line after a bounded wait: Ray by itself tries for minutes."""
@@ -221,3 +223,16 @@ def test_a_scheduler_that_does_not_answer(unused_tcp_port, backend, package, ext
     with pytest.raises(UnavailableError, match="cannot be reached"):
         run_sweep([BASE], backend=backend, scheduler=f"{scheme}127.0.0.1:{unused_tcp_port}")
     assert time.monotonic() - began < 60
+
+
+def test_a_cluster_of_ray_that_asks_for_a_token(monkeypatch):
+    """Ray says only that it could not connect, so the words name what opens such a cluster."""
+
+    def refuse(address, **_):
+        raise ConnectionError(f"Failed to connect to Ray cluster at {address}")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=refuse))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(UnavailableError, match="RAY_AUTH_MODE=token"):
+            run_sweep([BASE], backend="ray", scheduler=address)
