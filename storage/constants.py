@@ -75,10 +75,12 @@ def compile_constant(statement: Any, dialect: Dialect, given: Sequence[str]) -> 
     """Compile a statement for parameters of these names, as SQLAlchemy does when it executes it.
 
     Raises:
-        ValueError: a list of any length is in it, which would be written into the statement each time anew.
+        ValueError: a list of any length is in it, which would be written into the statement each time anew; or it
+            returns rows that it changes, or has defaults that SQLAlchemy makes, which are its own to read and to make.
     """
     compiled = statement.compile(dialect=dialect, column_keys=list(given))
-    if compiled.post_compile_params or compiled.literal_execute_params:
+    is_for_sqlalchemy = compiled.effective_returning or compiled.insert_prefetch or compiled.update_prefetch
+    if compiled.post_compile_params or compiled.literal_execute_params or is_for_sqlalchemy:
         raise ValueError(f"not a constant statement: {compiled}")
     names = tuple(compiled.positiontup or ())
     binds = compiled.binds

@@ -3,6 +3,7 @@
 Revision ID: 0016
 """
 
+import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
@@ -14,6 +15,8 @@ down_revision = "0015"
 branch_labels = None
 depends_on = None
 
+# Before, to drop a column could damage the file (https://sqlite.org/releaselog/3_35_5.html).
+_DROPS_COLUMNS_SINCE = (3, 35, 5)
 # Keys are not in the order in which SQLite writes the indexes on clients: with its usual 2 MB it would read each page
 # again and again.
 _CACHE_KIB = 256 * 1024
@@ -266,7 +269,8 @@ def _take_columns_out_of_sqlite() -> None:
     ever longer where that is larger than the cache. SQLite drops no column that a condition names, and no condition at all;
     what it documents for that is to write the table's text (https://sqlite.org/lang_altertable.html, section 7).
     """
-    if not (_is_as_in(_SQLITE_COLUMNS) and _may_set_text()):
+    may_drop = sqlite3.sqlite_version_info >= _DROPS_COLUMNS_SINCE
+    if not (may_drop and _is_as_in(_SQLITE_COLUMNS) and _may_set_text()):
         _write_sqlite_anew(dict.fromkeys(_SQLITE_COLUMNS, ""), _CHECKS_AFTER)
         return
     (view,) = op.get_bind().execute(sa.text("SELECT sql FROM sqlite_master WHERE name = 'round_history'")).scalars()

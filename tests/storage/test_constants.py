@@ -4,7 +4,7 @@ import sqlite3
 from datetime import UTC, datetime
 
 import pytest
-from sqlalchemy import Boolean, Column, Integer, LargeBinary, MetaData, Table, bindparam, insert, select, text
+from sqlalchemy import Boolean, Column, Integer, LargeBinary, MetaData, Table, bindparam, insert, select, text, update
 from sqlalchemy.exc import IntegrityError, MultipleResultsFound, NoResultFound
 
 from foltr.protocol.states import RoundState
@@ -122,6 +122,14 @@ async def test_a_statement_with_a_list_of_any_length_is_none(db):
     """It is another text for each length."""
     with pytest.raises(ValueError, match="not a constant statement"):
         compile_constant(select(THINGS).where(THINGS.c.number.in_([1, 2])), db.engine.dialect, ())
+
+
+async def test_what_sqlalchemy_alone_makes_or_reads_is_none(db):
+    """Rows that are returned would keep a moment as text, and a default would be stored as null."""
+    defaults = Table("defaults", MetaData(), Column("at", UtcDateTime, default=lambda: AT, onupdate=lambda: AT))
+    for statement in (insert(THINGS).returning(THINGS.c.at), insert(defaults), update(defaults)):
+        with pytest.raises(ValueError, match="not a constant statement"):
+            compile_constant(statement, db.engine.dialect, ())
 
 
 def test_of_several_rows_none_is_the_only_one():

@@ -185,6 +185,25 @@ async def test_a_large_history_is_moved_in_slices_and_told_of(learned, monkeypat
     assert await learned.dump() == before
 
 
+async def test_columns_are_not_dropped_by_a_sqlite_that_damages_files(learned, monkeypatch) -> None:
+    """There the table of updates is written anew, and comes to the same rows and the same schema."""
+    if learned.db.dialect != "sqlite":
+        pytest.skip("SQLite's alone")
+    before = await learned.dump()
+    async with learned.db.reading() as connection:
+        schema = await connection.run_sync(_schema)
+    for version, words in (((3, 35, 4), ["the table of updates is written anew"]), ((3, 35, 5), None)):
+        await downgrade(learned.db, "0015")
+        monkeypatch.setattr("sqlite3.sqlite_version_info", version)
+        told: list[str] = []
+        await upgrade(learned.db, tell=told.append)
+        assert words is None or told == words
+        async with learned.db.reading() as connection:
+            assert await connection.run_sync(_schema) == schema
+            assert await connection.scalar(text("PRAGMA integrity_check")) == "ok"
+        assert await learned.dump() == before
+
+
 async def test_rankers_of_before_are_of_sigmoid_units(migrated: Database) -> None:
     """Taken back, one of ReLU units is none that an older foltr goes on with; up again it is what it was."""
     made = {"writer_epoch": 1, "n_features": 3, "created_at": NOW}
