@@ -366,14 +366,21 @@ class Agent:
 
     async def turn(self) -> None:
         """Learn what waited for kernels, and send what is due; an unreachable broker only makes it later."""
-        if self.trainer.look():
-            self.contributor.contribute()
+        self._learn_what_waited()
         if self._link.connected:
             self.visits.look()
             self.watch.look(time.monotonic())
             await self.outbox.send_due()
             await self.outbox.send_relearned(self.relearning)
         await self.forgetting.finish(connected=self._link.connected)
+
+    def _learn_what_waited(self) -> None:
+        try:
+            if self.trainer.look():
+                self.contributor.contribute()
+        except Exception:
+            # The device's turns are all that sends: they go on, and what waits is learned with the next model.
+            log.exception("waiting_clicks_not_learned", client_id=self.client_id)
 
     def next_due_at(self) -> float:
         """Return when the next `turn` will have something to send, if nothing happens before; monotonic seconds."""

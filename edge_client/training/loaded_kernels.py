@@ -49,13 +49,19 @@ def are_loaded(working_model: WorkingModel, *, gated: bool) -> bool:
     key = (gated, *_key(working_model))
     if key in _loaded:
         return True
+    if key in _begun:
+        return False
+    # No daemon: a process that ends in the middle of LLVM may crash. It is waited for, but for no further step.
+    thread = threading.Thread(target=_load, args=(key, _example_of(working_model), gated), name="foltr-kernels")
     with _lock:
         if key in _begun:
             return False
+        try:
+            thread.start()
+        except RuntimeError:  # the system has no thread left: kernels are loaded where they are called
+            _loaded.add(key)
+            return True
         _begun.add(key)
-    example = _example_of(working_model)
-    # No daemon: a process that ends in the middle of LLVM may crash. It is waited for, but for no further step.
-    threading.Thread(target=_load, args=(key, example, gated), name="foltr-kernels").start()
     return False
 
 

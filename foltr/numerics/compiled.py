@@ -23,8 +23,11 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar, cast
 
+from foltr.logs import get_logger
+
 P = ParamSpec("P")
 R = TypeVar("R")
+log = get_logger(__name__)
 
 # numba takes matrix products from scipy's BLAS and has none without it. NUMBA_DISABLE_JIT is numba's own switch;
 # honouring it here keeps numba from being imported at all.
@@ -82,13 +85,23 @@ class _CompiledAtFirstCall:
         return dispatcher(*args)
 
     def dispatcher(self) -> Callable[..., Any]:
-        """Return numba's dispatcher, compiling on the first use.
+        """Return numba's dispatcher, compiling on the first use; the plain function where numba cannot be imported.
 
         Two threads that meet here build it twice at worst; both results are the same.
         """
         if self._dispatcher is None:
-            self._dispatcher = _compile(self.py_func)
+            try:
+                self._dispatcher = _compile(self.py_func)
+            except ImportError as error:
+                _say_that_numba_is_unusable(str(error))
+                self._dispatcher = self.plain
         return self._dispatcher
+
+
+@functools.cache
+def _say_that_numba_is_unusable(cause: str) -> None:
+    """Warn once a process of a numba that is installed and cannot be imported, as beside a NumPy it does not know."""
+    log.warning("numba_unusable", cause=cause, hint="Install a numba that fits this NumPy, or uninstall it.")
 
 
 def compiled(function: Callable[P, R]) -> Callable[P, R]:

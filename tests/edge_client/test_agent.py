@@ -145,3 +145,16 @@ async def test_who_goes_in_its_first_visit_leaves_nothing_said_of_being_there(ag
     agent.begin_session()
     await agent.say_goodbye()
     assert link.taken() == []
+
+
+async def test_what_cannot_be_learned_ends_no_turn(agent, link, monkeypatch):
+    """A device that fails at the clicks that waited for kernels says so, and sends what is due all the same."""
+
+    def fail():
+        raise ValueError("a store that cannot be read")
+
+    monkeypatch.setattr(agent.trainer, "look", fail)
+    with capture_logs() as logs:
+        await agent.turn()
+    assert [line["event"] for line in logs if line["log_level"] == "error"] == ["waiting_clicks_not_learned"]
+    assert [topic for topic, *_ in link.taken()] == [JOIN]

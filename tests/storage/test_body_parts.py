@@ -182,7 +182,7 @@ async def test_a_user_who_does_not_own_the_tables_deletes_row_by_row(postgres_on
         url = of_parts.set(drivername="postgresql", username="no_owner")
         db = await Database.connect(url.render_as_string(hide_password=False))
         try:
-            with pytest.raises(PartsRefusedError, match="permission denied|must be owner"):
+            with pytest.raises(PartsRefusedError, match=r"permission denied|must be owner"):
                 await prepare_part(db, "web", stored.epoch, 8, 4, INTERVAL)
             at = stored.opening(1).closes_at
             assert await drop_old_part(db, "web", stored.epoch, 6, INTERVAL, at) == DropStep(rows_before=6)

@@ -98,6 +98,39 @@ def test_a_change_in_another_module_discards_the_machine_code(tmp_path: Path) ->
     assert run(3.0, 5.0) == [5.0, 0]
 
 
+UNUSABLE = """
+import sys
+from foltr.numerics.compiled import compiled
+
+class Refuses:
+    def find_spec(self, name, path=None, target=None):
+        if name == "numba":
+            raise ImportError("Numba needs another NumPy")
+
+sys.meta_path.insert(0, Refuses())
+
+@compiled
+def doubled(x):
+    return 2.0 * x
+
+@compiled
+def squared(x):
+    return x * x
+
+print(doubled(3.0), doubled(4.0), squared(5.0))
+"""
+
+
+@needs_numba
+def test_where_numba_cannot_be_imported_plain_functions_are_called_and_that_is_said_once() -> None:
+    """A device whose NumPy is too new for its numba goes on ranking and learning."""
+    done = subprocess.run([sys.executable, "-c", UNUSABLE], capture_output=True, text=True, check=True)
+    said = done.stdout + done.stderr
+    assert "6.0 8.0 25.0" in said
+    assert said.count("numba_unusable") == 1
+    assert "another NumPy" in said
+
+
 TOGETHER = """
 import sys, time
 from pathlib import Path
