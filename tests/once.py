@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,6 +21,11 @@ def made_once(name: str, make: Callable[[Path], None]) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not made.exists():
             being_made = folder / f"{name}.new"
-            make(being_made)
+            try:
+                make(being_made)
+            except BaseException:
+                # initdb, for one, begins in an empty folder only.
+                shutil.rmtree(being_made) if being_made.is_dir() else being_made.unlink(missing_ok=True)
+                raise
             being_made.rename(made)
     return made
