@@ -69,7 +69,7 @@ NEEDS_YOU = {
     "[what to do](defence.md#a-model-that-was-taken-back).",
     "no_new_round": "No round has begun for 15 s; it is said again after pauses that grow to five minutes. "
     "The hint says what to look at.",
-    "numba_unusable": "numba is installed and cannot be imported: all is computed without it, and simulations are slow.",
+    "numba_unusable": "numba is installed and cannot be imported: all is computed without it, which is slow.",
     "no_tokens": "The HTTP API lets nobody in until `foltr api token new`.",
     "operator_folder_is_older": "The operator's folder is a copy of before; its open tokens are revoked.",
     "pace_not_stored": "A device's store has no room: after its next start it comes by sooner than it should.",
@@ -90,7 +90,7 @@ NEEDS_YOU = {
     "who is forgotten is told: lower the period, raise the deadline, or take `fed_remove` ([pace.md](pace.md)).",
     "unlearning_paused": "A job waits for a device; it goes on with the first one that is there.",
     "unsigned": "Anybody may take part under any name: for trying out only.",
-    "waiting_clicks_not_learned": "A bug, or a store that cannot be read; the line has a traceback. The device goes on.",
+    "waiting_clicks_not_learned": "A bug, or a store that cannot be read; the line has a traceback.",
     "update_refused": "A device's update was refused for good; the code is one of those in [errors.md](errors.md).",
     "verify_key_lost": "The federator cannot read the policy's verify key: `foltr policy new`, `foltr policy publish`.",
 }
