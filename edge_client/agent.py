@@ -217,7 +217,7 @@ class Agent:
 
     @property
     def is_settled(self) -> bool:
-        """No update waits for its receipt, nor for being sent at all."""
+        """No update waits for its receipt, nor for being sent at all, nor for kernels to be made by."""
         is_being_made = self.contributor.is_altering or self.contributor.waits_to_join or self.trainer.is_loading
         return self.participation.pending is None and not is_being_made
 
