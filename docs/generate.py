@@ -80,6 +80,8 @@ EXIT_WORDS = {
 ABANDON_WORDS = {
     AbandonReason.NO_UPDATES: "nobody contributed before the deadline",
     AbandonReason.TOO_FEW_CLIENTS: "fewer than `min_clients` did",
+    AbandonReason.HELD_BACK: "secure: devices did not hear of it before its deadline, after others had failed; fewer "
+    "than `min_clients` sent to it all the same",
     AbandonReason.AGGREGATION_FAILED: "the updates could not be averaged, e.g. as the sum is too large for float32",
     AbandonReason.UNLEARNED: "a model without forgotten clients took the place of the one it trained from",
     AbandonReason.MODEL_TAKEN_BACK: "most devices found the model that it trained from worse than the anchor, whose "

@@ -76,7 +76,7 @@ NEEDS_YOU = {
     "parts_refused": "The database's user does not own the tables: old updates are deleted row by row, not by dropping "
     "a part of their table ([postgresql.md](postgresql.md#parts-of-history)).",
     "policy_unused": "There is a policy of secure sums in the credentials, and `privacy` is `trusted`.",
-    "round_held_back": "Norm proofs of most devices failed in the last rounds, so the next one waits: a helper lies.",
+    "round_held_back": "Rounds with secure sums have failed, so devices hear of the next one only after a pause.",
     "round_objected": "This device takes no part in rounds as they are; the cause says why.",
     "rule_needs_more_clients": "Rounds can be smaller than the rule needs: then its fallback makes the model.",
     "session_taken_over": "Another process has the same identity: enrol one of them under another name.",

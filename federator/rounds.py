@@ -35,7 +35,7 @@ from foltr.aggregation.standing import Verdict
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.methods.base import NextModel
-from foltr.protocol.states import AbandonReason, RoundState
+from foltr.protocol.states import PAUSING, AbandonReason, RoundState
 from storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
 from storage.records import Batch, DeadlineChange, ModelRow, NewEvent
 from storage.restored_records import RestoredVersion
@@ -133,6 +133,8 @@ class Rounds:
         may_wait = step.reason is AbandonReason.NO_UPDATES and not self._is_held
         if may_wait and self._state.is_idle(self._next_anchor, now):
             await self._begin_anew(current, now)
+        elif self._is_held and step.reason is AbandonReason.TOO_FEW_CLIENTS:
+            await self._abandon(current, AbandonReason.HELD_BACK)  # or one device could hold back all for good
         else:
             await self._abandon(current, step.reason)
         return False
@@ -228,7 +230,8 @@ class Rounds:
         """Give up a round of which helpers were asked for a sum that somebody must not be in."""
         current = self._state.current_round
         if current.state is RoundState.OPENING:
-            await self._abandon(current, AbandonReason.CLIENT_WITHDRAWN)
+            why = "a client was forgotten, revoked or quarantined while helpers opened the sum that it was in"
+            await self._abandon(current, AbandonReason.CLIENT_WITHDRAWN, why)
 
     async def _abandon(self, current: Round, reason: AbandonReason, in_words: str | None = None) -> None:
         number = current.number
@@ -243,6 +246,8 @@ class Rounds:
         current.abandon(reason)
         self._receipts.notify(take_back_round(self._state, current))
         self._state.follow(following, current.base_version, anchor)
+        if current.terms is not None and reason in PAUSING:
+            self._is_held = True  # until it is known for how long (`federator.summing.pause`)
         self.announce()
         why = {} if in_words is None else {"detail": in_words}
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions), **why)

@@ -14,7 +14,7 @@ from foltr.errors import SettingsError
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.policies import Policy
 from foltr.protocol.states import Privacy, RoundState
-from operations.reading import NEWEST_ROUNDS, read_situation
+from operations.reading import read_situation
 from operations.situation import FederatorState, Heard, Situation
 from operations.why import explain
 from storage.activity import (
@@ -45,6 +45,7 @@ from storage.queries import list_proposals
 
 WINDOW = timedelta(hours=1)
 """Rounds, updates and refusals are counted over the last hour, or over less where more has happened than is read."""
+NEWEST_ROUNDS = 1000
 _NEWEST_EVENTS = 5000
 
 
@@ -159,7 +160,7 @@ async def _read(database: Database, name: str) -> Overview:
     if federation is None:
         raise SettingsError(f"federation: {database.location} holds no {name!r}")
     recent = await recent_rounds(database, name, NEWEST_ROUNDS)
-    situation = await read_situation(database, name, recent=recent)
+    situation = await read_situation(database, name)
     at = situation.at
     quarantined = set(situation.quarantined)
     return Overview(

@@ -11,6 +11,7 @@ from foltr.protocol.states import RoundState
 from storage.ingest_records import WorkersRow
 from storage.leases import Lease
 from storage.records import RoundRow
+from storage.sum_records import FailedRounds
 
 # A federator ends a due round within moments, but it may be waiting for the database.
 _DUE_TOLERANCE_S = 5.0
@@ -48,9 +49,9 @@ class Situation:
         quarantined_online: those of them that are connected.
         refused: by reason code, updates that named this round.
         last_activity: when anything of this federation was last stored.
-        given_up: of a round for which helpers are awaited, why the one before ended without its sum.
-        held_until: of a round that is held back as verifiers have disagreed, until when devices do not hear of it.
-        n_disagreed: how many rounds ended so since the last one with a model.
+        failed: the rounds that have failed since the last one with a model, of a round with a secure sum.
+        failed_why: why the newest of them did; it names the helper that is at fault, if one is known to be.
+        held_until: of a round that is held back after them, until when devices do not hear of it.
         votes: on the anchor of the round, as they stand; None where it has none.
         taken_back: what was told of the model that the round before was abandoned with, as it was taken back.
         workers: who takes updates, and how many ingest workers there are; None where none were ever asked for.
@@ -72,9 +73,9 @@ class Situation:
     refused: dict[str, int] = field(default_factory=dict)
     started_at: datetime | None = None
     last_activity: datetime | None = None
-    given_up: str | None = None
+    failed: FailedRounds | None = None
+    failed_why: str = ""
     held_until: datetime | None = None
-    n_disagreed: int = 0
     votes: Standing | None = None
     taken_back: str | None = None
     workers: WorkersRow | None = None

@@ -2,13 +2,38 @@
 
 from datetime import datetime
 
-from foltr.protocol.states import ASKING_HELPERS, Pacing, RoundState, TakesUpdates
+from foltr.protocol.states import (
+    AFTERMATH,
+    ASKING_HELPERS,
+    AbandonReason,
+    Aftermath,
+    Pacing,
+    RoundState,
+    TakesUpdates,
+)
 from operations.situation import Situation
 from storage.records import RoundRow
+from storage.sum_records import FailedRounds
 
 _SHOWN_NAMES = 10
 _START = "Start it: foltr federator run"
 _ASK = "foltr rounds why --credentials foltr-operator/operator.json"
+_OTHER_HELPERS = "A policy with other helpers ends it: foltr policy new"
+_RUN_HELPER = "Have that helper run, and look at its log: foltr helper run. If it is lost for good: foltr policy new"
+_SEE_LOG = "The federator's log says more; a new policy lets rounds go on at once: foltr policy new"
+_WHAT_TO_DO = {
+    AbandonReason.HELPERS_SILENT: _RUN_HELPER,
+    AbandonReason.HELPERS_REFUSED: _RUN_HELPER,
+    AbandonReason.VERIFIERS_DISAGREE: f"No device is blamed: a helper that lies makes all fail. {_OTHER_HELPERS}",
+    AbandonReason.SUM_IMPLAUSIBLE: f"Nothing of it was used. {_OTHER_HELPERS}",
+    AbandonReason.COHORTS_TOO_SMALL: f"See who was taken out, and why: foltr rounds show N. {_OTHER_HELPERS}",
+    AbandonReason.CLIENT_WITHDRAWN: "Nothing needs to be done.",
+    AbandonReason.TOO_FEW_CLIENTS: "More devices must come, or set a smaller min_clients for the rounds to follow.",
+    AbandonReason.TOO_FEW_FOR_RULE: "More devices must come, or choose another aggregation.",
+    AbandonReason.ONLY_SUSPECTS: _SEE_LOG,
+    AbandonReason.AGGREGATION_FAILED: _SEE_LOG,
+}
+"""For each end of a round after which rounds are held back."""
 _ASKED = {RoundState.CHECKING: "check their tickets", RoundState.OPENING: "open their sums"}
 
 
@@ -61,10 +86,10 @@ def _stored(situation: Situation) -> list[str]:
         ]
     if row.state is not RoundState.COLLECTING:
         return [_ended(row), *_life(situation)]
-    if situation.given_up is not None and not situation.contributed:
-        return _helpers_awaited(situation, row, situation.given_up)
-    if situation.held_until is not None and not situation.contributed:
-        return _held_back(situation, row, situation.held_until)
+    if situation.failed is not None and not situation.contributed:
+        after = AFTERMATH[situation.failed.reason]
+        if situation.held_until is not None or after is Aftermath.HELPERS_FIRST:
+            return _held_back(situation, row, situation.failed)
     return [
         _collected(situation, row),
         _ends(situation, row),
@@ -92,23 +117,18 @@ def _voted(situation: Situation, row: RoundRow) -> list[str]:
     return [*said, f"Votes on {compared}: {votes.in_words}; {decide}."]
 
 
-def _helpers_awaited(situation: Situation, row: RoundRow, given_up: str) -> list[str]:
-    waits = f"Round {row.number} has no update, and devices do not hear of it before all helpers have answered"
+def _held_back(situation: Situation, row: RoundRow, failed: FailedRounds) -> list[str]:
+    """Say that devices do not hear of the round yet, until when, after what, and what to do about it."""
+    until = situation.held_until
+    waits = [] if until is None else [f"in {span(_seconds(situation.at, until))}"]
+    if AFTERMATH[failed.reason] is Aftermath.HELPERS_FIRST:
+        waits.append("once all helpers have answered")
+    ended = "one round has failed" if failed.n_rounds == 1 else f"{failed.n_rounds} rounds have failed"
+    heard = f"Round {row.number} has no update, and devices hear of it {' and '.join(waits)}"
     return [
-        f"{waits}: the last one that had updates ended without its sum ({given_up}).",
-        "Have that helper run, and look at its log: foltr helper run. If it is lost for good: foltr policy new",
-        *_life(situation),
-    ]
-
-
-def _held_back(situation: Situation, row: RoundRow, until: datetime) -> list[str]:
-    left, n = span(_seconds(situation.at, until)), situation.n_disagreed
-    ended = "one round has ended" if n == 1 else f"{n} rounds have ended"
-    waits = f"Round {row.number} has no update, and devices hear of it in {left}: {ended} as verifiers_disagree"
-    waits += " since the last model"
-    return [
-        f"{waits}. Most norm proofs of a cohort failed, and each such round costs its devices a participation.",
-        "No device is blamed: a helper that lies makes all fail. A policy with other helpers ends it: foltr policy new",
+        f"{heard}: {ended} since the last model, the newest as {situation.failed_why}.",
+        "Each such round costs its devices a participation.",
+        _WHAT_TO_DO[failed.reason],
         *_life(situation),
     ]
 

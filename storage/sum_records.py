@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from foltr.aggregation.fates import Fate
+from foltr.protocol.states import AbandonReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,11 +88,18 @@ class RoundSumRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Disagreements:
-    """How many rounds since the last model ended as verifiers disagreed, and when the newest did; None: none."""
+class FailedRounds:
+    """Rounds that have cost devices a participation each, for nothing, since the last one with a model.
+
+    Attributes:
+        n_rounds: how many, or enough of them for the longest pause.
+        number, reason, closed_at: of the newest.
+    """
 
     n_rounds: int
-    closed_at: datetime | None
+    number: int
+    reason: AbandonReason
+    closed_at: datetime
 
 
 @dataclass(frozen=True, slots=True)

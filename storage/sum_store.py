@@ -8,7 +8,7 @@ from storage import policies, sums
 from storage.database import Database
 from storage.records import NewEvent
 from storage.sum_records import (
-    Disagreements,
+    FailedRounds,
     HelperAnswerRow,
     NewAnswer,
     NewPolicy,
@@ -47,8 +47,8 @@ class SqlSumStore:
     async def load_masked(self, number: int, cohort: int, positions: Collection[int]) -> dict[int, bytes]:
         return await sums.load_masked(self._db, self._name, number, cohort, positions)
 
-    async def count_disagreements(self, policy_hash: bytes) -> Disagreements:
-        return await sums.count_disagreements(self._db, self._name, policy_hash)
+    async def count_failed_rounds(self, policy_hash: bytes) -> FailedRounds | None:
+        return await sums.count_failed_rounds(self._db, self._name, policy_hash)
 
     async def begin_opening(
         self, number: int, sets: Collection[NewSet], faults: Mapping[str, TicketFault], noted: Sequence[NewEvent]

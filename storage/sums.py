@@ -13,7 +13,7 @@ from sqlalchemy import Select, func, insert, or_, select, update
 from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.helper_messages import TicketFault
-from foltr.protocol.states import AbandonReason, RoundState
+from foltr.protocol.states import AFTERMATH, PAUSING, AbandonReason, Aftermath, RoundState
 from storage.bodies import in_round, is_body_of, select_updates
 from storage.body_tables import update_bodies
 from storage.cipher import decrypt_row
@@ -23,12 +23,13 @@ from storage.events import store_events
 from storage.federations import fenced_transaction
 from storage.records import NewEvent
 from storage.rounds import change_state
-from storage.sum_records import Disagreements, HelperAnswerRow, NewAnswer, NewSet, RoundSumRow, TicketRow
+from storage.sum_records import FailedRounds, HelperAnswerRow, NewAnswer, NewSet, RoundSumRow, TicketRow
 from storage.sum_tables import helper_answers, round_sums
 from storage.tables import clients, rounds, updates
 
 # Longer is no pause after them.
-_MOST_DISAGREEMENTS = 16
+_MOST_FAILED = 16
+_TELLING = [str(reason) for reason, after in AFTERMATH.items() if after is not Aftermath.NOTHING]
 
 
 async def load_tickets(db: Database, name: str, number: int) -> list[TicketRow]:
@@ -164,24 +165,24 @@ async def load_answers(db: Database, name: str, number: int) -> list[HelperAnswe
         return await fetch_all(connection, HelperAnswerRow, answers)
 
 
-async def count_disagreements(db: Database, name: str, policy_hash: bytes) -> Disagreements:
-    """Count how many rounds, all under this policy, ended as verifiers disagreed since the last one with a model.
+async def count_failed_rounds(db: Database, name: str, policy_hash: bytes) -> FailedRounds | None:
+    """Count the rounds, all under this policy, that have failed since the last one with a model; None: none has.
 
-    Rounds that ended otherwise without one are passed over. While rounds are held back they end so, and one device that
-    sends all the same, or a helper that is silent in between, must not begin the count anew.
+    Rounds that cost nobody anything are passed over: while rounds are held back they end so.
     """
+    is_telling = or_(rounds.c.reason.is_(None), rounds.c.reason.in_(_TELLING))
     newest = (
-        select(rounds.c.policy_hash, rounds.c.reason, rounds.c.closed_at)
-        .where(rounds.c.federation == name, rounds.c.closed_at.is_not(None))
-        .where(or_(rounds.c.reason.is_(None), rounds.c.reason == str(AbandonReason.VERIFIERS_DISAGREE)))
+        select(rounds.c.number, rounds.c.policy_hash, rounds.c.reason, rounds.c.closed_at)
+        .where(rounds.c.federation == name, rounds.c.closed_at.is_not(None), is_telling)
         .order_by(rounds.c.number.desc())
-        .limit(_MOST_DISAGREEMENTS)
+        .limit(_MOST_FAILED)
     )
     async with db.reading() as connection:
         ended = (await connection.execute(newest)).all()
-    row_of = (policy_hash, AbandonReason.VERIFIERS_DISAGREE)
-    in_a_row = list(takewhile(lambda row: (row.policy_hash, row.reason) == row_of, ended))
-    return Disagreements(len(in_a_row), in_a_row[0].closed_at if in_a_row else None)
+    failed = list(takewhile(lambda row: row.policy_hash == policy_hash and row.reason in PAUSING, ended))
+    if not failed:
+        return None
+    return FailedRounds(len(failed), failed[0].number, AbandonReason(failed[0].reason), failed[0].closed_at)
 
 
 def _of_round(name: str, number: int) -> Select[Any]:

@@ -29,8 +29,9 @@ from federator.summing.store import SumStore
 from federator.summing.verdicts import CheckProofs
 from foltr.errors import DataError, MessageError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import ASKING_HELPERS, FOR_WANT_OF_HELPERS, AbandonReason, RoundState
+from foltr.protocol.states import AFTERMATH, ASKING_HELPERS, AbandonReason, Aftermath, RoundState
 from storage.records import NewEvent
+from storage.sum_records import FailedRounds
 
 log = structlog.get_logger(__name__)
 
@@ -80,6 +81,7 @@ class Summing:
         self._presence: Presence | None = None
         self._proofs = ProofChecks(wake)
         self._pause = Pause(sums)
+        self._answered_since: FailedRounds | None = None  # after these all helpers have answered
         self.awaits_helpers = False
 
     def receive(self, payload: bytes) -> None:
@@ -97,8 +99,12 @@ class Summing:
         return self.awaits_helpers or self._pause.holds(now)
 
     async def look_back(self, current: Round | None, now: float) -> None:
-        """Take up for how long the open round is held back."""
-        await self._pause.look_back(current, now)
+        """Take up for how long the open round is held back, and whether its helpers have to answer first."""
+        if not await self._pause.look_back(current, now):
+            return
+        failed = self._pause.failed
+        is_awaited = failed is not None and AFTERMATH[failed.reason] is Aftermath.HELPERS_FIRST
+        self.awaits_helpers = is_awaited and failed != self._answered_since
 
     def wake_at(self, current: Round | None) -> float:
         """When `advance` may have something to do although no message arrived; epoch seconds."""
@@ -121,7 +127,7 @@ class Summing:
         if current is None or current.terms is None or current.state not in ASKING_HELPERS:
             self._machine = None
             self._proofs.drop()
-            await self._pause.look_back(current, now)
+            await self.look_back(current, now)
             self._look_for_helpers(current, now)
             return None
         machine = self._machine
@@ -136,10 +142,6 @@ class Summing:
         ended = self._take_checked(machine) or await self._do_step(machine, current, current.terms, now)
         if ended is None:
             self._sender.send(machine.requests(now))
-        elif isinstance(ended, GiveUp):
-            self.awaits_helpers = ended.reason in FOR_WANT_OF_HELPERS
-            if ended.reason is AbandonReason.VERIFIERS_DISAGREE:
-                self._pause.hold()  # until it is stored, and looked back upon
         return ended
 
     async def _do_step(
@@ -167,6 +169,7 @@ class Summing:
             presence.take(answer)
         if not presence.away:
             self.awaits_helpers, self._presence = False, None
+            self._answered_since = self._pause.failed
             log.info("helpers_back", round=current.number)
             return
         self._sender.send(list(presence.requests(now)))

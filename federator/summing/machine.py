@@ -272,8 +272,17 @@ class SumMachine:
         short = "nobody is left" if not sets else lacking(self._rule, len(sets))
         if short is not None:
             detail = f"{len(sets)} of {len(self._cohorts)} cohorts have {n_min} clients that nobody took out"
-            return GiveUp(AbandonReason.COHORTS_TOO_SMALL, f"{detail}: {short}")
+            return GiveUp(AbandonReason.COHORTS_TOO_SMALL, f"{detail}: {short}{self._who_took_out()}")
         return FixSets(sets, faults)
+
+    def _who_took_out(self) -> str:
+        """Say which helper took out tickets that no other did, of all cohorts together; nothing where none did so."""
+        out = {
+            helper.name: {(number, position) for number, talk in helper.talks.items() for position in talk.faults}
+            for helper in self._helpers.values()
+        }
+        alone = {name: own.difference(*(out[other] for other in out if other != name)) for name, own in out.items()}
+        return "".join(f"; {name} alone took out {len(own)}" for name, own in alone.items() if own)
 
     def _found(self, number: int) -> dict[int, TicketFault]:
         """What is wrong with tickets of a cohort, by position; of clients that have left nothing is told."""

@@ -187,8 +187,11 @@ def _check_plausible(row: RoundSumRow, total: NDArray[np.int64], policy: Policy)
         noise=noise.variance if isinstance(noise, GaussianNoise) else noise.scale,
         noises=len(policy.helpers) if is_gaussian or shares is None else row.n_clients / shares,
     ):
+        who = " or ".join(helper.name for helper in policy.helpers)
+        # Where norms are proved, no device can have made it so long.
+        lied = f"{who} lied" if policy.norm_proof is not None else f"a client, {who} lied"
         raise ImplausibleSumError(
-            f"the sum of cohort {row.cohort} is longer than {row.n_clients} clients and the noise can make it"
+            f"the sum of cohort {row.cohort} is longer than {row.n_clients} clients and the noise can make it: {lied}"
         )
 
 

@@ -1,9 +1,10 @@
-"""Rounds are held back after most norm proofs of one have failed, and where the federator itself can check none.
+"""Rounds are held back after one has failed, and where the federator itself can check no norm proofs.
 
-A round in which most failed has cost each of its devices a participation, and those are numbered for life. Who lies is
-not known, and the next round may well end likewise. So devices hear of it only after a pause, ever longer until one
-ends with a model, or the operator makes a policy with other helpers, for which nothing is held back. How many have
-ended so is stored, and a federator that starts again waits as long.
+A round that failed has cost each device that sent to it a participation, and those are numbered for life. The next one
+may well fail likewise: who is at fault is often not known, and a helper may be at fault for days. So devices hear of it
+only after a pause, ever longer until one ends with a model, or the operator makes a new policy, for which nothing is
+held back. Which ends of a round count is a table, `foltr.protocol.states.AFTERMATH`. How rounds have ended is stored,
+so a federator that starts again, or a standby that takes over, waits as long.
 """
 
 import math
@@ -13,42 +14,55 @@ import structlog
 from federator.round import Round
 from federator.secure_terms import SecureTerms
 from federator.summing.store import SumStore
-from storage.sum_records import Disagreements
+from foltr.protocol.states import AbandonReason
+from storage.sum_records import FailedRounds
 
 log = structlog.get_logger(__name__)
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 60.0, 86_400.0
+LONGEST_FOR_TOO_FEW_S = 21_600.0
+"""After a day the next round would come at the same hour, when devices may be too few again."""
 
 
 class Pause:
-    """For how long devices do not hear of the open round. Times are epoch seconds."""
+    """For how long devices do not hear of the open round. Times are epoch seconds.
+
+    Attributes:
+        failed: the rounds before the open one that have failed, as last looked back upon.
+    """
 
     def __init__(self, sums: SumStore) -> None:
         self._sums = sums
         self._looked_back_at = 0
-        self._until = 0.0
+        self._paused_until = self._until = 0.0
+        self.failed: FailedRounds | None = None
 
-    async def look_back(self, current: Round | None, now: float) -> None:
-        """Take up for how long the open round is held back: by how those before it have ended, or for good."""
-        if current is not None and current.terms is not None and self._looked_back_at != current.number:
-            self._looked_back_at, self._until = current.number, await self._held_until(current, current.terms, now)
+    async def look_back(self, current: Round | None, now: float) -> bool:
+        """Take up for how long the open round is held back; whether it is another round than the last time."""
+        if current is None or current.terms is None:
+            return False
+        is_new = self._looked_back_at != current.number
+        if is_new:
+            self._looked_back_at, self._paused_until = (
+                current.number,
+                await self._find_pause(current, current.terms, now),
+            )
+        # Its deadline may have been set otherwise since.
+        self._until = let_go_at(self._paused_until, current.closes_at, current.policy.max_time_s)
         if now >= self._until:
-            self._until = 0.0
+            self._paused_until = self._until = 0.0
+        elif is_new and self.failed is not None:
+            why = {"n_failed": self.failed.n_rounds, "reason": self.failed.reason}
+            log.warning("round_held_back", round=current.number, **why, until=self._until)
+        return is_new
 
-    async def _held_until(self, current: Round, terms: SecureTerms, now: float) -> float:
+    async def _find_pause(self, current: Round, terms: SecureTerms, now: float) -> float:
+        self.failed = failed = await self._sums.count_failed_rounds(terms.policy.hash)
         if terms.lacks_verify_key:
             # Whatever devices sent to it would be in no sum.
             log.warning("verify_key_lost", round=current.number, policy=terms.policy.policy.version)
             return math.inf
-        ended = await self._sums.count_disagreements(terms.policy.hash)
-        until = let_go_at(held_until(ended, now), current.closes_at, current.policy.max_time_s)
-        if now < until:
-            log.warning("round_held_back", round=current.number, n_disagreed=ended.n_rounds, until=until)
-        return until
-
-    def hold(self) -> None:
-        """Hold back all rounds until one is looked back from."""
-        self._until = math.inf
+        return 0.0 if failed is None else held_until(failed, now)
 
     def holds(self, now: float) -> bool:
         """Whether devices are not to hear of the open round yet."""
@@ -63,12 +77,11 @@ class Pause:
         return self._until or math.inf
 
 
-def held_until(ended: Disagreements, now: float) -> float:
-    """Return until when rounds are held back, in epoch seconds; 0 where none ended so since the last model."""
-    if ended.closed_at is None:
-        return 0.0
+def held_until(failed: FailedRounds, now: float) -> float:
+    """Return until when rounds are held back, in epoch seconds."""
+    longest = LONGEST_FOR_TOO_FEW_S if failed.reason is AbandonReason.TOO_FEW_CLIENTS else LONGEST_PAUSE_S
     # From now at most: where a clock was set back, a round that ended in the future holds back nobody for longer.
-    return min(ended.closed_at.timestamp(), now) + min(FIRST_PAUSE_S * 2.0 ** (ended.n_rounds - 1), LONGEST_PAUSE_S)
+    return min(failed.closed_at.timestamp(), now) + min(FIRST_PAUSE_S * 2.0 ** (failed.n_rounds - 1), longest)
 
 
 def let_go_at(until: float, closes_at: float, max_time_s: float) -> float:

@@ -7,8 +7,9 @@ policy, has no key of it any more or not its verify key, or has opened a later r
 to a backup) would open nothing: that is told once, and it is asked again, in the last case until rounds that end at
 their deadlines have brought the number up. Whatever else a helper says to the page comes from one that is there.
 
-Nothing is stored: of a federator that starts again the open round is announced at once, and costs one participation if
-a helper is still away. Nothing here reads a clock, awaits or sends.
+A federator that starts again asks them again: how the last round ended is stored. A helper may answer and then open
+nothing, so such a round is followed by a pause as well (`federator.summing.pause`). Nothing here reads a clock, awaits
+or sends.
 """
 
 import structlog

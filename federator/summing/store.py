@@ -7,7 +7,7 @@ from foltr.errors import UnavailableError
 from foltr.protocol.helper_messages import TicketFault
 from storage.records import NewEvent
 from storage.sum_records import (
-    Disagreements,
+    FailedRounds,
     HelperAnswerRow,
     NewAnswer,
     NewPolicy,
@@ -36,7 +36,7 @@ class SumStore(Protocol):
 
     async def load_masked(self, number: int, cohort: int, positions: Collection[int]) -> dict[int, bytes]: ...
 
-    async def count_disagreements(self, policy_hash: bytes) -> Disagreements: ...
+    async def count_failed_rounds(self, policy_hash: bytes) -> FailedRounds | None: ...
 
     async def begin_opening(
         self, number: int, sets: Collection[NewSet], faults: Mapping[str, TicketFault], noted: Sequence[NewEvent]

@@ -75,7 +75,7 @@ class Verdicts:
     """
 
     def __init__(self, cohorts: Mapping[int, CohortTickets], policy: Policy) -> None:
-        self._n_helpers = len(policy.helpers)
+        self._helpers = [keys.name for keys in policy.helpers]
         self._n_min = policy.n_min
         form = PageForm.under(policy)
         self._n_answer = form.n_answer
@@ -108,7 +108,7 @@ class Verdicts:
     def _add(self, of_cohort: _OfCohort, position: int, said: Words) -> None:
         n_before, before = of_cohort.totals.pop(position, (0, None))
         total = said if before is None else add(before, said)
-        if n_before + 1 == self._n_helpers:
+        if n_before + 1 == len(self._helpers):
             of_cohort.due[position] = total
         else:
             of_cohort.totals[position] = n_before + 1, total
@@ -159,5 +159,6 @@ class Verdicts:
         for number, of_cohort in self._cohorts.items():
             if of_cohort.most_fail and of_cohort.n_checked >= self._n_min:
                 n_failed = len(of_cohort.failed)
-                return f"{n_failed} of {of_cohort.n_checked} norm proofs of cohort {number} fail: a helper may lie"
+                who = " or ".join(self._helpers)
+                return f"{n_failed} of {of_cohort.n_checked} norm proofs of cohort {number} fail: {who} may lie"
         return None

@@ -64,6 +64,7 @@ class AbandonReason(StrEnum):
 
     NO_UPDATES = "no_updates"
     TOO_FEW_CLIENTS = "too_few_clients"
+    HELD_BACK = "held_back"  # its devices did not hear of it before its deadline; a few sent all the same
     AGGREGATION_FAILED = "aggregation_failed"
     TOO_FEW_FOR_RULE = "too_few_for_rule"
     ONLY_SUSPECTS = "only_suspects"
@@ -78,8 +79,37 @@ class AbandonReason(StrEnum):
     VERIFIERS_DISAGREE = "verifiers_disagree"  # most norm proofs failed: a helper, not its clients, is at fault
 
 
-FOR_WANT_OF_HELPERS: Final = (AbandonReason.HELPERS_SILENT, AbandonReason.HELPERS_REFUSED)
-"""Another round would end likewise, and cost each device a participation: it waits until all helpers are there."""
+class Aftermath(StrEnum):
+    """What an abandoned round with a secure sum means for the rounds after it.
+
+    A device that has sent an update has spent a participation, whatever became of the round, and has so many for life.
+    """
+
+    NOTHING = "nothing"  # no device that was asked has spent anything
+    PAUSE = "pause"  # devices have, for nothing: they hear of the next round only after a pause
+    HELPERS_FIRST = "helpers_first"  # likewise, and all helpers have to answer before
+    NO_PAUSE = "no_pause"  # what they have spent decided something: as after a round with a model
+
+
+AFTERMATH: Final = {
+    AbandonReason.NO_UPDATES: Aftermath.NOTHING,
+    AbandonReason.HELD_BACK: Aftermath.NOTHING,
+    AbandonReason.UNLEARNED: Aftermath.NOTHING,
+    AbandonReason.MODEL_TAKEN_BACK: Aftermath.NO_PAUSE,
+    AbandonReason.TOO_FEW_CLIENTS: Aftermath.PAUSE,
+    AbandonReason.AGGREGATION_FAILED: Aftermath.PAUSE,
+    AbandonReason.TOO_FEW_FOR_RULE: Aftermath.PAUSE,
+    AbandonReason.ONLY_SUSPECTS: Aftermath.PAUSE,
+    AbandonReason.COHORTS_TOO_SMALL: Aftermath.PAUSE,
+    AbandonReason.CLIENT_WITHDRAWN: Aftermath.PAUSE,
+    AbandonReason.SUM_IMPLAUSIBLE: Aftermath.PAUSE,
+    AbandonReason.VERIFIERS_DISAGREE: Aftermath.PAUSE,
+    AbandonReason.HELPERS_SILENT: Aftermath.HELPERS_FIRST,
+    AbandonReason.HELPERS_REFUSED: Aftermath.HELPERS_FIRST,
+}
+PAUSING: Final = tuple(
+    reason for reason, after in AFTERMATH.items() if after in (Aftermath.PAUSE, Aftermath.HELPERS_FIRST)
+)
 
 
 class Privacy(StrEnum):

@@ -10,8 +10,7 @@ from made_policies import policy
 from foltr.errors import SettingsError
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.states import RoundState
-from operations.overview import Budget, activity_of, read_overview
-from operations.reading import NEWEST_ROUNDS
+from operations.overview import NEWEST_ROUNDS, Budget, activity_of, read_overview
 from operations.situation import Heard
 from storage.activity_records import ErasureCounts, MemberCounts, RecentRound
 from storage.arrivals import commit_batch

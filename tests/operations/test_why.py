@@ -7,12 +7,13 @@ import pytest
 
 from foltr.aggregation.standing import Standing
 from foltr.protocol.client_selection import cutoff, is_selected, round_seed
-from foltr.protocol.states import Pacing, RoundState, TakesUpdates
+from foltr.protocol.states import PAUSING, AbandonReason, Pacing, RoundState, TakesUpdates
 from operations.situation import Situation
 from operations.why import explain
 from storage.ingest_records import WorkersRow
 from storage.leases import Lease
 from storage.records import RoundRow
+from storage.sum_records import FailedRounds
 
 OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ROUND = RoundRow(
@@ -234,24 +235,31 @@ def test_a_round_whose_helpers_are_asked(state, asked):
     assert f"Round 12 has 2 updates, and helpers are asked to {asked}" in said
 
 
+def failed(n_rounds=1, reason=AbandonReason.HELPERS_SILENT, detail="south said nothing for 60 s"):
+    """What a situation says of rounds that have failed."""
+    return {"failed": FailedRounds(n_rounds, 11, reason, at(0)), "failed_why": f"{reason}: {detail}"}
+
+
 def test_a_round_that_waits_for_helpers_says_so():
     """Devices are online and have not heard of it; what they are waited for would mislead."""
-    found = standing(5, online=devices(1, 2), given_up="helpers_silent: south said nothing for 60 s")
+    found = standing(5, online=devices(1, 2), **failed())
+    assert "devices hear of it once all helpers have answered: one round has failed" in words(found)
     assert "south said nothing for 60 s" in words(found)
     assert "foltr helper run" in words(found)
     assert "not yet heard from" not in words(found)
-    assert "helpers" not in words(standing(5, online=devices(1, 2), contributed=devices(1), given_up="silent"))
+    assert "helpers" not in words(standing(5, online=devices(1, 2), contributed=devices(1), **failed()))
 
 
-@pytest.mark.parametrize(("n", "ended"), [(1, "one round has ended"), (3, "3 rounds have ended")])
-def test_a_round_that_is_held_back_says_for_how_long_and_what_to_do(n, ended):
+@pytest.mark.parametrize("reason", PAUSING)
+@pytest.mark.parametrize(("n", "ended"), [(1, "one round has failed"), (3, "3 rounds have failed")])
+def test_a_round_that_is_held_back_says_for_how_long_and_what_to_do(reason, n, ended):
     """Devices are online and do not hear of it; once one has sent all the same, it is a round as any other."""
-    held = {"online": devices(1, 2), "held_until": at(65), "n_disagreed": n}
+    held = {"online": devices(1, 2), "held_until": at(65), **failed(n, reason, "south lied")}
     said = words(standing(5, **held))
-    assert f"devices hear of it in 60 s: {ended} as verifiers_disagree since the last model." in said
-    assert "A policy with other helpers ends it: foltr policy new" in said
+    assert "devices hear of it in 60 s" in said
+    assert f": {ended} since the last model, the newest as {reason}: south lied. Each such round costs" in said
     assert "not yet heard from" not in said
-    assert "verifiers_disagree" not in words(standing(5, contributed=devices(1), **held))
+    assert str(reason) not in words(standing(5, contributed=devices(1), **held))
 
 
 def test_a_federator_that_the_broker_says_is_away_comes_first():

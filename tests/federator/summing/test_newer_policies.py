@@ -146,7 +146,7 @@ async def test_a_round_whose_verify_key_is_lost_does_not_keep_the_federation_fro
     rounds.served.clock.at += 61.0
     row = await rounds.until_closed(1)
     expected = {
-        RoundState.COLLECTING: AbandonReason.TOO_FEW_CLIENTS,
+        RoundState.COLLECTING: AbandonReason.HELD_BACK,
         RoundState.CHECKING: AbandonReason.AGGREGATION_FAILED,
         RoundState.OPENING: None,
     }

@@ -1,4 +1,4 @@
-"""How long rounds are held back after most norm proofs of a round have failed."""
+"""How long rounds are held back after others have failed."""
 
 import math
 from datetime import UTC, datetime
@@ -7,27 +7,29 @@ from types import SimpleNamespace
 import pytest
 
 from federator.summing.pause import Pause, held_until, let_go_at
-from storage.sum_records import Disagreements
+from foltr.protocol.states import PAUSING, AbandonReason
+from storage.sum_records import FailedRounds
 
 ENDED_AT = datetime.fromtimestamp(1000.0, UTC)
+
+
+def failed(n_rounds, reason=AbandonReason.SUM_IMPLAUSIBLE):
+    return FailedRounds(n_rounds, 1, reason, ENDED_AT)
 
 
 @pytest.mark.parametrize(
     ("n_rounds", "pause_s"), [(1, 60), (2, 120), (3, 240), (11, 61_440), (12, 86_400), (16, 86_400)]
 )
 def test_the_pause_doubles_up_to_a_day(n_rounds, pause_s):
-    """A minute after the first."""
-    assert held_until(Disagreements(n_rounds, ENDED_AT), now=1000.0) == 1000.0 + pause_s
-
-
-def test_nothing_is_held_back_where_no_round_ended_so():
-    """Whatever the clock says."""
-    assert held_until(Disagreements(0, None), now=1000.0) == 0.0
+    """A minute after the first; where devices were too few six hours at most, or it would be at the same hour again."""
+    for reason in PAUSING:
+        most_s = 21_600 if reason is AbandonReason.TOO_FEW_CLIENTS else 86_400
+        assert held_until(failed(n_rounds, reason), now=1000.0) == 1000.0 + min(pause_s, most_s)
 
 
 def test_a_clock_that_was_set_back_holds_back_no_longer():
     """The round ended in the future, then: the pause is counted from now."""
-    assert held_until(Disagreements(2, ENDED_AT), now=400.0) == 400.0 + 120.0
+    assert held_until(failed(2), now=400.0) == 400.0 + 120.0
 
 
 @pytest.mark.parametrize(
@@ -45,7 +47,7 @@ class Ended:
     def __init__(self, ended):
         self.ended = ended
 
-    async def count_disagreements(self, _policy_hash):
+    async def count_failed_rounds(self, _policy_hash):
         return self.ended
 
 
@@ -53,7 +55,7 @@ async def test_a_pause_wakes_the_federator_when_it_ends_and_then_no_more():
     """A moment that has passed would wake it again and again."""
     terms = SimpleNamespace(lacks_verify_key=False, policy=SimpleNamespace(hash=b"policy"))
     current = SimpleNamespace(number=2, terms=terms, closes_at=11_000.0, policy=SimpleNamespace(max_time_s=10_000.0))
-    pause = Pause(Ended(Disagreements(1, ENDED_AT)))
+    pause = Pause(Ended(failed(1)))
     assert pause.wake_at(current) == -math.inf
     await pause.look_back(current, now=1000.0)
     assert (pause.wake_at(current), pause.holds(1059.0)) == (1060.0, True)
@@ -63,7 +65,7 @@ async def test_a_pause_wakes_the_federator_when_it_ends_and_then_no_more():
 
 async def test_of_a_round_without_a_secure_sum_nothing_is_held_back():
     """Nor where there is no round."""
-    pause = Pause(Ended(Disagreements(1, ENDED_AT)))
+    pause = Pause(Ended(failed(1)))
     for current in (None, SimpleNamespace(number=2, terms=None)):
         await pause.look_back(current, now=1000.0)
         assert (pause.wake_at(current), pause.holds(1000.0)) == (math.inf, False)

@@ -1,0 +1,266 @@
+"""After each round that failed devices hear of the next one only after a pause: each has cost them a participation."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from played_helpers import PlayedHelper
+from proven import alter, forget, zeros
+from secured import MOST_STEPS, PAUSE_S, QUIET
+from sqlalchemy import delete
+
+from federator.round import _ENDS_WITH, RoundEvent
+from foltr.protocol.helper_messages import HelperRefusal, HelperRefusalCode, RefusedTicket, TicketFault
+from foltr.protocol.states import AFTERMATH, PAUSING, AbandonReason, Aftermath, RoundState
+from operations.reading import read_situation
+from operations.why import _WHAT_TO_DO, explain
+from storage.body_tables import update_bodies
+
+MINUTE = 60.0
+TRIES = 20
+
+
+class Heard:
+    """What devices hear of rounds."""
+
+    def __init__(self, rounds) -> None:
+        self.open: dict[int, bool] = {}
+        rounds.served.actor.attach(self)
+
+    def announce(self, _model, announced, _anchor, _pace=None) -> None:
+        self.open[announced.round] = announced.open
+
+
+class SilentAfterCheck(PlayedHelper):
+    """It checks all tickets, and opens nothing."""
+
+    def _open(self, _request, _terms):
+        return []
+
+
+class Refusing(PlayedHelper):
+    """It checks all tickets, and refuses to open them."""
+
+    def _open(self, request, _terms):
+        about = {name: getattr(request, name) for name in ("federation", "helper", "policy_hash", "round", "cohort")}
+        return [HelperRefusal(**about, digest=request.digest, code=HelperRefusalCode.TOO_FEW, detail="no")]
+
+
+class Excluding(PlayedHelper):
+    """It takes out every ticket."""
+
+    def _check(self, request, terms):
+        answer = super()._check(request, terms)
+        out = [
+            RefusedTicket(position=position, fault=TicketFault.NOT_OPENED)
+            for position in range(request.first, request.first + len(request.tickets))
+        ]
+        return answer.model_copy(update={"refused": out, "proofs": b""})
+
+
+class Distorting(PlayedHelper):
+    """What it says is the sum of its masks is not."""
+
+    def _open(self, request, terms):
+        return [
+            each.model_copy(update={"values": (2**63).to_bytes(8, "little") * (len(each.values) // 8)})
+            for each in super()._open(request, terms)
+        ]
+
+
+def replace_second(rounds, kind) -> None:
+    rounds.helpers[1] = kind(**vars(rounds.helpers[1]))
+
+
+async def lose_bodies(rounds) -> None:
+    """What the federator has stored cannot be read."""
+    async with rounds.served.db.engine.begin() as connection:
+        await connection.execute(delete(update_bodies))
+
+
+FAULTY = {
+    AbandonReason.VERIFIERS_DISAGREE: lambda rounds: alter(rounds, zeros),
+    AbandonReason.SUM_IMPLAUSIBLE: lambda rounds: replace_second(rounds, Distorting),
+    AbandonReason.COHORTS_TOO_SMALL: lambda rounds: replace_second(rounds, Excluding),
+    AbandonReason.HELPERS_SILENT: lambda rounds: replace_second(rounds, SilentAfterCheck),
+    AbandonReason.HELPERS_REFUSED: lambda rounds: replace_second(rounds, Refusing),
+}
+
+
+async def pass_s(rounds, seconds) -> None:
+    """Let time go by, with helpers that answer."""
+    rounds.served.clock.at += seconds
+    for _ in range(3):
+        await rounds.answer()
+
+
+async def send_all(rounds, participation) -> None:
+    """All devices send; what they have spent counts for them and for helpers, whatever the federation takes back."""
+    for client in rounds.clients:
+        rounds.send(client, participation=participation)
+    await rounds.served.turn()
+
+
+async def spend(rounds, participation=1) -> None:
+    """All devices send, and the round that they send to ends."""
+    number = rounds.number
+    await send_all(rounds, participation)
+    for _ in range(MOST_STEPS):
+        await rounds.answer()
+        if rounds.number > number:
+            return
+        await asyncio.sleep(PAUSE_S)
+        if rounds.state is RoundState.OPENING:
+            rounds.served.clock.at += 2.0
+    raise AssertionError(f"round {number} is still {rounds.state}")
+
+
+def test_every_reason_to_abandon_a_round_says_what_follows():
+    """A new one cannot be forgotten, neither for what follows nor for what people are told."""
+    assert set(AFTERMATH) == set(AbandonReason)
+    assert set(_WHAT_TO_DO) == set(PAUSING)
+
+
+def test_whatever_ends_a_round_of_which_helpers_are_asked_is_followed_by_a_pause():
+    """All but what makes no device spend anything, and what takes back a model by what a sum has said."""
+    asked = {RoundEvent.SUMS_FAILED, RoundEvent.AGGREGATION_FAILED}
+    ends = {reason for reason in AbandonReason if _ENDS_WITH.get(reason, RoundEvent.DEADLINE_MISSED) in asked}
+    assert {AFTERMATH[reason] for reason in ends} == {Aftermath.PAUSE, Aftermath.HELPERS_FIRST}
+    others = set(AbandonReason) - ends
+    assert {reason for reason in others if reason in PAUSING} == {AbandonReason.TOO_FEW_CLIENTS}
+
+
+@pytest.mark.parametrize("reason", FAULTY)
+async def test_a_faulty_helper_costs_a_device_few_participations(secure, reason) -> None:
+    """In 20 tries, a minute and a half apart: five, and not 20; the rounds between are over before it hears of one."""
+    rounds = await secure(proofs=True, rounds={"max_time_s": 85.0}, secure={"helper_deadline_s": 30.0})
+    FAULTY[reason](rounds)
+    heard, n_spent = Heard(rounds), 0
+    for _ in range(TRIES):
+        if heard.open.get(rounds.number):
+            n_spent += 1
+            await spend(rounds, n_spent)
+        await pass_s(rounds, 90.0)
+    assert n_spent <= 5
+    why = await read_situation(rounds.served.db, "mail")
+    assert why.failed is not None
+    assert (why.failed.reason, why.failed.n_rounds) == (reason, n_spent)
+    assert "south" in why.failed_why
+    said = explain(replace(why, held_until=why.at + timedelta(seconds=65)))
+    assert said[0].startswith(f"Round {rounds.number} has no update, and devices hear of it in 65 s")
+    assert f"{n_spent} rounds have failed since the last model, the newest as {why.failed_why}." in said[0]
+
+
+@pytest.mark.parametrize("reason", FAULTY)
+async def test_a_federator_that_starts_again_waits_as_long(secure, reason) -> None:
+    """A standby that takes over likewise: what it waits for is in the database."""
+    rounds = await secure(proofs=True, rounds={"max_time_s": 10_000.0}, secure={"helper_deadline_s": 30.0})
+    FAULTY[reason](rounds)
+    await spend(rounds)
+    await rounds.restart()
+    heard = Heard(rounds)
+    await rounds.served.turn()
+    assert not heard.open[2]
+    await pass_s(rounds, 2 * MINUTE)
+    await pass_s(rounds, 5.0)
+    assert heard.open[2]
+
+
+@pytest.mark.parametrize("reason", FAULTY)
+async def test_a_helper_that_is_mended_ends_it(secure, reason) -> None:
+    """The next round that devices hear of has a model, and nothing is held back after it."""
+    rounds = await secure(proofs=True, rounds={"max_time_s": 10_000.0}, secure={"helper_deadline_s": 30.0})
+    sound = rounds.helpers[1]
+    FAULTY[reason](rounds)
+    heard = Heard(rounds)
+    await spend(rounds)
+    assert not heard.open[2]
+    rounds.helpers[1] = sound
+    await pass_s(rounds, 2 * MINUTE)
+    await pass_s(rounds, 5.0)
+    assert heard.open[2]
+    await send_all(rounds, 2)
+    assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
+    assert heard.open[3]
+
+
+@pytest.mark.parametrize("reason", FAULTY)
+async def test_a_newer_policy_ends_it(secure, reason) -> None:
+    """With other helpers, say: of the round after the open one devices hear at once."""
+    rounds = await secure(proofs=True, rounds={"max_time_s": 50.0}, secure={"helper_deadline_s": 30.0})
+    FAULTY[reason](rounds)
+    heard = Heard(rounds)
+    await spend(rounds)
+    rounds.publish(rounds.federation.issue(version=2, n_interactions=1, n_max=100, **QUIET))
+    await pass_s(rounds, 0.0)
+    number = rounds.number
+    assert not heard.open[number]
+    await pass_s(rounds, 51.0)
+    assert heard.open[number + 1]
+
+
+async def test_too_few_clients_hold_back_too_and_for_six_hours_at_most(secure) -> None:
+    """Each that did send has spent a participation."""
+    rounds = await secure(rounds={"max_time_s": 30.0})
+    heard, n_spent = Heard(rounds), 0
+    for _ in range(TRIES):
+        if heard.open.get(rounds.number):
+            await rounds.send_all(rounds.clients[:1])
+            n_spent += 1
+        await pass_s(rounds, 31.0)
+    assert n_spent == 4
+    assert rounds.served.actor.state.members.counted_through("device-0") == 0
+
+
+async def test_one_device_that_sends_all_the_same_holds_back_nobody_for_longer(secure) -> None:
+    """The rounds that others did not hear of end as ``held_back``, and are passed over."""
+    rounds = await secure(rounds={"max_time_s": 10.0})
+    heard = Heard(rounds)
+    await rounds.send_all(rounds.clients[:1])
+    await pass_s(rounds, 11.0)
+    for number in range(2, 8):
+        assert (rounds.number, heard.open[number]) == (number, False)
+        await rounds.send_all(rounds.clients[:1])
+        await pass_s(rounds, 10.0)
+        row = await rounds.until_closed(number)
+        assert row.reason == AbandonReason.HELD_BACK
+    assert heard.open[rounds.number]
+
+
+async def test_a_set_that_was_broken_holds_back_too(secure) -> None:
+    """A client is forgotten while helpers open a sum: all others have spent a participation. It is said why."""
+    rounds = await secure(4, rounds={"min_clients": 3, "max_time_s": 10_000.0})
+    heard = Heard(rounds)
+    await rounds.send_all()
+    await rounds.until(RoundState.OPENING, without=[])
+    await forget(rounds, rounds.clients[0])
+    assert (await rounds.until_closed()).reason == AbandonReason.CLIENT_WITHDRAWN
+    assert not heard.open[2]
+    assert "was forgotten, revoked or quarantined" in (await read_situation(rounds.served.db, "mail")).failed_why
+    await pass_s(rounds, 61.0)
+    assert heard.open[2]
+
+
+async def test_what_the_federator_cannot_read_holds_back_too(secure) -> None:
+    """Stored updates are lost, say: no helper is at fault, and the next round may end likewise."""
+    rounds = await secure(rounds={"max_time_s": 10_000.0})
+    heard = Heard(rounds)
+    await rounds.send_all()
+    await rounds.until(RoundState.OPENING)
+    await lose_bodies(rounds)
+    assert (await rounds.until_closed()).reason == AbandonReason.AGGREGATION_FAILED
+    assert not heard.open[2]
+
+
+async def test_a_deadline_that_is_moved_shortens_no_pause(secure) -> None:
+    """``foltr rounds deadline`` may end the round; devices hear of none that is half over."""
+    rounds = await secure(rounds={"max_time_s": 10_000.0})
+    rounds.helpers[1] = Distorting(**vars(rounds.helpers[1]))
+    heard = Heard(rounds)
+    await spend(rounds)
+    rounds.served.actor.state.current_round.set_deadline(70.0)
+    await pass_s(rounds, 61.0)
+    assert (rounds.number, heard.open[2]) == (2, False)
+    await pass_s(rounds, 10.0)
+    assert (rounds.number, heard.open[3]) == (3, True)
