@@ -130,10 +130,11 @@ class Contributor:
         through, n = learned.interaction_ids[-1], len(learned.interaction_ids)
         model = self._participation.model
         if self._participation.policy is not None and model is not None:
-            charged = self._sums.next_participation(round_, model, mark)
+            charged = self._sums.next_participation(round_, model)
             if charged is None:
                 return None
-            through, n = charged.number, 1
+            # The federator takes what is above its mark; the ledger may be ahead of that, or behind.
+            through, n = max(charged.number, mark + 1), 1
             if body is None or self._participation.is_base_refused:
                 body = self._sums.nothing_learned()
         if body is None:
@@ -243,7 +244,7 @@ class Contributor:
             if draft.vote is not None or draft.evaluation is not None:
                 update = update.model_copy(update={"vote": draft.vote, "evaluation": draft.evaluation})
         elif not isinstance(update.body, MaskedVector):
-            update = self._sums.mask(update, draft.vote, draft.evaluation, draft.round)
+            update = self._sums.mask(update, draft.charged.number, draft.vote, draft.evaluation, draft.round)
         payload = self._session.sign(update, ClientTopic.UPDATES)
         pending = PendingUpdate(
             update.update_id, update.round, update.after, update.through, payload, learned.local_state

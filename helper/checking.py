@@ -24,11 +24,11 @@ class KnownClient:
     """A client as the store knows it.
 
     Attributes:
-        last: its newest participation in a sum that was opened.
+        spent: of its participations, so many are in sums that were opened, or were charged before one of these.
         elsewhere: the hash of its ticket at a position of this cohort that is not on the page, if it has one there.
     """
 
-    last: int = 0
+    spent: int = 0
     elsewhere: bytes | None = None
 
 
@@ -140,8 +140,8 @@ def _judge(
     if ticket.cohort != request.cohort or misplaced(ticket, terms.policy, request.round):
         return TicketFault.MISPLACED
     client = known.get(ticket.client_id, _STRANGER)
-    if ticket.participation <= client.last:
-        return TicketFault.REPEATED_PARTICIPATION
+    if client.spent >= terms.policy.policy.max_participations:
+        return TicketFault.PARTICIPATIONS_SPENT
     named = ticket_hash(request.tickets[i])
     # The same ticket is one that has another place now: as of a federator that went back to a backup.
     if client.elsewhere not in (None, named) or ticket.client_id in names_before:

@@ -154,7 +154,7 @@ class Desk:
         seeds = (_seed(chosen.terms, seal, info) for seal, info in self._store.seals(request, chosen.positions))
         values = sum_for(chosen.terms.policy.policy, seeds, self._entropy)
         opened = OpenedSum(request.policy_hash, request.digest, values)
-        self._store.keep_sum(request, chosen.positions, opened)
+        self._store.keep_sum(request, chosen.positions, opened, chosen.terms.policy.policy.max_participations)
         self._measures.sums_opened.add()
         log.info("sum_opened", round=request.round, cohort=request.cohort, n_clients=len(chosen.positions))
         return opened

@@ -63,13 +63,13 @@ class HelperStore(StoreFile):
         first, end = request.first, request.first + len(request.tickets)
         for name in set(names):
             client = self._pseudonym(name)
-            last = self.rows("SELECT participation FROM clients WHERE client = ?", (client,))
+            spent = self.rows("SELECT participation FROM clients WHERE client = ?", (client,))
             elsewhere = self.rows(
                 "SELECT hash FROM checked_tickets WHERE round = ? AND cohort = ? AND client = ? AND policy_hash = ? "
                 "AND NOT (position >= ? AND position < ?)",
                 (request.round, request.cohort, client, request.policy_hash, first, end),
             )
-            known[name] = KnownClient(last[0][0] if last else 0, elsewhere[0][0] if elsewhere else None)
+            known[name] = KnownClient(spent[0][0] if spent else 0, elsewhere[0][0] if elsewhere else None)
         return known
 
     def keep_page(self, request: CheckRequest, good: Iterable[GoodTicket], sealing_key: bytes) -> int:
@@ -132,15 +132,20 @@ class HelperStore(StoreFile):
         }
         return [found[position] for position in positions]
 
-    def keep_sum(self, request: OpenRequest, positions: Sequence[int], opened: OpenedSum) -> None:
+    def keep_sum(
+        self, request: OpenRequest, positions: Sequence[int], opened: OpenedSum, max_participations: int
+    ) -> None:
         """Keep an answer before it is given, and charge its clients; older answers and the cohort's tickets go.
+
+        Args:
+            max_participations: of a client in its life, as the policy says.
 
         Raises:
             DataError: a client of the set has no participation left to charge. Nothing was changed.
         """
         about = (request.round, request.cohort)
         with self.transaction() as cursor:
-            self._charge(cursor, about, positions)
+            self._charge(cursor, about, positions, max_participations)
             cursor.execute("DELETE FROM opened_sums WHERE round < ?", (request.round,))
             cursor.execute(
                 "INSERT INTO opened_sums (round, cohort, policy_hash, digest, sum) VALUES (?, ?, ?, ?, ?)",
@@ -150,13 +155,18 @@ class HelperStore(StoreFile):
             failpoint(Failpoint.IN_OPENING_TRANSACTION)
         failpoint(Failpoint.SUM_OPENED)
 
-    def _charge(self, cursor: sqlite3.Cursor, about: tuple[int, int], positions: Sequence[int]) -> None:
+    def _charge(self, cursor: sqlite3.Cursor, about: tuple[int, int], positions: Sequence[int], most: int) -> None:
+        """Count one participation more of each client, and no fewer than its device says that it has charged.
+
+        The number makes up for what this helper never knew, and the count for what the device has forgotten.
+        """
         n_charged = cursor.executemany(
             "INSERT INTO clients (client, participation) SELECT client, participation FROM checked_tickets "
             "WHERE round = ? AND cohort = ? AND position = ? "
-            "ON CONFLICT (client) DO UPDATE SET participation = excluded.participation "
-            "WHERE excluded.participation > clients.participation",
-            [(*about, position) for position in positions],
+            "ON CONFLICT (client) DO UPDATE "
+            "SET participation = max(clients.participation + 1, excluded.participation) "
+            "WHERE clients.participation < ?",
+            [(*about, position, most) for position in positions],
         ).rowcount
         if n_charged != len(positions):
             raise DataError(

@@ -56,7 +56,7 @@ CREATE TABLE opened_sums (
 -- A client is an HMAC of its name under a key in this file.
 CREATE TABLE clients (
     client BLOB PRIMARY KEY,
-    participation INTEGER NOT NULL CHECK (participation > 0)  -- its newest one in a sum that was opened
+    participation INTEGER NOT NULL CHECK (participation > 0)  -- so many it has spent
 ) STRICT, WITHOUT ROWID;
 """
 _WAIT_S = 5.0

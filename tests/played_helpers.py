@@ -27,7 +27,7 @@ class PlayedHelper:
         policies: those that have reached it.
         checked: the good tickets by round and cohort, then by position.
         opened: what it has answered, by round and cohort; never anything else.
-        last: the newest participation of each client in a sum that was opened.
+        spent: how many participations each client has spent in sums that were opened.
     """
 
     pair: HelperPair
@@ -36,7 +36,7 @@ class PlayedHelper:
     roster: Roster | None = None
     checked: dict[tuple[int, int], dict[int, GoodTicket]] = field(default_factory=dict)
     opened: dict[tuple[int, int], OpenedSum] = field(default_factory=dict)
-    last: dict[str, int] = field(default_factory=dict)
+    spent: dict[str, int] = field(default_factory=dict)
 
     @property
     def topic(self) -> str:
@@ -80,7 +80,7 @@ class PlayedHelper:
         on_page = range(request.first, request.first + len(request.tickets))
         kept = self.checked.get((request.round, request.cohort), {})
         elsewhere = (good.hash for at, good in kept.items() if good.client_id == client_id and at not in on_page)
-        return KnownClient(self.last.get(client_id, 0), next(elsewhere, None))
+        return KnownClient(self.spent.get(client_id, 0), next(elsewhere, None))
 
     def _open(self, request: OpenRequest, terms: Terms | Refusal) -> list[Message]:
         place = request.round, request.cohort
@@ -95,7 +95,8 @@ class PlayedHelper:
             seeds = [self.pair.sealing_key.open(each.seal, each.info) for each in good]
             values = sum_for(terms.policy.policy, [seed for seed in seeds if seed is not None])
             decided = self.opened[place] = OpenedSum(request.policy_hash, request.digest, values)
-            self.last |= {each.client_id: each.participation for each in good}
+            for each in good:
+                self.spent[each.client_id] = max(self.spent.get(each.client_id, 0) + 1, each.participation)
         return list(answer_parts(request, decided))
 
 

@@ -94,6 +94,18 @@ class DeviceUnderPolicy:
         )
         self.say(INBOX, joined)
 
+    def lie(self, mark, *, at_join):
+        """Tell a mark that is not the client's, in the answer to a join or in a receipt about another update."""
+        if at_join:
+            true, _ = self.mark, self.join(mark)
+            self.mark = true
+            return
+        code = ReceiptCode.ROUND_ABANDONED
+        receipt = UpdateReceipt(
+            federation="mail", client_id="device-7", update_id="f" * 32, code=code, counted_through=mark
+        )
+        self.say(INBOX, receipt)
+
     def announce(self, number, *, secure=True, newest=None, training=None, clip_norm=CLIP_NORM):
         """Announce a model and a round on it: under the policy, under another (a `SignedPolicy`), or under none."""
         newest = model() if newest is None else newest
@@ -168,7 +180,8 @@ def unmasked(update, signed, public_key):
     assert isinstance(body, MaskedVector)
     ticket = read_ticket(body.ticket, public_key, "mail", update.client_id)
     assert misplaced(ticket, signed, update.round) is None
-    assert (ticket.update_id, ticket.participation) == (update.update_id, update.through)
+    assert ticket.update_id == update.update_id
+    assert ticket.participation <= update.through
     assert ticket.digest == hashlib.sha256(body.values + body.proof).digest()
     seeds = []
     for helper, seal in zip(rules.helpers, ticket.seals, strict=True):

@@ -3,7 +3,11 @@
 import hashlib
 import sqlite3
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
+
+FURTHEST_MARK: Final = 2**47
+"""No device has so many interactions, so a federator that says so lies. A message has numbers up to 2^48: a device that
+believed a mark up there could never again number what it has above it."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +77,12 @@ class Bounds(NamedTuple):
     def counted(self) -> int:
         """The last one that counts; under a policy none does but those that are spent."""
         return self.floor if self.under_policy else self.mark or 0
+
+    @property
+    def furthest_mark(self) -> int:
+        """The highest mark that is believed: what this device has reached itself is in any case."""
+        through = 0 if self.pending is None else self.pending.through
+        return max(FURTHEST_MARK, self.mark or 0, self.newest, through)
 
     @property
     def learned(self) -> int:

@@ -15,7 +15,7 @@ from foltr.secure.ledger import NOTHING, Charge, Spent
 SCHEMA: Final = """
 CREATE TABLE participations (
     participation INTEGER PRIMARY KEY CHECK (participation > 0),
-    round INTEGER,           -- NULL: this row is of all participations above the row before, of which no more is known
+    round INTEGER,           -- NULL: this row is of all participations of a client that was forgotten
     policy_version INTEGER,
     policy_hash BLOB CHECK (length(policy_hash) = 32),
     rho REAL NOT NULL CHECK (rho > 0),  -- what they cost in zero-concentrated differential privacy
@@ -30,7 +30,7 @@ CREATE TABLE participations (
 
 @dataclass(frozen=True)
 class LedgerEntry:
-    """A participation in a round; or all above the entry before, of which no more is known.
+    """A participation in a round; or all of a client that was forgotten.
 
     Attributes:
         number: of the participation, or of the last of them.
@@ -62,16 +62,18 @@ def spent_in(entries: Iterable[LedgerEntry]) -> Spent:
     return spent
 
 
-def add_entry(cursor: sqlite3.Cursor, entry: LedgerEntry, last: int) -> None:
-    """Charge a participation; those between it and the last one that is known were charged elsewhere, and cost as much.
+def add_entry(cursor: sqlite3.Cursor, entry: LedgerEntry) -> None:
+    """Charge a participation.
 
     Raises:
         sqlite3.IntegrityError: there is one of this number.
     """
-    n_unknown = entry.number - last - 1
-    if n_unknown > 0:
-        _insert(cursor, LedgerEntry(entry.number - 1, entry.charge.times(n_unknown)))
-    _insert(cursor, entry)
+    cursor.execute(
+        "INSERT INTO participations "
+        "(participation, round, policy_version, policy_hash, rho, epsilon, proof_rho, delta) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (entry.number, entry.round, entry.policy_version, entry.policy_hash, *astuple(entry.charge)),
+    )
 
 
 def keep_totals(cursor: sqlite3.Cursor) -> None:
@@ -79,13 +81,4 @@ def keep_totals(cursor: sqlite3.Cursor) -> None:
     spent = spent_in(read_entries(cursor.connection))
     cursor.execute("DELETE FROM participations")
     if spent.charge != NOTHING:
-        _insert(cursor, LedgerEntry(spent.last, spent.charge))
-
-
-def _insert(cursor: sqlite3.Cursor, entry: LedgerEntry) -> None:
-    cursor.execute(
-        "INSERT INTO participations "
-        "(participation, round, policy_version, policy_hash, rho, epsilon, proof_rho, delta) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (entry.number, entry.round, entry.policy_version, entry.policy_hash, *astuple(entry.charge)),
-    )
+        add_entry(cursor, LedgerEntry(spent.last, spent.charge))

@@ -6,6 +6,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+from edge_client.store.bounds import read_bounds
 from edge_client.store.ledger import LedgerEntry, read_entries
 from edge_client.store.one_process import take_lock
 from edge_client.store.store_file import READABLE_VERSIONS
@@ -21,11 +22,13 @@ class LedgerFile:
     Attributes:
         owner: federation and client, as ``federation/client``; None where the client was forgotten.
         policy: the newest that the device knows; None where it knows none.
+        claimed: under a policy, how many participations the federator says that there were; None before it has.
     """
 
     owner: str | None
     policy: Policy | None
     entries: list[LedgerEntry]
+    claimed: int | None = None
 
 
 def read_ledger(path: Path) -> LedgerFile:
@@ -60,4 +63,5 @@ def _read(database: sqlite3.Connection, path: Path) -> LedgerFile:
         owner=owner,
         policy=None if policy is None else open_envelope(policy).read(Policy),
         entries=read_entries(database),
+        claimed=None if policy is None else read_bounds(database, policy).mark,
     )

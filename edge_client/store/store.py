@@ -17,9 +17,9 @@ hash and wait, and are deleted once an update covers them: none has them, and no
 So a click is in no two updates that count, as far as the device can tell; that it never is, the federator's database
 sees to. What a method keeps on the device alone goes with the mark, back too.
 
-Under a policy the mark is that of the client's participations in secure sums, whose numbers are those of the ledger,
-and has nothing to do with interactions: these are spent, and deleted, when they are sent. What a method keeps on the
-device never goes back.
+Under a policy the mark is that of the client's participations in secure sums, and has nothing to do with interactions:
+these are spent, and deleted, when they are sent. Nor has it to do with the ledger, which charges what this device has
+sent, whatever a federator says. What a method keeps on the device never goes back.
 """
 
 import sqlite3
@@ -192,8 +192,16 @@ class DeviceStore(HeardStore):
 
         Args:
             answered: the update_id that the answer settles for good, if it does that.
+
+        Raises:
+            DataError: no device can have got as far as the mark; nothing is changed.
         """
         bounds = self._bounds
+        if mark > bounds.furthest_mark:
+            raise DataError(
+                f"the federator says that {mark} interactions count, more than any device has: the answer is not "
+                "taken, and the device asks again. See who has the federator's key"
+            )
         before, pending = bounds.mark, bounds.pending
         counted = pending is not None and mark >= pending.through
         given_up = not counted and pending is not None and pending.update_id == answered
@@ -263,7 +271,7 @@ class DeviceStore(HeardStore):
 
         Raises:
             DataError: they are not those that wait, or the mark is not ``after``, or it is not charged under the
-                device's policy; nothing is changed.
+                device's policy, or not as the ledger's next participation; nothing is changed.
         """
         bounds = self._bounds
         newest = update.through if charged is None else interaction_ids[-1]
@@ -301,7 +309,10 @@ class DeviceStore(HeardStore):
 
     def _spend(self, cursor: sqlite3.Cursor, update: PendingUpdate, newest: int, charged: LedgerEntry) -> PendingUpdate:
         """Charge an update, and delete what it was made of; its local state stays, whatever becomes of it."""
-        ledger.add_entry(cursor, charged, self.spent().last)
+        last = self.spent().last
+        if charged.number != last + 1:
+            raise DataError(f"update {update.update_id}: participation {charged.number} does not follow {last}")
+        ledger.add_entry(cursor, charged)
         cursor.execute("DELETE FROM interactions WHERE id <= ?", (newest,))
         cursor.execute("UPDATE bounds SET floor = ?", (newest,))
         self._keep_state(cursor, update.local_state)

@@ -35,16 +35,18 @@ from foltr.secure.vote_proof import encode_vote
 
 def mask_update(
     update: ModelUpdate,
+    participation: int,
     policy: SignedPolicy,
     clip_norm: float,
     key: SigningKey,
     vote: Vote | None = None,
     evaluation: Evaluation | None = None,
 ) -> ModelUpdate:
-    """Return an update with its body masked; ``through`` is the number of the participation.
+    """Return an update with its body masked.
 
     Args:
         update: of differences of weights, with ``policy.dim`` numbers.
+        participation: its number in the device's ledger.
         clip_norm: C of its round.
         key: the device's, which signs the ticket.
         vote: None, and no opinion, look like any other. Where the policy asks for no votes it is left out.
@@ -55,20 +57,23 @@ def mask_update(
     means = None if evaluation is None else (evaluation.clicked, evaluation.reward, evaluation.base_reward)
     earned = encode_evaluation(means, rules.evaluation_weight, os.urandom)
     words = _with_proof(np.concatenate([encode_body(update.body, rules, clip_norm), opinion, earned]), rules)
-    return update.model_copy(update={"body": mask_body(update, words, policy, key)})
+    return update.model_copy(update={"body": mask_body(update, participation, words, policy, key)})
 
 
-def mask_body(update: ModelUpdate, words: Words, policy: SignedPolicy, key: SigningKey) -> MaskedVector:
+def mask_body(
+    update: ModelUpdate, participation: int, words: Words, policy: SignedPolicy, key: SigningKey
+) -> MaskedVector:
     """Return (n_summed,) or (n_values,) words behind masks, with their ticket.
 
     Args:
         update: in which they are sent.
+        participation: as for `mask_update`.
         words: integers modulo p, and their proof where the policy asks for one.
         key: the device's, which signs the ticket.
     """
     n_summed, seeds = policy.policy.n_summed, [os.urandom(SEED_BYTES) for _ in policy.policy.helpers]
     masked = write_words(mask_words(words, seeds))
-    ticket = issue_ticket(key, _ticket(update, policy, masked, seeds))
+    ticket = issue_ticket(key, _ticket(update, participation, policy, masked, seeds))
     return MaskedVector(dim=n_summed, values=masked[: 8 * n_summed], ticket=ticket, proof=masked[8 * n_summed :])
 
 
@@ -106,7 +111,9 @@ def _scattered(body: UpdateBody, dim: int) -> NDArray[np.float32]:
     return scattered
 
 
-def _ticket(update: ModelUpdate, policy: SignedPolicy, masked: bytes, seeds: list[bytes]) -> Ticket:
+def _ticket(
+    update: ModelUpdate, participation: int, policy: SignedPolicy, masked: bytes, seeds: list[bytes]
+) -> Ticket:
     unsealed = UnsealedTicket(
         federation=update.federation,
         client_id=update.client_id,
@@ -114,7 +121,7 @@ def _ticket(update: ModelUpdate, policy: SignedPolicy, masked: bytes, seeds: lis
         cohort=cohort_of(policy.hash, policy.policy.cohorts, update.round, update.client_id),
         policy_hash=policy.hash,
         update_id=update.update_id,
-        participation=update.through,
+        participation=participation,
         digest=hashlib.sha256(masked).digest(),
     )
     named = ticket_name(unsealed)

@@ -33,19 +33,21 @@ class SecureSums:
         self._done: tuple[int, bytes] | None = None
         self._told: str | None = None
 
-    def next_participation(self, round_: RoundAnnouncement, model: ModelAnnouncement, mark: int) -> LedgerEntry | None:
+    def next_participation(self, round_: RoundAnnouncement, model: ModelAnnouncement) -> LedgerEntry | None:
         """Return what a participation in this round would be in the ledger; None where there is none.
+
+        It is one more than the ledger has. What the federation says of participations is no reason to charge any: a
+        federator could lie. Those of a ledger that was lost, the helpers count.
 
         Args:
             round_: under the device's policy.
             model: on which it learns.
-            mark: the last participation that counts, as the federation says; the ledger may be older than that.
         """
         policy = self._policy()
         if self._done == (round_.round, policy.hash):
             return None
         spent, allowance = self._store.spent(), allowance_of(policy.policy)
-        number = max(spent.last, mark) + 1
+        number = spent.last + 1
         entry = LedgerEntry(number, allowance.charge, round_.round, policy.policy.version, policy.hash)
         cause = self._misfit(policy, round_, model) or refusal(spent, allowance, number)
         if cause is not None:
@@ -56,12 +58,18 @@ class SecureSums:
         return None
 
     def mask(
-        self, update: ModelUpdate, vote: Vote | None, evaluation: Evaluation | None, round_: RoundAnnouncement
+        self,
+        update: ModelUpdate,
+        participation: int,
+        vote: Vote | None,
+        evaluation: Evaluation | None,
+        round_: RoundAnnouncement,
     ) -> ModelUpdate:
         """Return an update as it is sent to a round under the policy, with the rest of it behind the same masks."""
         if self._key is None or round_.secure is None:
             raise RuntimeError("nothing is masked without a key, nor for a round that asks for no masks")
-        return mask_update(update, self._policy(), round_.secure.clip_norm, self._key, vote, evaluation)
+        policy, clip_norm = self._policy(), round_.secure.clip_norm
+        return mask_update(update, participation, policy, clip_norm, self._key, vote, evaluation)
 
     def nothing_learned(self) -> DenseDelta:
         """Return the body of a device that has nothing to say, and takes part all the same."""

@@ -32,7 +32,7 @@ class TicketFault(StrEnum):
     REVOKED = "revoked"
     BAD_SIGNATURE = "bad_signature"
     MISPLACED = "misplaced"  # another round, cohort or policy, or a participation above the policy's
-    REPEATED_PARTICIPATION = "repeated_participation"  # not above the client's last
+    PARTICIPATIONS_SPENT = "participations_spent"  # the client has taken part as often as the policy allows
     DUPLICATE_CLIENT = "duplicate_client"
     NOT_OPENED = "not_opened"  # the seal is not to this helper, or not for this ticket
     NORM_PROOF_FAILED = "norm_proof_failed"  # by what all helpers and the federator have found together

@@ -136,8 +136,7 @@ def refusal(spent: Spent, allowance: Allowance, number: int) -> str | None:
     Args:
         spent: before it.
         allowance: of the policy it would be under.
-        number: above `Spent.last`. What lies between was spent elsewhere, say before the store was lost, and is
-            charged like this one.
+        number: above `Spent.last`; what lies between is charged like this one.
     """
     if number > allowance.participations:
         return f"participation {number} of {allowance.participations}"

@@ -141,11 +141,12 @@ def test_a_ticket_moved_to_another_policy_is_out(federation):
     assert fault.fault is TicketFault.MISPLACED
 
 
-@pytest.mark.parametrize(("participation", "fault"), [(6, TicketFault.REPEATED_PARTICIPATION), (7, None)])
-def test_a_participation_that_was_spent_is_out(federation, participation, fault):
-    """A replayed ticket, or one of a device whose ledger was restored from a backup: only a higher index counts."""
+@pytest.mark.parametrize("participation", [1, 7, 20])
+@pytest.mark.parametrize(("spent", "fault"), [(19, None), (20, TicketFault.PARTICIPATIONS_SPENT)])
+def test_a_client_that_took_part_as_often_as_the_policy_allows_is_out(federation, participation, spent, fault):
+    """Whatever its device says: that may have lost its store, and number its participations from 1 again."""
     sent = federation.contribute(federation.client("device"), participation=participation)
-    assert fault_of(federation, sent, {"device": KnownClient(last=6)}) is fault
+    assert fault_of(federation, sent, {"device": KnownClient(spent=spent)}) is fault
 
 
 def test_a_client_twice_in_a_cohort_is_out_once(federation):

@@ -155,34 +155,57 @@ def test_tickets_that_have_other_places_now_are_in_the_set_once(running):
     assert north.store.rows("SELECT count(*) FROM clients") == [(4,)]
 
 
+def faults(federation, north, client, number, participation=1):
+    (checked,) = north.ask(
+        federation, federation.check([federation.contribute(client, number, participation)], round=number)
+    )
+    return [one.fault for one in checked.refused]
+
+
 def test_a_participation_is_charged_when_the_sum_is_opened(running):
     """Not when the ticket was checked: an abandoned round costs at the helper nothing, and on the device all."""
-    federation, north = running()
+    federation, north = running(max_participations=1)
     clients = federation.clients(3)
     for number in (4, 5):
-        sent = [federation.contribute(client, number, participation=2) for client in clients]
+        sent = [federation.contribute(client, number) for client in clients]
         (checked,) = north.ask(federation, federation.check(sent, round=number))
         assert checked.refused == []
     north.ask(federation, federation.open(sent, round=5))
     north.restart()
-    for participation, fault in ((1, TicketFault.REPEATED_PARTICIPATION), (2, TicketFault.REPEATED_PARTICIPATION)):
-        replayed = [federation.contribute(clients[0], 6, participation)]
-        (checked,) = north.ask(federation, federation.check(replayed, round=6))
-        assert [one.fault for one in checked.refused] == [fault]
-    later = [federation.contribute(clients[0], 6, participation=3)]
-    (checked,) = north.ask(federation, federation.check(later, round=6))
-    assert checked.refused == []
+    assert faults(federation, north, clients[0], 6) == [TicketFault.PARTICIPATIONS_SPENT]
+    assert faults(federation, north, federation.client("another"), 6) == []
+
+
+def test_a_device_that_loses_its_store_again_and_again_is_in_no_more_sums_than_the_policy_allows(running):
+    """It says 1 each time; the helper counts."""
+    federation, north = running(max_participations=3)
+    clients = federation.clients(3)
+    for number in (4, 5, 6):
+        sent = [federation.contribute(client, number, participation=1) for client in clients]
+        opened(federation, north, sent, round=number)
+    assert faults(federation, north, clients[0], 7) == [TicketFault.PARTICIPATIONS_SPENT]
+
+
+def test_a_helper_without_a_memory_learns_from_tickets_what_devices_have_charged(running):
+    """It was replaced, say; a device that loses its store after that begins no other life."""
+    federation, north = running(max_participations=3)
+    clients = federation.clients(3)
+    opened(federation, north, [federation.contribute(client, 4, participation=2) for client in clients], round=4)
+    opened(federation, north, [federation.contribute(client, 5, participation=1) for client in clients], round=5)
+    assert faults(federation, north, clients[0], 6) == [TicketFault.PARTICIPATIONS_SPENT]
 
 
 def test_a_participation_counts_whatever_the_policy(running):
-    """A newer policy begins nobody's count anew."""
-    federation, north = running()
+    """A newer policy begins nobody's count anew, and may allow more."""
+    federation, north = running(max_participations=1)
     clients = federation.clients(3)
-    opened(federation, north, [federation.contribute(client, participation=5) for client in clients])
-    federation.policy = federation.issue(version=2)
+    opened(federation, north, [federation.contribute(client) for client in clients])
+    federation.policy = federation.issue(version=2, max_participations=1)
     north.hear(TOPICS.policy, federation.policy.signed)
-    (checked,) = north.ask(federation, federation.check([federation.contribute(clients[0], 5, 5)], round=5))
-    assert [one.fault for one in checked.refused] == [TicketFault.REPEATED_PARTICIPATION]
+    assert faults(federation, north, clients[0], 5) == [TicketFault.PARTICIPATIONS_SPENT]
+    federation.policy = federation.issue(version=3, max_participations=2)
+    north.hear(TOPICS.policy, federation.policy.signed)
+    assert faults(federation, north, clients[0], 5) == []
 
 
 def test_an_earlier_round_is_over_once_a_later_one_was_opened(running):

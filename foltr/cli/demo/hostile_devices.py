@@ -47,7 +47,8 @@ def lying(policy: SignedPolicy, key: SigningKey) -> Alteration:
         opinion = encode_vote(1, rules.vote_weight), longest_evaluation(rules.evaluation_weight)
         beside = from_signed(np.concatenate(opinion))
         proofs = forge_norm_proof(encoded, shape, entropy), prove_votes(beside, message.weights, entropy)
-        return mask_body(update, np.concatenate([from_signed(encoded), beside, *proofs]), policy, key)
+        words = np.concatenate([from_signed(encoded), beside, *proofs])
+        return mask_body(update, update.through, words, policy, key)
 
     return lie
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class UnderPolicy:
-    """The participations under one policy; under none of which the ledger knows, if ``version`` is None."""
+    """The participations under one policy; of a client that was forgotten, under all, and ``version`` is None."""
 
     version: int | None
     hash: str | None
@@ -57,7 +57,7 @@ def tell_budget(
     who = "a client that was forgotten" if ledger.owner is None else ledger.owner
     _tell(f"{who}: {found['participations']} participations, epsilon {found['epsilon']:.4g} (delta {found['delta']:g})")
     for one in found["policies"]:
-        where = "under policies it does not know" if one.version is None else f"policy {one.version} ({one.hash[:16]})"
+        where = "under all policies" if one.version is None else f"policy {one.version} ({one.hash[:16]})"
         _tell(f"  {where}: {one.participations} participations, rho {one.rho:.4g}")
     if (left := found["left"]) is None:
         _tell("It knows no policy, so it takes part in no secure sum")
@@ -65,6 +65,13 @@ def tell_budget(
         _tell(
             f"Left under policy {left.version}: {left.participations} of {left.of_participations} participations, "
             f"epsilon {left.epsilon:.4g} of {left.of_epsilon:g}"
+        )
+    n_unknown = (found["claimed_by_federator"] or 0) - found["participations"]
+    if n_unknown > 0:
+        _tell(
+            f"The federator counts {found['claimed_by_federator']} participations, {n_unknown} more than this store "
+            "knows of. If an earlier store of this client was lost, its helpers count them, too; if not, the "
+            "federator lies, and nothing is charged"
         )
 
 
@@ -77,6 +84,7 @@ def _budget(ledger: "LedgerFile") -> dict[str, Any]:
     return {
         "owner": ledger.owner,
         "participations": spent.last,
+        "claimed_by_federator": ledger.claimed,
         "epsilon": epsilon,
         "delta": delta,
         "rho": spent.charge.rho,

@@ -30,21 +30,22 @@ def take_part(store, signed, number, round_):
     arrays = np.ones((1, 2), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_)
     shown: Interaction = store.add_interaction(f"{number}", *arrays)
     entry = LedgerEntry(number, allowance_of(signed.policy).charge, round_, signed.policy.version, signed.hash)
-    store.put_update(PendingUpdate(f"{number}", round_, store.mark(), number, b"u"), [shown.id], charged=entry)
-    store.settle(number)
+    through = store.mark() + 1
+    store.put_update(PendingUpdate(f"{number}", round_, store.mark(), through, b"u"), [shown.id], charged=entry)
+    store.settle(through)
 
 
 @pytest.fixture
 def path(tmp_path):
-    """The store of a device that took part twice under one policy, and after five unknown ones under another."""
+    """The store of a device that took part twice under one policy, and once under another; before it, five times."""
     path = tmp_path / "device-7.sqlite"
     with opened(path) as store:
         store.put_policy(FIRST.signed)
-        store.settle(0)
+        store.settle(5)
         take_part(store, FIRST, 1, 3)
         take_part(store, FIRST, 2, 5)
         store.put_policy(SECOND.signed)
-        take_part(store, SECOND, 8, 9)
+        take_part(store, SECOND, 3, 9)
     return path
 
 
@@ -53,27 +54,30 @@ def test_a_budget_in_words(path):
     done = foltr("privacy", "budget", "--store", path)
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
-    assert lines[0].startswith("mail/device-7: 8 participations, epsilon ")
+    assert lines[0].startswith("mail/device-7: 3 participations, epsilon ")
     assert lines[0].endswith(" (delta 1e-06)")
     assert lines[1].startswith(f"  policy 1 ({FIRST.hash.hex()[:16]}): 2 participations, rho ")
-    assert lines[2].startswith("  under policies it does not know: 5 participations, rho ")
-    assert lines[3].startswith(f"  policy 2 ({SECOND.hash.hex()[:16]}): 1 participations, rho ")
-    assert lines[4].startswith("Left under policy 2: 30 of 40 participations, epsilon ")
-    assert lines[4].endswith(" of 8")
+    assert lines[2].startswith(f"  policy 2 ({SECOND.hash.hex()[:16]}): 1 participations, rho ")
+    assert lines[3].startswith("Left under policy 2: 35 of 40 participations, epsilon ")
+    assert lines[3].endswith(" of 8")
+    assert lines[4] == (
+        "The federator counts 8 participations, 5 more than this store knows of. If an earlier store of this client "
+        "was lost, its helpers count them, too; if not, the federator lies, and nothing is charged"
+    )
 
 
 def test_a_budget_as_json(path):
     """The same as numbers, which add up."""
     budget = json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout)
     later = allowance_of(SECOND.policy).charge.rho
-    assert budget["participations"] == 8
-    assert budget["rho"] == pytest.approx(2 * RHO + 6 * later)
+    assert (budget["participations"], budget["claimed_by_federator"]) == (3, 8)
+    assert budget["rho"] == pytest.approx(2 * RHO + later)
     assert budget["epsilon"] == pytest.approx(epsilon_of(budget["rho"], 1e-6))
     assert budget["pure_epsilon"] is None
-    assert [one["participations"] for one in budget["policies"]] == [2, 5, 1]
-    assert [one["version"] for one in budget["policies"]] == [1, None, 2]
+    assert [one["participations"] for one in budget["policies"]] == [2, 1]
+    assert [one["version"] for one in budget["policies"]] == [1, 2]
     assert budget["left"]["epsilon"] == pytest.approx(8.0 - budget["epsilon"])
-    assert (budget["left"]["participations"], budget["left"]["of_participations"]) == (30, 40)
+    assert (budget["left"]["participations"], budget["left"]["of_participations"]) == (35, 40)
 
 
 def test_the_budget_of_norm_proofs(tmp_path):
@@ -110,10 +114,10 @@ def test_the_budget_of_a_client_that_was_forgotten(path):
         rho = store.spent().charge.rho
         store.forget()
     budget = json.loads(foltr("privacy", "budget", "--store", path, "--json").stdout)
-    assert (budget["owner"], budget["participations"], budget["left"]) == (None, 8, None)
+    assert (budget["owner"], budget["participations"], budget["left"]) == (None, 3, None)
     assert budget["rho"] == pytest.approx(rho)
     done = foltr("privacy", "budget", "--store", path)
-    assert done.stdout.startswith("a client that was forgotten: 8 participations")
+    assert done.stdout.startswith("a client that was forgotten: 3 participations")
     assert "takes part in no secure sum" in done.stdout
 
 

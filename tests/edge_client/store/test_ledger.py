@@ -53,7 +53,8 @@ def take_part(store, name, *, number=None, signed=FIRST, round_=1, local_state=N
     """Store an update of two clicks that is charged."""
     number = store.spent().last + 1 if number is None else number
     ids = add(store, f"{name}-a", f"{name}-b") if ids is None else ids
-    update = PendingUpdate(name, round_, store.mark(), number, name.encode(), local_state)
+    through = max(number, store.mark() + 1)
+    update = PendingUpdate(name, round_, store.mark(), through, name.encode(), local_state)
     store.put_update(update, ids, charged=entry(number, signed, round_))
     return update
 
@@ -73,7 +74,7 @@ def test_a_participation_is_charged_with_the_update_that_is_stored(path):
 
 
 def test_an_update_that_is_not_stored_is_not_charged(store):
-    """The mark is another one, the clicks are not those that wait, or the number was used before."""
+    """The mark is another one, the clicks are not those that wait, or the number is not the ledger's next."""
     ids = add(store, "a", "b")
     for update, of, charged in (
         (PendingUpdate("u", 1, 5, 6, b"u"), ids, entry(6)),
@@ -84,9 +85,11 @@ def test_an_update_that_is_not_stored_is_not_charged(store):
     assert (store.entries(), waiting(store)) == ([], ids)
     take_part(store, "u", ids=ids)
     store.settle(0, "u")
-    with pytest.raises(DataError, match="UNIQUE"):
-        take_part(store, "v", number=1)
-    assert (len(store.entries()), len(waiting(store)), store.pending_update()) == (1, 2, None)
+    ids = add(store, "c", "d")
+    for number in (1, 3):
+        with pytest.raises(DataError, match=f"participation {number} does not follow 1"):
+            take_part(store, f"v{number}", number=number, ids=ids)
+    assert (len(store.entries()), waiting(store), store.pending_update()) == (1, ids, None)
 
 
 @pytest.mark.parametrize("charged", [None, entry(1, SECOND)], ids=["not charged", "under another policy"])
@@ -126,7 +129,8 @@ def test_marks_of_participations_are_not_numbers_of_interactions(path):
     with opened(path, mark=40) as store:
         ids = add(store, "a", "b", "c")
         assert (ids, waiting(store)) == ([1, 2, 3], [1, 2, 3])
-        take_part(store, "u", number=41, ids=ids[:2])
+        take_part(store, "u", ids=ids[:2])
+        assert (store.pending_update().through, store.spent().last) == (41, 1)
         store.settle(41, "u")
         assert waiting(store) == [3]
         store.settle(2)
@@ -145,8 +149,8 @@ def test_room_is_made_among_what_waits(path):
         assert waiting(store) == [2, 3]
 
 
-def test_numbers_that_the_ledger_does_not_know_are_charged_like_the_next(path):
-    """A store that was restored from a backup: what was spent since then is charged as if it were this policy's."""
+def test_a_restored_ledger_charges_what_it_knows(path):
+    """A federator that names a higher number could lie; what was spent since the backup, the helpers count."""
     with opened(path) as store:
         take_part(store, "u")
         store.settle(1, "u")
@@ -159,11 +163,9 @@ def test_numbers_that_the_ledger_does_not_know_are_charged_like_the_next(path):
     with opened(backup) as store:
         assert store.spent().last == 1
         store.settle(4)  # as the federation knows
-        take_part(store, "w", number=5, round_=9)
-        unknown = LedgerEntry(4, ALLOWANCE.charge.times(3))
-        assert store.entries() == [entry(1), unknown, entry(5, round_=9)]
-        assert store.spent().charge.rho == pytest.approx(5 * ALLOWANCE.charge.rho)
-        assert participations_left(store.spent(), ALLOWANCE) == 15
+        take_part(store, "w", round_=9)
+        assert store.entries() == [entry(1), entry(2, round_=9)]
+        assert participations_left(store.spent(), ALLOWANCE) == 18
 
 
 def test_a_ledger_at_its_cap_refuses_whatever_version_the_policy_has(store):
@@ -223,8 +225,10 @@ def test_norm_proofs_are_charged_with_the_noise(path, gamma):
         take_part(store, "u")
         store.settle(1)
         store.put_policy(proven.signed)
-        take_part(store, "v", number=4, signed=proven)  # two more were spent elsewhere
-        assert store.entries() == [entry(1), LedgerEntry(3, charge.times(2)), entry(4, proven)]
+        for name in ("v", "w", "x"):
+            take_part(store, name, signed=proven)
+            store.settle(store.spent().last)
+        assert store.entries() == [entry(1), *(entry(number, proven) for number in (2, 3, 4))]
     with opened(path) as store:
         spent = store.spent()
         assert spent.charge.proof_rho == pytest.approx(3 * charge.proof_rho)

@@ -338,8 +338,8 @@ async def test_a_newer_policy_does_not_give_spent_epsilon_back(make):
     )
 
 
-async def test_a_ledger_that_was_restored_from_a_backup_goes_on_above_the_federations_mark(device, path, tmp_path):
-    """So that helpers, who refuse numbers that they have seen, take it; what it does not know of is charged."""
+async def test_a_ledger_that_was_restored_from_a_backup_charges_what_it_knows(device, path, tmp_path):
+    """The update goes on above the federation's mark, or it would be refused; what it costs is the ledger's own affair."""
     device.see(*(i % N_FEATURES for i in range(16)))
     backup = tmp_path / "backup.sqlite"
     for number in (1, 2, 3):
@@ -354,13 +354,12 @@ async def test_a_ledger_that_was_restored_from_a_backup_goes_on_above_the_federa
     assert device.store.spent().last == 1
     device.announce(4)
     update = await device.update()
-    assert (update.after, update.through) == (3, 4)
-    spent = device.store.spent()
-    assert spent.charge.rho == pytest.approx(4 * device.store.entries()[0].charge.rho)
+    assert (update.after, update.through, participation_of(update)) == (3, 4, 2)
+    assert [entry.number for entry in device.store.entries()] == [1, 2]
 
 
-async def test_a_device_that_lost_its_store_goes_on_above_the_federations_mark(make, path):
-    """Its numbers of interactions begin anew, and those of its participations do not."""
+async def test_a_device_that_lost_its_store_takes_part_at_once_and_charges_what_it_knows(make, path):
+    """Its participations are numbered from 1 again; what it sent before, the helpers count."""
     device = make(POLICY)
     device.store.close()
     path.unlink()
@@ -371,7 +370,32 @@ async def test_a_device_that_lost_its_store_goes_on_above_the_federations_mark(m
     update = await device.update()
     assert (update.after, update.through) == (7, 8)
     assert device.open(update).tolist() == on_grid(1, 2)
-    assert len(device.store.entries()) == 2, "seven of which nothing is known, and one"
+    assert (participation_of(update), device.store.spent().last) == (1, 1)
+
+
+@pytest.mark.parametrize("lie", [2, 3, 1000, 2**31, 2**47, 2**48])
+@pytest.mark.parametrize("at_join", [True, False], ids=["at a join", "in a receipt"])
+async def test_a_federator_that_lies_about_the_mark_costs_no_participation(make, lie, at_join):
+    """Of three the device takes part in three, once the lie has ended; and in as many while it lasts."""
+    device = make(policy(k=3))
+    device.see(*(i % N_FEATURES for i in range(12)))
+    device.announce(1)
+    device.answer(await device.update())
+    device.lie(lie, at_join=at_join)
+    device.announce(2)
+    update = await device.update()
+    assert participation_of(update) == 2
+    device.answer(update, ReceiptCode.OVERLAPS)  # its federator is an honest one again
+    device.restart()
+    device.join(1)
+    device.announce(3)
+    update = await device.update()
+    assert (update.after, participation_of(update), device.store.spent().last) == (1, 3, 3)
+    assert [entry.number for entry in device.store.entries()] == [1, 2, 3]
+
+
+def participation_of(update):
+    return open_ticket(update.body.ticket).ticket.participation
 
 
 @pytest.mark.parametrize("hours", [-1, 1])

@@ -110,8 +110,8 @@ async def test_round_after_round_the_participations_rise_and_may_leave_gaps(secu
         ("misplaced", {"update_id": "0" * 32}),
         ("misplaced", {"digest": bytes(32)}),
         ("misplaced", {"seals": [bytes(80)] * 3}),
-        ("misplaced", {"update": {"through": 2}}),
-        ("misplaced", {"update": {"n_interactions": 1, "through": 5}}),
+        ("misplaced", {"participation": 2, "update": {"through": 1}}),
+        ("misplaced", {"update": {"n_interactions": 2, "through": 5}}),
         ("misplaced", {"participation": 21}),
         ("client_mismatch", {"client_id": "device-1"}),
         ("client_mismatch", {"federation": "web"}),
@@ -198,7 +198,7 @@ async def test_a_seal_that_only_one_helper_can_open_costs_its_client_and_nobody_
 async def test_fewer_than_n_min_after_the_check_release_nothing(secure) -> None:
     """Helpers took one of three out: the sum of two is asked of nobody."""
     rounds = await secure(3)
-    rounds.helpers[0].last[rounds.clients[0].name] = 5  # a ledger that was restored from a backup: the index is spent
+    rounds.helpers[0].spent[rounds.clients[0].name] = 20  # a device that lost its store, and has spent all
     await rounds.send_all()
     row = await rounds.until_closed()
     assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.COHORTS_TOO_SMALL)
@@ -586,7 +586,7 @@ async def test_a_cohort_with_too_few_is_dropped_and_the_others_go_on(secure) -> 
     terms = rounds.served.actor.state.current_round.terms
     in_first = [client for client in rounds.clients if terms.cohort_of(1, client.name) == 0]
     for client in in_first[1:]:
-        rounds.helpers[1].last[client.name] = 9
+        rounds.helpers[1].spent[client.name] = 20
     await rounds.send_all()
     assert (await rounds.until_closed()).state is RoundState.COMPLETED
     assert [each.cohort for each in await load_sums(rounds.served.db, "mail", 1)] == [1, 2]
