@@ -180,7 +180,7 @@ class Agent:
             self._tell,
         )
         self.outbox = Outbox(self._link, session, participation, chunks, enrolment)
-        self.forgetting = Forgetting(self.outbox, session, participation, store)
+        self.forgetting = Forgetting(self.outbox, session, participation, store, self._tell, self._say_hello)
         self.membership = Membership(self.outbox, session, participation)
         self.watch = FederatorWatch(self.federation, self.client_id)
         self.audit = AuditWatch(self.federation, self.client_id, store, self._tell, remembers=session.key is not None)
@@ -231,6 +231,12 @@ class Agent:
         is_heard = self.participation.joined or self.participation.left or self.membership.refusal is not None
         waits_for_nothing = self.is_settled and self.relearning.due is None and not self.outbox.is_fetching
         return self.visits.over_at(is_done=is_heard and waits_for_nothing)
+
+    async def leave(self, timeout_s: float) -> bool:
+        """Leave as `EdgeClient.leave` says."""
+        if self.forgetting.state is not None:
+            return False  # it says nothing but its wish
+        return await self.membership.leave(timeout_s)
 
     async def end_visit(self, *, was_there: bool) -> None:
         """Go until the next visit.
@@ -322,9 +328,13 @@ class Agent:
         """Say hello over a new connection."""
         self.visits.note_reached(time.monotonic())
         self.outbox.begin_connection()
+        self.forgetting.begin_connection(time.monotonic())
+        await self._say_hello()
+
+    async def _say_hello(self) -> None:
         if not self.participation.left:
             self.participation.begin_connection(time.monotonic())
-        if not self.participation.left and self.visits.period_s is None:
+        if not self.participation.left and self.visits.period_s is None and self._link.connected:
             await self.outbox.publish(ClientTopic.STATUS, self.session.status(online=True), retain=True)
         self.wake.set()
 
@@ -370,6 +380,7 @@ class Agent:
         if self._link.connected:
             self.visits.look()
             self.watch.look(time.monotonic())
+            await self.forgetting.send_due(time.monotonic())
             await self.outbox.send_due()
             await self.outbox.send_relearned(self.relearning)
         await self.forgetting.finish(connected=self._link.connected)
@@ -384,7 +395,9 @@ class Agent:
 
     def next_due_at(self) -> float:
         """Return when the next `turn` will have something to send, if nothing happens before; monotonic seconds."""
-        due_at = self.outbox.next_due_at() if self._link.connected else float("inf")
+        due_at = float("inf")
+        if self._link.connected:
+            due_at = min(self.outbox.next_due_at(), self.forgetting.next_due_at())
         return min(due_at, time.monotonic() + _LOOK_FOR_KERNELS_S) if self.trainer.is_loading else due_at
 
     async def say_goodbye(self) -> None:

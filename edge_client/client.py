@@ -53,6 +53,7 @@ from edge_client.serps import Serp
 from edge_client.store.store import KEPT_INTERACTIONS, DeviceStore
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from edge_client.training.working_model import Learner
+from foltr.erasure.states import ForgetState
 from foltr.errors import UsageError
 from foltr.learning.comparison import Comparison
 from foltr.learning.gate import Gate
@@ -338,6 +339,11 @@ class EdgeClient:
         return self._agent.forgotten
 
     @property
+    def forget_state(self) -> ForgetState | None:
+        """How far the wish to be forgotten is, also of an earlier run; None without one, and without an erasure."""
+        return self._agent.forgetting.state
+
+    @property
     def weights(self) -> npt.NDArray[np.float64] | None:
         """A copy of the (n_weights,) by which this device ranks, with what it has learned; None before a model."""
         return self._agent.weights
@@ -416,7 +422,7 @@ class EdgeClient:
 
         Returns:
             whether the federator confirmed it within ``timeout_s``. If not, the broker holds the message for a
-            federator that is away.
+            federator that is away. A client that asked to be forgotten sends nothing: False.
 
         Raises:
             UnavailableError: the broker did not take it; nothing was changed.
@@ -426,17 +432,15 @@ class EdgeClient:
     async def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
         """Ask the federation to erase this client, and to unlearn what it contributed; then the device forgets too.
 
-        From here on nothing but this is sent. The request is signed, and the broker holds it for a federator that is
-        away. Once the erasure is stored, `forgotten` is true. What is in the model takes the other devices to unlearn,
-        so it may outlast ``timeout_s``, and this process: a client constructed later may ask again, and any number
-        of times, for the receipt. The operator can give it out too.
+        The signed wish is on the disk before it is sent. From here on nothing else is sent, by this client or a later
+        one on the same store, which sends it again until there is a receipt. Once the erasure is stored, `forgotten`
+        is true; to unlearn what is in the model may outlast this process. Asking again, also for the receipt, is fine.
 
         Returns:
-            how far it is: ``forgotten`` with the federation's receipt, which ``foltr receipt verify`` checks;
-            ``forgetting``: all is erased but what is in the model; ``sent``: the federator has not answered yet.
+            how far it is (`forget_state`); ``forgotten`` with the receipt, which ``foltr receipt verify`` checks.
 
         Raises:
-            UnavailableError: the broker did not take it; nothing was changed.
-            FoltrError: the federator refused it, say because this client has never joined; nothing was changed.
+            DataError: the wish cannot be stored; nothing was changed.
+            FoltrError: the federator refused it, say because this client has never joined; it goes on as before.
         """
         return await self._runtime.forget_me(timeout_s)

@@ -59,20 +59,32 @@ def state_of(agent: Agent, hindrance: Hindrance | None, n_features: int | None) 
         n_features: how many the application said that it has; None where it did not.
     """
     if agent.forgotten:
-        return DeviceState("forgotten", remarks=("nothing is recorded",))
+        state = agent.forgetting.state
+        remarks = ("nothing is recorded", *([] if state is None else [f"{state}: {state.means}"]))
+        return DeviceState("forgotten", remarks=remarks)
     working_model, gate = agent.trainer.working_model, agent.gate
     fits = agent.trainer.misfit is None and (
         working_model is None or n_features is None or n_features == working_model.n_features
     )
-    standing = "between two visits" if agent.visits.is_resting else "connected"
     version = None if working_model is None else working_model.base_version
     parts = [
-        "left" if agent.participation.left else standing if hindrance is None else hindrance.obstacle.state,
+        _standing(agent, hindrance),
         "no model yet" if version is None else f"model {version}",
         *(["in quarantine"] if agent.contributor.quarantined else []),
     ]
     order = order_of_next(working_model if fits else None, agent.exploration, None if gate is None else gate.gate)
     return DeviceState(", ".join(parts), order, version, (*agent.features.remarks, *agent.audit.remarks))
+
+
+def _standing(agent: Agent, hindrance: Hindrance | None) -> str:
+    forget_state = agent.forgetting.state
+    if forget_state is not None:
+        return f"asked to be forgotten ({forget_state})"
+    if agent.participation.left:
+        return "left"
+    if hindrance is not None:
+        return hindrance.obstacle.state
+    return "between two visits" if agent.visits.is_resting else "connected"
 
 
 def order_of_next(working_model: WorkingModel | None, exploration: Exploration | None, gate: Gate | None) -> Order:

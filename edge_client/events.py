@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from foltr.erasure.states import ForgetState
 from foltr.logs import get_logger
 
 log = get_logger(__name__)
@@ -57,6 +58,13 @@ class GateChanged:
 
 
 @dataclass(frozen=True)
+class ForgetStateChanged:
+    """The wish to be forgotten has come further; None: it was refused, and the device goes on as before."""
+
+    state: ForgetState | None
+
+
+@dataclass(frozen=True)
 class Forgotten:
     """The federation has erased this client, and so has the device."""
 
@@ -84,7 +92,7 @@ class AuditLogCut:
         )
 
 
-Event = ModelInUse | UpdateAnswered | Connected | Resting | GateChanged | AuditLogCut | Forgotten
+Event = ModelInUse | UpdateAnswered | Connected | Resting | GateChanged | AuditLogCut | ForgetStateChanged | Forgotten
 """An event is told in the thread that the device runs in."""
 
 Observer = Callable[[Event], None]

@@ -1,21 +1,30 @@
 """A device that is to be forgotten asks for that, hears how far it is, and deletes what it keeps itself.
 
-A device sends `Forget` again until it is answered; the broker retains it meanwhile, so that it also reaches a
-federator that comes back when the device is gone. Once the erasure is stored the broker needs nothing of this client
-any more, and the device clears what is retained there. The federator does the same; but it cannot know of a request
-that was on its way when it answered.
+The wish is on the device's disk before it is sent, and is sent again over every connection and with growing pauses
+until there is a receipt: the federator may be away, the broker may lose what it retains, and this process may end.
+Nothing else is sent meanwhile. The broker retains the wish until it is answered, so that it also reaches a federator
+that comes back when the device is gone. Once the erasure is stored the broker needs nothing of this client any more,
+and the device clears what is retained there. The federator does the same; but it cannot know of a request that was on
+its way when it answered.
+
+Who asked asks once more at each start, and when the federation begins another epoch, although it has a receipt: the
+federation's database may be a restored one, in which the client is there again.
 """
 
 import asyncio
+import time
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from enum import Enum
-from typing import Literal
+from typing import Final
 
+from edge_client.events import ForgetStateChanged, Observer
 from edge_client.messaging.outbox import Outbox, is_set_within
 from edge_client.messaging.session import Session
 from edge_client.participation import Participation
 from edge_client.store.store import DeviceStore
+from foltr.erasure.states import ForgetState
 from foltr.errors import DataError, FoltrError, MessageError, UnavailableError
+from foltr.failpoints import Failpoint, failpoint
 from foltr.logs import get_logger
 from foltr.protocol.membership import Forget
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
@@ -25,7 +34,22 @@ log = get_logger(__name__)
 
 # The request or its answer may be lost; the request may be repeated.
 FORGET_AGAIN_S = 3.0
-ERASED = (ReceiptCode.FORGETTING, ReceiptCode.FORGOTTEN)
+# As long as nobody waits: the first pause between two requests, which doubles, and the longest.
+_PAUSES_S: Final = {
+    ForgetState.ASKED: (FORGET_AGAIN_S, 120.0),
+    ForgetState.SENT: (FORGET_AGAIN_S, 120.0),
+    ForgetState.ERASING: (FORGET_AGAIN_S, 120.0),
+    # It is told when the model is there; this is for the news that was lost.
+    ForgetState.FORGETTING: (60.0, 3600.0),
+    ForgetState.FORGOTTEN: (float("inf"), float("inf")),
+}
+_TOLD: Final = {
+    ReceiptCode.ERASING: ForgetState.ERASING,
+    ReceiptCode.FORGETTING: ForgetState.FORGETTING,
+    ReceiptCode.FORGOTTEN: ForgetState.FORGOTTEN,
+}
+ERASED = tuple(_TOLD)
+_UNANSWERED = (ForgetState.ASKED, ForgetState.SENT)
 ENROL_AGAIN = "the name is not used again; to come back, enrol under another"
 
 _NEXT_STEPS = {
@@ -42,51 +66,66 @@ class ForgetResult:
     """A result says what became of a request to be forgotten.
 
     Attributes:
-        state: ``sent``: the federator has not answered yet; ``forgetting``: all of the client is erased but what is in
-            the model; ``forgotten``: that too.
-        receipt: the federation's signed proof (`foltr.erasure.receipt`), once it is forgotten.
+        state: how far it is; `foltr.erasure.states.ForgetState` has all the words.
+        receipt: the federation's signed proof (`foltr.erasure.receipt`), once it is ``forgotten``.
         detail: what the federation has to say, such as by when the model without the client is due.
     """
 
-    state: Literal["sent", "forgetting", "forgotten"]
+    state: ForgetState
     receipt: str | None = None
     detail: str = ""
 
 
-class _Erasure(Enum):
-    """How far the erasure of a client is, as its device knows."""
-
-    NONE = "none"
-    REQUESTED = "requested"
-    STORED = "stored"
-
-
 class Forgetting:
-    """The erasure of one client, as far as its device has to do with it."""
+    """The erasure of one client, as far as its device has to do with it.
 
-    def __init__(self, outbox: Outbox, session: Session, participation: Participation, store: DeviceStore) -> None:
+    Args:
+        on_event: told of each state.
+        say_hello: called after a refusal, over a connection that had to be silent until then.
+
+    Attributes:
+        state: how far it is; None where neither the user has asked nor the federation has erased this client.
+        forgotten: the federation has erased this client, or does; now or before a restart.
+        refusal: the federation's newest refusal, that no call has raised yet.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        session: Session,
+        participation: Participation,
+        store: DeviceStore,
+        on_event: Observer,
+        say_hello: Callable[[], Awaitable[None]],
+    ) -> None:
         self._outbox = outbox
         self._session = session
         self._participation = participation
         self._store = store
-        self._erasure = _Erasure.STORED if store.forgotten else _Erasure.NONE
+        self._tell = on_event
+        self._say_hello = say_hello
+        stored = store.forget_state()
+        self._is_wish = stored is not None
+        self.forgotten = store.forgotten or (stored is not None and stored not in _UNANSWERED)
+        # That it was erased says no more than that, if the device died before it could note how far.
+        self.state = ForgetState.ERASING if self.forgotten and stored in (None, *_UNANSWERED) else stored
         self._had_left_before = False
+        if self.waiting:
+            participation.left = True
         self._receipt: str | None = None
         self._detail = ""
-        self._refusal: ErasureNotice | None = None
+        self.refusal: ErasureNotice | None = None
         self._done = asyncio.Event()
+        self._n_waiting_for = 0
+        self._due_at, self._n_sent, self._has_sent = float("inf"), 0, False
+        self._epoch: int | None = None
         # What the broker may retain; perhaps a run before this one could not clear it.
         self._retained = {ClientTopic.FORGET, ClientTopic.STATUS} if self.forgotten else set[ClientTopic]()
 
     @property
-    def forgotten(self) -> bool:
-        """The federation has erased this client, or is unlearning it; now or before a restart."""
-        return self._erasure is _Erasure.STORED
-
-    @property
     def waiting(self) -> bool:
-        """The federation was asked for the erasure, and has not answered."""
-        return self._erasure is _Erasure.REQUESTED
+        """The user has asked, and the federation has not answered."""
+        return self.state in _UNANSWERED
 
     @property
     def is_clearing(self) -> bool:
@@ -95,11 +134,24 @@ class Forgetting:
 
     # --- what arrives ---------------------------------------------------------------------------------------
 
+    def begin_connection(self, now: float) -> None:
+        """Ask over a new connection: the broker may be another one than before, or have lost what it retained."""
+        if self._is_wish and not (self.state is ForgetState.FORGOTTEN and self._has_sent):
+            self._due_at, self._n_sent = now, 0
+
+    def hear_epoch(self, epoch: int, now: float) -> None:
+        """Ask again where another federator announces than before: its database may be a restored one."""
+        if self._is_wish and self._epoch is not None and epoch > self._epoch:
+            self._due_at, self._n_sent = now, 0
+        self._epoch = epoch
+
     def forget(self) -> None:
         """Delete what the device keeps: the federation has erased this client. If that fails, `finish` tries again."""
         if not self.forgotten:
             self._retained = {ClientTopic.FORGET, ClientTopic.STATUS}
-        self._erasure = _Erasure.STORED
+        self.forgotten = True
+        if self.state is None or self.waiting:
+            self._go_to(ForgetState.ERASING)  # all that is known by now
         self._delete()
 
     def take_notice(self, notice: ErasureNotice) -> None:
@@ -108,51 +160,84 @@ class Forgetting:
         Raises:
             MessageError: ``malformed``, if the receipt is no text.
         """
-        if notice.code in ERASED:
-            self._detail = notice.detail
-        if notice.code is ReceiptCode.FORGOTTEN:
+        told = _TOLD.get(notice.code)
+        if told is None:
+            if notice.code is not ReceiptCode.BUSY:  # that is asked again anyway
+                self._take_refusal_of(notice)
+            return
+        receipt = None
+        if told is ForgetState.FORGOTTEN:
             try:
-                self._receipt = None if notice.receipt is None else notice.receipt.decode("ascii")
+                receipt = None if notice.receipt is None else notice.receipt.decode("ascii")
             except UnicodeDecodeError as error:
                 raise MessageError(ReceiptCode.MALFORMED, "the receipt is not the text of a signature") from error
             self._done.set()
-        elif notice.code not in (ReceiptCode.FORGETTING, ReceiptCode.BUSY):  # busy: it is asked again anyway
-            self._refusal = notice
+        else:
+            self._done.clear()
+        self._receipt, self._detail = receipt, notice.detail
+        self._go_to(told)
+
+    def _take_refusal_of(self, notice: ErasureNotice) -> None:
+        is_news = self.refusal is None or self.refusal.code is not notice.code
+        self.refusal = notice
+        if is_news and self.waiting and not self._n_waiting_for:
+            client_id = self._session.client_id
+            log.warning("forget_refused", client_id=client_id, code=notice.code, detail=notice.detail)
 
     # --- what to do -----------------------------------------------------------------------------------------
+
+    def begin(self) -> None:
+        """Keep the wish before anything of it is sent, and send nothing else from here on.
+
+        Raises:
+            DataError: it cannot be stored; nothing was changed.
+        """
+        if self._is_wish or self._done.is_set():
+            return
+        state = self.state or ForgetState.ASKED
+        self._store.put_forget_state(state)
+        self._is_wish = True
+        if self.state is None:
+            self._had_left_before, self._participation.left = self._participation.left, True
+            self._go_to(state)
+
+    @property
+    def result(self) -> ForgetResult:
+        """How far it is."""
+        return ForgetResult(self.state or ForgetState.ASKED, self._receipt, self._detail)
 
     async def ask(self, timeout_s: float) -> ForgetResult:
         """Ask as `EdgeClient.forget_me` says."""
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + timeout_s
-        if not self.waiting:
-            self._had_left_before = self._participation.left
+        self.begin()
         self._take_refusal()
-        self._participation.left = True  # first: an update that is due must not follow the request
+        self._n_waiting_for += 1
         try:
             if not self._done.is_set():
                 await self._send()
-        except UnavailableError:
-            self._participation.left = self._had_left_before or self.waiting or self.forgotten
-            raise
-        if not self.forgotten:
-            self._erasure = _Erasure.REQUESTED
-        while not await is_set_within(self._done, min(FORGET_AGAIN_S, give_up_at - loop.time())):
-            # Looked at only now: it may answer what somebody else sent in this name, and ours is answered as well.
-            refusal = self._take_refusal()
-            if refusal is not None and not self.forgotten:
-                await self._take_back()
-                raise _refused(refusal)
-            if loop.time() >= give_up_at:
-                break
-            try:
+            while not await is_set_within(self._done, min(FORGET_AGAIN_S, give_up_at - loop.time())):
+                # Looked at only now: it may answer what somebody else sent in this name, and ours is answered as well.
+                refusal = self._take_refusal()
+                if refusal is not None and not self.forgotten:
+                    await self._take_back()
+                    raise _refused(refusal)
+                if loop.time() >= give_up_at:
+                    break
                 await self._send()
-            except UnavailableError as error:
-                log.debug("will_send_again", what=Forget.kind_name, cause=str(error))
+        finally:
+            self._n_waiting_for -= 1
         await self.finish(connected=True)
-        if self._done.is_set():
-            return ForgetResult("forgotten", self._receipt, self._detail)
-        return ForgetResult("forgetting" if self.forgotten else "sent", detail=self._detail)
+        return self.result
+
+    async def send_due(self, now: float) -> None:
+        """Send the wish again, if that is due."""
+        if self._due_at <= now:
+            await self._send()
+
+    def next_due_at(self) -> float:
+        """Return when `send_due` will next have something to do, if nothing arrives before."""
+        return self._due_at
 
     async def finish(self, *, connected: bool) -> None:
         """Delete and clear what could not be before. What fails again is for the next time."""
@@ -174,24 +259,71 @@ class Forgetting:
             log.error("store_not_deleted", client_id=self._session.client_id, cause=str(error))  # noqa: TRY400
 
     async def _send(self) -> None:
+        """Send the wish, and see to it that it is sent again; an unreachable broker only makes it later."""
+        self._due_later()
         forget = Forget(federation=self._session.federation, client_id=self._session.client_id)
-        # What is stored already need not be held for anybody.
-        await self._outbox.publish(ClientTopic.FORGET, forget, retain=not self.forgotten)
+        try:
+            # What is stored already need not be held for anybody.
+            await self._outbox.publish(ClientTopic.FORGET, forget, retain=not self.forgotten)
+        except UnavailableError as error:
+            log.debug("will_send_again", what=Forget.kind_name, cause=str(error))
+            return
+        failpoint(Failpoint.WISH_SENT)
+        self._has_sent = True
+        if self.state is ForgetState.ASKED:
+            self._go_to(ForgetState.SENT)
+
+    def _due_later(self) -> None:
+        first, longest = _PAUSES_S[self.state or ForgetState.ASKED]
+        self._due_at = time.monotonic() + min(longest, first * 2 ** min(self._n_sent, 16))
+        self._n_sent += 1
+
+    def _go_to(self, state: ForgetState | None) -> None:
+        """Be in this state, and say so; the next start knows it, too, if anybody asked on this device."""
+        if state is self.state:
+            return
+        self.state = state
+        if state is not ForgetState.SENT and self._is_wish:
+            self._note(state)
+            self._n_sent = 0
+            self._due_later()
+        self._tell(ForgetStateChanged(state))
+
+    def _note(self, state: ForgetState | None) -> None:
+        try:
+            if self._store.forget_state() is not state:
+                self._store.put_forget_state(state)
+        except DataError as error:
+            # The next start asks again, and hears it again.
+            log.warning("forget_state_not_stored", client_id=self._session.client_id, cause=str(error))
 
     def _take_refusal(self) -> ErasureNotice | None:
-        refusal, self._refusal = self._refusal, None
+        refusal, self.refusal = self.refusal, None
         return refusal
 
     async def _take_back(self) -> None:
-        """Go on as a client; the broker must not show the request to the next federator, which might obey it."""
-        self._erasure, self._participation.left = _Erasure.NONE, self._had_left_before
+        """Go on as a client; the broker must not show the request to the next federator, which might obey it.
+
+        Raises:
+            DataError: the wish cannot be taken back on the disk: then it stands.
+        """
+        self._store.put_forget_state(None)
+        self._is_wish, self._due_at = False, float("inf")
+        self._participation.left = self._had_left_before
+        self._go_to(None)
         self._retained = {ClientTopic.FORGET}
         await self.finish(connected=True)
+        await self._say_hello()
 
 
-def _refused(notice: ErasureNotice) -> FoltrError:
+def refusal_in_words(notice: ErasureNotice) -> str:
+    """Return what was refused, and what to do about it."""
     otherwise = "Let the operator do it: `foltr forget`"
-    return FoltrError(
+    return (
         f"client {notice.client_id} cannot be forgotten by {notice.federation!r}: {notice.code}: {notice.detail}. "
         f"{_NEXT_STEPS.get(ReceiptCode(notice.code), otherwise)}"
     )
+
+
+def _refused(notice: ErasureNotice) -> FoltrError:
+    return FoltrError(refusal_in_words(notice))

@@ -7,7 +7,7 @@ from typing import Self
 from broker.failures import Trouble
 from broker.link import MqttLink
 from edge_client.agent import Agent
-from edge_client.forgetting import ENROL_AGAIN
+from edge_client.forgetting import ENROL_AGAIN, refusal_in_words
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
 
 
@@ -24,6 +24,7 @@ class Obstacle(StrEnum):
         return obstacle
 
     FORGOTTEN = "forgotten", "forgotten"
+    ASKED_TO_BE_FORGOTTEN = "asked_to_be_forgotten", "asked to be forgotten"
     BROKER_AWAY = "broker_away", "without a broker"
     LOGIN_REFUSED = "login_refused", "not let in by the broker"
     SESSION_TAKEN_OVER = "session_taken_over", "thrown out by another process with its credentials"
@@ -69,6 +70,11 @@ def hindrance_of(link: MqttLink, agent: Agent, now: float) -> Hindrance | None:
         return Hindrance(
             Obstacle.BROKER_AWAY if trouble is None else _OF_LINK.get(trouble, Obstacle.BROKER_AWAY), str(outage)
         )
+    forgetting = agent.forgetting
+    if forgetting.state is not None:
+        refused = None if forgetting.refusal is None else refusal_in_words(forgetting.refusal)
+        told = refused or "nothing else is sent until the federation answers; see that its federator runs"
+        return Hindrance(Obstacle.ASKED_TO_BE_FORGOTTEN, f"it asked to be forgotten, {forgetting.state}: {told}")
     refusal = agent.membership.refusal
     if refusal is not None:
         return Hindrance(Obstacle.JOIN_REFUSED, _refusal_in_words(refusal))

@@ -116,7 +116,8 @@ class Inbox:
         if for_this_client and envelope.kind == ErasureNotice.kind_name:
             self._take_erasure_notice(envelope.read(ErasureNotice))
         elif self._forgetting.forgotten:
-            return
+            if message.topic == topics.round:
+                self._forgetting.hear_epoch(epoch_and_number(envelope.sequence)[0], time.monotonic())
         elif for_this_client:
             self._take_receipt(envelope)
         elif message.topic == topics.model:
@@ -164,6 +165,7 @@ class Inbox:
             self._policy.store()
             self._participation.take_round(round_, time.monotonic())
             self._participation.hear_epoch(epoch, time.monotonic())
+            self._forgetting.hear_epoch(epoch, time.monotonic())
             self._voter.anchor.withdraw(round_.withdraws_below)
             self._voter.look()
             self._models.take_withdrawal(round_.withdraws_below)

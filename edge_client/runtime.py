@@ -124,7 +124,7 @@ class Runtime:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         visits = self.agent.visits
         visits.begin_overdue()
-        if visits.rest_s() <= 0.0 or visits.period_s is None:
+        if visits.rest_s() <= 0.0 or visits.period_s is None or self.agent.forgetting.waiting:
             await self._begin_visit()
         else:
             visits.is_resting = self.agent.participation.rests = True
@@ -298,14 +298,18 @@ class Runtime:
         """Leave as `EdgeClient.leave` says."""
         self._check_loop()
         async with self._staying(timeout_s):
-            return await self.agent.membership.leave(timeout_s)
+            return await self.agent.leave(timeout_s)
 
     async def forget_me(self, timeout_s: float) -> ForgetResult:
         """Ask as `EdgeClient.forget_me` says."""
         self._check_loop()
+        forgetting = self.agent.forgetting
+        forgetting.begin()
         try:
             async with self._staying(timeout_s):
-                return await self.agent.forgetting.ask(timeout_s)
+                return await forgetting.ask(timeout_s)
+        except UnavailableError:
+            return forgetting.result  # no broker: the wish is kept
         finally:
             self._wake()
 

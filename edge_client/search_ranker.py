@@ -38,6 +38,7 @@ from edge_client.serps import Serp
 from edge_client.store.store import KEPT_INTERACTIONS
 from edge_client.threaded_device import ThreadedDevice
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
+from foltr.erasure.states import ForgetState
 from foltr.errors import DataError
 from foltr.learning.comparison import Comparison
 from foltr.learning.gate import Gate
@@ -296,6 +297,11 @@ class SearchRanker:
         """As `EdgeClient.forgotten`."""
         return self._device.agent is not None and self._device.agent.forgotten
 
+    @property
+    def forget_state(self) -> ForgetState | None:
+        """As `EdgeClient.forget_state`."""
+        return None if self._device.agent is None else self._device.agent.forgetting.state
+
     # --- what it asks of the federation -------------------------------------------------------------------------
 
     def wait_connected(self, timeout_s: float = 30.0) -> None:
@@ -320,7 +326,7 @@ class SearchRanker:
         One that was never enrolled has nobody to ask: what its store has is deleted, and it begins anew.
 
         Raises:
-            UnavailableError, FoltrError: as `EdgeClient.forget_me`.
+            DataError, FoltrError: as `EdgeClient.forget_me`.
             UsageError: it is closed, or this is an observer, or its store is a client's whose credentials it has not.
         """
         return self._device.forget_me(timeout_s)

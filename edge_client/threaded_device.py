@@ -31,6 +31,7 @@ from edge_client.recording import store_list
 from edge_client.runtime import SERP_LENGTH, Runtime
 from edge_client.serps import Serp, as_features, clicks_on, make_serp, read_candidates
 from edge_client.store.store import DeviceStore
+from foltr.erasure.states import ForgetState
 from foltr.errors import UsageError
 from foltr.learning.gate import Gate
 from foltr.logs import get_logger
@@ -247,4 +248,4 @@ class ThreadedDevice:
             return self.call(lambda runtime: runtime.forget_me(timeout_s))
         self.check_open()
         self._store.forget()
-        return ForgetResult("forgotten")
+        return ForgetResult(ForgetState.FORGOTTEN)

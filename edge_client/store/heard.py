@@ -8,6 +8,7 @@ import struct
 from edge_client.store import anchor_rows
 from edge_client.store.anchor_rows import AnchorKey
 from edge_client.store.store_file import StoreFile, alone
+from foltr.erasure.states import ForgetState
 from foltr.failpoints import Failpoint, failpoint
 from foltr.learning.comparison import Comparison
 
@@ -33,6 +34,27 @@ class HeardStore(StoreFile):
             cursor.execute(
                 "INSERT OR REPLACE INTO meta (key, value) VALUES ('session', ?)", (session.to_bytes(8, "big"),)
             )
+
+    # --- the wish to be forgotten -----------------------------------------------------------------------------
+
+    def forget_state(self) -> ForgetState | None:
+        """Return how far the user's wish to be forgotten is, as far as it was stored; None where nobody asked here."""
+        kept = self._meta("forget_state")
+        return None if kept is None else ForgetState(kept.decode())
+
+    def put_forget_state(self, state: ForgetState | None) -> None:
+        """Keep how far the wish is; None: it was refused, and the device goes on. It outlives the erasure of the rest.
+
+        A wish is kept before it is sent: whatever ends then, the next start sends it again.
+        """
+        with self.transaction() as cursor:
+            if state is None:
+                cursor.execute("DELETE FROM meta WHERE key = 'forget_state'")
+            else:
+                value = state.value.encode()
+                cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('forget_state', ?)", (value,))
+            failpoint(Failpoint.IN_WISH_TRANSACTION)
+        failpoint(Failpoint.WISH_STORED)
 
     # --- what the federator said last -------------------------------------------------------------------------
 

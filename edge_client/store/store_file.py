@@ -20,6 +20,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from edge_client.store import anchor_rows, gate_rows, ledger, unlearning_rows
 from edge_client.store.one_process import leave_open, remember_open, take_lock
 from foltr.errors import DataError, SettingsError, UsageError
+from foltr.failpoints import Failpoint, failpoint
 from foltr.file_locks import create_private
 
 P = ParamSpec("P")
@@ -299,7 +300,7 @@ class StoreFile:
     def forget(self) -> None:
         """Delete everything for good, and leave a mark: that this file's client was forgotten, not who it was.
 
-        What it has spent stays, in numbers. A store that is nobody's yet begins anew: there is nobody to be marked.
+        What it has spent stays, in numbers, and how far the wish is. A store that is nobody's yet begins anew: there is nobody to be marked.
 
         Raises:
             DataError: nothing is deleted yet (``forgotten`` is False), or it is and could not be overwritten
@@ -316,13 +317,17 @@ class StoreFile:
                 "AND (name NOT LIKE 'sqlite_%' OR name = 'sqlite_sequence')"
             ).fetchall()
             for (table,) in tables:
-                cursor.execute(f"DELETE FROM {table}")  # noqa: S608 (our own tables)
+                # How far the wish is, in a word, stays: until there is a receipt it is sent at every start.
+                kept = " WHERE key <> 'forget_state'" if table == "meta" else ""
+                cursor.execute(f"DELETE FROM {table}{kept}")  # noqa: S608 (our own tables)
             ledger.keep_totals(cursor)
             if self.owner is None:
                 self._begin_anew(cursor)
             else:
                 mark = _mark(salt, self.owner)
                 cursor.execute("INSERT INTO owner (only_one, state, mark) VALUES (1, 'forgotten', ?)", (mark,))
+            failpoint(Failpoint.IN_FORGETTING_TRANSACTION)
+        failpoint(Failpoint.STORE_FORGOTTEN)
         self.forgotten = self.owner is not None
         try:
             self.overwrite()

@@ -13,7 +13,7 @@ does not allow raises ProtocolViolationError and changes nothing.
 """
 
 from enum import StrEnum
-from typing import Final
+from typing import Final, Self
 
 from foltr.errors import ProtocolViolationError
 
@@ -42,6 +42,39 @@ TRANSITIONS: dict[tuple[ErasureState, ErasureEvent], ErasureState] = {
     (ErasureState.WAITING, ErasureEvent.JOB_BEGUN): ErasureState.UNLEARNING,
     (ErasureState.UNLEARNING, ErasureEvent.JOB_FAILED): ErasureState.WAITING,
     (ErasureState.UNLEARNING, ErasureEvent.MODEL_REPLACED): ErasureState.DONE,
+}
+
+
+class ForgetState(StrEnum):
+    """How far a client's wish to be forgotten is: the one word that the SDK, the command line and the HTTP API say.
+
+    A device has the first two to itself. The others are what the federation says; after a restore from a backup it may
+    say an earlier one again.
+    """
+
+    means: str
+
+    # The default is for type checkers, to whom `ForgetState("asked")` is a call of this.
+    def __new__(cls, value: str, means: str = "") -> Self:
+        state = str.__new__(cls, value)
+        state._value_ = value
+        state.means = means
+        return state
+
+    ASKED = "asked", "the wish is kept on the device; no broker has taken it yet"
+    SENT = "sent", "the broker has the wish; the federation has not answered"
+    ERASING = "erasing", "the client is out of the federation; its rows and its data key are being deleted"
+    FORGETTING = "forgetting", "all that was stored is deleted; a model without the client is still being made"
+    FORGOTTEN = "forgotten", "all that was stored is deleted, and no model in service has learned from the client"
+
+
+# What the rows say, in a person's words: nothing is erased before the last row and the data key are gone.
+FORGET_STATE: Final[dict[ErasureState, ForgetState]] = {
+    ErasureState.ERASING: ForgetState.ERASING,
+    ErasureState.ERASED: ForgetState.ERASING,  # the rows are gone, and the data key goes next
+    ErasureState.WAITING: ForgetState.FORGETTING,
+    ErasureState.UNLEARNING: ForgetState.FORGETTING,
+    ErasureState.DONE: ForgetState.FORGOTTEN,
 }
 
 

@@ -245,6 +245,11 @@ class ReceiptCode(StrEnum):
         EventKind.INTAKE_FULL,
         _UPDATE,
     )
+    ERASING = (
+        "erasing",
+        DeviceReaction.STOP,
+        "The client is out of the federation; its rows and its data key are being deleted.",
+    )
     FORGETTING = (
         "forgetting",
         DeviceReaction.STOP,
@@ -311,8 +316,9 @@ class MembershipReceipt(Message):
 class ErasureNotice(Message):
     """Federator to one device, once it is stored: how far its erasure is, or why there is none.
 
-    ``forgetting``: all of it is erased but what is in the model. ``forgotten``: that too; ``receipt`` is the signed
-    document (`foltr.erasure.receipt`). With both the device deletes what it keeps for the federation.
+    ``erasing``: the client is out, and what is stored of it is being deleted. ``forgetting``: all of it is erased but
+    what is in the model. ``forgotten``: that too; ``receipt`` is the signed document (`foltr.erasure.receipt`). With
+    each the device deletes what it keeps for the federation.
     """
 
     kind_name: ClassVar[str] = "erasure_notice"

@@ -163,7 +163,7 @@ class SimulatedDevice:
         if self.agent is None or not self.is_up or self.left:
             return
         with self._time.of(self.clock):
-            run(self.agent.membership.leave(timeout_s=0.0))
+            run(self.agent.leave(timeout_s=0.0))
         self.left = True
 
     def forget_me(self, timeout_s: float) -> bool:
