@@ -8,6 +8,7 @@ from urllib.parse import urlsplit
 
 from fastapi import Depends, HTTPException, Request
 
+from api.limits import asker_at
 from api.served import Served
 from api.tokens import LONGEST_TOKEN, Bearer, Refused, Role
 
@@ -52,7 +53,7 @@ def identify(request: Request) -> Bearer:
     if isinstance(found, Bearer):
         require_pace(served.by_token.wait_s(found.id))
         return found
-    require_pace(served.by_address.wait_s(request.client.host if request.client else ""))
+    require_address_pace(request)
     if found is None:
         status, words = 401, "Show a token: Authorization: Bearer TOKEN. Make one with: foltr api token new"
     else:
@@ -64,6 +65,11 @@ def identify_again(request: Request, served: Served) -> bool:
     """Say whether the token of a request that was let in is still good."""
     text = token_in(request) or ""
     return isinstance(served.tokens.check(text, served.federation, time.time()), Bearer)
+
+
+def require_address_pace(request: Request) -> None:
+    """Raise HTTPException 429 where too much comes from one address without a valid token."""
+    require_pace(served_by(request).by_address.wait_s(asker_at(request.client.host if request.client else "")))
 
 
 def require_pace(wait_s: float) -> None:

@@ -4,6 +4,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from ipaddress import IPv6Address, ip_address, ip_network
 
 # Above this many askers the one that was seen longest ago is forgotten: it begins with a full bucket again.
 _MOST_ASKERS = 10_000
@@ -43,3 +44,17 @@ class RateLimiter:
             return (1.0 - bucket.level) / self._rate_per_s
         bucket.level -= 1.0
         return 0.0
+
+
+def asker_at(address: str) -> str:
+    """Say who asks from an address. Whoever has one IPv6 address has all of its network of 64 bits: they are one asker.
+
+    What is no address, such as a header of a peer may say, is one asker, too.
+    """
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return ""
+    if isinstance(found, IPv6Address):
+        return str(found.ipv4_mapped or ip_network((int(found), 64), strict=False))
+    return str(found)

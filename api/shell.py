@@ -7,6 +7,7 @@ from http import HTTPStatus
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, Response
 from sqlalchemy.exc import SQLAlchemyError
+from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api.served import AWAY
@@ -74,6 +75,8 @@ class Shell:
         except _TooLongError:
             words = {"detail": f"At most {MOST_POSTED} bytes may be posted."}
             await JSONResponse(words, HTTPStatus.REQUEST_ENTITY_TOO_LARGE)(scope, receive, sending)
+        except ClientDisconnect:
+            status = HTTPStatus.BAD_REQUEST  # nobody hears it, and nothing of ours has failed
         finally:
             # The route, not the path: a path may hold the name of a client, and would outlive its being forgotten.
             route = getattr(scope.get("route"), "path", "none")

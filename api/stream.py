@@ -2,12 +2,13 @@
 
 One reading serves all listeners, and there is none while nobody listens. Rounds are told, too: else each of 200 pages
 would ask for them whenever one has ended, which took a processor for itself where rounds last a second. A listener that
-is slow gets the newest status when it can take one, and none of those in between; one that takes nothing is let go, and
-so is one whose token is void.
+is slow gets the newest status when it can take one, and none of those in between; one that takes nothing is let go
+(`api.connections`), and so is one whose token is void.
 """
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable
 
 from fastapi import APIRouter, HTTPException, Request
@@ -15,6 +16,7 @@ from fastapi.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from api.access import Looker, ServedHere, identify_again
+from api.connections import TAKES_WITHIN_S
 from api.reading import PROBLEMS, rounds_as_json
 from api.served import AWAY, Served
 from api.status import Status, shown
@@ -25,10 +27,11 @@ log = get_logger("api.stream")
 router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 
 MOST_LISTENERS = 200
+# So that one token, whoever has it, takes the streams from nobody else.
+MOST_OF_A_TOKEN = 20
 _EVERY_S = 2.0
 # Proxies end what is silent for long; a comment is not for the page.
 _ALIVE_EVERY_S = 15.0
-_TAKES_WITHIN_S = 20.0
 # The browser connects again by itself: no connection lasts for days.
 _LONGEST_S = 3600.0
 _AWAY = b"event: away"
@@ -37,10 +40,16 @@ _MOST_ROUNDS = 20
 
 
 class Live:
-    """The newest status as an event, read again and again while anybody listens."""
+    """The newest status as an event, read again and again while anybody listens.
+
+    Attributes:
+        n_of: how many listen with each token, by its id.
+        is_over: whether the server ends, and every stream with it.
+    """
 
     def __init__(self, served: Served) -> None:
-        self.n_listeners = 0
+        self.n_of: Counter[str] = Counter()
+        self.is_over = False
         self._served = served
         self._event = b""
         self._version = 0
@@ -49,25 +58,34 @@ class Live:
         # The round that was told last, and its state: those after it are told with the next status.
         self._told: tuple[int, str] | None = None
 
-    def enter(self) -> None:
+    @property
+    def n_listeners(self) -> int:
+        """How many listen."""
+        return self.n_of.total()
+
+    def enter(self, token_id: str) -> None:
         """Count a listener, and begin to read for the first one, which is not told what was read for others before."""
-        self.n_listeners += 1
+        self.n_of[token_id] += 1
         if self._reading is None or self._reading.done():
             self._event, self._told = b"", None
             self._reading = asyncio.create_task(self._read())
 
-    def leave(self) -> None:
+    def leave(self, token_id: str) -> None:
         """Count a listener that has gone; the last one ends the reading."""
-        self.n_listeners -= 1
+        self.n_of[token_id] -= 1
+        if not self.n_of[token_id]:
+            del self.n_of[token_id]
 
     async def after(self, version: int) -> tuple[int, bytes]:
-        """Wait for an event newer than a version; return its version, and its bytes."""
-        while self._version <= version or not self._event:
+        """Wait for an event newer than a version, or the end; return the newest version, and its bytes."""
+        while not self.is_over and (self._version <= version or not self._event):
             await self._changed.wait()
         return self._version, self._event
 
     def close(self) -> None:
-        """End the reading."""
+        """End the reading, and every stream in order."""
+        self.is_over = True
+        self._changed.set()
         if self._reading is not None:
             self._reading.cancel()
 
@@ -107,22 +125,23 @@ class EventStream(Response):
 
     media_type = "text/event-stream"
 
-    def __init__(self, live: Live, may_go_on: Callable[[], bool]) -> None:
+    def __init__(self, live: Live, token_id: str, may_go_on: Callable[[], bool]) -> None:
         super().__init__(headers={"X-Accel-Buffering": "no"})
         del self.headers["content-length"]
         self._live = live
+        self._token_id = token_id
         self._may_go_on = may_go_on
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 (ASGI's signature)
-        self._live.enter()
+        self._live.enter(self._token_id)
         telling = asyncio.create_task(self._tell(send))
         gone = asyncio.create_task(_until_gone(receive))
         try:
             # It ends by itself, and in order: a stream that is cut off is an error in the console of the browser.
-            at_most = _LONGEST_S + _ALIVE_EVERY_S + _TAKES_WITHIN_S
+            at_most = _LONGEST_S + _ALIVE_EVERY_S + TAKES_WITHIN_S
             await asyncio.wait({telling, gone}, return_when=asyncio.FIRST_COMPLETED, timeout=at_most)
         finally:
-            self._live.leave()
+            self._live.leave(self._token_id)
             for task in (telling, gone):
                 task.cancel()
             await asyncio.gather(telling, gone, return_exceptions=True)
@@ -137,10 +156,9 @@ class EventStream(Response):
                     version, event = await self._live.after(version)
             except TimeoutError:
                 pass  # the database takes its time
-            if not self._may_go_on():
+            if self._live.is_over or not self._may_go_on():
                 break  # its token may have been revoked while it waited
-            async with asyncio.timeout(_TAKES_WITHIN_S):
-                await send({"type": "http.response.body", "body": event, "more_body": True})
+            await send({"type": "http.response.body", "body": event, "more_body": True})
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
 
@@ -150,7 +168,7 @@ class EventStream(Response):
     openapi_extra={"x-who": "viewer, operator"},
     responses={200: {"content": {"text/event-stream": {"schema": {"type": "string"}}}}},
 )
-async def stream(request: Request, served: ServedHere, _who: Looker) -> EventStream:
+async def stream(request: Request, served: ServedHere, who: Looker) -> EventStream:
     """Server-sent events: `status` with what `/api/v1/status` says, every two seconds; `away` without a database.
 
     Before a status that has another round, or this one in another state, comes `rounds`: rows of `/api/v1/rounds` from
@@ -160,7 +178,10 @@ async def stream(request: Request, served: ServedHere, _who: Looker) -> EventStr
     if live.n_listeners >= MOST_LISTENERS:
         words = f"{MOST_LISTENERS} listen already. Ask for /api/v1/status instead, or try again."
         raise HTTPException(503, words, headers={"Retry-After": "30"})
-    return EventStream(live, lambda: identify_again(request, served))
+    if live.n_of[who.id] >= MOST_OF_A_TOKEN:
+        words = f"{MOST_OF_A_TOKEN} listen with this token already. Close a page, or make another token for others."
+        raise HTTPException(429, words, headers={"Retry-After": "30"})
+    return EventStream(live, who.id, lambda: identify_again(request, served))
 
 
 def _event(name: str, data: str) -> bytes:

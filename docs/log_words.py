@@ -38,6 +38,8 @@ NEEDS_YOU = {
     "broker_unreachable": "There is no connection to the broker; it is tried again. Start the broker, look at the "
     "address, the certificate and the network.",
     "bytes_left": "It ended before it could write a table anew: the next start does.",
+    "connections_crowded": "The HTTP API has too many connections: so many that said nothing made room, so many were "
+    "refused. Told once a minute at most; `ss -tn` says whose they are.",
     "database_unavailable": "A transaction is tried again; no receipts are sent until the database is back.",
     "desk_cannot_work": "The operator's folder cannot be written to; the cause says why.",
     "desk_hears_nothing": "The broker does not deliver what the desk writes: its access list is an older one.",

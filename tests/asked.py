@@ -11,7 +11,7 @@ from integration.deployment import until
 
 from api.app import make_app
 from api.served import Served
-from api.server import listen, make_server
+from api.server import listen, make_server, read_proxies
 from api.tokens import Role, TokenFile
 from storage.database import Database
 
@@ -25,11 +25,13 @@ class Asked:
         served: what it serves; its limits may be changed.
         url: where it listens.
         app: what answers.
+        connections: those that are open.
     """
 
-    def __init__(self, served: Served, url: str, app: FastAPI) -> None:
+    def __init__(self, served: Served, url: str, app: FastAPI, connections: set[object]) -> None:
         self.served = served
         self.app = app
+        self.connections = connections
         self.url = url
 
     def token(self, role: Role, client_id: str | None = None, lasts_s: float = 60.0) -> str:
@@ -50,17 +52,24 @@ class Asked:
 
 
 @asynccontextmanager
-async def asked(db_url: str, folder: Path, federation: str = FEDERATION, **more: object) -> AsyncIterator[Asked]:
+async def asked(
+    db_url: str,
+    folder: Path,
+    federation: str = FEDERATION,
+    proxies: str = "127.0.0.1",
+    connections_per_address: int = 100,
+    **more: object,
+) -> AsyncIterator[Asked]:
     """Serve a database, and end the server whatever happens."""
     served = Served(Database(db_url), federation, TokenFile(folder / "tokens.json"), **more)
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
     app = make_app(served)
-    server = make_server(app)
+    server = make_server(app, read_proxies(proxies), connections_per_address)
     serving = asyncio.create_task(server.serve(sockets=[listener]))
     try:
         await until(lambda: server.started or serving.done(), 20, "the server does not listen", pause_s=0.01)
-        yield Asked(served, f"http://127.0.0.1:{port}", app)
+        yield Asked(served, f"http://127.0.0.1:{port}", app, server.server_state.connections)
     finally:
         server.should_exit = True
         await serving

@@ -13,7 +13,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.staticfiles import StaticFiles
 
-from api.access import COOKIE, identify, require_pace, require_same_origin, served_by
+from api.access import COOKIE, identify, require_address_pace, require_same_origin, served_by
 from api.participant import mine
 from api.served import AWAY, Served
 from api.status import shown
@@ -77,7 +77,7 @@ async def login(request: Request) -> Response:
     text = parse_qs((await request.body()).decode(errors="replace")).get("token", [""])[0].strip()
     found = served.tokens.check(text[: LONGEST_TOKEN + 1], served.federation, time.time())
     if not isinstance(found, Bearer):
-        require_pace(served.by_address.wait_s(request.client.host if request.client else ""))
+        require_address_pace(request)
         return _page("login.html", 401, why=f"This token is {found}. Ask whoever runs the federation for another one.")
     answer = RedirectResponse("/", 303)
     answer.set_cookie(

@@ -30,7 +30,7 @@ app.add_typer(token_app, name="token")
 
 RUN_FIELDS = (
     *("db_url", "federation", "credentials", "broker_url"),
-    *("api_host", "api_port", "api_tokens", "log_level", "log_format"),
+    *("api_host", "api_port", "api_tokens", "api_connections_per_address", "api_proxies", "log_level", "log_format"),
 )
 TOKEN_FIELDS = ("federation", "api_tokens")
 _COLUMNS = ("id", "role", "federation", "expires", "state")
@@ -47,12 +47,13 @@ def run(**flags: Any) -> None:
     """
     from api.app import make_app
     from api.served import Served
-    from api.server import listen, make_server
+    from api.server import listen, make_server, read_proxies
     from api.tokens import TokenFile
     from storage.database import Database
 
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
+    proxies = read_proxies(settings.api_proxies)
     credentials = _operator(settings)
     federation = settings.federation if credentials is None else credentials.federation
     tokens = TokenFile(Path(settings.api_tokens))
@@ -60,7 +61,7 @@ def run(**flags: Any) -> None:
     application = make_app(Served(Database(settings.db_url), federation, tokens, credentials))
     listener = listen(settings.api_host, settings.api_port)
     port = listener.getsockname()[1]
-    server = make_server(application)
+    server = make_server(application, proxies, settings.api_connections_per_address)
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
@@ -68,7 +69,8 @@ def run(**flags: Any) -> None:
             loop.add_signal_handler(number, setattr, server, "should_exit", True)
         await server.serve(sockets=[listener])
 
-    log.info("api_started", federation=federation, url=f"http://{settings.api_host}:{port}")
+    host = f"[{settings.api_host}]" if ":" in settings.api_host else settings.api_host
+    log.info("api_started", federation=federation, url=f"http://{host}:{port}")
     if not n_tokens:
         log.warning("no_tokens", tokens=str(tokens.path), next_step="foltr api token new viewer")
     asyncio.run(serve())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.limits import _MOST_ASKERS, RateLimiter
+from api.limits import _MOST_ASKERS, RateLimiter, asker_at
 
 
 def test_who_asks_faster_than_its_rate_waits():
@@ -24,3 +24,20 @@ def test_many_askers_take_bounded_memory():
         limiter.wait_s(str(i))
     assert limiter.wait_s("0") == 0.0
     assert limiter.wait_s(str(_MOST_ASKERS)) > 0.0
+
+
+@pytest.mark.parametrize(
+    ("address", "asker"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:ffff::1", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+        ("n\u00e4\u00e4" * 5000, ""),
+    ],
+)
+def test_who_asks_from_an_address(address, asker):
+    """All addresses of an IPv6 network of 64 bits are one asker's, and what is no address takes no memory."""
+    assert asker_at(address) == asker

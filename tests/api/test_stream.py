@@ -14,8 +14,7 @@ from databases import migrated_sqlite
 from integration.deployment import until
 from made_history import made_history
 
-from api.limits import RateLimiter
-from api.stream import MOST_LISTENERS
+from api.stream import MOST_LISTENERS, MOST_OF_A_TOKEN
 from api.tokens import Role
 from storage.federations import claim_federation
 from storage.records import RoundOpening
@@ -88,18 +87,11 @@ async def test_listeners_are_bounded_and_those_that_go_make_room(server, monkeyp
 
 async def test_two_hundred_listen_and_one_more_is_told_to_ask(server):
     """On real connections; one reading serves all, and questions of others are answered meanwhile."""
-    token = server.token(Role.VIEWER)
-    server.served.by_token = RateLimiter(1e6, 1000)
-    host, port = "127.0.0.1", int(server.url.rpartition(":")[2])
-    request = f"GET /api/v1/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
-
-    async def listen():
-        reader, writer = await asyncio.open_connection(host, port)
-        writer.write(request)
-        return await reader.readuntil(b"\r\n"), reader, writer
+    tokens = [server.token(Role.VIEWER) for _ in range(MOST_LISTENERS // MOST_OF_A_TOKEN + 1)]
+    token = tokens[-1]
 
     async with asyncio.timeout(60):
-        opened = [await listen() for _ in range(MOST_LISTENERS + 1)]
+        opened = [await listening(server, tokens[i // MOST_OF_A_TOKEN]) for i in range(MOST_LISTENERS + 1)]
         try:
             assert {line for line, *_ in opened[:-1]} == {b"HTTP/1.1 200 OK\r\n"}
             assert opened[-1][0].startswith(b"HTTP/1.1 503 ")
@@ -109,6 +101,53 @@ async def test_two_hundred_listen_and_one_more_is_told_to_ask(server):
         finally:
             for *_, writer in opened:
                 writer.close()
+
+
+async def test_one_token_leaves_streams_to_others(server):
+    """The 21st is refused with what to do; another token listens, and who goes makes room for the same token."""
+    token, other = server.token(Role.VIEWER), server.token(Role.VIEWER)
+    async with asyncio.timeout(60):
+        opened = [await listening(server, token) for _ in range(MOST_OF_A_TOKEN)]
+        try:
+            assert {line for line, *_ in opened} == {b"HTTP/1.1 200 OK\r\n"}
+            refused = await server.get("/api/v1/stream", token)
+            assert (refused.status_code, refused.headers["Retry-After"]) == (429, "30")
+            assert "another token" in refused.json()["detail"]
+            async with Listener(server, other) as listener:
+                assert await listener.next("status")
+            opened[0][2].close()
+
+            async def is_let_in():
+                async with Listener(server, token) as listener:
+                    return listener.response.status_code == 200
+
+            await until(is_let_in, 20, "who has gone is still counted", pause_s=0.1)
+            server.served.tokens.revoke(token.split(".")[0])
+            await until(lambda: not server.app.state.live.n_of, 20, "a void token still listens")
+        finally:
+            for *_, writer in opened:
+                writer.close()
+
+
+async def test_streams_end_in_order_with_the_server(tmp_path):
+    """Their last chunk is sent, and nobody is waited for."""
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_history(url, FEDERATION)
+    async with asyncio.timeout(20):
+        async with asked(url, tmp_path) as server:
+            _, reader, writer = await listening(server, server.token(Role.VIEWER))
+            await reader.readuntil(b"event: status\n")
+            began = asyncio.get_running_loop().time()
+        assert (await reader.read()).endswith(b"\r\n0\r\n\r\n")
+        assert asyncio.get_running_loop().time() - began < 3
+        writer.close()
+
+
+async def listening(server, token):
+    """Ask for the stream on a socket of its own; the first line of the answer, and the socket."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    writer.write(f"GET /api/v1/stream HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode())
+    return await reader.readuntil(b"\r\n"), reader, writer
 
 
 async def test_rounds_are_told_as_they_end_and_not_again(server):
@@ -195,7 +234,7 @@ async def test_listeners_hear_that_the_database_is_away(tmp_path, monkeypatch):
 async def test_a_listener_that_is_slow_gets_the_newest_and_none_in_between(server):
     """What it has not taken is not kept for it: 200 of them cost no more than one."""
     live = server.app.state.live
-    live.enter()
+    live.enter("a")
     try:
         async with asyncio.timeout(20):
             version, first = await live.after(0)
@@ -205,12 +244,12 @@ async def test_a_listener_that_is_slow_gets_the_newest_and_none_in_between(serve
         assert newest >= 5
         assert event != first
     finally:
-        live.leave()
+        live.leave("a")
 
 
 async def test_a_page_that_takes_nothing_is_let_go(server, monkeypatch):
     """Its buffers fill, and the server does not wait for ever for it."""
-    monkeypatch.setattr("api.stream._TAKES_WITHIN_S", 0.3)
+    monkeypatch.setattr("api.connections.TAKES_WITHIN_S", 0.3)
     monkeypatch.setattr("api.stream._event", lambda _name, _data: b": " + secrets.token_bytes(1_000_000).hex().encode())
     token = server.token(Role.VIEWER)
     _, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]), limit=1024)
