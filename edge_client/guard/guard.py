@@ -1,7 +1,9 @@
 """A device's guard holds some of its user's clicks back, and refuses a model that explains them far worse.
 
-What is held back is not learned from: the given share of the lists with a preference in their clicks. The newest
-`MOST_LISTS` of them stay in the device's store; they are never sent. So the guard costs that share of the clicks.
+What is held back is not learned from: the given share of the lists, whatever was clicked. An update takes so many lists
+that were not held back, so its moment would tell of the clicks if they decided which are. Of lists with a preference in
+their clicks the newest `MOST_LISTS` stay in the device's store; they are never sent. So the guard costs that share of
+the clicks.
 
 A refusal is not for good: every newer model is judged again, and the refused one too with each further list that is
 held back. There is no number of refusals after which any model is taken, since whoever poisons one model can poison
@@ -48,7 +50,7 @@ class Guard:
     """Judges the models of one device.
 
     Args:
-        share: of the lists with a preference in their clicks, how many are held back.
+        share: of the lists, how many are held back.
         seed: of where in the first ``1 / share`` lists the first one is; None takes fresh entropy.
 
     Attributes:
@@ -63,7 +65,7 @@ class Guard:
         self._client_id = client_id
         entropy = None if seed is None else [seed, *b"guard"]
         self._due = float(np.random.default_rng(entropy).random())
-        self._n_judged = 0
+        self._n_judged = self._n_kept = 0
         self._idle: bool | None = None  # until a method is known
         self.n_held_back = 0
         self.refused_models: tuple[RefusedModel, ...] = self._held_back.refused()
@@ -79,9 +81,9 @@ class Guard:
         self._idle = idle
 
     def hold_back(self, serp: Serp, clicks: NDArray[np.bool_], within: Within | None = None) -> bool:
-        """Hold this list back, or not: by chance. Where it is, it is on disk and must not be learned from.
+        """Hold this list back, or not: by how many there were before it, and never by its clicks.
 
-        None are before a method is known: it may be one whose lists say nothing to a guard.
+        A list that is held back must not be learned from. It is on disk where its clicks say anything. None are before a method is known: it may be one whose lists say nothing to a guard.
 
         Args:
             within: is run in the transaction that keeps it, if it is held back.
@@ -91,15 +93,18 @@ class Guard:
         """
         if self._idle is not False:
             return False
-        said = preferences(serp.reversals, clicks)
-        if said.total == 0.0:
-            return False
         if self._due + self._share < 1.0:
             self._due += self._share
             return False
-        self._held_back.add_list(serp.serp_id, HeldBackList(serp.features[serp.ranking], said), within)
+        said = preferences(serp.reversals, clicks)
+        is_telling = said.total > 0.0
+        if is_telling:
+            self._held_back.add_list(serp.serp_id, HeldBackList(serp.features[serp.ranking], said), within)
+        else:
+            self._held_back.pass_over(within)
         self._due += self._share - 1.0
         self.n_held_back += 1
+        self._n_kept += is_telling
         return True
 
     def admits(
@@ -114,9 +119,9 @@ class Guard:
             self.refused = None
             self._forget_refusal(model.version)
             return True
-        if model == self.refused and self._n_judged == self.n_held_back:
+        if model == self.refused and self._n_judged == self._n_kept:
             return False  # announced again, and nothing new to judge by
-        self._n_judged = self.n_held_back
+        self._n_judged = self._n_kept
         judgement = self._judge(model, kept, weights_under)
         if not judgement.refused:
             self._took(model, judgement)

@@ -80,6 +80,12 @@ class HeldBackStore:
             if within is not None:
                 within(cursor)
 
+    def pass_over(self, within: Within | None) -> None:
+        """Keep nothing of a list whose clicks say nothing; ``within`` is run in a transaction of its own."""
+        if within is not None:
+            with self._store.transaction() as cursor:
+                within(cursor)
+
     def lists(self) -> list[HeldBackList]:
         """Return the lists that are kept, the oldest first."""
         rows = self._store.rows("SELECT n_shown, features, pairs, weights FROM held_back ORDER BY id")

@@ -87,13 +87,27 @@ def test_the_share_is_held_back_evenly(store, share):
     assert len(firsts) > 1
 
 
-def test_lists_that_say_nothing_are_learned_from(store):
-    """Those without a click, and those that were certain to be shown as they were."""
-    guard = guard_of(store)
+def test_lists_that_say_nothing_take_their_turn_and_are_not_kept(store):
+    """Those without a click, and those that were certain to be shown as they were: which are due hangs on no click."""
+    held = [guard_of(store) for _ in range(3)]
     for serp, clicks in lists(20):
-        assert not guard.hold_back(serp, np.zeros(K, np.bool_))
-        assert not guard.hold_back(replace(serp, reversals=np.zeros_like(serp.reversals)), clicks)
-    assert HeldBackStore(store).lists() == []
+        turns = {
+            held[0].hold_back(serp, np.zeros(K, np.bool_)),
+            held[1].hold_back(replace(serp, reversals=np.zeros_like(serp.reversals)), clicks),
+        }
+        assert HeldBackStore(store).lists() == []
+        assert len(turns) == 1
+    for serp, clicks in lists(20):
+        held[2].hold_back(serp, clicks)
+    assert held[0].n_held_back == held[1].n_held_back == held[2].n_held_back > 0
+
+
+def test_what_goes_with_a_list_is_written_kept_or_not(store):
+    """The gate and the vote judge by each list."""
+    guard, written = guard_of(store), []
+    for serp, _ in lists(20):
+        guard.hold_back(serp, np.zeros(K, np.bool_), lambda _cursor: written.append(1))
+    assert len(written) == guard.n_held_back > 0
 
 
 def test_the_newest_are_kept(store):
