@@ -177,6 +177,7 @@ PASSES_BY_ITSELF = {
     "stored_audit_head_not_understood": "What a device had stored is of another version; it hears it again.",
     "stored_model_not_understood": "What a device had stored is of another version; it fetches it again.",
     "succession_not_taken": "What came as the operator's succession is not signed by the key that is believed.",
+    "noise_awaited": "A helper has no noise drawn for a sum yet; it opens the sum when it is asked again.",
     "sum_opened": "A helper has opened a sum.",
     "tickets_checked": "A helper has checked clients of a sum.",
     "unavailable": "The database could not be read; who asked is told 503.",

@@ -4,7 +4,6 @@ It waits for nothing but the disk, so it belongs into a thread of its own beside
 or the federator has signed is looked at; whatever else arrives changes nothing.
 """
 
-import os
 from collections import Counter
 from typing import Any, TypeVar
 
@@ -24,9 +23,9 @@ from foltr.protocol.operator_keys import OperatorKeys
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.protocol.topics import Topics
-from foltr.secure.coins import Entropy
 from helper.checking import check_page, read_page, refuse_page
 from helper.measures import HelperMeasures
+from helper.noise_ahead import NoiseAhead
 from helper.opening import OpenedSum, OpenSet, answer_parts, decide_open, sum_for
 from helper.standing import Standing
 from helper.store import HelperStore
@@ -43,7 +42,7 @@ class Desk:
 
     Args:
         credentials: the helper's; whose key signs, and whom to believe.
-        entropy: gives the noise.
+        noise: that is drawn ahead; whoever runs the desk has the clock tick (`NoiseAhead.tick`).
         measures: what it counts into; None: into its own.
     """
 
@@ -51,7 +50,7 @@ class Desk:
         self,
         credentials: Credentials,
         store: HelperStore,
-        entropy: Entropy = os.urandom,
+        noise: NoiseAhead | None = None,
         measures: HelperMeasures | None = None,
     ) -> None:
         topics = Topics(credentials.federation)
@@ -59,12 +58,14 @@ class Desk:
         self._federation = credentials.federation
         self._key = credentials.key
         self._store = store
-        self._entropy = entropy
+        self.noise = noise or NoiseAhead()
         self._measures = measures or HelperMeasures(credentials.federation, credentials.name)
         self._standing = Standing(credentials, store)
+        self.noise.serve(self._standing.served())
         self._n_ignored: Counter[str] = Counter()
         self._asked_on = topics.helper_requests(self._name)
         self._answers_on = topics.helper_answers(self._name)
+        self._policy_on = topics.policy
 
     @property
     def operator(self) -> OperatorKeys:
@@ -86,6 +87,8 @@ class Desk:
             if topic == self._asked_on:
                 return self._answer(payload)
             self._standing.take(topic, payload)
+            if topic == self._policy_on:
+                self.noise.serve(self._standing.served())
         except MessageError as error:
             self._n_ignored[error.code] += 1
             self._measures.ignored.add(of=error.code)
@@ -125,6 +128,7 @@ class Desk:
             self._measures.tickets_refused.add(of=refused.fault)
         if n_destroyed:
             self._measures.keys_destroyed.add(n_destroyed)
+            self.noise.serve(self._standing.served())
             log.info("sealing_keys_destroyed", n_keys=n_destroyed, version=terms.policy.policy.version)
         log.info(
             "tickets_checked",
@@ -148,12 +152,16 @@ class Desk:
         if isinstance(decision, Refusal):
             return [self._refuse(request, request.digest, decision)]
         opened = self._open_set(request, decision) if isinstance(decision, OpenSet) else decision
-        return list(answer_parts(request, opened))
+        return [] if opened is None else list(answer_parts(request, opened))
 
-    def _open_set(self, request: OpenRequest, chosen: OpenSet) -> OpenedSum:
+    def _open_set(self, request: OpenRequest, chosen: OpenSet) -> OpenedSum | None:
+        """Open a set; None where there is no noise for it yet: whoever asks does so again."""
+        noise = self.noise.take(chosen.terms.policy)
+        if noise is None:
+            log.info("noise_awaited", round=request.round, cohort=request.cohort)
+            return None
         seeds = (_seed(chosen.terms, seal, info) for seal, info in self._store.seals(request, chosen.positions))
-        values = sum_for(chosen.terms.policy.policy, seeds, self._entropy)
-        opened = OpenedSum(request.policy_hash, request.digest, values)
+        opened = OpenedSum(request.policy_hash, request.digest, sum_for(seeds, noise))
         self._store.keep_sum(request, chosen.positions, opened, chosen.terms.policy.policy.max_participations)
         self._measures.sums_opened.add()
         log.info("sum_opened", round=request.round, cohort=request.cohort, n_clients=len(chosen.positions))

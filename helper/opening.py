@@ -4,7 +4,6 @@ One answer for each round and cohort, and rounds only upwards: two sums that dif
 mask. The same question has the same answer, whose noise was drawn once.
 """
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -12,12 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.protocol.helper_messages import PART_WORDS, HelperRefusalCode, OpenAnswer, OpenRequest
-from foltr.protocol.policies import GaussianNoise, Policy
 from foltr.protocol.signed_tickets import set_digest
-from foltr.secure.coins import Entropy
 from foltr.secure.field import write_words
 from foltr.secure.masks import open_masks
-from foltr.secure.noise import draw_gaussian, draw_laplace
 from helper.terms import Refusal, Terms
 
 
@@ -83,14 +79,14 @@ def _decide_set(request: OpenRequest, terms: Terms, hashes: Mapping[int, bytes])
     return OpenSet(positions, terms)
 
 
-def sum_for(policy: Policy, seeds: Iterable[bytes], entropy: Entropy = os.urandom) -> bytes:
+def sum_for(seeds: Iterable[bytes], noise: NDArray[np.int64]) -> bytes:
     """Return what a helper answers: the sum of the masks of these seeds less its noise, as words of 64 bits.
 
     Args:
         seeds: which the clients of the set have sealed to it.
-        entropy: gives the noise; asked for nothing where the clients add it.
+        noise: (n_summed,) that was drawn ahead, and is in no other sum (`helper.noise_ahead`).
     """
-    return write_words(open_masks(seeds, _noise(policy, entropy)))
+    return write_words(open_masks(seeds, noise))
 
 
 def answer_parts(request: OpenRequest, opened: OpenedSum) -> list[OpenAnswer]:
@@ -110,13 +106,3 @@ def answer_parts(request: OpenRequest, opened: OpenedSum) -> list[OpenAnswer]:
         )
         for start in range(0, dim, PART_WORDS)
     ]
-
-
-def _noise(policy: Policy, entropy: Entropy) -> NDArray[np.int64]:
-    """(n_summed,): all of it, whatever the other helpers add; zeros where the clients add it."""
-    noise = policy.noise
-    if isinstance(noise, GaussianNoise):
-        return draw_gaussian(policy.n_summed, noise.variance, entropy)
-    if policy.noise_by_clients:
-        return np.zeros(policy.n_summed, np.int64)
-    return draw_laplace(policy.n_summed, noise.scale, entropy)

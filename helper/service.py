@@ -1,6 +1,7 @@
 """A helper process: its desk in a thread, its link to the broker, and how they start and end together."""
 
 import asyncio
+import math
 import time
 from collections import deque
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from foltr.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.protocol.topics import Topics
 from helper.desk import Desk
 from helper.measures import HelperMeasures
+from helper.noise_ahead import TICK_S
 
 log = get_logger(__name__)
 
@@ -103,10 +105,12 @@ class HelperService:
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve. Raises UnavailableError once the link gives up, DataError where the store cannot be used."""
+        await asyncio.to_thread(self._desk.noise.tick)
         try:
             async with self._link, asyncio.TaskGroup() as group:
                 tasks = [
                     group.create_task(self._serve()),
+                    group.create_task(self._draw_ahead()),
                     group.create_task(self._show_alive()),
                     group.create_task(self._link.wait_failed()),
                 ]
@@ -134,6 +138,18 @@ class HelperService:
                     await self._publish(answer)
                 self._measures.answer_took.observe(time.monotonic() - self._at_work_since)
             self._at_work_since = None
+
+    async def _draw_ahead(self) -> None:
+        """Draw noise by the clock, beside the desk: when, and for how long, no request decides."""
+        loop = asyncio.get_running_loop()
+        due_at = loop.time()
+        while True:
+            noise = self._desk.noise
+            noise.release()
+            while await asyncio.to_thread(noise.draw):  # one at a time, so that an end waits for one only
+                pass
+            due_at += TICK_S * max(1, math.ceil((loop.time() - due_at) / TICK_S))
+            await asyncio.sleep(due_at - loop.time())
 
     async def _show_alive(self) -> None:
         await show_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)

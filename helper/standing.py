@@ -74,6 +74,10 @@ class Standing:
             sealing_keys = {} if key is None else {key.public: key}
         return find_terms(policy, name, self._credentials.key.public, sealing_keys)
 
+    def served(self) -> list[SignedPolicy]:
+        """Return the policies that this helper can serve under, the oldest first."""
+        return [each for each in self._policies.values() if isinstance(self.terms(each.hash), Terms)]
+
     def _remember(self) -> None:
         """Take up what the store has, then what came with the credentials, by whom these believe."""
         issued = self._credentials.signed_policy

@@ -38,10 +38,16 @@ class Running:
         self.store = HelperStore(self.path, f"{FEDERATION}/{self.pair.name}", exclusive=True)
         self.desk = Desk(self.credentials, self.store)
 
+    def tick(self):
+        """Let the clock tick until there is noise."""
+        self.desk.noise.tick()
+        self.desk.noise.release()
+
     def hear(self, topic, payload):
         assert self.desk.take(topic, payload) == []
 
     def ask_raw(self, request, key):
+        self.tick()
         topic = TOPICS.helper_requests(self.pair.name)
         return self.desk.take(topic, encode(request, topic, 7, key))
 

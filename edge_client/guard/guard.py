@@ -83,8 +83,8 @@ class Guard:
     def hold_back(self, serp: Serp, clicks: NDArray[np.bool_], within: Within | None = None) -> bool:
         """Hold this list back, or not: by how many there were before it, and never by its clicks.
 
-        A list that is held back must not be learned from. It is on disk where its clicks say anything. None are held back
-        before a method is known: it may be one whose lists say nothing to a guard.
+        A list that is held back must not be learned from. It is on disk where its clicks say anything. None are before
+        a method is known: it may be one whose lists say nothing to a guard.
 
         Args:
             within: is run in the transaction that keeps it, if it is held back.

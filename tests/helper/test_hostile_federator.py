@@ -171,6 +171,8 @@ class HostileFederator(RuleBasedStateMachine):
 
     def ask(self, request: Message):
         topic = TOPICS.helper_requests("north")
+        self.desk.noise.tick()  # so that there is noise for it
+        self.desk.noise.release()
         payloads = self.desk.take(topic, encode(request, topic, 7, self.federation.federator))
         assert payloads
         return [decode(payload, MESSAGE_TYPES[open_envelope(payload).kind]) for payload in payloads]

