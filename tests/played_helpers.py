@@ -1,114 +1,105 @@
-"""Helpers played in one process: the rules of `helper`, with a dictionary in the place of its store."""
+"""Helpers in one process, each at its real desk with a store in a file: tests say what goes wrong with them."""
 
-from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypeVar
 
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
-from foltr.protocol.codec import encode
-from foltr.protocol.fields import Message
-from foltr.protocol.helper_messages import CheckAnswer, CheckRequest, HelperRefusal, OpenRequest
-from foltr.protocol.roster import Roster
+from foltr.protocol.codec import decode, encode, open_envelope
+from foltr.protocol.helper_messages import CheckRequest, HelperMessage, OpenRequest
+from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.signed_tickets import set_digest, ticket_hash
+from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
-from helper.checking import GoodTicket, KnownClient, check_page, read_page, refuse_page
-from helper.opening import OpenedSum, OpenSet, answer_parts, decide_open, sum_for
-from helper.terms import Refusal, Terms, VoidEnrolments, find_terms
-from helper.verifying import answer_proofs
+from helper.desk import Desk
+from helper.store import HelperStore
 
 TOPICS = Topics(FEDERATION)
 
+K = TypeVar("K", bound="PlayedHelper")
 
-@dataclass
+
 class PlayedHelper:
-    """One helper.
+    """One helper that knows the federation's policy.
 
     Attributes:
-        policies: those that have reached it.
-        checked: the good tickets by round and cohort, then by position.
-        opened: what it has answered, by round and cohort; never anything else.
-        spent: how many participations each client has spent in sums that were opened.
+        loses_tickets: it forgets what it was shown as soon as it has answered.
     """
 
-    pair: HelperPair
-    operator_key: bytes
-    policies: list[SignedPolicy]
-    roster: Roster | None = None
-    checked: dict[tuple[int, int], dict[int, GoodTicket]] = field(default_factory=dict)
-    opened: dict[tuple[int, int], OpenedSum] = field(default_factory=dict)
-    spent: dict[str, int] = field(default_factory=dict)
+    def __init__(self, federation: SecureFederation, pair: HelperPair, folder: Path) -> None:
+        self.pair = pair
+        self.loses_tickets = False
+        self._federator: SigningKey = federation.federator
+        self._credentials = federation.credentials(pair)
+        self.store = HelperStore(folder / f"{pair.name}.sqlite", f"{FEDERATION}/{pair.name}", exclusive=True)
+        with self.store.transaction() as cursor:
+            key = pair.sealing_key
+            cursor.execute("INSERT INTO sealing_keys (public, private) VALUES (?, ?)", (key.public, key.private))
+        self._desk = Desk(self._credentials, self.store)
+        self.hear(federation.policy)
 
     @property
     def topic(self) -> str:
         return TOPICS.helper_answers(self.pair.name)
 
+    def hear(self, policy: SignedPolicy) -> None:
+        assert self._desk.take(TOPICS.policy, policy.signed) == []
+
     def answer(self, request: CheckRequest | OpenRequest) -> list[bytes]:
-        """Answer a request, as it goes over the wire."""
-        terms = self._terms(request)
-        if isinstance(request, CheckRequest):
-            return [self._signed(self._check(request, terms))]
-        return [self._signed(each) for each in self._open(request, terms)]
+        """Answer a request of the federator, as it goes over the wire."""
+        self._desk.noise.tick()
+        self._desk.noise.release()
+        topic = TOPICS.helper_requests(self.pair.name)
+        answers = self._desk.take(topic, encode(request, topic, 1, self._federator))
+        if self.loses_tickets:
+            self.lose_tickets()
+        return [said for payload in answers for said in self._said(request, payload)]
 
-    def _signed(self, message: Message) -> bytes:
-        return encode(message, self.topic, 1, self.pair.signing_key)
+    def _said(self, request: CheckRequest | OpenRequest, payload: bytes) -> list[bytes]:
+        message = decode(payload, MESSAGE_TYPES[open_envelope(payload).kind])
+        assert isinstance(message, HelperMessage)
+        said = self.alter(request, message)
+        if said is message:
+            return [payload]
+        return [] if said is None else [encode(said, self.topic, 1, self.pair.signing_key)]
 
-    def _terms(self, request: CheckRequest | OpenRequest) -> Terms | Refusal:
-        policy = next((each for each in self.policies if each.hash == request.policy_hash), None)
-        keys = {self.pair.sealing_key.public: self.pair.sealing_key}
-        return find_terms(policy, self.pair.name, self.pair.signing_key.public, keys)
+    def alter(self, _request: CheckRequest | OpenRequest, message: HelperMessage) -> HelperMessage | None:
+        """Return what is said in the place of what the desk says; who lies says something else, or nothing."""
+        return message
 
-    def _check(self, request: CheckRequest, terms: Terms | Refusal) -> Message:
-        digest = set_digest(ticket_hash(ticket) for ticket in request.tickets)
-        place = request.round, request.cohort
-        newest = max((number for number, _ in self.opened), default=None)
-        refusal = terms if isinstance(terms, Refusal) else refuse_page(request, newest, place in self.opened)
-        if isinstance(terms, Refusal) or refusal is not None:
-            return _refused(request, digest, refusal)
-        claimed = read_page(request)
-        known = {ticket.ticket.client_id: self._known(request, ticket.ticket.client_id) for ticket in claimed if ticket}
-        page = check_page(request, claimed, terms, self.operator_key, VoidEnrolments(self.roster), known)
-        kept = self.checked.setdefault(place, {})
-        on_page = range(request.first, request.first + len(request.tickets))
-        moved = {good.client_id for good in page.good}
-        for position in [at for at, good in kept.items() if at in on_page or good.client_id in moved]:
-            del kept[position]
-        kept |= {good.position: good for good in page.good}
-        proofs = answer_proofs(page.good, terms)
-        return CheckAnswer(**_about(request), first=request.first, digest=digest, refused=page.refused, proofs=proofs)
+    # --- what may go wrong --------------------------------------------------------------------------------------
 
-    def _known(self, request: CheckRequest, client_id: str) -> KnownClient:
-        on_page = range(request.first, request.first + len(request.tickets))
-        kept = self.checked.get((request.round, request.cohort), {})
-        elsewhere = (good.hash for at, good in kept.items() if good.client_id == client_id and at not in on_page)
-        return KnownClient(self.spent.get(client_id, 0), next(elsewhere, None))
+    def lose_tickets(self) -> None:
+        """Forget what it was shown."""
+        self._write("DELETE FROM checked_tickets")
 
-    def _open(self, request: OpenRequest, terms: Terms | Refusal) -> list[Message]:
-        place = request.round, request.cohort
-        kept = self.checked.get(place, {})
-        hashes = {position: good.hash for position, good in kept.items()}
-        newest = max((number for number, _ in self.opened), default=None)
-        decided = decide_open(request, self.opened.get(place), newest, terms, hashes)
-        if isinstance(decided, Refusal) or isinstance(terms, Refusal):
-            return [_refused(request, request.digest, decided)]
-        if isinstance(decided, OpenSet):
-            good = [kept[position] for position in decided.positions]
-            seeds = [self.pair.sealing_key.open(each.seal, each.info) for each in good]
-            values = sum_for(terms.policy.policy, [seed for seed in seeds if seed is not None])
-            decided = self.opened[place] = OpenedSum(request.policy_hash, request.digest, values)
-            for each in good:
-                self.spent[each.client_id] = max(self.spent.get(each.client_id, 0) + 1, each.participation)
-        return list(answer_parts(request, decided))
+    def lose_policies(self) -> None:
+        """Know no policy, until it hears of one."""
+        self._write("DELETE FROM policies")
+        self._desk = Desk(self._credentials, self.store)
+
+    def has_opened(self, round_number: int) -> None:
+        """Have opened a sum of this round, of another set than any that it will be asked for."""
+        values = (round_number, 0, bytes(32), bytes(32), bytes(24))
+        self._write("INSERT INTO opened_sums (round, cohort, policy_hash, digest, sum) VALUES (?, ?, ?, ?, ?)", values)
+
+    def has_counted(self, client_id: str, spent: int) -> None:
+        """Have counted so many participations of a client."""
+        client = self.store._pseudonym(client_id)  # noqa: SLF001 (what a store that went on would know)
+        self._write("INSERT INTO clients (client, participation) VALUES (?, ?)", (client, spent))
+
+    def _write(self, statement: str, values: tuple[object, ...] = ()) -> None:
+        with self.store.transaction() as cursor:
+            cursor.execute(statement, values)
 
 
-def play(federation: SecureFederation) -> list[PlayedHelper]:
+def play(federation: SecureFederation, folder: Path) -> list[PlayedHelper]:
     """Make the helpers of a federation, who know its policy."""
-    return [PlayedHelper(pair, federation.operator.public, [federation.policy]) for pair in federation.helpers]
+    return [PlayedHelper(federation, pair, folder) for pair in federation.helpers]
 
 
-def _refused(request: CheckRequest | OpenRequest, digest: bytes, refusal: object) -> Message:
-    assert isinstance(refusal, Refusal)
-    return HelperRefusal(**_about(request), digest=digest, code=refusal.code, detail=refusal.detail)
-
-
-def _about(request: CheckRequest | OpenRequest) -> dict[str, object]:
-    return {name: getattr(request, name) for name in ("federation", "helper", "policy_hash", "round", "cohort")}
+def turned(helper: PlayedHelper, kind: type[K], **more: object) -> K:
+    """Return the same helper, which behaves otherwise from now on."""
+    other = kind.__new__(kind)
+    other.__dict__ = {**helper.__dict__, **more}
+    return other

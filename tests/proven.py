@@ -2,10 +2,9 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
-from played_helpers import TOPICS, PlayedHelper
+from played_helpers import TOPICS, PlayedHelper, turned
 from secured import CLIP_NORM
 from sqlalchemy import select
 
@@ -59,24 +58,22 @@ async def refused(rounds) -> list[str | None]:
     return [event.client_id for event in events if event.kind == "ticket_refused"]
 
 
-@dataclass
 class AlteringHelper(PlayedHelper):
-    """A helper of whom what it says of proofs is altered on its way; ``n_left`` times, then no more."""
+    """A helper that alters what it says of proofs by ``change``; ``n_left`` times, then no more."""
 
-    change: Callable[[bytes], bytes] = lambda proofs: proofs
-    n_left: float = math.inf
+    change: Callable[[bytes], bytes]
+    n_left: float
 
-    def _check(self, request, terms):
-        answer = super()._check(request, terms)
-        if not isinstance(answer, CheckAnswer) or self.n_left <= 0:
-            return answer
+    def alter(self, _request, message):
+        if not isinstance(message, CheckAnswer) or self.n_left <= 0:
+            return message
         self.n_left -= 1
-        return answer.model_copy(update={"proofs": self.change(answer.proofs)})
+        return message.model_copy(update={"proofs": self.change(message.proofs)})
 
 
 def alter(rounds, change, n_left=math.inf) -> None:
     """Have altered what the second helper says of proofs, page by page."""
-    rounds.helpers[1] = AlteringHelper(**vars(rounds.helpers[1]), change=change, n_left=n_left)
+    rounds.helpers[1] = turned(rounds.helpers[1], AlteringHelper, change=change, n_left=n_left)
 
 
 def zeros(proofs: bytes) -> bytes:

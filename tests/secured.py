@@ -156,5 +156,5 @@ class SecureRounds:
 
     def publish(self, policy: SignedPolicy) -> None:
         for helper in self.helpers:
-            helper.policies.append(policy)
+            helper.hear(policy)
         self.hear(f"foltr/v1/{FEDERATION}/policy", policy.signed)

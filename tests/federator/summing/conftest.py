@@ -1,10 +1,10 @@
 """Starts federations with secure sums."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from played_helpers import play
+from played_helpers import PlayedHelper, play
 from secure_cohorts import SecureFederation
 from secured import CLIP_NORM, QUIET, SecureRounds
 from served import Served
@@ -15,8 +15,10 @@ from foltr.protocol.trainings import PdgdTraining
 
 
 @pytest.fixture
-def secure(serve) -> Callable[..., Any]:
+def secure(serve, tmp_path) -> Iterator[Callable[..., Any]]:
     """Starts a federation with so many clients, all of whom have joined."""
+
+    all_helpers: list[PlayedHelper] = []
 
     async def start(n_clients: int = 3, *, secure: dict[str, Any] | None = None, **changed: Any) -> SecureRounds:
         rounds = {"min_clients": n_clients, "max_clients": n_clients, "max_time_s": 60.0} | changed.pop("rounds", {})
@@ -41,8 +43,14 @@ def secure(serve) -> Callable[..., Any]:
 
         served = await start_actor()
         clients = federation.clients(n_clients)
-        started = SecureRounds(federation, start_actor, served, play(federation), clients)
+        folder = tmp_path / f"helpers-{len(all_helpers)}"
+        folder.mkdir()
+        helpers = play(federation, folder)
+        all_helpers.extend(helpers)
+        started = SecureRounds(federation, start_actor, served, helpers, clients)
         await served.join([started.device(client) for client in clients])
         return started
 
-    return start
+    yield start
+    for helper in all_helpers:
+        helper.store.close()

@@ -5,13 +5,22 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from played_helpers import PlayedHelper
+from played_helpers import PlayedHelper, turned
 from proven import alter, forget, zeros
 from secured import MOST_STEPS, PAUSE_S, QUIET
 from sqlalchemy import delete
 
 from federator.round import _ENDS_WITH, RoundEvent
-from foltr.protocol.helper_messages import HelperRefusal, HelperRefusalCode, RefusedTicket, TicketFault
+from foltr.protocol.helper_messages import (
+    CheckAnswer,
+    CheckRequest,
+    HelperMessage,
+    HelperRefusal,
+    HelperRefusalCode,
+    OpenAnswer,
+    RefusedTicket,
+    TicketFault,
+)
 from foltr.protocol.states import AFTERMATH, PAUSING, AbandonReason, Aftermath, RoundState
 from operations.reading import read_situation
 from operations.why import _WHAT_TO_DO, explain
@@ -35,42 +44,43 @@ class Heard:
 class SilentAfterCheck(PlayedHelper):
     """It checks all tickets, and opens nothing."""
 
-    def _open(self, _request, _terms):
-        return []
+    def alter(self, request, message):
+        return message if isinstance(request, CheckRequest) else None
 
 
 class Refusing(PlayedHelper):
     """It checks all tickets, and refuses to open them."""
 
-    def _open(self, request, _terms):
-        about = {name: getattr(request, name) for name in ("federation", "helper", "policy_hash", "round", "cohort")}
-        return [HelperRefusal(**about, digest=request.digest, code=HelperRefusalCode.TOO_FEW, detail="no")]
+    def alter(self, request, message):
+        if isinstance(request, CheckRequest):
+            return message
+        about = {name: getattr(request, name) for name in HelperMessage.model_fields}
+        return HelperRefusal(**about, digest=request.digest, code=HelperRefusalCode.TOO_FEW, detail="no")
 
 
 class Excluding(PlayedHelper):
     """It takes out every ticket."""
 
-    def _check(self, request, terms):
-        answer = super()._check(request, terms)
-        out = [
-            RefusedTicket(position=position, fault=TicketFault.NOT_OPENED)
-            for position in range(request.first, request.first + len(request.tickets))
-        ]
-        return answer.model_copy(update={"refused": out, "proofs": b""})
+    def alter(self, request, message):
+        if not isinstance(message, CheckAnswer):
+            return message
+        positions = range(request.first, request.first + len(request.tickets))
+        out = [RefusedTicket(position=position, fault=TicketFault.NOT_OPENED) for position in positions]
+        return message.model_copy(update={"refused": out, "proofs": b""})
 
 
 class Distorting(PlayedHelper):
     """What it says is the sum of its masks is not."""
 
-    def _open(self, request, terms):
-        return [
-            each.model_copy(update={"values": (2**63).to_bytes(8, "little") * (len(each.values) // 8)})
-            for each in super()._open(request, terms)
-        ]
+    def alter(self, _request, message):
+        if not isinstance(message, OpenAnswer):
+            return message
+        n_words = len(message.values) // 8
+        return message.model_copy(update={"values": (2**63).to_bytes(8, "little") * n_words})
 
 
 def replace_second(rounds, kind) -> None:
-    rounds.helpers[1] = kind(**vars(rounds.helpers[1]))
+    rounds.helpers[1] = turned(rounds.helpers[1], kind)
 
 
 async def lose_bodies(rounds) -> None:
@@ -256,7 +266,7 @@ async def test_what_the_federator_cannot_read_holds_back_too(secure) -> None:
 async def test_a_deadline_that_is_moved_shortens_no_pause(secure) -> None:
     """``foltr rounds deadline`` may end the round; devices hear of none that is half over."""
     rounds = await secure(rounds={"max_time_s": 10_000.0})
-    rounds.helpers[1] = Distorting(**vars(rounds.helpers[1]))
+    replace_second(rounds, Distorting)
     heard = Heard(rounds)
     await spend(rounds)
     rounds.served.actor.state.current_round.set_deadline(70.0)

@@ -117,7 +117,7 @@ async def test_a_federation_that_is_over_starts_without_the_key_of_its_last_roun
     plan["stop_after_round"] = 2
     await rounds.restart()
     for helper in rounds.helpers:
-        helper.policies.append(rounds.federation.policy)
+        helper.hear(rounds.federation.policy)
     await rounds.send_all()
     assert (await rounds.until_closed(2)).state is RoundState.COMPLETED
 
@@ -136,7 +136,7 @@ async def test_a_round_whose_verify_key_is_lost_does_not_keep_the_federation_fro
     options["sealing_keys"] = (other,)
     rounds.federation.policy = rounds.federation.issue(version=2, n_interactions=1, **QUIET)
     for helper in rounds.helpers:
-        helper.policies.append(rounds.federation.policy)
+        helper.hear(rounds.federation.policy)
     await rounds.restart()
     heard = {}
     rounds.served.actor.attach(

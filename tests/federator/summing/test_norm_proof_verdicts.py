@@ -275,7 +275,7 @@ async def test_a_helper_that_has_lost_what_it_checked_is_shown_it_again_and_noth
     lie(rounds, liar)
     await rounds.send_all(others)
     await rounds.until(RoundState.OPENING)
-    rounds.helpers[1].checked.clear()
+    rounds.helpers[1].lose_tickets()
     rounds.served.clock.at += 8.0
     await rounds.served.turn()
     assert (await rounds.until_closed()).state is RoundState.COMPLETED

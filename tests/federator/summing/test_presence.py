@@ -90,11 +90,10 @@ async def test_helpers_are_asked_ever_again_and_shown_nothing_of_a_client(given_
 async def test_a_helper_without_the_policy_is_not_there(given_up) -> None:
     """It would open nothing, so nobody spends anything until it has the policy."""
     rounds, heard = given_up
-    policies = list(rounds.helpers[1].policies)
-    rounds.helpers[1].policies.clear()
+    rounds.helpers[1].lose_policies()
     await wait(rounds, 20)
     assert heard.newest == (2, False, False)
-    rounds.helpers[1].policies += policies
+    rounds.helpers[1].hear(rounds.federation.policy)
     await wait(rounds, 60)
     assert heard.newest == (rounds.number, True, False)
 
@@ -103,7 +102,7 @@ async def test_a_helper_that_has_opened_a_later_round_is_waited_for_at_no_cost(g
     """The federation went back to a backup, say: rounds end at their deadlines until they are above the helper's."""
     rounds, heard = given_up
     south = rounds.helpers[1]
-    south.opened[4, 0] = None
+    south.has_opened(4)
     await wait(rounds, 30)
     assert heard.newest == (2, False, False)
     await wait(rounds, 200)

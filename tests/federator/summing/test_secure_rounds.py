@@ -198,11 +198,11 @@ async def test_a_seal_that_only_one_helper_can_open_costs_its_client_and_nobody_
 async def test_fewer_than_n_min_after_the_check_release_nothing(secure) -> None:
     """Helpers took one of three out: the sum of two is asked of nobody."""
     rounds = await secure(3)
-    rounds.helpers[0].spent[rounds.clients[0].name] = 20  # a device that lost its store, and has spent all
+    rounds.helpers[0].has_counted(rounds.clients[0].name, 20)  # a device that lost its store, and has spent all
     await rounds.send_all()
     row = await rounds.until_closed()
     assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.COHORTS_TOO_SMALL)
-    assert not any(helper.opened for helper in rounds.helpers)
+    assert all(helper.store.newest_opened() is None for helper in rounds.helpers)
     assert await load_sums(rounds.served.db, "mail", 1) == []
     assert all((row.body, row.ticket, row.covers_through) == (None, None, None) for row in await stored_updates(rounds))
     assert rounds.served.receipts.codes() == {"accepted": 3, "round_abandoned": 3}
@@ -247,18 +247,14 @@ async def test_a_helper_that_lost_its_store_is_shown_the_tickets_again(secure) -
     rounds = await secure()
     await rounds.send_all()
     await rounds.answer()
-    rounds.helpers[0].checked.clear()
+    rounds.helpers[0].lose_tickets()
     assert (await rounds.until_closed()).state is RoundState.COMPLETED
     await rounds.send_all()
     await rounds.answer()
-    rounds.helpers[0].checked = _NeverKeeps()
+    rounds.helpers[0].loses_tickets = True
+    rounds.helpers[0].lose_tickets()
     row = await rounds.until_closed(2)
     assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.HELPERS_REFUSED)
-
-
-class _NeverKeeps(dict):
-    def setdefault(self, _place, _default):
-        return {}
 
 
 async def test_a_helper_that_opened_another_set_ends_the_round(secure) -> None:
@@ -266,12 +262,7 @@ async def test_a_helper_that_opened_another_set_ends_the_round(secure) -> None:
     rounds = await secure()
     await rounds.send_all()
     await rounds.answer()
-    (place,) = rounds.helpers[0].checked
-    request = next(request for request in rounds.served.requests.sent if request.helper == "north")
-    assert isinstance(request, OpenRequest)
-    north = rounds.helpers[0]
-    north.answer(request)
-    north.opened[place] = type(north.opened[place])(request.policy_hash, bytes(32), bytes(24))
+    rounds.helpers[0].has_opened(1)
     row = await rounds.until_closed()
     assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.HELPERS_REFUSED)
 
@@ -299,7 +290,7 @@ async def test_what_no_helper_signed_is_no_answer(secure) -> None:
     (request, *_) = rounds.served.requests.sent
     helper = rounds.helpers[0]
     (genuine,) = helper.answer(request)
-    forged = rounds.helpers[1].answer(request)[0][:-1] + b"\0"
+    forged = rounds.helpers[1].answer(request.model_copy(update={"helper": "south"}))[0][:-1] + b"\0"
     for payload in (b"junk", forged):
         rounds.hear(helper.topic, payload)
     rounds.hear(TOPICS.helper_answers("east"), genuine)
@@ -586,7 +577,7 @@ async def test_a_cohort_with_too_few_is_dropped_and_the_others_go_on(secure) -> 
     terms = rounds.served.actor.state.current_round.terms
     in_first = [client for client in rounds.clients if terms.cohort_of(1, client.name) == 0]
     for client in in_first[1:]:
-        rounds.helpers[1].spent[client.name] = 20
+        rounds.helpers[1].has_counted(client.name, 20)
     await rounds.send_all()
     assert (await rounds.until_closed()).state is RoundState.COMPLETED
     assert [each.cohort for each in await load_sums(rounds.served.db, "mail", 1)] == [1, 2]
