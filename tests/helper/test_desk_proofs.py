@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from desks import contributions
 
-from foltr.protocol.helper_messages import PAGE_TICKETS, tickets_of_page, words_of_answer
+from foltr.protocol.helper_messages import PAGE_TICKETS, HelperRefusalCode, tickets_of_page, words_of_answer
+from foltr.protocol.signed_tickets import issue_ticket, open_ticket, ticket_name
 
 
 def test_what_is_said_of_norm_proofs_is_the_same_after_a_restart_and_on_another_page(running):
@@ -19,6 +20,26 @@ def test_what_is_said_of_norm_proofs_is_the_same_after_a_restart_and_on_another_
     assert north.ask_raw(federation.check(sent), federation.federator) == first
     halves = [north.ask(federation, federation.check(sent[at : at + 2], first=at))[0].proofs for at in (0, 2)]
     assert b"".join(halves) == whole.proofs
+
+
+def test_a_ticket_with_other_seals_is_another_one_in_a_set(running):
+    """Its name is the same, and so is what is said of the same seed; no set is opened with one in the other's place."""
+    federation, north = running(proofs=True)
+    sent = contributions(federation, 3)
+    ticket = open_ticket(sent[0].ticket).ticket
+    seals = [ticket.seals[0], *(bytes(80) for _ in ticket.seals[1:])]
+    exchanged = ticket.model_copy(update={"seals": seals})
+    other = replace(sent[0], ticket=issue_ticket(sent[0].client.key, exchanged))
+    assert ticket_name(exchanged) == ticket_name(ticket)
+    (first,) = north.ask(federation, federation.check(sent))
+    (second,) = north.ask(federation, federation.check([other, *sent[1:]]))
+    assert (first.refused, second.refused, first.proofs) == ([], [], second.proofs)
+    (refusal,) = north.ask(federation, federation.open(sent))
+    assert refusal.code is HelperRefusalCode.UNKNOWN_SET
+    (opened,) = north.ask(federation, federation.open([other, *sent[1:]]))
+    assert opened.digest != federation.open(sent).digest
+    (refusal,) = north.ask(federation, federation.open(sent))
+    assert refusal.code is HelperRefusalCode.ANSWERED_OTHERWISE
 
 
 def test_of_a_ticket_that_is_taken_out_nothing_is_said(running):
