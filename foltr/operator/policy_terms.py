@@ -19,6 +19,7 @@ from foltr.protocol.policies import (
     Policy,
     SecureEvaluation,
     SecureVotes,
+    replace_epsilon_of,
 )
 from foltr.protocol.verify_keys import seal_verify_key
 from foltr.secure.accounting import (
@@ -166,13 +167,17 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
         f"{policy.n_interactions} interactions each; after them it sends nothing more, unless a later policy has a "
         "larger epsilon or delta"
     )
+    replaced = (
+        "that is with zeros in the place of its updates (zero-out); with others in their place (replace) it is epsilon "
+        f"{replace_epsilon_of(policy):.3g}{delta}"
+    )
     round_size = (
         f"of {clients:,} devices about {n:,} take part in a round (period {policy.period}), in {cohorts} of "
         f"{policy.n_min:,} or more"
     )
     noise = f"noise {ratio_text(ratio)} times a typical mean update: {verdict_on(ratio)}"
     hostile = _about_hostile_devices(policy)
-    lines = [promise, round_size, noise, hostile, _about_votes(policy, n), _about_evaluation(policy, n)]
+    lines = [promise, replaced, round_size, noise, hostile, _about_votes(policy, n), _about_evaluation(policy, n)]
     if (missed := _share_unopened(policy, clients)) > _RARE:
         lines.append(
             f"{missed:.0%} of cohorts have fewer than {policy.n_min:,} and are not opened: have more devices or "
@@ -219,7 +224,7 @@ def _noise_of(
         if terms.shares is not None:
             raise SettingsError("shares: only clients share noise: --noise-by clients")
         return GammaNoise(scale=scale)
-    return GammaNoise(scale=scale, n_shares=terms.shares or max(1, n_min * 9 // 10))
+    return GammaNoise(scale=scale, n_shares=terms.shares or max(2, n_min * 9 // 10))
 
 
 def _norm_proof_of(

@@ -60,6 +60,11 @@ class GammaNoise(Message):
 
     @model_validator(mode="after")
     def _shares_have_a_table(self) -> "GammaNoise":
+        if self.n_shares == 1:
+            raise ValueError(
+                "n_shares 1: each client would add all of the noise, and a sum have that of all its clients; choose "
+                "--shares 2 or more, or --noise-by helpers"
+            )
         if self.n_shares is not None and self.scale > LARGEST_SHARED_SCALE:
             raise ValueError(f"scale {self.scale}; clients draw noise of a scale up to {LARGEST_SHARED_SCALE}")
         return self
@@ -297,6 +302,12 @@ def allowance_of(policy: Policy) -> Allowance:
         charge += norm_proof_charge(policy.bound)
     is_pure = policy.claimed_delta == 0.0
     return Allowance(policy.max_participations, policy.epsilon, policy.delta, charge, is_pure)
+
+
+def replace_epsilon_of(policy: Policy) -> float:
+    """Return the epsilon of all participations where a vector is replaced by another one, and not by zeros."""
+    allowance = allowance_of(policy)
+    return allowance.epsilon_of(allowance.charge.times(policy.max_participations).replacing())
 
 
 def cohort_of(policy_hash: bytes, cohorts: int, round_number: int, client_id: str) -> int:

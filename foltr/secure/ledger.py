@@ -48,6 +48,15 @@ class Charge:
         epsilon = None if self.epsilon is None else n * self.epsilon
         return Charge(n * self.rho, epsilon, n * self.proof_rho, n * self.delta)
 
+    def replacing(self) -> "Charge":
+        """Return what is true where a vector is replaced by another one, and not by zeros: the sum moves twice as far.
+
+        A norm proof costs the same: it is charged for any two vectors of one norm.
+        """
+        epsilon = None if self.epsilon is None else 2.0 * self.epsilon
+        noise_rho = self.rho - self.proof_rho
+        return Charge(4.0 * noise_rho + self.proof_rho, epsilon, self.proof_rho, self.delta)
+
     def epsilon_at(self, delta: float) -> float:
         """Return an epsilon that holds with this delta: the smaller one of the two ways to add up.
 

@@ -18,6 +18,7 @@ from foltr.secure.accounting import (
     least_variance,
 )
 from foltr.secure.encoding import bound_for
+from foltr.secure.ledger import Allowance, gaussian_charge, laplace_charge, norm_proof_charge
 from foltr.secure.mechanisms import MechanismName
 
 NormProof = Literal["l2", "none"]
@@ -53,6 +54,7 @@ class PlannedNoise:
         clients_per_round: n.
         bound: C_int.
         sigma: the standard deviation of one helper's noise, in steps of the grid.
+        replace_epsilon: what epsilon is with another vector, and not zeros, in the place of each of a client's.
         noise_to_update: the standard deviation of all helpers' noise in a coordinate of the mean, over the size of a
             coordinate of a typical mean update; infinite without clients.
         verdict: in words.
@@ -64,6 +66,7 @@ class PlannedNoise:
     clients_per_round: int
     bound: int
     sigma: float
+    replace_epsilon: float
     noise_to_update: float
     verdict: str
 
@@ -107,8 +110,8 @@ def plan_noise(
     for k in sorted({min(participations, rounds), rounds}):
         for mechanism in get_args(MechanismName):
             promise = {"epsilon": epsilon, "delta": delta, "participations": k}
-            sigma, caveat = _least_sigma(mechanism, bound, norm_proof, promise, votes, evaluation)
-            one = _planned(mechanism, k, clients, rounds, dim, bound, sigma, helpers)
+            noise, caveat = _least_noise(mechanism, bound, norm_proof, promise, votes, evaluation)
+            one = _planned(mechanism, k, clients, rounds, dim, bound, noise, helpers)
             planned.append(replace(one, verdict=one.verdict + caveat))
     return planned
 
@@ -147,37 +150,54 @@ def ratio_text(ratio: float) -> str:
     return f"{ratio:,.0f}" if ratio >= 10.0 else f"{ratio:.2g}"
 
 
-def _least_sigma(
+@dataclass(frozen=True)
+class _Noise:
+    """The noise of one helper: its standard deviation, and what epsilon is where vectors are replaced."""
+
+    sigma: float
+    replace_epsilon: float
+
+
+def _least_noise(
     mechanism: MechanismName, bound: int, norm_proof: NormProof, promise: dict[str, Any], votes: bool, evaluation: bool
-) -> tuple[float, str]:
-    """The deviation of one helper's noise, and what is to be said of it: it is without proofs that cost too much."""
+) -> tuple[_Noise, str]:
+    """The least noise of one helper, and what is to be said of it: it is without proofs that cost too much."""
     proven = norm_proof == "l2"
     try:
         weights = {
             "vote_weight": default_vote_weight(bound) if votes and proven else 0,
             "evaluation_weight": default_evaluation_weight(bound) if evaluation and proven else 0,
         }
-        return _sigma(mechanism, bound, promise | {"norm_proofs": proven}, weights), ""
+        return _noise(mechanism, bound, promise | {"norm_proofs": proven}, weights), ""
     except SettingsError:
         if not proven:
             raise
         caveat = "; without norm proofs, which would cost too much (--norm-proof none)"
-        return _sigma(mechanism, bound, promise, {}), caveat
+        return _noise(mechanism, bound, promise | {"norm_proofs": False}, {}), caveat
 
 
-def _sigma(mechanism: MechanismName, bound: int, promise: dict[str, Any], weights: dict[str, Any]) -> float:
+def _noise(mechanism: MechanismName, bound: int, promise: dict[str, Any], weights: dict[str, Any]) -> _Noise:
     if mechanism == "gaussian":
-        return math.sqrt(least_variance(bound, **weights, **promise))
-    return laplace_deviation(least_scale(bound, **promise))
+        variance = least_variance(bound, **weights, **promise)
+        sigma, charge = math.sqrt(variance), gaussian_charge(bound, variance, **weights)
+    else:
+        scale = least_scale(bound, **promise)
+        sigma, charge = laplace_deviation(scale), laplace_charge(bound, scale)
+    if promise["norm_proofs"]:
+        charge += norm_proof_charge(bound)
+    k, delta = promise["participations"], promise["delta"]
+    is_pure = mechanism == "gamma" and not promise["norm_proofs"]
+    allowance = Allowance(k, promise["epsilon"], delta, charge, is_pure)
+    return _Noise(sigma, allowance.epsilon_of(charge.times(k).replacing()))
 
 
 def _planned(
-    mechanism: MechanismName, k: int, clients: int, rounds: int, dim: int, bound: int, sigma: float, helpers: int
+    mechanism: MechanismName, k: int, clients: int, rounds: int, dim: int, bound: int, noise: _Noise, helpers: int
 ) -> PlannedNoise:
     period = period_for(rounds, k)
     n = clients // period
-    ratio = noise_to_update(mechanism, sigma=sigma, noises=helpers, clients=n, dim=dim, bound=bound)
+    ratio = noise_to_update(mechanism, sigma=noise.sigma, noises=helpers, clients=n, dim=dim, bound=bound)
     words = verdict_on(ratio)
     if 0 < n < LEAST_CLIENTS:
         words += f"; and a round wants {LEAST_CLIENTS} clients"
-    return PlannedNoise(mechanism, k, period, n, bound, sigma, ratio, words)
+    return PlannedNoise(mechanism, k, period, n, bound, noise.sigma, noise.replace_epsilon, ratio, words)

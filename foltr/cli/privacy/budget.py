@@ -52,10 +52,11 @@ def tell_budget(
     found = _budget(ledger)
     if json:
         # JSON has no infinity.
-        print_json({**found, "epsilon": found["epsilon"] if math.isfinite(found["epsilon"]) else None})
+        print_json(found | {name: _finite(found[name]) for name in ("epsilon", "replace_epsilon")})
         return
     who = "a client that was forgotten" if ledger.owner is None else ledger.owner
-    _tell(f"{who}: {found['participations']} participations, epsilon {found['epsilon']:.4g} (delta {found['delta']:g})")
+    epsilon, replaced = f"epsilon {found['epsilon']:.4g}", f"replace: {found['replace_epsilon']:.4g}"
+    _tell(f"{who}: {found['participations']} participations, {epsilon} (delta {found['delta']:g}; {replaced})")
     for one in found["policies"]:
         where = "under all policies" if one.version is None else f"policy {one.version} ({one.hash[:16]})"
         _tell(f"  {where}: {one.participations} participations, rho {one.rho:.4g}")
@@ -86,6 +87,7 @@ def _budget(ledger: "LedgerFile") -> dict[str, Any]:
         "participations": spent.last,
         "claimed_by_federator": ledger.claimed,
         "epsilon": epsilon,
+        "replace_epsilon": spent.charge.replacing().epsilon_at(delta),
         "delta": delta,
         "rho": spent.charge.rho,
         "pure_epsilon": spent.charge.epsilon,
@@ -115,6 +117,10 @@ def _left(spent: "Spent", policy: "Policy") -> Left:
     allowance = allowance_of(policy)
     n_left, epsilon = participations_left(spent, allowance), allowance.epsilon_of(spent.charge)
     return Left(policy.version, n_left, policy.max_participations, max(0.0, policy.epsilon - epsilon), policy.epsilon)
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _tell(line: str) -> None:

@@ -38,7 +38,8 @@ ShownVersion = Annotated[int | None, typer.Option("--version", help="Default: th
 class PolicyRecord:
     """A policy as ``foltr policy show`` prints it; the noise is a variance of ``gaussian``, a scale of ``gamma``.
 
-    A vote, or a number of an evaluation, weighs 0 where there are none.
+    ``epsilon`` is with zeros in the place of updates, ``replace_epsilon`` with others in their place. A vote, or a
+    number of an evaluation, weighs 0 where there are none.
     """
 
     federation: str
@@ -59,6 +60,7 @@ class PolicyRecord:
     period: int
     cohorts: int
     epsilon: float
+    replace_epsilon: float
     delta: float
     norm_proof: str
     vote_weight: int
@@ -221,7 +223,7 @@ def _as_json(signed: "SignedPolicy", published: bool) -> dict[str, object]:
 
 
 def _record(signed: "SignedPolicy", published: bool) -> PolicyRecord:
-    from foltr.protocol.policies import GaussianNoise
+    from foltr.protocol.policies import GaussianNoise, replace_epsilon_of
 
     policy, noise = signed.policy, signed.policy.noise
     return PolicyRecord(
@@ -243,6 +245,7 @@ def _record(signed: "SignedPolicy", published: bool) -> PolicyRecord:
         period=policy.period,
         cohorts=policy.cohorts,
         epsilon=policy.epsilon,
+        replace_epsilon=round(replace_epsilon_of(policy), 4),
         delta=policy.claimed_delta,
         norm_proof="none" if policy.norm_proof is None else policy.norm_proof.kind,
         vote_weight=policy.vote_weight,

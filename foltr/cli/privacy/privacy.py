@@ -247,6 +247,7 @@ def _tell_planned(one: "PlannedNoise") -> None:
         f"{one.clients_per_round} clients a round"
     )
     _tell(f"  sigma {one.sigma:,.0f} at C_int {one.bound}; noise {ratio_text(one.noise_to_update)} times the update")
+    _tell(f"  epsilon is with zeros in an update's place; with another one there (replace) {one.replace_epsilon:.3g}")
     _tell(f"  {one.verdict}")
 
 

@@ -55,7 +55,7 @@ def test_a_budget_in_words(path):
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0].startswith("mail/device-7: 3 participations, epsilon ")
-    assert lines[0].endswith(" (delta 1e-06)")
+    assert " (delta 1e-06; replace: " in lines[0]
     assert lines[1].startswith(f"  policy 1 ({FIRST.hash.hex()[:16]}): 2 participations, rho ")
     assert lines[2].startswith(f"  policy 2 ({SECOND.hash.hex()[:16]}): 1 participations, rho ")
     assert lines[3].startswith("Left under policy 2: 35 of 40 participations, epsilon ")
@@ -73,6 +73,7 @@ def test_a_budget_as_json(path):
     assert (budget["participations"], budget["claimed_by_federator"]) == (3, 8)
     assert budget["rho"] == pytest.approx(2 * RHO + later)
     assert budget["epsilon"] == pytest.approx(epsilon_of(budget["rho"], 1e-6))
+    assert budget["replace_epsilon"] == pytest.approx(epsilon_of(4 * budget["rho"], 1e-6))
     assert budget["pure_epsilon"] is None
     assert [one["participations"] for one in budget["policies"]] == [2, 1]
     assert [one["version"] for one in budget["policies"]] == [1, 2]

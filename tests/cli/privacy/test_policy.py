@@ -56,9 +56,10 @@ def test_a_policy_is_made_from_options_and_says_what_it_costs(folder):
     lines = done.stdout.splitlines()
     assert lines[0] == f"signed policy 1 of mail, {newest(folder).hash.hex()}"
     assert "epsilon 8 with delta 1e-06 for 20 participations" in lines[1]
-    assert lines[3] == "  noise 1.6 times a typical mean update: learns as without noise"
+    assert lines[2].endswith("with others in their place (replace) it is epsilon 18.4 with delta 1e-06")
+    assert lines[4] == "  noise 1.6 times a typical mean update: learns as without noise"
     assert (
-        lines[4]
+        lines[5]
         == "  each device proves that its vector is not too long; one whose proof fails loses its own round only"
     )
     assert lines[-1].endswith("foltr policy publish")
@@ -110,6 +111,7 @@ def test_every_option_is_in_the_policy(folder):
         "period": 3,
         "cohorts": 3,
         "epsilon": 2.0,
+        "replace_epsilon": 4.0,
         "delta": 0.0,
         "norm_proof": "none",
         "vote_weight": 0,
@@ -234,6 +236,10 @@ def test_devices_enrolled_afterwards_carry_the_policy(folder):
         (("--delta", 1e-11), "choose a larger delta"),
         (("--dim", 480_000), "--norm-proof none, or a smaller --dim"),
         (("--dim", MAX_SECURE_DIM + 1), f"less than or equal to {MAX_SECURE_DIM}"),
+        (
+            ("--mechanism", "gamma", "--noise-by", "clients", "--norm-proof", "none", "--shares", 1),
+            "choose --shares 2 or more, or --noise-by helpers",
+        ),
         (("--epsilon", 0), "epsilon"),
         (("--n-max", 5), "n_max"),
         (("--helper", "missing.json"), "missing.json"),

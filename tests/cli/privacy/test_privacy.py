@@ -23,9 +23,10 @@ def test_a_plan_says_in_words_what_noise_costs():
     assert "epsilon 8 with delta 1e-06 for all participations" in lines[0]
     bare = foltr(*PLAN, "--norm-proof", "none")
     assert "epsilon 8 (gaussian: with delta 1e-06)" in bare.stdout.splitlines()[0]
-    assert lines[1:4] == [
+    assert lines[1:5] == [
         "gaussian, k = 20: a client in each 10th round (b = 10), 100 clients a round",
         "  sigma 831 at C_int 256; noise 3.1 times the update",
+        "  epsilon is with zeros in an update's place; with another one there (replace) 18.4",
         "  learns as without noise",
     ]
     assert "gamma, k = 20: a client in each 10th round" in done.stdout
@@ -49,6 +50,7 @@ def test_a_plan_as_json():
         *(("gaussian", 20), ("gamma", 20), ("gaussian", 200), ("gamma", 200))
     ]
     assert planned[0]["sigma"] == pytest.approx(831.2, abs=0.1)
+    assert planned[0]["replace_epsilon"] == pytest.approx(18.4, abs=0.05)
     voting = json.loads(foltr(*PLAN, "--json", "--no-evaluation").stdout)
     assert voting[0]["sigma"] == pytest.approx(813.4, abs=0.1)
     plain = json.loads(foltr(*PLAN, "--json", "--no-votes", "--no-evaluation").stdout)

@@ -148,6 +148,7 @@ def test_clients_share_the_noise_of_nine_in_ten():
         ({"shares": 5}, "shares"),
         ({"mechanism": "gamma", "shares": 5}, "shares"),
         ({"mechanism": "gamma", "noise_by": "clients", "shares": 101, **BARE}, "n_shares"),
+        ({"mechanism": "gamma", "noise_by": "clients", "shares": 1, **BARE}, "choose --shares 2 or more"),
         ({"mechanism": "gamma", "noise_by": "clients"}, "--noise-by helpers, or --norm-proof none"),
         ({"delta": 1e-11}, "choose a larger delta"),
         ({"epsilon": 0.01}, "choose a larger epsilon"),
@@ -178,6 +179,10 @@ def test_the_cost_is_said_in_words():
         (
             "epsilon 8 with delta 1e-06 for 20 participations of a device in its life, of 5 interactions each; after "
             "them it sends nothing more, unless a later policy has a larger epsilon or delta"
+        ),
+        (
+            "that is with zeros in the place of its updates (zero-out); with others in their place (replace) it is "
+            "epsilon 18.4 with delta 1e-06"
         ),
         "of 2,000 devices about 200 take part in a round (period 10), in one cohort of 100 or more",
         "noise 1.6 times a typical mean update: learns as without noise",

@@ -236,6 +236,7 @@ def test_what_cannot_be_kept_is_no_policy():
     assert Policy(**{**FIELDS, **longest})
     assert "62 bits" in refusal(**longest, n_max=2**31 - 1)
     assert "draw noise of a scale up to" in _gamma_refusal(scale=2**17, n_shares=2)
+    assert "--shares 2 or more, or --noise-by helpers" in _gamma_refusal(scale=640, n_shares=1)
 
 
 def _gamma_refusal(**fields) -> str:

@@ -64,6 +64,16 @@ def test_charges_by_hand():
     assert (laplace_charge(256, 640) + gaussian_charge(256, 622_754)).epsilon is None
 
 
+def test_where_a_vector_is_replaced_it_costs_more():
+    """Twice the pure epsilon, four times the rho of the noise, and the same of a norm proof."""
+    charge = laplace_charge(10, 100) + norm_proof_charge(10)
+    replaced = charge.replacing()
+    assert replaced.epsilon == pytest.approx(2 * charge.epsilon)
+    assert replaced.rho == pytest.approx(4 * 0.1**2 / 2 + charge.proof_rho)
+    assert (replaced.proof_rho, replaced.delta) == (charge.proof_rho, charge.delta)
+    assert gaussian_charge(20, 10_000).rho == pytest.approx(gaussian_charge(10, 10_000).replacing().rho)
+
+
 def test_nothing_spent_is_an_epsilon_of_nothing():
     """A device that never took part."""
     assert NOTHING.epsilon_at(DELTA) == 0.0
