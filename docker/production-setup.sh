@@ -18,7 +18,7 @@ if [ ! -e "$operator/broker.json" ] || ! grep -q '^user @desk$' /mosquitto/confi
 fi
 for helper in north south; do
     [ -e /helpers/$helper/credentials.json ] ||
-        foltr enrol --helper $helper --operator "$operator" --replace --out /helpers/$helper/credentials.json
+        foltr enrol --helper $helper --operator "$operator" --privacy "$FOLTR_PRIVACY" --replace --out /helpers/$helper/credentials.json
 done
 if [ "$FOLTR_PRIVACY" = secure ] && ! ls "$operator"/policies/* >/dev/null 2>&1; then
     for helper in north south; do

@@ -118,6 +118,7 @@ class Agent:
             random.Random(seed),  # noqa: S311
             self.policy.newest,
             self.features.hash,
+            self.policy.bar,
         )
         # Not by the device's seed: a fleet that is simulated with one seed must not come in step.
         self.visits = Visits(federation, client_id, store, self.participation, random.Random())  # noqa: S311

@@ -8,6 +8,7 @@ from broker.failures import Trouble
 from broker.link import MqttLink
 from edge_client.agent import Agent
 from edge_client.forgetting import ENROL_AGAIN, refusal_in_words
+from edge_client.objections import Objection
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
 
 
@@ -30,6 +31,7 @@ class Obstacle(StrEnum):
     SESSION_TAKEN_OVER = "session_taken_over", "thrown out by another process with its credentials"
     JOIN_REFUSED = "join_refused", "not taken in by the federation"
     FEDERATOR_AWAY = "federator_away", "connected, but without a federator"
+    NO_POLICY = "no_policy", "connected, but without the policy of its operator"
     OTHER_FEATURES = "other_features", "connected, but with other features than the federation"
 
 
@@ -40,6 +42,7 @@ _OF_LINK = {
     Trouble.LOGIN_REFUSED: Obstacle.LOGIN_REFUSED,
     Trouble.TAKEN_OVER: Obstacle.SESSION_TAKEN_OVER,
 }
+_OF_BAR = {Objection.PINNED: Obstacle.NO_POLICY}
 _ENROL = {
     ReceiptCode.NOT_ENROLLED: "start it with the file that `foltr enrol NAME` writes (--credentials)",
     ReceiptCode.REVOKED: "ask the operator for a new file: foltr enrol NAME --replace",
@@ -82,6 +85,9 @@ def hindrance_of(link: MqttLink, agent: Agent, now: float) -> Hindrance | None:
     if absence is not None:
         start = "start it with `foltr federator run`; what is clicked waits on the device"
         return Hindrance(Obstacle.FEDERATOR_AWAY, f"{absence}: {start}")
+    bar = agent.policy.bar
+    if bar is not None:
+        return Hindrance(_OF_BAR[bar], agent.policy.bar_in_words)
     difference = agent.schema_difference
     if difference is not None:
         follow = "give the device the schema that the federator was started with; what is clicked waits on it"

@@ -146,7 +146,7 @@ class Inbox:
         """Go on under a newer policy: what was to be sent under another, or raw, is sent no more."""
         newest = self._policy.newest
         if newest is not None:
-            self._participation.take_policy(newest, time.monotonic())
+            self._participation.take_policy(newest, time.monotonic(), self._policy.bar)
             self._relearning.forget()
             self._voter.look()
             self._trainer.take_back()
@@ -189,7 +189,7 @@ class Inbox:
         return {"difference": self._features.difference(other.schema_hash)}
 
     def _take_unlearning_round(self, round_: UnlearningRound) -> None:
-        if self._participation.policy is not None:
+        if self._participation.policy is not None or self._participation.bar is not None:
             return  # an answer would show what this device alone has learned
         if not self._participation.learns_from(round_):
             return  # what is kept was learned under another schema, or will never be

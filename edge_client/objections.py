@@ -12,6 +12,7 @@ from foltr.protocol.signed_policies import SignedPolicy
 class Objection(StrEnum):
     """Why nothing is sent to a round, in words."""
 
+    PINNED = "this device was enrolled for a secure federation, and has heard of no policy of its operator"
     NOT_SECURE = "the federator would see what is sent to it, and this device is under a policy"
     OTHER_POLICY = "it is under another policy than the newest that this device knows"
     NO_POLICY = "it is under a policy, and this device knows none; its operator publishes it, or enrols it anew"

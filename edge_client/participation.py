@@ -56,6 +56,7 @@ class Participation:
 
     Args:
         schema_hash: of the features of the device's application; None where it has not declared them.
+        bar: why nothing is sent to any round, as long as the device's policy, or the lack of one, is what it is.
 
     Attributes:
         policy: the newest one that the device knows; None: the federator may see what it sends.
@@ -72,17 +73,20 @@ class Participation:
         rng: random.Random,
         policy: SignedPolicy | None = None,
         schema_hash: bytes | None = None,
+        bar: Objection | None = None,
     ) -> None:
         self._client_id = client_id
         self._schema_hash = schema_hash
         self.policy = policy
+        self.bar = bar
         self.epoch: int | None = None
         self.is_fresh = self.comes_by = self.rests = False
         self.model: ModelAnnouncement | None = None
         self._model_hash = b""
         self._refused: tuple[int, bytes] | None = None
         self.round: RoundAnnouncement | None = None
-        self.pending = pending
+        # What is barred stays in the store, where a policy gives it up.
+        self.pending = None if bar is not None else pending
         self.joined = False
         self.left = False
         # Chunks of the pending update that the federator lacked when it last said so; empty once some were sent.
@@ -117,12 +121,15 @@ class Participation:
         """Have no model: the one there was is withdrawn."""
         self.model, self._model_hash = None, b""
 
-    def take_policy(self, policy: SignedPolicy, now: float) -> None:
+    def take_policy(self, policy: SignedPolicy, now: float, bar: Objection | None = None) -> None:
         """Take a newer policy: what was made under another is not sent again, and may count or not.
 
         So the device asks anew what counts; at a random moment, since a whole fleet hears a policy at once.
+
+        Args:
+            bar: why it takes no part under this one, if it does not.
         """
-        self.policy, self.pending, self.missing = policy, None, []
+        self.policy, self.bar, self.pending, self.missing = policy, bar, None, []
         self._join_again(now + self._rng.uniform(0.0, JOIN_SPREAD_S))
 
     def take_round(self, round_: RoundAnnouncement, now: float) -> None:
@@ -233,7 +240,9 @@ class Participation:
     @property
     def objection(self) -> Objection | None:
         """Why nothing is sent to the round, if something speaks against it that is not for chance to decide."""
-        return None if self.round is None else objection_to(self.round, self.policy, self._schema_hash)
+        if self.round is None:
+            return None
+        return self.bar or objection_to(self.round, self.policy, self._schema_hash)
 
     def learns_from(self, announced: ModelAnnouncement | RoundAnnouncement | UnlearningRound) -> bool:
         """Whether what is announced is of the features that this device's application has."""

@@ -12,16 +12,16 @@ from broker.link import InboundMessage
 from edge_client.agent import Agent
 from edge_client.store.store import DeviceStore
 from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
 from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.fields import model_hash, payload_digest
+from foltr.protocol.fields import model_hash, pack_vector, payload_digest
 from foltr.protocol.membership import Join
 from foltr.protocol.policies import SecureRound
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.protocol.signed_tickets import misplaced, read_ticket, ticket_name
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import PdgdTraining
+from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.protocol.updates import MaskedVector, ModelUpdate
 from foltr.secure.field import read_words, subtract, to_signed
 from foltr.secure.masks import add_up_masks
@@ -35,12 +35,28 @@ INBOX, UPDATES, UNLEARNING = (
 )
 
 
-def identity(signed=None, serial=1, name="device-7"):
-    """Credentials with a policy, or none."""
+def identity(signed=None, serial=1, name="device-7", *, secure=False):
+    """Credentials with a policy, or none; ``secure``: the enrolment in them is pinned."""
     access = BrokerAccess(broker_url="mqtt://127.0.0.1")
-    credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", name, serial, access)
+    credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", name, serial, access, secure=secure)
     text = None if signed is None else base64.b64encode(signed.signed).decode()
     return credentials.model_copy(update={"policy": text})
+
+
+def learnable(n=16):
+    """A step of an unlearning job that a device with kept clicks answers."""
+    return UnlearningRound(
+        federation="mail",
+        job=1,
+        step=1,
+        open=True,
+        ranker=LinearRankerSpec(n_features=n),
+        weights=pack_vector([0.0] * n),
+        local_interactions=3,
+        erasures=[NamedErasure(audit_seq=1, audit_hash=bytes(32))],
+        closes_at=1.0,
+        training=PdgdTraining(),
+    )
 
 
 class DeviceUnderPolicy:

@@ -4,6 +4,7 @@ Only the operator can sign one, so no federator takes a device out of secure sum
 showing an older one, nor by waiting until the device is started again, as the store has it.
 """
 
+from edge_client.objections import Objection
 from edge_client.store.store import DeviceStore
 from foltr.errors import DataError, MessageError
 from foltr.logs import get_logger
@@ -22,7 +23,8 @@ class PinnedPolicy:
         credentials: whose operator signs policies; None believes nobody, and stays under what the store has.
 
     Attributes:
-        newest: None where there is none, so that the device is trusted with what it sends.
+        newest: None where there is none, so that the federator is trusted with what the device sends, unless
+        is_required: the device was enrolled for a secure federation, and sends nothing but under a policy.
 
     Raises:
         DataError: the store has one that cannot be read, or cannot take a newer one.
@@ -33,12 +35,24 @@ class PinnedPolicy:
         self._credentials = credentials
         self._store = store
         self._client_id = client_id
+        self.is_required = credentials is not None and _is_pinned(credentials)
         self.newest = None if store.forgotten else _stored(store)
         given = None if credentials is None or store.forgotten else credentials.policy_bytes
         # Its own file was checked when it was read, by the operator's key of that day.
         if given is not None and self._follow(given, in_storage=True):
             # Before anything is sent: what is pending was made under another one, or none.
             self._store.put_policy(given)
+
+    @property
+    def bar(self) -> Objection | None:
+        """Why nothing is sent, whatever is announced; None where the rounds decide."""
+        return Objection.PINNED if self.is_required and self.newest is None else None
+
+    @property
+    def bar_in_words(self) -> str:
+        """What `bar` is, and what to do about it."""
+        publish = "the operator publishes it (foltr policy publish); what is clicked waits on the device"
+        return "" if self.bar is None else f"{self.bar}: {publish}"
 
     def take(self, payload: bytes) -> bool:
         """Take a policy from anywhere; return whether it is newer than the one there was. An older one is no news.
@@ -82,6 +96,13 @@ class PinnedPolicy:
             return False
         self.newest = read
         return True
+
+
+def _is_pinned(credentials: Credentials) -> bool:
+    try:
+        return credentials.is_pinned
+    except MessageError:
+        return True  # of what cannot be read nobody knows which federation it is for: it lets nothing out
 
 
 def _stored(store: DeviceStore) -> SignedPolicy | None:

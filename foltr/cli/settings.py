@@ -111,8 +111,9 @@ class Settings(BaseSettings):
     """How long one transaction is tried again while the database is away."""
     rounds: int | None = Field(default=None, ge=1)
     """Stop after this round number; unset goes on for ever."""
-    privacy: Privacy = Privacy.TRUSTED
-    """trusted: the federator sees every update. secure: noised sums only, by the policy in its credentials; fixed."""
+    privacy: Privacy | None = None
+    """trusted: the federator sees every update. secure: noised sums only, by the policy in its credentials; fixed.
+    Unset: as the operator's folder was made for, which its credentials say; else trusted."""
     clip_norm: float | None = Field(default=None, gt=0, le=1e6)
     """Secure: devices shorten what they send to this norm; unset 0.15 * sqrt(interactions) * learning_rate / 0.1 if
     lists are sampled, else a fifth of it."""

@@ -40,13 +40,18 @@ from foltr.operator.enrolment_rotation import n_successions, succession_messages
 from foltr.operator.next_commands import command_in
 from foltr.operator.order_log import OrderLog
 from foltr.operator.policy_log import policies_in_force, policy_log, write_policy
-from foltr.operator.register import EnrolledDevice, Register, read_enrolment_key, write_register
+from foltr.operator.register import EnrolledDevice, Register, read_enrolment_key, with_enrolment, write_register
 from foltr.operator.roster_messages import roster_messages
 from foltr.operator.schema_log import schema_log, write_schema
-from foltr.operator.service_files import carry_policy, prepare_federator, refresh_access, take_federator_key
+from foltr.operator.service_files import (
+    carry_policy,
+    carry_privacy,
+    prepare_federator,
+    refresh_access,
+    take_federator_key,
+)
 from foltr.operator.token_log import TokenLog
-from foltr.protocol.enrolment import issue_enrolment, issue_roster, read_federator_key
-from foltr.protocol.fields import possible_names
+from foltr.protocol.enrolment import issue_roster, read_federator_key
 from foltr.protocol.orders import (
     AllowReset,
     DismissProposals,
@@ -66,7 +71,8 @@ from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.signed_orders import SignedOrder, issue_question
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signed_schemas import SignedSchema
-from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
+from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.protocol.states import Privacy
 from foltr.protocol.topics import Topics, check_name
 
 
@@ -88,6 +94,7 @@ class Authority:
         self.authorities = authorities_log(folder / "authorities", register.federation, keys)
         self._catch_up()
         self._operator = carry_policy(folder, self._operator, self.policies.newest())
+        self._operator = carry_privacy(folder, self._operator, register.privacy)
 
     @property
     def federation(self) -> str:
@@ -121,17 +128,18 @@ class Authority:
             SettingsError: a name is not one, or a client was enrolled before and ``replace`` is not given.
         """
         self._register.check_enrollable(access, replace=replace)
-        now = time.time()
+        now, secure = time.time(), self._register.privacy is Privacy.SECURE
         enrolled, revoked = dict(self._register.enrolled), dict(self._register.revoked)
         credentials = []
         for serial, (client_id, broker) in enumerate(access.items(), start=self._register.next_serial):
             public_key, private_key = key_of_device((kept or {}).get(client_id))
             if client_id in enrolled:
                 revoked[client_id] = enrolled[client_id].serial + 1
-            enrolled[client_id] = EnrolledDevice(serial=serial, public_key=key_to_text(public_key), issued_at=now)
-            enrolment = issue_enrolment(self._key, self.federation, client_id, public_key, serial, now)
+            enrolled[client_id] = EnrolledDevice(
+                serial=serial, public_key=key_to_text(public_key), issued_at=now, secure=secure
+            )
             mine = self._credentials_of("device", client_id, broker, private_key)
-            credentials.append(mine.model_copy(update={"enrolment": base64.b64encode(enrolment).decode()}))
+            credentials.append(with_enrolment(mine, self._key, enrolled[client_id]))
         next_serial = self._register.next_serial + len(access)
         if revoked == self._register.revoked:
             self._store(next_serial=next_serial, enrolled=enrolled)
@@ -141,11 +149,19 @@ class Authority:
 
     def enrolled_again(self, client_id: str, broker: BrokerAccess) -> Credentials:
         """The credentials of a client that is enrolled and keeps its key; the enrolment is the same to the byte."""
-        device = self._register.enrolled[client_id]
-        key = key_from_text("public_key", device.public_key)
-        enrolment = issue_enrolment(self._key, self.federation, client_id, key, device.serial, device.issued_at)
         mine = self._credentials_of("device", client_id, broker, None)
-        return mine.model_copy(update={"enrolment": base64.b64encode(enrolment).decode()})
+        return with_enrolment(mine, self._key, self._register.enrolled[client_id])
+
+    def choose_privacy(self, privacy: Privacy) -> None:
+        """Make the federation secure or trusted, where a folder of an older foltr does not say it.
+
+        Raises:
+            SettingsError: the folder was made for the other.
+        """
+        self._register.check_privacy(self.folder, privacy)
+        if self._register.privacy is None:
+            self._store(privacy=privacy)
+            self._operator = carry_privacy(self.folder, self._operator, privacy)
 
     def raise_serial(self, next_serial: int) -> None:
         """Give no serial below this one: this folder is a copy from before these were given."""
@@ -164,7 +180,7 @@ class Authority:
 
     def _credentials_of(self, role: Role, name: str, broker: BrokerAccess, private_key: str | None) -> Credentials:
         """Whom they believe, and which policy they carry, is as with the operator's own."""
-        mine = {"role": role, "name": name, "broker": broker, "signing_key": private_key}
+        mine = {"role": role, "name": name, "broker": broker, "signing_key": private_key, "privacy": None}
         return self._operator.model_copy(update={**mine, "federator_sealing_key": None})
 
     # --- orders ---------------------------------------------------------------------------------------------
@@ -195,11 +211,7 @@ class Authority:
             SettingsError: no reason, or one that is too long, not printable, or names a client.
         """
         check_name("client", client_id)
-        if named := sorted(possible_names(reason) & {client_id, *self._register.enrolled}):
-            raise SettingsError(
-                f"reason: {named[0]!r} is the name of a client. A name is stored in one place, so that it can be "
-                "forgotten: say why without naming anybody"
-            )
+        self._register.refuse_names(reason, client_id)
         try:
             order = QuarantineClient(federation=self.federation, client_id=client_id, reason=reason)
         except ValidationError as error:
@@ -295,10 +307,7 @@ class Authority:
         rotations = [signed.order for signed in self.orders.unanswered() if isinstance(signed.order, RotateKey)]
         return (self._operator.federator_public_key, *(rotation.old_key for rotation in rotations))
 
-    def _order(
-        self,
-        order: Order,
-    ) -> SignedOrder:
+    def _order(self, order: Order) -> SignedOrder:
         signed = self.orders.write(order)
         self._catch_up()
         return signed

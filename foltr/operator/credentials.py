@@ -16,13 +16,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
 
 from foltr.errors import MessageError, SettingsError
-from foltr.protocol.enrolment import issue_enrolment, read_federator_key
+from foltr.protocol.enrolment import issue_enrolment, read_enrolment, read_federator_key
 from foltr.protocol.fields import Name
 from foltr.protocol.operator_keys import OperatorKeys, follow_succession, read_kept_enrolments
 from foltr.protocol.policies import Policy
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.protocol.signing import KEY_BYTES, SigningKey, key_from_text, key_to_text
+from foltr.protocol.states import Privacy
 from foltr.secure.sealing import SealingKey
 
 FEDERATOR_USER = "@federator"
@@ -72,6 +73,8 @@ class Credentials(BaseModel):
             None where it is not known, as in a folder that was restored.
         succession: how the enrolment key followed from the first one, as signed, base64; None where it is that.
         kept_enrolments: those of former enrolment keys that count, as signed, base64; the federator's only.
+        privacy: what the federation was made for; the federator's and the operator's only. A device's is in its
+            enrolment (`is_pinned`). None where the folder is of an older foltr.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -90,12 +93,13 @@ class Credentials(BaseModel):
     federator_sealing_key: str | None = None
     succession: str | None = None
     kept_enrolments: str | None = None
+    privacy: Privacy | None = None
 
     @model_serializer(mode="wrap")
     def _without_what_few_have(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """Leave out what is not there: software from before there were successions reads these files, too."""
         fields: dict[str, Any] = serialise(self)
-        absent = {name for name in ("succession", "kept_enrolments") if getattr(self, name) is None}
+        absent = {name for name in ("succession", "kept_enrolments", "privacy") if getattr(self, name) is None}
         return {name: value for name, value in fields.items() if name not in absent}
 
     @property
@@ -173,6 +177,19 @@ class Credentials(BaseModel):
         return None if self.enrolment is None else base64.b64decode(self.enrolment, validate=True)
 
     @property
+    def is_pinned(self) -> bool:
+        """Whether the operator's statement about this device lets it send nothing but under a policy.
+
+        Raises:
+            MessageError: that is not of the operator that these credentials name, or cannot be read.
+        """
+        signed = self.enrolment_bytes
+        if signed is None:
+            return False
+        # Its own file: what a former enrolment key has signed there still says which federation it is.
+        return read_enrolment(signed, self.operator_keys.stored(), self.federation, self.name).secure
+
+    @property
     def policy_bytes(self) -> bytes | None:
         return None if self.policy is None else base64.b64decode(self.policy, validate=True)
 
@@ -217,10 +234,12 @@ def device_identity(
     client_id: str,
     serial: int,
     broker: BrokerAccess,
+    *,
+    secure: bool = False,
 ) -> Credentials:
     """Credentials for a device, with a new key of its own and the operator's statement about it."""
     key = SigningKey.generate()
-    enrolment = issue_enrolment(enrolment_key, federation, client_id, key.public, serial, time.time())
+    enrolment = issue_enrolment(enrolment_key, federation, client_id, key.public, serial, time.time(), secure=secure)
     return Credentials(
         role="device",
         federation=federation,

@@ -163,6 +163,7 @@ def _enrolments(register: Register) -> list[bytes]:
                 public_key=key_from_text("public_key", device.public_key),
                 serial=device.serial,
                 issued_at=device.issued_at,
+                secure=device.secure,
             )
         )
         for client_id, device in register.enrolled.items()

@@ -17,8 +17,9 @@ from foltr.operator.credentials import (
 )
 from foltr.operator.enrolment_rotation import complete_rotation
 from foltr.operator.lock import LOCK_WAIT_S, locked
-from foltr.operator.register import new_register, read_enrolment_key, read_register, write_register
+from foltr.operator.register import Register, new_register, read_enrolment_key, read_register, write_register
 from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.protocol.states import Privacy
 from foltr.protocol.topics import check_name
 from foltr.secure.sealing import SealingKey
 
@@ -56,6 +57,7 @@ def create_authority(
     *,
     federator: BrokerAccess,
     operator: BrokerAccess,
+    privacy: Privacy = Privacy.TRUSTED,
     lock_wait_s: float = LOCK_WAIT_S,
 ) -> Iterator[Authority]:
     """Use an operator's folder as `open_authority` does, and make it first where there is none.
@@ -63,6 +65,7 @@ def create_authority(
     Args:
         federator: how the federator reaches the broker; taken when the folder is made.
         operator: the same for the operator's commands.
+        privacy: what the federation is made for; a folder that is there keeps its own.
     """
     check_name("federation", federation)
     try:
@@ -80,14 +83,14 @@ def create_authority(
             if (folder / "enrolment.key").exists():
                 # A new register would start the serials again, below those that devices carry.
                 raise SettingsError(f"operator: {folder} has lost its register.json; restore it from a backup")
-            write_register(folder, new_register(federation))
+            write_register(folder, new_register(federation, privacy))
         register = read_register(folder, federation)
         if register.is_new:
-            _create_keys(folder, federation, federator, operator)
+            _create_keys(folder, register, federator, operator)
         yield Authority(folder, complete_rotation(folder, register))
 
 
-def _create_keys(folder: Path, federation: str, federator: BrokerAccess, operator: BrokerAccess) -> None:
+def _create_keys(folder: Path, register: Register, federator: BrokerAccess, operator: BrokerAccess) -> None:
     """The files beside a new register; those that are there are kept, so that an interrupted start is resumed."""
     if not (folder / "enrolment.key").exists():
         write_secret(folder / "enrolment.key", SigningKey.generate().to_text() + "\n")
@@ -106,7 +109,8 @@ def _create_keys(folder: Path, federation: str, federator: BrokerAccess, operato
         credentials = Credentials.model_validate(
             {
                 "role": role,
-                "federation": federation,
+                "federation": register.federation,
+                "privacy": register.privacy,
                 "name": name,
                 "broker": access,
                 "signing_key": key.to_text(),

@@ -9,11 +9,13 @@ from pathlib import Path
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from foltr.errors import SettingsError
-from foltr.operator.credentials import write_secret
-from foltr.protocol.fields import Name
+from foltr.operator.credentials import Credentials, write_secret
+from foltr.protocol.enrolment import issue_enrolment
+from foltr.protocol.fields import Name, possible_names
 from foltr.protocol.policies import HelperKeys
 from foltr.protocol.roster import Revocation, Roster
-from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
+from foltr.protocol.states import Privacy
 from foltr.protocol.tombstones import SALT_BYTES, tombstone_of
 from foltr.protocol.topics import check_name
 
@@ -21,18 +23,21 @@ REGISTER_NAME = "register.json"
 
 
 class EnrolledDevice(BaseModel):
-    """The newest enrolment of a client. ``issued_at`` is seconds since the epoch."""
+    """The newest enrolment of a client. ``issued_at`` is seconds since the epoch; ``secure`` is the pin."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     serial: int
     public_key: str
     issued_at: float
+    secure: bool = False
 
 
 class Register(BaseModel):
     """A register of what this operator has signed so far.
 
     Attributes:
+        privacy: what the federation was made for; devices of a secure one are pinned to it. None in a folder of an
+            older foltr, until the operator chooses.
         roster_version: rises with every change of the roster, so that no two rosters share a version.
         roster_through: the newest order when it last rose.
         published_roster: the roster's version that the broker was given, and ``published_key`` the sequence of the
@@ -53,6 +58,7 @@ class Register(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     federation: Name
+    privacy: Privacy | None = None
     next_serial: int = 1
     roster_version: int = 1
     roster_through: int = 0
@@ -97,6 +103,22 @@ class Register(BaseModel):
             if client_id in self.revoked:
                 raise SettingsError(f"client: {client_id} was revoked; to let it in again with a new key: --replace")
 
+    def check_privacy(self, folder: Path, privacy: Privacy) -> None:
+        """SettingsError where this folder was made for a federation of the other kind."""
+        if self.privacy not in (None, privacy):
+            raise SettingsError(
+                f"privacy: {folder} was made for a {self.privacy} federation, and its devices are enrolled for that. "
+                f"For a {privacy} one make another folder: foltr enrol NAME --privacy {privacy} --operator FOLDER"
+            )
+
+    def refuse_names(self, reason: str, client_id: str) -> None:
+        """SettingsError where a reason names this client, or one that is enrolled."""
+        if named := sorted(possible_names(reason) & {client_id, *self.enrolled}):
+            raise SettingsError(
+                f"reason: {named[0]!r} is the name of a client. A name is stored in one place, so that it can be "
+                "forgotten: say why without naming anybody"
+            )
+
     def check_helper(self, name: str, *, replace: bool) -> None:
         """SettingsError where this helper is not to be enrolled."""
         check_name("helper", name)
@@ -128,9 +150,19 @@ class Register(BaseModel):
         )
 
 
-def new_register(federation: str) -> Register:
+def new_register(federation: str, privacy: Privacy) -> Register:
     """The register of a folder in which nothing was signed."""
-    return Register(federation=federation, salt=base64.b64encode(secrets.token_bytes(SALT_BYTES)).decode())
+    return Register(
+        federation=federation, privacy=privacy, salt=base64.b64encode(secrets.token_bytes(SALT_BYTES)).decode()
+    )
+
+
+def with_enrolment(credentials: Credentials, key: SigningKey, device: EnrolledDevice) -> Credentials:
+    """Return a device's credentials with its enrolment, which ``key`` signs: each time the same to the byte."""
+    public_key = key_from_text("public_key", device.public_key)
+    of_device = credentials.federation, credentials.name, public_key, device.serial, device.issued_at
+    enrolment = issue_enrolment(key, *of_device, secure=device.secure)
+    return credentials.model_copy(update={"enrolment": base64.b64encode(enrolment).decode()})
 
 
 def read_register(folder: Path, federation: str | None) -> Register:

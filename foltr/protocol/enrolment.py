@@ -17,11 +17,23 @@ from foltr.protocol.topics import Topics
 
 
 def issue_enrolment(
-    key: SigningKey, federation: str, client_id: str, public_key: bytes, serial: int, issued_at: float
+    key: SigningKey,
+    federation: str,
+    client_id: str,
+    public_key: bytes,
+    serial: int,
+    issued_at: float,
+    *,
+    secure: bool = False,
 ) -> bytes:
     """An enrolment as a device carries it: a signed envelope. ``issued_at`` is seconds since the epoch."""
     enrolment = Enrolment(
-        federation=federation, client_id=client_id, public_key=public_key, serial=serial, issued_at=issued_at
+        federation=federation,
+        client_id=client_id,
+        public_key=public_key,
+        serial=serial,
+        issued_at=issued_at,
+        secure=secure,
     )
     return encode(enrolment, Topics(federation).enrolment(client_id), serial, key)
 

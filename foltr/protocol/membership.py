@@ -1,8 +1,8 @@
 """A device tells of itself, from joining to being forgotten, and shows what an operator signed about it."""
 
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
 
 from foltr.protocol.fields import PRINTABLE, Message, Name, PublicKey, Timestamp
 
@@ -52,7 +52,10 @@ class Forget(Message):
 class Enrolment(Message):
     """Operator's statement: this key is this client's. Shown by the device when it joins.
 
-    ``serial`` rises with every enrolment of a federation; a client's newer one replaces its older ones.
+    Attributes:
+        serial: rises with every enrolment of a federation; a client's newer one replaces its older ones.
+        secure: the federation is one of secure sums: this device sends nothing but under a policy. False is not on
+            the wire.
     """
 
     kind_name: ClassVar[str] = "enrolment"
@@ -61,3 +64,11 @@ class Enrolment(Message):
     public_key: PublicKey
     serial: Annotated[int, Field(ge=1, le=2**31 - 1)]
     issued_at: Timestamp
+    secure: bool = False
+
+    @model_serializer(mode="wrap")
+    def _leave_out_what_is_usual(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        fields: dict[str, Any] = fields_of(self)
+        if not self.secure:
+            del fields["secure"]
+        return fields

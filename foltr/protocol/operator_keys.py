@@ -87,8 +87,10 @@ def document_digest(payload: bytes) -> bytes:
 
 
 def enrolment_digest(enrolment: Enrolment) -> bytes:
-    """What an enrolment is kept by: whose it is, its key and its serial. No name has a line break."""
+    """What an enrolment is kept by: whose it is, its key, serial and pin. No name has a line break."""
     names = f"foltr enrolment\n{enrolment.federation}\n{enrolment.client_id}\n{enrolment.serial}\n"
+    if enrolment.secure:
+        names += "secure\n"
     return hashlib.sha256(names.encode() + enrolment.public_key).digest()[:_DIGEST_BYTES]
 
 

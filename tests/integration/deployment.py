@@ -18,6 +18,7 @@ from federator.service import FederatorService
 from foltr.failpoints import VARIABLE
 from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials
 from foltr.operator.folder import create_authority
+from foltr.protocol.states import Privacy
 from foltr.protocol.trainings import PdgdTraining
 from storage.database import Database
 from storage.keys import KeyStore
@@ -33,10 +34,10 @@ def client_name(i: int) -> str:
     return f"oracle-{i:02d}"
 
 
-def enrol(folder: Path, broker_url: str, n_clients: int) -> list[Credentials]:
+def enrol(folder: Path, broker_url: str, n_clients: int, privacy: Privacy = Privacy.TRUSTED) -> list[Credentials]:
     """Make an operator's folder, with ``federator.json``, and enrol the oracle's clients in it."""
     access = BrokerAccess(broker_url=broker_url)
-    with create_authority(folder, FEDERATION, federator=access, operator=access) as authority:
+    with create_authority(folder, FEDERATION, federator=access, operator=access, privacy=privacy) as authority:
         return authority.enrol_all({client_name(i): access for i in range(n_clients)})
 
 
@@ -49,11 +50,18 @@ class Deployment:
         federator: the newest federator process.
     """
 
-    def __init__(self, folder: Path, broker_url: str, database_url: str, n_clients: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        broker_url: str,
+        database_url: str,
+        n_clients: int,
+        privacy: Privacy = Privacy.TRUSTED,
+    ) -> None:
         self.broker_url = broker_url
         self.database_url = database_url
         self.n_clients = n_clients
-        self.devices = enrol(folder / "operator", broker_url, n_clients)
+        self.devices = enrol(folder / "operator", broker_url, n_clients, privacy)
         self._key_store = KeyStore(folder / "keys")
         self.federator: PreparedProcess | None = None
         self.workers: list[PreparedProcess] = []

@@ -98,7 +98,8 @@ class Whole:
     def credentials(self, i: int) -> Credentials:
         access = BrokerAccess(broker_url=self.url)
         key = self.federation.operator
-        made = device_identity(key, self.federation.federator.public, FEDERATION, f"device-{i}", i + 1, access)
+        federator, name = self.federation.federator.public, f"device-{i}"
+        made = device_identity(key, federator, FEDERATION, name, i + 1, access, secure=True)
         return made.model_copy(update={"policy": base64.b64encode(self.policy.signed).decode()})
 
     @asynccontextmanager

@@ -83,9 +83,11 @@ export class Agent {
     const { credentials, key, verify, broker, store, log } = options;
     await takePolicyOf(credentials, verify, store);
     const session = await Session.of(credentials, key, verify, store, log);
-    const pending = await session.signedPendingUpdate();
+    const isSecure = credentials.isPinned || (await store.heard("policy")) !== null;
+    // What was made raw stays in the store, where a policy gives it up.
+    const pending = isSecure ? null : await session.signedPendingUpdate();
     const sent = pending === null ? null : { ...pending, digest: await shortHash(pending.payload) };
-    const participation = new Participation(sent, (await store.heard("policy")) !== null, options.schemaHash);
+    const participation = new Participation(sent, isSecure, options.schemaHash);
     const keep = (pace: KeptPace | null) =>
       void store.putPace(pace).catch((error: unknown) => log("warning", "pace_not_stored", { cause: causeOf(error) }));
     const visits = new Visits(await store.pace(), participation, keep, log);

@@ -18,6 +18,8 @@ export interface Credentials {
   readonly federatorKeySequence: number;
   /** The operator's signed statement, which a join shows. */
   readonly enrolment: Bytes;
+  /** The operator enrolled this device for a federation of secure sums: it sends nothing but under a policy. */
+  readonly isPinned: boolean;
   /** The operator's policy of secure sums, as it is signed; null where there was none. */
   readonly policy: Bytes | null;
 }
@@ -40,8 +42,8 @@ export async function readCredentials(file: unknown, key: KeptKey, verify: Verif
     enrolment: bytesOf(parsed, "enrolment"),
     policy: parsed["policy"] == null ? null : bytesOf(parsed, "policy"),
   };
-  await checkEnrolment(credentials, key, verify);
-  return credentials;
+  const { secure } = await checkEnrolment(credentials, key, verify);
+  return { ...credentials, isPinned: secure === true };
 }
 
 /**
@@ -74,7 +76,11 @@ export async function isPolicyOf(credentials: Credentials, signed: Bytes, verify
   return envelope.kind === "policy" && (await isSignedBy(envelope, credentials.enrolmentKey, policy, verify));
 }
 
-async function checkEnrolment(credentials: Credentials, key: KeptKey, verify: Verify): Promise<void> {
+async function checkEnrolment(
+  credentials: Omit<Credentials, "isPinned">,
+  key: KeptKey,
+  verify: Verify,
+): Promise<Enrolment> {
   const { federation, name, enrolmentKey } = credentials;
   const envelope = openEnvelope(credentials.enrolment);
   if (!(await isSignedBy(envelope, enrolmentKey, new Topics(federation).enrolment(name), verify))) {
@@ -87,6 +93,7 @@ async function checkEnrolment(credentials: Credentials, key: KeptKey, verify: Ve
         "enrol that one with `foltr enrol --replace --public-key`",
     );
   }
+  return enrolment;
 }
 
 function parse(file: string): unknown {

@@ -169,7 +169,7 @@ export class Inbox {
       this.parts.log("warning", "features_differ");
     this.hasToldFeatures = this.parts.participation.hasOtherFeatures;
     const isSecure = this.parts.participation.underPolicy || round.secure !== null;
-    const objection = isSecure ? "it is under a policy of secure sums, in which no browser takes part" : "";
+    const objection = isSecure ? "the federation is one of secure sums, in which no browser takes part" : "";
     if (isSecure && objection !== this.objection) this.parts.log("warning", "round_objected", { cause: objection });
     this.objection = objection;
   }
@@ -179,7 +179,7 @@ export class Inbox {
    */
   private async takePolicy(signed: Bytes): Promise<void> {
     const { credentials, verify, store, participation, relearning, trainer } = this.parts;
-    if (participation.underPolicy || !(await isPolicyOf(credentials, signed, verify))) return;
+    if ((await store.heard("policy")) !== null || !(await isPolicyOf(credentials, signed, verify))) return;
     await store.putPolicy(signed);
     participation.takePolicy();
     relearning.forget();

@@ -67,7 +67,8 @@ export class Participation {
   private update: Resend = resendAt(0);
 
   /**
-   * @param underPolicy the operator wants nothing to be seen but sums, which this kind of device cannot take part in.
+   * @param underPolicy the operator wants nothing to be seen but sums, which this kind of device cannot take part in:
+   * there is a policy, or the device was enrolled for a federation that is under one.
    * @param schemaHash of the features of the device's application; empty where it has not declared them.
    */
   constructor(

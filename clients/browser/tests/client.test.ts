@@ -333,6 +333,22 @@ test("under a policy of the operator nothing is sent raw any more", async () => 
   assert.deepEqual(federation.all("update"), []);
 });
 
+test("a browser that was enrolled for secure sums sends nothing, also where the policy is withheld", async () => {
+  const before = await joined(); // with what an older foltr wrote
+  await click(before, 2);
+  await federation.hear("update");
+  await before.close();
+  const nSent = federation.all("update").length;
+  const { publicKey } = await deviceKey(name);
+  const client = await open({ credentials: await federation.enrol(name, fromHex(publicKey), true) });
+  await federation.announceRound(2);
+  await eventually(() => said.includes("round_objected"));
+  assert.equal(client.state.isUpdatePending, false);
+  await click(client, 4);
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  assert.equal(federation.all("update").length, nSent);
+});
+
 test("who asks to be forgotten sends nothing else, deletes all it has, and gets the receipt", async () => {
   const client = await joined();
   await click(client, 1);

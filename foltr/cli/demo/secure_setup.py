@@ -113,7 +113,9 @@ def set_up(
     for helper in helpers:
         helper.tell(known)
     devices = {
-        name: device_identity(operator, federator.public, federation, name, serial, access).model_copy(update=known)
+        name: device_identity(operator, federator.public, federation, name, serial, access, secure=True).model_copy(
+            update=known
+        )
         for serial, name in enumerate(names, start=1)
     }
     return Parties(federator, sealing_key, operator.public, policy, helpers, devices)

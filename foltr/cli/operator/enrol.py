@@ -28,6 +28,7 @@ from foltr.cli.settings import load_settings
 from foltr.errors import FoltrError, SettingsError, UnavailableError
 from foltr.operator.credentials import public_key_from, write_secret
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.protocol.states import Privacy
 from foltr.protocol.topics import Topics, check_name
 
 if TYPE_CHECKING:
@@ -93,6 +94,14 @@ def enrol(
     expires: Annotated[
         str, typer.Option("--expires", metavar="TIME", help="With --token: so long it is good, e.g. 30m, 1h or 7d")
     ] = "1h",
+    privacy: Annotated[
+        Privacy | None,
+        typer.Option(
+            "--privacy",
+            help="Of a new operator's folder, and fixed: secure, whose devices send nothing but under a policy, as the "
+            "operator signs of each; or trusted, the default but with --helper",
+        ),
+    ] = None,
     json: options.Json = False,
 ) -> None:
     """Make devices known to a federation: one credentials file each, to be copied to the device."""
@@ -102,7 +111,9 @@ def enrol(
         if clients or count > 1 or public_key is not None:
             raise SettingsError("helper: it is enrolled by itself; enrol devices with another command")
         path = _files([helper], out, out_dir, replace=replace)[helper]
-        _enrol_helper(helper, path, operator, federation, broker, replace=replace, json=json)
+        # Only a secure federation has use for helpers.
+        with _open_or_create(operator, federation, broker, privacy, usual=Privacy.SECURE) as authority:
+            _enrol_helper(authority, helper, path, broker, replace=replace, json=json)
         return
     if not clients:
         raise SettingsError("client: name the devices to enrol, or a helper with --helper NAME")
@@ -110,14 +121,14 @@ def enrol(
     if token:
         files = _files(names, out, out_dir, replace=replace, ending=TOKEN_ENDING)
         lasts_s = read_duration(expires)
-        with _open_or_create(operator, federation, broker) as authority:
+        with _open_or_create(operator, federation, broker, privacy) as authority:
             made, told = issue_tokens(authority, files, lasts_s, broker, replace=replace)
         say_issued(operator, authority.federation, made, told=told, json=json)
         return
     files = _files(names, out, out_dir, replace=replace)
     kept = _kept_keys(names, public_key)
     is_new = not (operator / "register.json").exists()
-    with _open_or_create(operator, federation, broker) as authority:
+    with _open_or_create(operator, federation, broker, privacy) as authority:
         authority.register.check_enrollable(names, replace=replace)
         replaced = [name for name in names if name in authority.register.enrolled]
         credentials = authority.enrol_all(admit(authority, names, broker), replace=replace, kept=kept)
@@ -150,21 +161,20 @@ def enrol(
 
 
 def _enrol_helper(
-    name: str, path: Path, operator: Path, federation: str | None, broker: str | None, *, replace: bool, json: bool
+    authority: "Authority", name: str, path: Path, broker: str | None, *, replace: bool, json: bool
 ) -> None:
-    is_new = not (operator / "register.json").exists()
-    with _open_or_create(operator, federation, broker) as authority:
-        authority.register.check_helper(name, replace=replace)
-        access = admit(authority, [name], broker, are_helpers=True)[name]
-        credentials = authority.enrol_helper(name, access, replace=replace)
-        write_secret(path, credentials.model_dump_json(indent=1) + "\n", replace=replace)
-        told = tell_broker(operator, lists_changed=True)
+    is_new = authority.register.is_new
+    authority.register.check_helper(name, replace=replace)
+    access = admit(authority, [name], broker, are_helpers=True)[name]
+    credentials = authority.enrol_helper(name, access, replace=replace)
+    write_secret(path, credentials.model_dump_json(indent=1) + "\n", replace=replace)
+    told = tell_broker(authority.folder, lists_changed=True)
     if json:
         helper = {"name": name, "signing_key": authority.register.helpers[name], "file": str(path)}
         print_json({"federation": authority.federation, "helper": helper, "broker_to_reload": not told})
         return
     if is_new:
-        say(_MADE.format(operator))
+        say(_MADE.format(authority.folder))
     say(f"enrolled the helper {name} in {authority.federation}: {path}, which is for whoever runs it")
     say(f"They make its keys for the next policy with: foltr helper keys --credentials {path.name}")
     if not told:
@@ -310,8 +320,19 @@ def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -
 
 
 @contextmanager
-def _open_or_create(folder: Path, federation: str | None, broker: str | None) -> Iterator["Authority"]:
-    """The operator's folder; made, where there is none, for the broker that was configured with it or named."""
+def _open_or_create(
+    folder: Path,
+    federation: str | None,
+    broker: str | None,
+    privacy: Privacy | None,
+    *,
+    usual: Privacy = Privacy.TRUSTED,
+) -> Iterator["Authority"]:
+    """The operator's folder; made, where there is none, for the broker that was configured with it or named.
+
+    Args:
+        privacy: what the federation is to be; None: as the folder says, and the usual one where it is made.
+    """
     from foltr.operator.folder import create_authority, is_authority
 
     record = broker_record(folder)
@@ -319,16 +340,23 @@ def _open_or_create(folder: Path, federation: str | None, broker: str | None) ->
         raise SettingsError(f"federation: the broker of {folder} was configured for {record.federation!r}")
     if is_authority(folder):
         with open_authority(folder, federation) as authority:
+            if privacy is not None:
+                authority.choose_privacy(privacy)
             yield authority
         return
+    chosen = privacy or usual
     settings = load_settings(federation=federation, broker_url=broker)
     if record is None:
         access = access_to(settings.broker_url)
-        made = create_authority(folder, settings.federation, federator=access, operator=access)
+        made = create_authority(folder, settings.federation, federator=access, operator=access, privacy=chosen)
     else:
         for_federator, for_operator = service_access(folder)
-        made = create_authority(folder, record.federation, federator=for_federator, operator=for_operator)
+        made = create_authority(
+            folder, record.federation, federator=for_federator, operator=for_operator, privacy=chosen
+        )
     with made as authority:
+        if privacy is not None:
+            authority.choose_privacy(privacy)  # another command may have made it meanwhile
         yield authority
 
 

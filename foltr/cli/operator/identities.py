@@ -29,6 +29,7 @@ class FederatorIdentity:
     key_sequence: int = 0
     policy: SignedPolicy | None = None
     sealing_keys: tuple[SealingKey, ...] = ()
+    privacy: Privacy | None = None
 
 
 def federator_identity(settings: Settings) -> FederatorIdentity:
@@ -55,6 +56,7 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
         credentials.federator_key_sequence,
         credentials.signed_policy,
         credentials.opened_sealing_keys,
+        credentials.privacy,
     )
 
 
@@ -67,11 +69,18 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
     """What a federation with secure sums is told; None for a trusted one.
 
     Raises:
-        SettingsError: there is no policy that it could be under.
+        SettingsError: the operator made the federation for the other, or there is no policy that it could be under.
     """
     from federator.secure_terms import SecureSettings
 
-    if settings.privacy is Privacy.TRUSTED:
+    chosen, made_for = settings.privacy, identity.privacy
+    if chosen is not None and made_for is not None and chosen is not made_for:
+        raise SettingsError(
+            f"privacy: {chosen} was given, and {settings.credentials} is of a federation that its operator made "
+            f"{made_for}; leave --privacy out, or start with the credentials of a {chosen} federation: "
+            f"foltr enrol NAME --privacy {chosen} --operator FOLDER"
+        )
+    if (chosen or made_for or Privacy.TRUSTED) is Privacy.TRUSTED:
         return None
     if identity.policy is None:
         raise SettingsError(

@@ -142,6 +142,7 @@ def new(
     """
     from foltr.operator.helper_keys import read_helper_keys
     from foltr.operator.policy_terms import NoiseBy, PolicyTerms, costs_in_words, policy_of
+    from foltr.protocol.states import Privacy
     from foltr.secure.mechanisms import MechanismName
     from foltr.secure.plan import NormProof
 
@@ -165,6 +166,7 @@ def new(
         shares=shares,
     )
     with open_authority(operator) as authority:
+        authority.choose_privacy(Privacy.SECURE)
         authority.register.refuse_other_keys(terms.helpers)
         before = authority.policies.newest()
         number = authority.policies.newest_version + 1 if version is None else version

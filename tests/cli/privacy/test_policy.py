@@ -34,9 +34,8 @@ def keys_of(folder, number=0):
 @pytest.fixture
 def folder(tmp_path):
     """One with an operator's folder in it, for a broker that nobody runs."""
-    done = foltr(
-        "enrol", "device-1", "--federation", "mail", "--broker", f"mqtt://127.0.0.1:{free_port()}", cwd=tmp_path
-    )
+    where = ("--federation", "mail", "--broker", f"mqtt://127.0.0.1:{free_port()}")
+    done = foltr("enrol", "device-1", *where, "--privacy", "secure", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     return tmp_path
 
@@ -289,9 +288,8 @@ async def published(folder, access: BrokerAccess):
 async def test_a_policy_is_retained_for_all_who_come_later(mosquitto_server, tmp_path):
     """Signed, as the folder has it; the next one takes its place, and the roster's command publishes it again."""
     access = access_to(mosquitto_server.url)
-    assert (
-        foltr("enrol", "device-1", "--federation", "mail", "--broker", access.broker_url, cwd=tmp_path).returncode == 0
-    )
+    where = ("--federation", "mail", "--broker", access.broker_url, "--privacy", "secure")
+    assert foltr("enrol", "device-1", *where, cwd=tmp_path).returncode == 0
     for number in (1, 2):
         assert new(tmp_path, number=number).returncode == 0
         payload = await published(tmp_path, access)
@@ -311,7 +309,7 @@ async def test_a_device_of_a_guarded_broker_hears_the_policy(access, tmp_path):
     server.start()
     try:
         operator = ("--operator", server.operator_dir)
-        assert foltr("enrol", "device-1", *operator, cwd=tmp_path).returncode == 0
+        assert foltr("enrol", "device-1", *operator, "--privacy", "secure", cwd=tmp_path).returncode == 0
         assert new(tmp_path, *operator).returncode == 0
         done = await asyncio.to_thread(foltr, "policy", "publish", *operator, cwd=tmp_path)
         assert done.returncode == 0, done.stderr

@@ -7,18 +7,16 @@ import pytest
 from made_policies import OPERATOR, policy
 from played import TOPICS
 from structlog.testing import capture_logs
-from under_policy import FEDERATOR, DeviceUnderPolicy, identity
+from under_policy import FEDERATOR, DeviceUnderPolicy, identity, learnable
 
 from edge_client.store.anchor_rows import write_comparison
 from edge_client.store.store import DeviceStore
 from edge_client.sums.pinned_policy import PinnedPolicy
 from foltr.errors import DataError, MessageError
 from foltr.learning.comparison import Comparison
-from foltr.protocol.announcements import NamedErasure, UnlearningRound
 from foltr.protocol.codec import decode
-from foltr.protocol.fields import pack_vector
 from foltr.protocol.signing import SigningKey, key_to_text
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.protocol.trainings import PdgdTraining
 from foltr.protocol.updates import DenseDelta, ModelUpdate
 
 FIRST, SECOND, THIRD = (policy(version=version) for version in (1, 2, 3))
@@ -33,21 +31,6 @@ def stored(path):
 
 def pinned(store, signed=None):
     return PinnedPolicy(identity(signed), store, "device-7")
-
-
-def learnable(n=16):
-    return UnlearningRound(
-        federation="mail",
-        job=1,
-        step=1,
-        open=True,
-        ranker=LinearRankerSpec(n_features=n),
-        weights=pack_vector([0.0] * n),
-        local_interactions=3,
-        erasures=[NamedErasure(audit_seq=1, audit_hash=bytes(32))],
-        closes_at=1.0,
-        training=PdgdTraining(),
-    )
 
 
 # --- the newest one, from wherever it came ------------------------------------------------------------------------

@@ -513,6 +513,10 @@ VARIANTS: list[tuple[Message, str]] = [
         ),
         _TOPICS.model,
     ),
+    (
+        Enrolment(**CLIENT, public_key=KEY.public, serial=12, issued_at=1000.5, secure=True),
+        _TOPICS.enrolment("device-7"),
+    ),
 ]
 
 # Run with nothing but version 1's own kernel on the path.
@@ -570,6 +574,8 @@ def name_of(message: Message) -> str:
             return "update-evaluation"
         case ModelUpdate(body=body) if not isinstance(body, DenseDelta):
             return f"update-{body.kind}"
+        case Enrolment(secure=True):
+            return "enrolment-secure"
         case Policy(noise=GammaNoise()):
             return "policy-gamma"
         case Policy(evaluation=SecureEvaluation()):

@@ -13,6 +13,7 @@ from foltr.protocol.enrolment import read_enrolment
 from foltr.protocol.enrolment_requests import MAX_REQUEST_BYTES, EnrolmentCode
 from foltr.protocol.signed_requests import answer_info, issue_request, read_answer, read_head
 from foltr.protocol.signing import SigningKey
+from foltr.protocol.states import Privacy
 from foltr.secure.sealing import SealingKey
 
 BROKER = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
@@ -91,6 +92,20 @@ def test_a_device_gets_its_credentials_and_its_key_stays_where_it_is(folder):
     key = credentials.enrolment_public_key
     enrolment = read_enrolment(credentials.enrolment_bytes, key, "mail", "till")
     assert (enrolment.public_key, enrolment.serial) == (device.key.public, 2)
+
+
+@pytest.mark.parametrize("privacy", list(Privacy))
+def test_a_device_that_enrols_itself_is_pinned_as_the_folder_says(tmp_path, privacy):
+    """The pin is in the enrolment that the answer brings, to the byte where it is made once more."""
+    folder = tmp_path / "operator"
+    with create_authority(folder, "mail", federator=BROKER, operator=BROKER, privacy=privacy):
+        pass
+    (device,) = devices(folder, "till")
+    _, credentials = answer(folder, device)
+    assert credentials.is_pinned is (privacy is Privacy.SECURE)
+    assert credentials.privacy is None
+    with open_authority(folder) as authority:
+        assert authority.enrolled_again("till", BROKER).enrolment == credentials.enrolment
 
 
 def test_the_same_request_gets_the_same_answer_to_the_byte(folder):

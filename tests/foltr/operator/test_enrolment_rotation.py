@@ -12,6 +12,7 @@ from foltr.operator.folder import create_authority, open_authority
 from foltr.operator.register import read_enrolment_key
 from foltr.protocol.enrolment import read_enrolment, read_federator_key, read_roster
 from foltr.protocol.orders import OrderAnswer, OrderReply
+from foltr.protocol.states import Privacy
 from foltr.protocol.topics import Topics
 
 BROKER = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
@@ -63,6 +64,24 @@ def test_devices_of_every_key_stay_enrolled(folder):
             devices.append(authority.enrol(f"device-{i}", BROKER))
         rotate(folder)
         is_whole(folder, devices)
+
+
+def test_pinned_devices_stay_enrolled_and_pinned(tmp_path):
+    """The pin is part of what is kept; those that are enrolled with the new key have it, too."""
+    folder = tmp_path / "operator"
+    secure = {"federator": BROKER, "operator": BROKER, "privacy": Privacy.SECURE}
+    with create_authority(folder, "mail", **secure) as authority:
+        before = authority.enrol("device-1", BROKER)
+    rotate(folder)
+    with open_authority(folder) as authority:
+        after = authority.enrol("device-2", BROKER)
+        succession = dict(authority.unpublished())[Topics("mail").operator_key]
+        assert read_credentials(folder / "federator.json", "federator").privacy is Privacy.SECURE
+        assert authority.operator.privacy is Privacy.SECURE
+    is_whole(folder, [before])
+    assert before.is_pinned
+    assert before.with_succession(succession).is_pinned
+    assert after.is_pinned
 
 
 def test_who_was_revoked_or_replaced_is_not_kept(folder):

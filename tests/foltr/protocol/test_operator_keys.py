@@ -82,6 +82,9 @@ def test_an_enrolment_of_a_former_key_counts_where_it_is_kept():
         other = issue_enrolment(FIRST, "mail", client_id, public_key, serial, 0.0)
         with pytest.raises(MessageError, match="not one of this client"):
             read_enrolment(other, keys, "mail", client_id)
+    pinned = issue_enrolment(FIRST, "mail", "device-1", bytes(32), 5, 0.0, secure=True)
+    with pytest.raises(MessageError, match="not one of this client"):
+        read_enrolment(pinned, keys, "mail", "device-1")
     # On the list, and signed by nobody who ever was the operator.
     with pytest.raises(MessageError):
         read_enrolment(issue_enrolment(THIEF, "mail", "device-1", bytes(32), 5, 0.0), keys, "mail", "device-1")

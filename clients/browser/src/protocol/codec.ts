@@ -117,5 +117,6 @@ function read<S extends Shape>(type: MessageType<S>, body: Bytes): Fields<S> {
 }
 
 function packBody<S extends Shape>(type: MessageType<S>, fields: Fields<S>): Bytes {
-  return pack(Object.fromEntries(Object.keys(type.shape).map((key) => [key, fields[key]])));
+  const present = Object.keys(type.shape).filter((key) => fields[key] !== undefined);
+  return pack(Object.fromEntries(present.map((key) => [key, fields[key]])));
 }

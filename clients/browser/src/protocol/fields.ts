@@ -82,7 +82,7 @@ export function bytes(shortest: number, longest: number): Check<Bytes> {
 }
 
 /** Absent and null are both `otherwise`, as the default of a field that Python declares so. */
-export function optional<T, D extends T | null>(check: Check<T>, otherwise: D): Check<T | D> {
+export function optional<T, D extends T | null | undefined>(check: Check<T>, otherwise: D): Check<T | D> {
   return (value, place) => (value === undefined || value === null ? otherwise : check(value, place));
 }
 

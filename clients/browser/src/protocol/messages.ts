@@ -242,6 +242,7 @@ export const Enrolment = message("enrolment", {
   public_key: publicKey,
   serial: integer(1, 2 ** 31 - 1),
   issued_at: timestamp,
+  secure: optional(boolean, undefined), // false is not on the wire
 });
 
 export const FederatorKey = message("federator_key", {

@@ -61,10 +61,11 @@ export class PlayedFederation {
     return played;
   }
 
-  /** Return what `foltr enrol --public-key` writes for a key. */
-  async enrol(name: string, key: Bytes): Promise<Record<string, unknown>> {
+  /** Return what `foltr enrol --public-key` writes for a key; `secure`: in a folder for secure sums. */
+  async enrol(name: string, key: Bytes, secure = false): Promise<Record<string, unknown>> {
     const serial = ++this.serial;
-    const fields = { federation: FEDERATION, client_id: name, public_key: key, serial, issued_at: 1000.5 };
+    const pin = { secure: secure || undefined };
+    const fields = { federation: FEDERATION, client_id: name, public_key: key, serial, issued_at: 1000.5, ...pin };
     const enrolment = await encode(Enrolment, fields, this.topics.enrolment(name), BigInt(serial), this.operator);
     const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString("base64");
     return {

@@ -1,0 +1,90 @@
+"""Whether a federation is secure is chosen when the operator's folder is made, and signed of each device."""
+
+import json
+
+import pytest
+from cli.commands import foltr
+from cli.privacy.test_policy import keys_of
+from cli.test_main import free_port
+
+from foltr.operator.credentials import read_credentials
+from foltr.protocol.states import Privacy
+
+
+def enrol(folder, *arguments):
+    where = ("--federation", "mail", "--broker", f"mqtt://127.0.0.1:{free_port()}")
+    is_new = not (folder / "foltr-operator").exists()
+    return foltr("enrol", *arguments, *(where if is_new else ()), cwd=folder)
+
+
+def test_devices_of_a_secure_folder_are_pinned(tmp_path):
+    """Before there is a policy, and all that are enrolled later; helpers and services carry no enrolment."""
+    assert enrol(tmp_path, "device-1", "--privacy", "secure").returncode == 0
+    assert enrol(tmp_path, "device-2").returncode == 0
+    assert enrol(tmp_path, "device-1", "--replace", "--privacy", "secure").returncode == 0
+    for name in ("device-1", "device-2"):
+        assert read_credentials(tmp_path / f"{name}.json", "device").is_pinned
+    operator, federator = (
+        read_credentials(tmp_path / "foltr-operator" / f"{role}.json", role) for role in ("operator", "federator")
+    )
+    assert operator.privacy is federator.privacy is Privacy.SECURE
+
+
+def test_devices_of_a_trusted_folder_are_not(tmp_path):
+    """A folder is trusted unless told otherwise; a policy, or an enrolment, for the other kind is refused."""
+    assert enrol(tmp_path, "device-1").returncode == 0
+    assert not read_credentials(tmp_path / "device-1.json", "device").is_pinned
+    assert enrol(tmp_path, "device-2", "--privacy", "trusted").returncode == 0
+    for done in (enrol(tmp_path, "x", "--privacy", "secure"), foltr("policy", "new", *keys_of(tmp_path), cwd=tmp_path)):
+        assert done.returncode == 2
+        assert "was made for a trusted federation" in done.stderr
+        assert "foltr enrol NAME --privacy secure --operator FOLDER" in done.stderr
+    assert not (tmp_path / "x.json").exists()
+
+
+def test_a_folder_that_begins_with_a_helper_is_secure(tmp_path):
+    """Who enrols helpers first, in either order of the documented commands, makes no trusted federation by it."""
+    assert enrol(tmp_path, "--helper", "north").returncode == 0
+    assert enrol(tmp_path, "device-1").returncode == 0
+    assert read_credentials(tmp_path / "device-1.json", "device").is_pinned
+
+
+@pytest.mark.parametrize("how", ["enrol", "policy"])
+def test_a_folder_of_an_older_foltr_is_pinned_from_the_choice_on(tmp_path, how):
+    """Its devices have credentials without the pin until they are enrolled anew."""
+    assert enrol(tmp_path, "device-1", "--privacy", "secure").returncode == 0
+    for path in ("register.json", "operator.json", "federator.json"):
+        file = tmp_path / "foltr-operator" / path
+        content = {key: value for key, value in json.loads(file.read_text()).items() if key != "privacy"}
+        file.write_text(json.dumps(content))
+    assert enrol(tmp_path, "device-2").returncode == 0
+    assert not read_credentials(tmp_path / "device-2.json", "device").is_pinned
+    if how == "enrol":
+        assert enrol(tmp_path, "device-3", "--privacy", "secure").returncode == 0
+    else:
+        assert foltr("policy", "new", *keys_of(tmp_path), cwd=tmp_path).returncode == 0
+    assert enrol(tmp_path, "device-2", "--replace").returncode == 0
+    assert read_credentials(tmp_path / "device-2.json", "device").is_pinned
+    federator = read_credentials(tmp_path / "foltr-operator" / "federator.json", "federator")
+    assert federator.privacy is Privacy.SECURE
+
+
+@pytest.mark.parametrize(("made", "asked"), [("secure", "trusted"), ("trusted", "secure")])
+def test_a_federator_of_the_other_kind_is_refused_at_start(tmp_path, made, asked):
+    """Before it reaches a broker or a database; the operator's choice is in its credentials."""
+    assert enrol(tmp_path, "device-1", "--privacy", made).returncode == 0
+    credentials = ("--credentials", "foltr-operator/federator.json", "--db", "sqlite:///mail.sqlite")
+    done = foltr("federator", "run", *credentials, "--privacy", asked, cwd=tmp_path)
+    assert done.returncode == 2
+    assert f"{asked} was given" in done.stderr
+    assert f"made {made}" in done.stderr
+    assert not (tmp_path / "mail.sqlite").exists()
+
+
+def test_a_federator_follows_its_credentials_where_it_is_told_nothing(tmp_path):
+    """Of a secure federation it asks for the policy, and does not start as a trusted one."""
+    assert enrol(tmp_path, "device-1", "--privacy", "secure").returncode == 0
+    credentials = ("--credentials", "foltr-operator/federator.json", "--db", "sqlite:///mail.sqlite")
+    done = foltr("federator", "run", *credentials, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "`foltr policy new`" in done.stderr
