@@ -1,7 +1,7 @@
 """The broker lets each client do what it must: clients prove who they are, and read and write their topics.
 
-Mosquitto grants every subscription and filters what is delivered, so a wildcard yields what its subscriber may
-read and nothing else. A publish that is not allowed is acknowledged all the same, in MQTT 3.1.1, and dropped.
+The access list judges what is read and written; what may be subscribed to is in broker/subscriptions.py. A publish that
+is not allowed is acknowledged all the same, in MQTT 3.1.1, and dropped.
 """
 
 from collections.abc import Iterable
@@ -18,6 +18,7 @@ REVOKED_NAME = "ca.crl"
 SERVER_CERTIFICATE_NAME = "server.crt"
 SERVER_KEY_NAME = "server.key"
 PID_NAME = "mosquitto.pid"
+PLUGIN_NAME = "foltr_subscriptions.so"
 
 # What a device sends; its inbox is the one topic of its own that it reads.
 DEVICE_WRITES = ("join", "leave", "status", "updates", "chunks", "forget", "unlearning")

@@ -40,8 +40,8 @@ def owner_of(path: Path) -> Owner | None:
     return None
 
 
-def replace_file(path: Path, text: str, *, mode: int = 0o600, owner: Owner | None = None) -> None:
-    """Put ``text`` into ``path`` at once: whoever reads it, also after a crash, sees the old text or the new.
+def replace_file(path: Path, content: str | bytes, *, mode: int = 0o600, owner: Owner | None = None) -> None:
+    """Put ``content`` into ``path`` at once: whoever reads it, also after a crash, sees the old content or the new.
 
     Raises:
         OSError: it cannot be written, or not be given to ``owner``. The old file is as it was.
@@ -50,11 +50,11 @@ def replace_file(path: Path, text: str, *, mode: int = 0o600, owner: Owner | Non
     try:
         # Closed to others before there is anything in it.
         descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        with os.fdopen(descriptor, "wb") as file:
             if owner is not None and owner != owner_of(temporary):
                 os.fchown(file.fileno(), owner.uid, owner.gid)
             os.fchmod(file.fileno(), mode)
-            file.write(text)
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from broker.access import Access, Anonymous, ClientCertificates, Passwords, authentication_options, listener_options
 from broker.files import Owner, owner_named
+from broker.subscriptions import subscription_options
 from foltr.errors import SettingsError, UnavailableError
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
 
@@ -43,6 +44,7 @@ class MosquittoSettings:
         data_dir: absolute; Mosquitto keeps sessions and queued messages there.
         listen: the address to bind.
         access: how clients prove who they are; by default not at all.
+        federation: whose topics may be subscribed to, where clients prove who they are.
         allow_anonymous_network: accept that with anonymous access everybody who reaches an address other
             than loopback takes part, e.g. on the private network of a Compose project.
         max_connections: clients at one time; None: as many as the system has file descriptors for.
@@ -55,6 +57,7 @@ class MosquittoSettings:
     listen: str = "127.0.0.1"
     port: int = 1883
     access: Access = field(default_factory=Anonymous)
+    federation: str = "default"
     allow_anonymous_network: bool = False
     max_connections: int | None = None
     user: str = "mosquitto"
@@ -84,7 +87,7 @@ listener {settings.port} {settings.listen}
 {_connection_limit(settings)}{listener_options(settings.access)}
 # Said outright because the default depends on the version and on whether there is a listener line.
 allow_anonymous {"true" if isinstance(settings.access, Anonymous) else "false"}
-{authentication_options(settings.access, settings.data_dir)}
+{authentication_options(settings.access, settings.data_dir)}{_subscription_options(settings)}
 # Started as root, Mosquitto becomes this user. If the user cannot write to persistence_location, the only sign
 # is "Error: Permission denied" in the log, and everything queued is lost at the next restart.
 user {settings.user}
@@ -249,6 +252,12 @@ def _connection_limit(settings: MosquittoSettings) -> str:
 # No limit by default: everybody who reaches the listener could use up this process's file descriptors.
 max_connections {settings.max_connections}
 """
+
+
+def _subscription_options(settings: MosquittoSettings) -> str:
+    if isinstance(settings.access, Anonymous):
+        return ""  # nobody has a name by which to judge
+    return "\n".join(["", *subscription_options(settings.federation, settings.access.folder), ""])
 
 
 def _hand_over(settings: MosquittoSettings) -> None:

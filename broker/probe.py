@@ -40,12 +40,12 @@ class _Heard:
     connected: ReasonCode | None = None
     resumed: bool = False
     ended: ReasonCode | None = None
-    published: dict[int, ReasonCode] = field(default_factory=dict)
+    answered: dict[int, ReasonCode] = field(default_factory=dict)
     changed: threading.Condition = field(default_factory=threading.Condition)
 
 
 class Probe:
-    """A short MQTT 5 session that publishes and reads the broker's answers. Blocking, every wait bounded.
+    """A short MQTT 5 session that publishes, subscribes and reads the broker's answers. Blocking, every wait bounded.
 
     The session may be the very one of a federator that is away, with updates waiting in it: some brokers make the
     user's name the session's. So it is resumed and left as it was, and of what waits nothing is acknowledged.
@@ -67,6 +67,8 @@ class Probe:
         self._client.on_connect = self._on_connect
         self._client.on_disconnect = self._on_disconnect
         self._client.on_publish = self._on_publish
+        self._client.on_subscribe = self._on_codes
+        self._client.on_unsubscribe = self._on_codes
 
     def __enter__(self) -> Self:
         """Connect. UnavailableError if that fails, as it does where the broker knows only MQTT 3.1.1."""
@@ -106,8 +108,20 @@ class Probe:
             UnavailableError: no answer.
         """
         number = self._client.publish(topic, payload, qos=1).mid
-        self._wait_for(lambda heard: number in heard.published)
-        return bool(self._heard.published[number].value < _REFUSED)
+        return self._is_granted(number)
+
+    def may_subscribe(self, topic_filter: str) -> bool:
+        """Subscribe, unless the broker refuses it; what was granted is ended. Raises as `may_publish`."""
+        number = self._client.subscribe(topic_filter, qos=1)[1]
+        if number is None or not self._is_granted(number):
+            return False
+        if (number := self._client.unsubscribe(topic_filter)[1]) is not None:
+            self._is_granted(number)
+        return True
+
+    def _is_granted(self, number: int) -> bool:
+        self._wait_for(lambda heard: number in heard.answered)
+        return bool(self._heard.answered[number].value < _REFUSED)
 
     def _require_welcome(self) -> None:
         code = self._heard.connected
@@ -149,8 +163,16 @@ class Probe:
         client.disconnect()
 
     def _on_publish(self, _client: Client, _data: Any, number: int, code: ReasonCode, _properties: Properties) -> None:
+        self._note_answer(number, code)
+
+    def _on_codes(
+        self, _client: Client, _data: Any, number: int, codes: list[ReasonCode], _properties: Properties | None
+    ) -> None:
+        self._note_answer(number, codes[0])
+
+    def _note_answer(self, number: int, code: ReasonCode) -> None:
         with self._heard.changed:
-            self._heard.published[number] = code
+            self._heard.answered[number] = code
             self._heard.changed.notify_all()
 
 

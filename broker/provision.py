@@ -19,6 +19,7 @@ from broker.access import (
     CA_NAME,
     PASSWORDS_NAME,
     PID_NAME,
+    PLUGIN_NAME,
     REVOKED_NAME,
     SERVER_CERTIFICATE_NAME,
     SERVER_KEY_NAME,
@@ -51,6 +52,7 @@ from broker.certificates import (
 from broker.files import Owner, replace_file
 from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
 from broker.revocations import ISSUED_NAME, note_issued, revoke_all_of, write_revocations
+from broker.subscription_plugin import put_plugin
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER
 from foltr.protocol.topics import check_name
@@ -75,6 +77,7 @@ def provision_broker(
     *,
     federation: str,
     hosts: Sequence[str],
+    plugin: Path | None = None,
     force: bool = False,
 ) -> BrokerRecord:
     """Write the broker's folder and the operator's.
@@ -85,11 +88,13 @@ def provision_broker(
 
     Args:
         hosts: what devices connect to; the first one is in the address they are given.
+        plugin: the plugin that judges subscriptions, built before; None: built here, if it is not there yet.
 
     Raises:
         SettingsError: as `write_config`; or the operator's folder is another federation's or another broker's; or
             the access list differs, ``force`` is not given; or the authority is
-            incomplete, or another than the broker's; or others can enter the operator's folder.
+            incomplete, or another than the broker's; or others can enter the operator's folder; or there is no plugin
+            that judges subscriptions, and it cannot be built.
         UnavailableError: a folder or a file cannot be written.
     """
     out_dir, operator_dir = out_dir.resolve(), operator_dir.resolve()
@@ -102,7 +107,7 @@ def provision_broker(
         raise SettingsError("host: there is none; give the name devices will connect to with --host")
     mode, tls = _mode(settings), uses_tls(settings.access)
     url = str(BrokerAddress(hosts[0], settings.port, tls=tls))
-    check_name("federation", federation)
+    settings = replace(settings, federation=check_name("federation", federation))
     data_dir = None if settings.data_dir == out_dir / "data" else str(settings.data_dir)
     record = BrokerRecord(federation, url, mode, str(out_dir), data_dir=data_dir, **_listed_users(operator_dir))
     _refuse_another(operator_dir, record)
@@ -120,6 +125,7 @@ def provision_broker(
             if mode is Mode.MTLS:
                 write_revocations(operator_dir, out_dir)
         if acl is not None:
+            put_plugin(out_dir / PLUGIN_NAME, plugin, owner)
             replace_file(out_dir / ACL_NAME, acl, owner=owner)
         if mode is Mode.PASSWORDS:
             passwords.prepare_file(out_dir / PASSWORDS_NAME, owner)

@@ -9,12 +9,14 @@ foltr_user=10001 broker_user=1883
 
 /bin/sh /usr/local/bin/database-password.sh /database
 
-# Again with --force where the access list is of a version that had no desk: what devices have stays good.
-if [ ! -e "$operator/broker.json" ] || ! grep -q '^user @desk$' /mosquitto/config/acl; then
+# Again with --force where the access list is of a version that had no desk, or the configuration of one that had no
+# plugin: what devices have stays good.
+if [ ! -e "$operator/broker.json" ] || ! grep -q '^user @desk$' /mosquitto/config/acl ||
+    [ ! -e /mosquitto/config/foltr_subscriptions.so ]; then
     mkdir -p "$operator"
     foltr broker config --tls --federation "$FOLTR_FEDERATION" --host "$HOST" --host mosquitto --host localhost \
         --listen 0.0.0.0 --out /mosquitto/config --data-dir /mosquitto/data --uid $broker_user --operator "$operator" \
-        --force
+        --plugin /usr/local/lib/foltr_subscriptions.so --force
 fi
 for helper in north south; do
     [ -e /helpers/$helper/credentials.json ] ||

@@ -37,5 +37,6 @@ class Folders:
     def contents(self):
         files = [path for folder in (self.broker, self.operator) for path in folder.rglob("*") if path.is_file()]
         return {
-            path.name if path.parent == self.broker else f"operator/{path.name}": path.read_text() for path in files
+            path.name if path.parent == self.broker else f"operator/{path.name}": path.read_text(errors="replace")
+            for path in files
         }

@@ -226,6 +226,11 @@ class MosquittoServer:
             _end(self._process, by_signal=9)
             self._process = None
 
+    @property
+    def pid(self) -> int | None:
+        """Its process; None where it does not run."""
+        return None if self._process is None else self._process.pid
+
     @contextlib.contextmanager
     def hung(self) -> Iterator[None]:
         """Have it hang (SIGSTOP): connected to all, answering none."""

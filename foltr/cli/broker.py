@@ -82,6 +82,14 @@ def config(
         Path | None,
         typer.Option("--data-dir", help="Where Mosquitto keeps sessions and its pid; default: data in the directory"),
     ] = None,
+    plugin: Annotated[
+        Path | None,
+        typer.Option(
+            "--plugin",
+            metavar="FILE",
+            help="With --tls: the foltr_subscriptions.so that was built on another machine; default: built here",
+        ),
+    ] = None,
     allow_anonymous_network: Annotated[
         bool,
         typer.Option(
@@ -115,21 +123,33 @@ def config(
         given = load_settings(federation=federation)
         folder = operator or DEFAULT_OPERATOR_FOLDER
         known = None if "federation" in given.model_fields_set else _federation_of(folder)
-        _provision(out, folder, settings, known or given.federation, host or HOSTS, force=force)
+        _provision(out, folder, settings, known or given.federation, host or HOSTS, plugin=plugin, force=force)
         return
-    if host or operator:
-        raise SettingsError("host, operator: they belong to --tls or --mtls; add one of these, or leave them out")
+    if host or operator or plugin:
+        raise SettingsError(
+            "host, operator, plugin: they belong to --tls or --mtls; add one of these, or leave them out"
+        )
     path = write_config(out, settings, force=force)
     console.print(f"wrote {path}; start it with: mosquitto -c {path}", soft_wrap=True)
 
 
 def _provision(
-    out: Path, operator: Path, settings: "MosquittoSettings", federation: str, hosts: list[str], *, force: bool
+    out: Path,
+    operator: Path,
+    settings: "MosquittoSettings",
+    federation: str,
+    hosts: list[str],
+    *,
+    plugin: Path | None,
+    force: bool,
 ) -> None:
+    from broker.access import PLUGIN_NAME
     from broker.mosquitto import CONFIG_NAME, is_loopback
     from broker.provision import provision_broker, reload_broker
 
-    record = provision_broker(out, operator, settings, federation=federation, hosts=hosts, force=force)
+    kept = settings.data_dir / "mosquitto.db"
+    granted_all = kept.exists() and not (out / PLUGIN_NAME).exists()
+    record = provision_broker(out, operator, settings, federation=federation, hosts=hosts, plugin=plugin, force=force)
     federator, mine = operator / "federator.broker.json", operator / "operator.broker.json"
     lines = [
         f"wrote {out}: what Mosquitto reads. server.key in it is secret; it all stays on the broker's machine.",
@@ -143,6 +163,11 @@ def _provision(
         lines.append("The running broker was told to read this; a changed listener or limit needs a restart.")
     else:
         lines.append(f"Start it with: mosquitto -c {out / CONFIG_NAME} (one that runs elsewhere: kill -HUP its pid)")
+    if granted_all:
+        lines.append(
+            f"Until now it granted every subscription, and keeps them: stop it, remove {kept}, start it again, and "
+            f"publish again with: {command_in(operator, 'foltr roster publish')}"
+        )
     lines.append(f"Let a device in with: {command_in(operator, 'foltr enrol device-1')}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False)

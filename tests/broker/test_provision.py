@@ -35,7 +35,7 @@ def test_everything_is_there(folders):
     """Nothing has to be made by hand before the broker starts."""
     record = folders.provision()
     assert set(folders.contents()) == {
-        *("mosquitto.conf", "acl", "passwords", "ca.crt", "server.crt", "server.key"),
+        *("mosquitto.conf", "foltr_subscriptions.so", "acl", "passwords", "ca.crt", "server.crt", "server.key"),
         *("operator/ca.crt", "operator/ca.key", "operator/broker.json"),
         *("operator/federator.broker.json", "operator/operator.broker.json", "operator/desk.broker.json"),
     }
@@ -67,7 +67,7 @@ def test_the_authoritys_key_is_not_at_the_broker(folders):
     """Who breaks into the broker can make no users."""
     folders.provision()
     key = (folders.operator / "ca.key").read_text()
-    assert all(key not in path.read_text() for path in folders.broker.rglob("*") if path.is_file())
+    assert all(key.encode() not in path.read_bytes() for path in folders.broker.rglob("*") if path.is_file())
 
 
 def test_the_services_have_credentials(folders):

@@ -93,13 +93,13 @@ def guarded(request, tmp_path):
 
 
 def test_workers_may_do_what_they_need(guarded):
-    """Two that were let in share messages; a device hears no other's; one user is not two workers."""
+    """Two that were let in share messages; a device is refused; one user is not two workers."""
     (device,) = guarded.enrol("device-1")
     workers = [provision_worker(guarded.operator_dir, name).address for name in WORKERS]
     assert reload_broker(guarded.operator_dir)
     trial = asyncio.run(try_sharing("fed", workers, 12))
     assert (trial.sharing, trial.n_received) == (Sharing.SHARED, (6, 6))
-    assert asyncio.run(try_sharing("fed", [device.address], 1)).sharing is Sharing.UNHEARD
+    assert asyncio.run(try_sharing("fed", [device.address], 1)).sharing is Sharing.REFUSED
     with pytest.raises(UnavailableError):
         asyncio.run(try_sharing("fed", [workers[0]] * 2, 1))
 

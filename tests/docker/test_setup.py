@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from programs import prepared_foltr
 
+from broker.subscription_plugin import build_plugin
 from foltr.operator.folder import open_authority
 from foltr.operator.one_time_tokens import read_token
 
@@ -22,6 +23,9 @@ def set_up(tmp_path):
     text = (REPOSITORY / "docker/production-setup.sh").read_text()
     text = re.sub(rf"(?<=[\s=])/({'|'.join(FOLDERS)})\b", rf"{tmp_path}/\1", text)
     text = text.replace("/usr/local/bin/", f"{REPOSITORY}/docker/")
+    # What the image is built with.
+    text = text.replace("/usr/local/lib/", f"{tmp_path}/")
+    (tmp_path / "foltr_subscriptions.so").write_bytes(build_plugin())
     script = tmp_path / "setup.sh"
     script.write_text(text)
     for folder in (*FOLDERS, "shims", "helpers/north", "helpers/south", "mosquitto/config", "mosquitto/data"):
@@ -85,6 +89,17 @@ def test_a_token_that_is_good_stays_and_one_that_is_not_is_replaced(set_up, tmp_
     second = tokens(tmp_path)
     assert second["device-0001"] == first["device-0001"]
     assert states(tmp_path)[second["device-0002"]] == "open"
+
+
+def test_a_stack_from_before_there_was_a_plugin_gets_it(set_up, tmp_path):
+    """Its configuration is written anew; who was let in before is still."""
+    assert set_up() == 0
+    config, plugin = (tmp_path / "mosquitto/config" / name for name in ("mosquitto.conf", "foltr_subscriptions.so"))
+    whole, built = config.read_text(), plugin.read_bytes()
+    plugin.unlink()
+    config.write_text("".join(line for line in whole.splitlines(keepends=True) if not line.startswith("plugin")))
+    assert set_up() == 0
+    assert (config.read_text(), plugin.read_bytes()) == (whole, built)
 
 
 def test_a_stack_from_before_there_was_a_desk_lets_it_in(set_up, tmp_path):

@@ -15,6 +15,8 @@ _NO_SUCCESSION = "nobody hears that the enrolment key was rotated: after `foltr 
 _REMEDY = "Write the list anew where the broker is, `foltr broker config --force`, and restart the broker"
 # No anchor has so many parts: devices pass over what is said there.
 _NO_PART = 1_000_000
+NOBODYS_FILTER = "foltr/doctor/nobody"
+"""What no user of a federation needs to subscribe to."""
 
 
 def anchor_topic(federation: str) -> str:
@@ -54,6 +56,20 @@ def anchor_finding(federation: str, *, may_write: bool) -> Finding:
         f"the federator may not write {topic}: the access list is of an older foltr, and so {_NO_ANCHOR}. {_REMEDY}"
     )
     return Finding("anchor", State.WARNING, detail)
+
+
+def subscription_finding(user: str, *, is_granted: bool) -> Finding:
+    """Say whether the broker refuses a subscription that nobody needs, as it has answered."""
+    what = "subscriptions"
+    if not is_granted:
+        return Finding(what, State.OK, f"{user} is refused what its part does not need")
+    detail = (
+        f"the broker grants {user} {NOBODYS_FILTER}, which nobody needs, and so any number of others: one device, or "
+        "one that has a one-time token, can take all of its memory and end it. With Mosquitto write its configuration "
+        "anew where it is, `foltr broker config --force`, and restart it; with another broker allow only what "
+        "docs/brokers.md lists"
+    )
+    return Finding(what, State.PROBLEM, detail)
 
 
 def list_findings(operator_dir: Path) -> list[Finding]:

@@ -5,6 +5,7 @@ does not exist or to topics of the user's own, which a federator passes over.
 """
 
 import asyncio
+import contextlib
 import secrets
 import ssl
 import time
@@ -12,7 +13,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from foltr.cli.doctor.checks import Finding, State, days_left
-from foltr.cli.doctor.checks_access import anchor_finding, anchor_topic, operator_key_finding
+from foltr.cli.doctor.checks_access import (
+    NOBODYS_FILTER,
+    anchor_finding,
+    anchor_topic,
+    operator_key_finding,
+    subscription_finding,
+)
 from foltr.cli.doctor.checks_federator import federator_finding
 from foltr.cli.doctor.checks_keys import key_findings, or_rotated
 from foltr.cli.doctor.checks_policy import carried_policy_findings, policy_findings
@@ -174,7 +181,6 @@ async def _round_trip(visit: Visit) -> Finding:
         visit.address,
         client_id=f"foltr-doctor-{visit.nonce}" if visit.is_federator else visit.user,
         subscriptions=[
-            visit.anothers_topic,
             *key_topics(visit.federation),
             topics.policy,
             topics.schema,
@@ -191,6 +197,9 @@ async def _round_trip(visit: Visit) -> Finding:
     )
     async with link:
         await link.wait_connected(_ANSWER_S)
+        with contextlib.suppress(UnavailableError):
+            # Where it is refused nothing of another's is heard.
+            await link.subscribe([visit.anothers_topic])
         started = time.perf_counter()
         # Its acknowledgement is the answer. Nobody may write what it reads: the broker would queue that without end.
         await link.publish(visit.granted_topic, b"")
@@ -210,7 +219,7 @@ async def _access(visit: Visit) -> list[Finding]:
     what = "access list"
     findings = []
     try:
-        own, others, newer = await asyncio.to_thread(_try_topics, visit)
+        own, others, newer, anything = await asyncio.to_thread(_try_topics, visit)
     except TakenOverError as error:
         return [Finding(what, State.WARNING, f"{error}: stop that one to have everything looked at")]
     except RefusedError:
@@ -219,7 +228,7 @@ async def _access(visit: Visit) -> list[Finding]:
         # MQTT 3.1.1 only: whatever comes back was let through.
         if visit.is_federator:
             findings.append(await _round_trip(visit))
-        own, others, newer = True, visit.anothers_topic in visit.heard, None
+        own, others, newer, anything = True, visit.anothers_topic in visit.heard, None, None
     else:
         if visit.is_federator:
             findings.append(Finding("broker", State.OK, f"{visit.address} answers as {visit.user}"))
@@ -237,11 +246,12 @@ async def _access(visit: Visit) -> list[Finding]:
         detail = f"none: anyone can write in anyone's name; {signed}. `foltr broker config --tls` closes it"
         return [*findings, Finding(what, State.WARNING, detail)]
     detail = f"{visit.user} can write what its part needs, and not what is another's"
-    return [*findings, Finding(what, State.OK, detail)]
+    findings.append(Finding(what, State.OK, detail))
+    return findings if anything is None else [*findings, subscription_finding(visit.user, is_granted=anything)]
 
 
-def _try_topics(visit: Visit) -> tuple[bool, bool, bool | None]:
-    """Whether this user may write what is its own, what is another's, and what an older list lacks.
+def _try_topics(visit: Visit) -> tuple[bool, bool, bool | None, bool]:
+    """Whether this user may write what is its own, what is another's, what an older list lacks; and subscribe at will.
 
     An older list lacks a federator's anchor, and an operator's word of another enrolment key; others write neither, and
     have None: devices, helpers, and ingest workers, whose credentials are a federator's and which only answer updates.
@@ -252,14 +262,15 @@ def _try_topics(visit: Visit) -> tuple[bool, bool, bool | None]:
     forbidden = visit.topics.roster if visit.is_federator else visit.anothers_topic
     with Probe(visit.address, visit.user, _ANSWER_S) as probe:
         own, others = probe.may_publish(visit.granted_topic), probe.may_publish(forbidden)
+        anything = probe.may_subscribe(NOBODYS_FILTER)
         match visit.credentials:
             case Credentials(role="federator", name=name) if not is_worker_user(name):
-                return own, others, probe.may_publish(anchor_topic(visit.federation))
+                return own, others, probe.may_publish(anchor_topic(visit.federation)), anything
             case Credentials(role="operator"):
                 # An empty one is passed over by all who hear it.
-                return own, others, probe.may_publish(visit.topics.operator_key)
+                return own, others, probe.may_publish(visit.topics.operator_key), anything
             case _:
-                return own, others, None
+                return own, others, None, anything
 
 
 # --- what is retained there -----------------------------------------------------------------------------------

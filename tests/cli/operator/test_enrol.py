@@ -529,7 +529,7 @@ def test_a_message_the_access_list_forbids_is_no_success(guarded_broker, tmp_pat
     operator = ("--operator", str(guarded_broker.operator_dir))
     assert foltr("enrol", "device-7", *operator, cwd=tmp_path).returncode == 0
     broker = device(tmp_path / "device-7.json").broker
-    for topic in (Topics("mail").roster, Topics("mail").federator_key, Topics("mail").roster_chunk(0)):
+    for topic in (Topics("mail").roster, Topics("mail").federator_key):
         assert not publish_once(broker, "device-7", topic, b"forged", retain=True)
 
 
