@@ -111,9 +111,7 @@ def _scattered(body: UpdateBody, dim: int) -> NDArray[np.float32]:
     return scattered
 
 
-def _ticket(
-    update: ModelUpdate, participation: int, policy: SignedPolicy, masked: bytes, seeds: list[bytes]
-) -> Ticket:
+def _ticket(update: ModelUpdate, participation: int, policy: SignedPolicy, masked: bytes, seeds: list[bytes]) -> Ticket:
     unsealed = UnsealedTicket(
         federation=update.federation,
         client_id=update.client_id,

@@ -30,7 +30,10 @@ seldom = st.sampled_from([False] * 5 + [True])
 requests = st.tuples(st.integers(1, 3), st.sampled_from([0] * 5 + [1]), st.sampled_from([0] * 15 + [1]))
 # (client, participation).
 pages = st.lists(
-    st.tuples(st.integers(0, N_CLIENTS - 1), st.integers(1, N_TIMES)), min_size=2, max_size=4, unique_by=lambda one: one[0]
+    st.tuples(st.integers(0, N_CLIENTS - 1), st.integers(1, N_TIMES)),
+    min_size=2,
+    max_size=4,
+    unique_by=lambda one: one[0],
 )
 
 

@@ -339,7 +339,7 @@ async def test_a_newer_policy_does_not_give_spent_epsilon_back(make):
 
 
 async def test_a_ledger_that_was_restored_from_a_backup_charges_what_it_knows(device, path, tmp_path):
-    """The update goes on above the federation's mark, or it would be refused; what it costs is the ledger's own affair."""
+    """The update goes on above the federation's mark, or it would be refused; it costs one more than the ledger has."""
     device.see(*(i % N_FEATURES for i in range(16)))
     backup = tmp_path / "backup.sqlite"
     for number in (1, 2, 3):
