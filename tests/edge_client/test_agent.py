@@ -158,3 +158,20 @@ async def test_what_cannot_be_learned_ends_no_turn(agent, link, monkeypatch):
         await agent.turn()
     assert [line["event"] for line in logs if line["log_level"] == "error"] == ["waiting_clicks_not_learned"]
     assert [topic for topic, *_ in link.taken()] == [JOIN]
+
+
+@pytest.mark.parametrize("mark", [2**47, 2**48])
+async def test_a_federator_that_lies_about_what_counts_ends_no_device(agent, link, mark):
+    """Its first answer says that more count than any device has: once it is honest, what is seen is sent."""
+    agent.begin_session()
+    await agent.begin_connection()
+    hear(agent, TOPICS.model, model(3))
+    hear(agent, TOPICS.round, round_on(3))
+    await agent.turn()
+    _, (_, join, _) = link.taken()
+    fields = {"federation": "mail", "client_id": "device-7", "payload_digest": payload_digest(join)}
+    hear(agent, INBOX, MembershipReceipt(**fields, code=ReceiptCode.JOINED, counted_through=mark))
+    see(agent, 4, 9)
+    hear(agent, INBOX, MembershipReceipt(**fields, code=ReceiptCode.JOINED, counted_through=0))
+    await agent.turn()
+    assert [content(decode(payload, ModelUpdate)) for topic, payload, _ in link.taken() if topic == UPDATES] == [[4, 9]]

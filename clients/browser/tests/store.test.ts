@@ -102,6 +102,17 @@ test("what a new store has recorded is numbered above the mark that the federati
   assert.equal(first.serpId, "serp-1");
 });
 
+test("a mark that no device can have reached is not believed, and what was reached is", async () => {
+  const store = await opened();
+  await assert.rejects(store.settle(2 ** 47 + 1), DataError);
+  assert.equal((await store.bounds()).mark, null);
+  await store.settle(2 ** 47);
+  const id = await store.addInteraction(listOf("one"));
+  await store.settle(id!);
+  await assert.rejects(store.settle(2 ** 48), DataError);
+  assert.equal((await store.bounds()).mark, id);
+});
+
 test("a store that is behind the mark goes on above it", async () => {
   const store = await opened();
   await store.settle(0);

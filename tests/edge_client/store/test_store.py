@@ -349,6 +349,30 @@ def test_a_store_that_was_set_back_goes_on_above_the_mark(store):
     assert add(store, "c")[0].id == 10
 
 
+@pytest.mark.parametrize("lie", [2**47 + 1, 2**48])
+def test_a_mark_that_no_device_can_have_reached_changes_nothing(path, lie):
+    """Above it there would soon be no number left that a message holds, for the store's whole life."""
+    with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=9)) as store:
+        with pytest.raises(DataError, match="more than any device has"):
+            store.settle(lie)
+        assert store.mark() is None
+        store.settle(0)
+        put(store, "u", add(store, "a"))
+        with pytest.raises(DataError, match="more than any device has"):
+            store.settle(lie, "u")
+        assert (store.mark(), store.pending_update().update_id, add(store, "b")[0].id) == (0, "u", 2)
+
+
+def test_a_store_that_was_lied_to_goes_on_with_the_numbers_that_it_has_reached(store):
+    """The highest mark that is believed leaves as many numbers above it; what counts up there is believed, too."""
+    store.settle(2**47)
+    (interaction,) = add(store, "a")
+    store.settle(3)  # its federator is honest again
+    put(store, "u", [interaction])
+    assert store.settle(2**47 + 1).counted
+    assert store.settle(2**47 + 1, "v").changed is False
+
+
 # --- local state ----------------------------------------------------------------------------------------------
 
 

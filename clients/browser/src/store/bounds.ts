@@ -1,5 +1,6 @@
 // A device's interaction counts, is spent, is on its way or waits: its number says which, between these bounds.
 
+import { DataError } from "../errors.js";
 import type { Bytes } from "../protocol/fields.js";
 
 /** An update that has no receipt yet, as the bytes that are sent until it has one. */
@@ -46,6 +47,10 @@ export interface Settlement {
 // The mark goes back by one update, or as far as a database that was restored.
 const REMEMBERED_UPDATES = 4;
 
+// No device has so many interactions, and a message has numbers up to 2^48: a device that believed a mark up there could
+// never again number what it has above it.
+const FURTHEST_MARK = 2 ** 47;
+
 export const NO_BOUNDS: Bounds = { mark: null, floor: 0, newest: 0, pending: null, counted: [] };
 
 /** Return the last interaction that counts, is spent, or is in the pending update; those above it wait. */
@@ -65,7 +70,8 @@ export function isTakenBack({ markBefore, mark, givenUp }: Settlement): boolean 
 /**
  * Take the mark of an answer: what is up to it counts, and what is above it is to be learned.
  *
- * The pending update goes if it counts. What it covers waits again if it does not, and has its answer.
+ * The pending update goes if it counts. What it covers waits again if it does not, and has its answer. DataError where
+ * no device can have got as far as the mark.
  *
  * @param answered the update's id that the answer settles for good, if it does that.
  * @returns what has changed, the new bounds, and by how much every interaction's number is raised: one that was
@@ -77,6 +83,8 @@ export function settle(
   answered: string | null,
 ): { settlement: Settlement; bounds: Bounds; raisedBy: number } {
   const { mark: before, pending } = bounds;
+  if (mark > Math.max(FURTHEST_MARK, before ?? 0, bounds.newest, pending?.through ?? 0))
+    throw new DataError(`no device can have mark ${mark}`);
   const counted = pending !== null && mark >= pending.through;
   const givenUp = !counted && pending !== null && pending.updateId === answered;
   const lost = before !== null && mark < before && mark < newestBegan(bounds, before);
