@@ -186,6 +186,13 @@ def test_a_device_that_loses_its_store_again_and_again_is_in_no_more_sums_than_t
     assert faults(federation, north, clients[0], 7) == [TicketFault.PARTICIPATIONS_SPENT]
 
 
+def test_a_client_that_is_enrolled_again_has_the_life_it_had(running):
+    """Under its name, with another key: after a revocation, say, or on another machine."""
+    federation, north = running(max_participations=1)
+    opened(federation, north, [federation.contribute(client) for client in federation.clients(3)])
+    assert faults(federation, north, federation.client("device-0", serial=2), 5) == [TicketFault.PARTICIPATIONS_SPENT]
+
+
 def test_a_helper_without_a_memory_learns_from_tickets_what_devices_have_charged(running):
     """It was replaced, say; a device that loses its store after that begins no other life."""
     federation, north = running(max_participations=3)

@@ -72,7 +72,7 @@ def tell_budget(
         _tell(
             f"The federator counts {found['claimed_by_federator']} participations, {n_unknown} more than this store "
             "knows of. If an earlier store of this client was lost, its helpers count them, too; if not, the "
-            "federator lies, and nothing is charged"
+            "federator has lied, and nothing is charged"
         )
 
 

@@ -62,7 +62,7 @@ def test_a_budget_in_words(path):
     assert lines[3].endswith(" of 8")
     assert lines[4] == (
         "The federator counts 8 participations, 5 more than this store knows of. If an earlier store of this client "
-        "was lost, its helpers count them, too; if not, the federator lies, and nothing is charged"
+        "was lost, its helpers count them, too; if not, a federator has lied, and nothing is charged"
     )
 
 
