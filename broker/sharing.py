@@ -41,7 +41,7 @@ class Sharing(StrEnum):
     NONE = "none"
     """The subscription was granted, and nothing arrived."""
     REFUSED = "refused"
-    """The subscription was not granted."""
+    """The subscription of the group, or of one client's updates, was not granted."""
     UNHEARD = "unheard"
     """No message came by a plain subscription either: these users may not write or not read there."""
 
@@ -87,9 +87,9 @@ async def try_sharing(federation: str, workers: Sequence[BrokerAddress], n_messa
         links = [await stack.enter_async_context(trial.link(each, i)) for i, each in enumerate(workers)]
         for link in links:
             await link.wait_connected(_ANSWER_S)
-        if not await trial.is_heard(links):
-            return SharingTrial(Sharing.UNHEARD)
         try:
+            if not await trial.is_heard(links):
+                return SharingTrial(Sharing.UNHEARD)
             for link in links:
                 await link.subscribe([trial.group])
         except UnavailableError:

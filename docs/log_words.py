@@ -56,6 +56,9 @@ NEEDS_YOU = {
     "ingest_not_wanted": "An ingest worker may store nothing; the hint says who takes updates.",
     "ingest_wanted": "Ingest workers take updates again.",
     "ingest_workers_back": "What `no_ingest_worker` said is over.",
+    "updates_reach_workers": "What `updates_swallowed` said is over.",
+    "updates_swallowed": "Of messages to the workers' group this share reached none of them, so devices send again "
+    "and again: somebody else is in the group, or a worker hangs.",
     "no_ingest_worker": "No ingest worker is there, so no update is stored; the hint says what to do.",
     "forgotten": "This device was forgotten; it has deleted what it had, and takes part no more.",
     "helper_opens_nothing": "A helper has other keys or another policy: `foltr helper keys`, `foltr policy new`.",

@@ -75,6 +75,11 @@ class FederatorMeasures(Measures):
             "foltr_federator_turn_age_seconds", "For how long it has been at what it does now; 0 while it waits."
         )
         self.waiting = self.gauge("foltr_federator_messages_waiting", "Messages that arrived and are not decided on.")
+        self.swallowed = self.gauge(
+            "foltr_federator_updates_swallowed_ratio",
+            "Of messages that a leader has sent to the group of its workers, as devices send updates, the share that "
+            "no worker has answered; nothing without workers.",
+        )
         self.clients = self.gauge(
             "foltr_federator_clients",
             "Clients by where they stand; who is online or in quarantine is a member, too.",

@@ -16,6 +16,7 @@ from broker.buffer import IntakeLimits
 from broker.link import InboundMessage, LastWill, MqttLink
 from federator.actor import FederationActor
 from federator.clock import SteadyClock
+from federator.group_watch import GroupWatch
 from federator.leading.holder import new_holder
 from federator.leading.keeper import LeaseKeeper
 from federator.leading.standby import Standby
@@ -35,6 +36,7 @@ from federator.waiting import wait_for_broker
 from federator.watching import Watch, watched
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.errors import MessageError, SettingsError, UnavailableError, first_cause
+from foltr.operator.credentials import FEDERATOR_USER
 from foltr.protocol.codec import Signer
 from foltr.protocol.evaluations import EvaluationRequest
 from foltr.protocol.signing import EpochSequence, SigningKey
@@ -136,6 +138,7 @@ class FederatorService:
             ingest = patient(SqlIngestStore(db, plan.federation, lambda: store.epoch), plan.database_patience_s)
             asks = plan.asks_for_evaluation
             sharing = Sharing(ingest, clock, self._receipts, numbers, evaluation=asks)
+        self._group_watch = None if sharing is None else GroupWatch(topics, self._link, sharing)
         self._shares = shares
         self._actor = FederationActor(
             plan,
@@ -217,6 +220,8 @@ class FederatorService:
                 group.create_task(self._requests.run()),
                 group.create_task(self._link.wait_failed()),
             ]
+            if self._group_watch is not None:
+                tasks.append(group.create_task(self._group_watch.run()))
             if on_started is not None:
                 on_started()
             await self._actor.run()
@@ -271,6 +276,8 @@ class FederatorService:
         stands_by = self._standby is not None and self._standby.waits
         is_connected = self._link.connected or self._first_link.connected
         self.measures.broker_up.set(None if stands_by else float(is_connected))
+        if self._group_watch is not None:
+            self.measures.swallowed.set(self._group_watch.unanswered)
         if self._has_started:
             self.measures.read(self._actor, self._clock)
         return self.measures
@@ -278,6 +285,8 @@ class FederatorService:
     def _receive(self, message: InboundMessage) -> None:
         if message.topic == self._topics.authorities:
             self._take_authorities(message.payload)
+        elif self._group_watch is not None and message.topic == self._group_watch.answers_on:
+            self._group_watch.receive(message)
         elif message.topic in self._predecessor.topics:
             self._predecessor.receive(message)
         else:
@@ -326,5 +335,7 @@ def _subscriptions(plan: FederationPlan, topics: Topics, *, shares: bool) -> tup
         # Nobody is online, and a status of each device that ever was is not to come at every connection.
         passed_over.add(topics.statuses)
     from_clients = [topic for topic in topics.from_all_clients() if topic not in passed_over]
+    if shares:
+        from_clients.append(topics.probe_answer(FEDERATOR_USER))
     usual = (*from_clients, topics.roster, topics.roster_chunks, topics.operator, topics.authorities)
     return usual if plan.secure is None else (*usual, topics.policy, topics.helper_answers("+"))

@@ -1,107 +1,11 @@
-"""A client of MQTT 3.1.1 that does nothing but subscribe: to as many filters as it likes, and it reads the answers."""
+"""The client that does nothing but subscribe: the one that the benchmarks attack a broker with."""
 
-import contextlib
-import itertools
-import socket
-import struct
-import time
+import importlib.util
+from pathlib import Path
 
-from broker.tls import client_context
-
-_CONNECT, _SUBSCRIBE, _SUBACK = 0x10, 0x82, 9
-# As deep as Mosquitto takes, nearly: each level of a filter takes memory.
-_LEVELS = 190
-
-
-def deep_filters(n_levels=_LEVELS):
-    """Endless filters, no two alike from the first level on."""
-    return ("/".join([f"{i:x}", *"x" * (n_levels - 1)]) for i in itertools.count())
-
-
-class Subscriber:
-    """A connection of its own; use as a context manager."""
-
-    def __init__(self, credentials, *, clean_session=True, client_id=None):
-        address = credentials.address
-        self._credentials, self._clean = credentials, clean_session
-        self._socket = socket.create_connection((address.host, address.port), timeout=10)
-        if address.tls:
-            context = client_context(address.tls_material)
-            self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
-        self._client_id = client_id or credentials.username or "subscriber"
-        self._numbers = itertools.cycle(range(1, 65536))
-
-    def __enter__(self):
-        user, password = self._credentials.username, self._credentials.password
-        flags = (2 if self._clean else 0) | (0x80 if user else 0) | (0x40 if password else 0)
-        said = [self._client_id, *([user] if user else []), *([password] if password else [])]
-        rest = _string("MQTT") + bytes([4, flags]) + struct.pack(">H", 60) + b"".join(map(_string, said))
-        try:
-            self._socket.sendall(_packet(_CONNECT, rest))
-            if self._read_packet()[1][1] != 0:
-                raise ConnectionRefusedError("not let in")
-        except OSError:
-            self._socket.close()
-            raise
-        return self
-
-    def __exit__(self, *_):
-        self._socket.close()
-
-    def granted(self, *filters):
-        """Whether each of these filters was granted."""
-        self._socket.sendall(_subscribe(next(self._numbers), filters))
-        while True:
-            kind, rest = self._read_packet()
-            if kind == _SUBACK:
-                return [code < 0x80 for code in rest[2:]]
-
-    def flood(self, seconds, filters=None, each=20):
-        """Subscribe for so long; how many filters were sent and how many granted. It ends if the broker does."""
-        filters, give_up_at, n_sent, n_granted = filters or deep_filters(), time.monotonic() + seconds, 0, 0
-        with contextlib.suppress(OSError):
-            while time.monotonic() < give_up_at:
-                granted = self.granted(*itertools.islice(filters, each))
-                n_sent, n_granted = n_sent + len(granted), n_granted + sum(granted)
-        return n_sent, n_granted
-
-    def wait_ended(self, within_s):
-        """Return once the broker has ended the connection; TimeoutError after so many seconds."""
-        self._socket.settimeout(within_s)
-        with contextlib.suppress(ConnectionError):
-            self._read(1)
-
-    def _read_packet(self):
-        kind, length, shift = self._read(1)[0] >> 4, 0, 0
-        while True:
-            byte = self._read(1)[0]
-            length, shift = length | (byte & 0x7F) << shift, shift + 7
-            if not byte & 0x80:
-                return kind, self._read(length)
-
-    def _read(self, n):
-        content = b""
-        while len(content) < n:
-            part = self._socket.recv(n - len(content))
-            if not part:
-                raise ConnectionResetError("the broker has ended the connection")
-            content += part
-        return content
-
-
-def _string(text):
-    return struct.pack(">H", len(text.encode())) + text.encode()
-
-
-def _packet(first, rest):
-    length, left = b"", len(rest)
-    while True:
-        left, digit = left >> 7, left & 0x7F
-        length += bytes([digit | (0x80 if left else 0)])
-        if not left:
-            return bytes([first]) + length + rest
-
-
-def _subscribe(number, filters):
-    rest = struct.pack(">H", number) + b"".join(_string(each) + b"\x01" for each in filters)
-    return _packet(_SUBSCRIBE, rest)
+_SPEC = importlib.util.spec_from_file_location("subscriber", Path(__file__).parents[1] / "benchmarks" / "subscriber.py")
+assert _SPEC is not None
+assert _SPEC.loader is not None
+_MODULE = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(_MODULE)
+Subscriber = _MODULE.Subscriber

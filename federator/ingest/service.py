@@ -9,6 +9,7 @@ import structlog
 
 from broker.address import BrokerAddress
 from broker.buffer import IntakeLimits
+from broker.group_probe import ProbeAnswers
 from broker.link import InboundMessage, MqttLink
 from federator.clock import SteadyClock
 from federator.ingest.measures import WorkerMeasures
@@ -32,15 +33,19 @@ from storage.ingest_store import SqlIngestStore
 
 log = structlog.get_logger(__name__)
 
-GROUP: Final = "foltr-ingest"
-"""The name of the shared subscription: the broker gives each update to one of its members."""
+_NAME: Final = "foltr-ingest"
 _LAST_WORDS_S: Final = 5.0
 _LOOK_FOR_FEDERATION_S: Final = 1.0
 
 
-def shared_filter(topics: Topics) -> str:
-    """What workers subscribe to: the updates of all clients, each to one of them."""
-    return f"$share/{GROUP}/{topics.client('+', ClientTopic.UPDATES)}"
+def shared_filter(topics: Topics, key: SigningKey | None) -> str:
+    """Return what workers subscribe to: the updates of all clients, each to one of the group.
+
+    Whoever knows the group's name may join it, and is given updates that no worker gets then. So it follows from the
+    federator's private key, which all workers hold. Where nothing is signed there is no secret, and anybody may join.
+    """
+    group = _NAME if key is None else f"{_NAME}-{key.derive(f'the group of the workers of {topics.federation}').hex()}"
+    return f"$share/{group}/{topics.client('+', ClientTopic.UPDATES)}"
 
 
 async def plan_of(
@@ -92,13 +97,14 @@ class IngestService:
         topics, worker_id = Topics(plan.federation), secrets.token_hex(8)
         self._link = MqttLink(
             address,
-            client_id=f"{GROUP}:{plan.federation}:{worker_id}",
-            subscriptions=(shared_filter(topics),),
+            client_id=f"{_NAME}:{plan.federation}:{worker_id}",
+            subscriptions=(shared_filter(topics, key),),
             on_message=self._receive,
             # What the broker would keep for a worker that is gone no other one gets.
             persistent=False,
             give_up_after_s=give_up_after_s,
         )
+        self._probe_answers = ProbeAnswers(topics, self._link)
         numbers = AnswerNumbers()
         self._receipts = ReceiptSender(self._link, topics, Signer(key, EpochSequence()), numbers)
         store = patient(SqlIngestStore(db, plan.federation), plan.database_patience_s)
@@ -116,6 +122,7 @@ class IngestService:
                     return
                 tasks = [
                     group.create_task(self._receipts.run()),
+                    group.create_task(self._probe_answers.run()),
                     group.create_task(self._link.wait_failed()),
                     group.create_task(self._touch()),
                 ]
@@ -130,7 +137,8 @@ class IngestService:
             raise first_cause(group_error) from group_error
 
     def _receive(self, message: InboundMessage) -> None:
-        self._worker.receive(message)
+        if not self._probe_answers.take(message):
+            self._worker.receive(message)
 
     async def _touch(self) -> None:
         while True:

@@ -60,6 +60,10 @@ class SigningKey:
     def sign(self, data: bytes) -> bytes:
         return sodium.crypto_sign(data, self._pair)[:SIGNATURE_BYTES]
 
+    def derive(self, purpose: str) -> bytes:
+        """Return a secret of this key for one purpose, 16 bytes, which tells nothing of the key."""
+        return hashlib.blake2b(purpose.encode(), key=self._seed, digest_size=16).digest()
+
     def __repr__(self) -> str:
         return f"SigningKey(public={key_to_text(self.public)})"
 

@@ -33,6 +33,7 @@ class ClientTopic(StrEnum):
 
 _CLIENT_TOPICS = {str(topic): topic for topic in ClientTopic}
 _LONGEST_CLIENTS = 64 + len("/") + max(map(len, _CLIENT_TOPICS))
+_LONGEST_PROBERS = len("@ingest.") + _LONGEST_CLIENTS
 
 
 def check_name(key: str, value: str) -> str:
@@ -226,6 +227,25 @@ class Topics:
     def from_all_clients(self) -> tuple[str, ...]:
         """The filters a federator subscribes to."""
         return tuple(self.client("+", topic) for topic in ClientTopic if topic is not ClientTopic.INBOX)
+
+    def probe(self, prober: str) -> str:
+        """Return where who probes the workers' group writes, as a device writes its updates.
+
+        Args:
+            prober: begins with ``@``, as no device's name does.
+        """
+        return self.client(prober, ClientTopic.UPDATES)
+
+    def probe_answer(self, prober: str) -> str:
+        """Return where a worker sends back what it was given there."""
+        return self.client(prober, ClientTopic.INBOX)
+
+    def prober_of(self, topic: str) -> str | None:
+        """Return who probes the workers' group on this topic; None where it is a client's."""
+        if not topic.startswith(f"{self._clients}@") or len(topic) > len(self._clients) + _LONGEST_PROBERS:
+            return None
+        name = topic.removeprefix(self._clients).removesuffix(f"/{ClientTopic.UPDATES}")
+        return name if "/" not in name and topic == self.probe(name) else None
 
     @property
     def statuses(self) -> str:

@@ -1,9 +1,24 @@
 """A leader and two workers at a broker that knows its users: each has a session of its own, and may do what it must."""
 
+import json
+import time
+
 import pytest
 from cli.commands import foltr, foltr_process, start, stop
 from databases import migrated_sqlite
 from own_servers import provisioned
+from subscribing import Subscriber
+
+from broker.address import BrokerAddress
+from federator.ingest.service import shared_filter
+from foltr.operator.credentials import read_credentials
+from foltr.protocol.topics import Topics
+
+
+def leading(operator):
+    """Options of a leader whose rounds need two devices."""
+    of_rounds = ("--min-clients", "2", "--max-clients", "2")
+    return ("--role", "leader", "--credentials", f"{operator}/federator.json", *of_rounds)
 
 
 @pytest.mark.slow
@@ -16,16 +31,7 @@ def test_workers_serve_devices_as_users_of_their_own(tmp_path, access):
     for command in (("enrol", "dev", "--count", "2", "--out-dir", "devices"), *[("broker", "worker", n) for n in "12"]):
         done = foltr(*command, "--operator", operator, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-    leader = (
-        "--role",
-        "leader",
-        "--credentials",
-        f"{operator}/federator.json",
-        "--min-clients",
-        "2",
-        "--max-clients",
-        "2",
-    )
+    leader = leading(operator)
     parts = [(*leader, "--min-time", "0"), *[("--role", "ingest", "--credentials", f"worker-{n}.json") for n in "12"]]
     processes = [start("federator", "run", *part, *database, cwd=tmp_path) for part in parts]
     try:
@@ -38,3 +44,55 @@ def test_workers_serve_devices_as_users_of_their_own(tmp_path, access):
     assert "receipts: accepted 6" in done.stdout
     assert [code for code, _ in said] == [0, 0, 0]
     assert not any("taken_over" in output for _, output in said)
+
+
+class Access:
+    """How a `Subscriber` gets in, by a credentials file."""
+
+    def __init__(self, path, role):
+        credentials = read_credentials(path, role)
+        self.key = credentials.signing_key and credentials.key
+        self.address = BrokerAddress.of(credentials.broker)
+        self.username, self.password = credentials.broker.username, credentials.broker.password
+
+
+@pytest.mark.slow
+def test_no_device_gets_into_the_workers_group_and_a_thief_in_it_is_found(tmp_path):
+    """Not even by its name. A worker that answers nothing is a thief, too, and doctor and leader say so."""
+    server = provisioned(tmp_path, "passwords")
+    server.start()
+    operator, database = str(server.operator_dir), ("--db", migrated_sqlite(tmp_path / "f.sqlite"))
+    for command in (
+        ("enrol", "dev", "--count", "2", "--out-dir", "devices"),
+        *[("broker", "worker", n) for n in "123"],
+    ):
+        done = foltr(*command, "--operator", operator, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    device, thief = next((tmp_path / "devices").iterdir()), tmp_path / "worker-3.json"
+    group = shared_filter(Topics("fed"), Access(thief, "federator").key)
+    with Subscriber(Access(device, "device")) as subscriber:
+        assert subscriber.granted(group, group.replace("updates", "+"), "$share/foltr-ingest/#") == [False] * 3
+
+    def said_of_group():
+        done = foltr("doctor", "--sharing", "--json", "--credentials", "worker-2.json", *database, cwd=tmp_path)
+        return {each["what"]: each["state"] for each in json.loads(done.stdout)}["workers' group"]
+
+    assert said_of_group() == "warning"
+    leader = start("federator", "run", *leading(operator), *database, cwd=tmp_path)
+    worker = start("federator", "run", "--role", "ingest", "--credentials", "worker-1.json", *database, cwd=tmp_path)
+    devices = ("--credentials", "devices", "--id", "dev", "--count", "2", "--data", "synthetic", "--rounds", "200")
+    crowd = start("client", "run", *devices, cwd=tmp_path)
+    give_up_at = time.monotonic() + 120
+    try:
+        while said_of_group() != "ok":
+            assert time.monotonic() < give_up_at
+        with Subscriber(Access(thief, "federator")) as stealing:
+            assert stealing.granted(group) == [True]
+            # The leader looks every ten seconds, and speaks the second time.
+            until = time.monotonic() + 40
+            while time.monotonic() < until:
+                assert said_of_group() == "problem"
+    finally:
+        said = [stop(process) for process in (crowd, worker, leader)]
+        server.stop()
+    assert "updates_swallowed" in said[-1][1], said

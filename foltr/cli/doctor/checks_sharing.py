@@ -3,6 +3,7 @@
 That it grants the subscription proves nothing, so messages are sent ([brokers.md](../../../docs/brokers.md)).
 """
 
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import cycle
@@ -14,15 +15,19 @@ from foltr.cli.operator.identities import broker_of
 from foltr.cli.settings import Settings
 from foltr.errors import SettingsError
 from foltr.operator.credentials import FEDERATOR_USER, Credentials, is_worker_user, read_credentials
+from foltr.protocol.topics import Topics
 
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
     from broker.sharing import SharingTrial
 
 WHAT = "ingest workers"
+GROUP = "workers' group"
 _INGEST = "foltr federator run --role ingest"
 # Where everybody may have as many sessions as they like.
 _WORKERS_TRIED = 2
+_N_PROBES = 40
+_ANSWER_S = 2.0
 
 
 async def sharing_findings(
@@ -48,7 +53,42 @@ async def sharing_findings(
         return [Finding(WHAT, State.WARNING, detail)]
     workers = _spread(users, servers)
     federation = settings.federation if credentials is None else credentials.federation
-    return [told(await try_sharing(federation, workers), n_servers=1 + len(servers))]
+    trial = await try_sharing(federation, workers)
+    found = [told(trial, n_servers=1 + len(servers))]
+    if trial.sharing.may_be_used:
+        found.append(group_told(*await _probe_group(federation, workers[0])))
+    return found
+
+
+async def _probe_group(federation: str, user: "BrokerAddress") -> tuple[int, int]:
+    """Send messages to the group of the workers that run, as one that does not; how many, and how many none answered.
+
+    Raises:
+        UnavailableError: it cannot connect.
+    """
+    from broker.group_probe import GroupProbe
+    from broker.visit import visiting
+
+    probe = GroupProbe(Topics(federation), user.username or f"@ingest.probe-{secrets.token_hex(8)}")
+    session = user.username or f"foltr-probe-{secrets.token_hex(8)}"
+    heard = [probe.answers_on]
+    async with visiting(user, session, heard, lambda message: probe.receive(message.payload), _ANSWER_S) as link:
+        return _N_PROBES, await probe.count_unanswered(link, _N_PROBES, _ANSWER_S)
+
+
+def group_told(n_sent: int, n_unanswered: int) -> Finding:
+    """Say whether what goes to the workers that run reaches them."""
+    if n_unanswered == 0:
+        return Finding(GROUP, State.OK, f"the workers that run have answered each of {n_sent} messages to their group")
+    if n_unanswered == n_sent:
+        detail = "no worker has answered: none runs here, or is of another version or another key of the federator"
+        return Finding(GROUP, State.WARNING, f"{detail}; or somebody else takes all that is sent to their group")
+    detail = (
+        f"{n_unanswered} of {n_sent} messages to the group of the workers that run were answered by none: a worker "
+        "hangs, or somebody else is in the group and takes that share of the updates. Restart the workers; if it stays "
+        "so, give the federator another key (foltr federator rotate-key), which gives the group another name"
+    )
+    return Finding(GROUP, State.PROBLEM, detail)
 
 
 def told(trial: "SharingTrial", n_servers: int = 1) -> Finding:

@@ -1,0 +1,77 @@
+"""A leader watches whether the updates that go to ingest workers reach them: it probes their group now and then.
+
+Where they do not, devices have the broker's acknowledgement and send again and again, and rounds take many times as
+long: somebody else is in the group and takes a share, or a worker hangs.
+"""
+
+import asyncio
+from typing import Final
+
+import structlog
+
+from broker.group_probe import GroupProbe
+from broker.link import InboundMessage, MqttLink
+from federator.sharing import Sharing
+from foltr.errors import UnavailableError
+from foltr.operator.credentials import FEDERATOR_USER
+from foltr.protocol.topics import Topics
+
+log = structlog.get_logger(__name__)
+
+PROBE_EVERY_S: Final = 10.0
+# One of three members that takes its turn is not found once in ten thousand times.
+N_PROBES: Final = 24
+_WITHIN_S: Final = 5.0
+# A worker that ends takes what it was just given with it.
+_TRIALS_BEFORE_TOLD: Final = 2
+
+
+class GroupWatch:
+    """Probes the group of the workers, and says once where what goes to it is not answered.
+
+    Attributes:
+        unanswered: the share of the newest probes that no worker has answered; None: there is no worker, or no broker.
+    """
+
+    def __init__(self, topics: Topics, link: MqttLink, sharing: Sharing, every_s: float = PROBE_EVERY_S) -> None:
+        self._probe = GroupProbe(topics, FEDERATOR_USER)
+        self._link, self._sharing, self._every_s = link, sharing, every_s
+        self.answers_on = self._probe.answers_on
+        self.unanswered: float | None = None
+        self._n_bad = 0
+
+    def receive(self, message: InboundMessage) -> None:
+        self._probe.receive(message.payload)
+
+    async def run(self) -> None:
+        while True:
+            await asyncio.sleep(self._every_s)
+            self.unanswered = await self._try()
+            if self.unanswered:
+                self._note_bad(self.unanswered)
+            elif self.unanswered is not None:
+                self._note_good()
+
+    async def _try(self) -> float | None:
+        if not self._sharing.n_workers:
+            return None
+        try:
+            return await self._probe.count_unanswered(self._link, N_PROBES, _WITHIN_S) / N_PROBES
+        except UnavailableError:
+            return None  # the link says so
+
+    def _note_bad(self, unanswered: float) -> None:
+        self._n_bad += 1
+        if self._n_bad == _TRIALS_BEFORE_TOLD:
+            log.warning(
+                "updates_swallowed",
+                unanswered=round(unanswered, 2),
+                n_workers=self._sharing.n_workers,
+                hint="messages to the workers' group reach none of them: somebody else is in it, or a worker hangs; "
+                "foltr doctor --sharing",
+            )
+
+    def _note_good(self) -> None:
+        if self._n_bad >= _TRIALS_BEFORE_TOLD:
+            log.info("updates_reach_workers", n_workers=self._sharing.n_workers)
+        self._n_bad = 0

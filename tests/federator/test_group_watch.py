@@ -1,0 +1,76 @@
+"""A leader finds that updates do not reach its workers, and says so once, on a real broker."""
+
+import asyncio
+import itertools
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+from links import WITHIN_S, link_to
+from structlog.testing import capture_logs
+
+from broker.group_probe import ProbeAnswers
+from federator.group_watch import GroupWatch
+from foltr.protocol.topics import Topics
+
+TOPICS = Topics("fed")
+GROUP = f"$share/a-group/{TOPICS.client('+', 'updates')}"
+
+
+@asynccontextmanager
+async def watching(url, sharing):
+    """A watch that looks all the time, and one worker that is there and answers."""
+    parts = {}
+
+    def inbox(part):
+        return SimpleNamespace(take=lambda message: parts[part](message))  # noqa: PLW0108 (it is there later)
+
+    async with link_to(url, "leader", inbox("leader")) as leader, link_to(url, "worker", inbox("worker")) as worker:
+        watch = GroupWatch(TOPICS, leader, sharing, every_s=0.02)
+        answers = ProbeAnswers(TOPICS, worker)
+        parts |= {"leader": watch.receive, "worker": answers.take}
+        await leader.wait_connected(WITHIN_S)
+        await worker.wait_connected(WITHIN_S)
+        await leader.subscribe([watch.answers_on])
+        await worker.subscribe([GROUP])
+        tasks = [asyncio.create_task(each) for each in (watch.run(), answers.run())]
+        yield watch
+        for task in tasks:
+            task.cancel()
+
+
+async def until(condition):
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 (it has no event)
+            await asyncio.sleep(0.01)
+
+
+async def test_a_thief_in_the_group_is_said_once_and_that_it_is_gone(mosquitto_server, monkeypatch):
+    """With the share that it takes; and the measure says so as long as it is there."""
+    monkeypatch.setattr("federator.group_watch._WITHIN_S", 0.3)
+    url = mosquitto_server.url
+    with capture_logs() as logs:
+        async with watching(url, SimpleNamespace(n_workers=1)) as watch:
+            await until(lambda: watch.unanswered == 0.0)
+            async with link_to(url, "thief") as thief:
+                await thief.wait_connected(WITHIN_S)
+                await thief.subscribe([GROUP])
+                await until(lambda: any(each["event"] == "updates_swallowed" for each in logs))
+                assert watch.unanswered == 0.5
+            await until(lambda: any(each["event"] == "updates_reach_workers" for each in logs))
+    assert [each["event"] for each in logs].count("updates_swallowed") == 1
+
+
+async def test_without_workers_there_is_nothing_to_say(mosquitto_server):
+    """That none is there the leader says in another line."""
+    asked = itertools.count()
+
+    class Sharing:
+        @property
+        def n_workers(self):
+            next(asked)
+
+    with capture_logs() as logs:
+        async with watching(mosquitto_server.url, Sharing()) as watch:
+            await until(lambda: next(asked) > 10)
+            assert watch.unanswered is None
+    assert {each["event"] for each in logs} <= {"broker_connected"}
