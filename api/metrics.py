@@ -178,6 +178,7 @@ def _erasures(name: str, overview: Overview) -> Iterable[Metric]:
     counts, job = overview.erasures, overview.job
     erasures = GaugeMetricFamily("foltr_erasures", "Requests to be forgotten", labels=(*_LABEL, "state"))
     for state, n in (
+        ("erasing", counts.n_erasing),
         ("waiting", counts.n_waiting),
         ("unlearning", counts.n_unlearning),
         ("done", counts.n_done),

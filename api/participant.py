@@ -46,5 +46,5 @@ async def mine(served: Served, client_id: str) -> Mine:
         client_id=client_id,
         client=None if row is None else Client.model_validate(row),
         fates=await queries.count_fates(served.db, served.federation, client_id),
-        erasure=None if erasure is None else Erasure.model_validate(erasure),
+        erasure=None if erasure is None else Erasure.of(erasure),
     )

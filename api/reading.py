@@ -24,7 +24,7 @@ from api.schemas import (
     WholeRound,
 )
 from api.served import Served
-from foltr.erasure.states import ErasureState
+from foltr.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
 from foltr.protocol.fields import NAME_PATTERN
 from storage import pages, queries
 from storage.erasure.erasures import find_erasure, list_erasures
@@ -146,13 +146,13 @@ async def one_model(served: ServedHere, _who: Looker, version: Number) -> Model:
 async def erasures(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[Erasure]:
     """Who was forgotten, by pseudonym, newest last, and how far the model without each is."""
     rows = await list_erasures(served.db, served.federation, limit=limit)
-    return [Erasure.model_validate(row) for row in rows]
+    return [Erasure.of(row) for row in rows]
 
 
 @looked("/erasures/{pseudonym}")
 async def one_erasure(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> Erasure:
     """One erasure."""
-    return Erasure.model_validate(await _erasure(served, pseudonym))
+    return Erasure.of(await _erasure(served, pseudonym))
 
 
 @looked("/receipts/{pseudonym}", response_class=Jose, responses=TEXT_PROBLEMS)
@@ -198,7 +198,8 @@ def receipt_of(row: ErasureRow) -> Jose:
     if row.receipt is not None:
         return Jose(row.receipt + "\n")
     if row.state is not ErasureState.DONE:
-        raise HTTPException(404, f"The erasure is {row.state}: its receipt is signed when it is done.")
+        state = FORGET_STATE[row.state]
+        raise HTTPException(404, f"The erasure is {state} ({state.means}): its receipt is signed when it is done.")
     raise HTTPException(404, f"Its federator had no key to sign a receipt with. Entry {row.audit_seq} of the log tells")
 
 
@@ -213,4 +214,6 @@ async def _why_no_client(served: ServedHere, client_id: str) -> str:
     row = await pages.erasure_of(served.db, served.federation, client_id)
     if row is None:
         return f"Federation {served.federation} knows no client of this name. See /api/v1/clients"
+    if row.state in UNTIL_ERASED:
+        return f"This client is being erased, since {row.requested_at:%Y-%m-%d}. See /api/v1/erasures/{row.pseudonym}"
     return f"This client was forgotten on {row.erased_at:%Y-%m-%d}. See /api/v1/erasures/{row.pseudonym}"

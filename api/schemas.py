@@ -2,15 +2,16 @@
 
 import json
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from foltr.aggregation.fates import Fate
 from foltr.erasure.digests import DigestVersion
-from foltr.erasure.states import ErasureState, Requester
+from foltr.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState, ForgetState, Requester
 from foltr.protocol.orders import OrderReply
 from foltr.protocol.states import JobState, Membership, OrderOutcome, Pacing, RoundState, Strategy
+from storage.erasure.records import ErasureRow
 from storage.history_records import BodyState
 
 Hex = Annotated[str | None, BeforeValidator(lambda value: value.hex() if isinstance(value, bytes) else value)]
@@ -185,13 +186,14 @@ class Model(Shown):
 
 
 class Erasure(Shown):
-    """A client that was forgotten, by its pseudonym."""
+    """A client that is to be forgotten, by its pseudonym; ``erased_at`` is null until all of it is deleted."""
 
     pseudonym: str
     state: ErasureState
+    forget_state: ForgetState
     requested_at: datetime
     requested_by: Requester
-    erased_at: datetime
+    erased_at: datetime | None
     completed_at: datetime | None
     n_rounds: int
     n_updates: int
@@ -205,6 +207,14 @@ class Erasure(Shown):
     receipt: str | None
     audit_seq: int | None
     overdue_at: datetime | None
+
+    @classmethod
+    def of(cls, row: ErasureRow) -> Self:
+        """What is shown of an erasure: while its data key is left, it is still going on, whatever its rows say."""
+        fields = {field: getattr(row, field) for field in cls.model_fields if field != "forget_state"}
+        if row.state in UNTIL_ERASED:
+            fields |= {"state": ErasureState.ERASING, "erased_at": None}
+        return cls(forget_state=FORGET_STATE[row.state], **fields)
 
 
 class Job(Shown):
@@ -260,9 +270,9 @@ class OrderReceived(Shown):
 
 
 class WishReceived(Shown):
-    """What became of a client's wish to be forgotten that was posted."""
+    """How far a client's wish to be forgotten is that was posted; ``sent``: the federator has not obeyed it yet."""
 
-    erased: bool
+    state: ForgetState
     detail: str
 
 

@@ -91,6 +91,7 @@ class NewestJob(Shown):
 class Erasures(Shown):
     """How many of those who asked to be forgotten are how far."""
 
+    n_erasing: int
     n_waiting: int
     n_unlearning: int
     n_done: int

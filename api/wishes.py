@@ -9,6 +9,7 @@ from api.ordering import RESPONSES, LostError, octets, operators_link, require_c
 from api.reading import PROBLEMS
 from api.schemas import WishReceived
 from api.served import Served
+from foltr.erasure.states import FORGET_STATE, ForgetState
 from foltr.errors import MessageError, UnavailableError
 from foltr.logs import get_logger
 from foltr.protocol.codec import open_envelope
@@ -22,9 +23,7 @@ log = get_logger("api.wishes")
 router = APIRouter(prefix="/api/v1/me", responses=PROBLEMS)
 
 _LOOKS, _LOOK_EVERY_S = 40, 0.25
-_ERASED = (
-    "All that was stored of this client is erased. The receipt is signed when no model in service has its lessons."
-)
+_RECEIPT = "The receipt is signed when no model in service has its lessons."
 _WAITS = (
     "The broker was given the wish; the federator has not obeyed it yet. If it runs and this stays so, the broker's "
     "access list may be of an older version: foltr broker config --force"
@@ -52,8 +51,9 @@ async def hand_on(served: Served, client_id: str, payload: bytes) -> WishReceive
     credentials = require_credentials(served)
     topic = Topics(served.federation).client(client_id, ClientTopic.FORGET)
     row = await queries.get_client(served.db, served.federation, client_id)
-    if row is None and await _is_erased(served, client_id):
-        return WishReceived(erased=True, detail=_ERASED)
+    known = await _state(served, client_id)
+    if row is None and known is not None:
+        return _received(known)
     if row is None:
         raise HTTPException(404, "The federation knows nothing of this client: it has not joined.")
     try:
@@ -72,10 +72,16 @@ async def hand_on(served: Served, client_id: str, payload: bytes) -> WishReceive
     log.info("wish_handed_on")
     await visit(send)
     for _ in range(_LOOKS):
-        if await _is_erased(served, client_id):
-            return WishReceived(erased=True, detail=_ERASED)
+        known = await _state(served, client_id)
+        if known not in (None, ForgetState.ERASING):
+            break
         await asyncio.sleep(_LOOK_EVERY_S)
-    return WishReceived(erased=False, detail=_WAITS)
+    return WishReceived(state=ForgetState.SENT, detail=_WAITS) if known is None else _received(known)
+
+
+def _received(state: ForgetState) -> WishReceived:
+    said = state.means[0].upper() + state.means[1:]
+    return WishReceived(state=state, detail=f"{said}. {_RECEIPT}")
 
 
 def _check(payload: bytes, federation: str, client_id: str, topic: str, key: bytes | None) -> None:
@@ -89,5 +95,6 @@ def _check(payload: bytes, federation: str, client_id: str, topic: str, key: byt
         raise MessageError(ReceiptCode.BAD_SIGNATURE, "this client has not signed the wish")
 
 
-async def _is_erased(served: Served, client_id: str) -> bool:
-    return await pages.erasure_of(served.db, served.federation, client_id) is not None
+async def _state(served: Served, client_id: str) -> ForgetState | None:
+    row = await pages.erasure_of(served.db, served.federation, client_id)
+    return None if row is None else FORGET_STATE[row.state]

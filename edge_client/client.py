@@ -58,6 +58,7 @@ from foltr.errors import UsageError
 from foltr.learning.comparison import Comparison
 from foltr.learning.gate import Gate
 from foltr.operator.credentials import Credentials, read_credentials
+from foltr.operator.wish_file import wish_file
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.explorations import Exploration
 from foltr.protocol.schemas import FeatureSchema
@@ -138,6 +139,7 @@ class EdgeClient:
         give_up_after_s: float | None = None,
         on_event: Observer | None = None,
     ) -> None:
+        beside = wish_file(Path(credentials)) if isinstance(credentials, str | Path) else None
         if isinstance(credentials, str | Path):
             credentials = read_credentials(Path(credentials), "device")
         named = (None, None) if credentials is None else (credentials.federation, credentials.name)
@@ -163,6 +165,7 @@ class EdgeClient:
             alter_update=alter_update,
             give_up_after_s=give_up_after_s,
             unlearning_limits=unlearning_limits,
+            wish_file=beside,
         )
         self._runtime = Runtime(options, on_event)
         self._store: DeviceStore | None = None

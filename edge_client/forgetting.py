@@ -313,7 +313,8 @@ class Forgetting:
         self._go_to(None)
         self._retained = {ClientTopic.FORGET}
         await self.finish(connected=True)
-        await self._say_hello()
+        if not self._participation.joined:
+            await self._say_hello()
 
 
 def refusal_in_words(notice: ErasureNotice) -> str:

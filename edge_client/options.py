@@ -38,6 +38,8 @@ class DeviceOptions:
     alter_update: Alteration | None = None
     give_up_after_s: float | None = None
     unlearning_limits: UnlearningLimits = USUAL_LIMITS
+    # Where `foltr forget --credentials` keeps the wish of this client; None where credentials have no file.
+    wish_file: Path | None = None
 
 
 def agreed_name(option: str, value: str | None, of_credentials: str | None) -> str:

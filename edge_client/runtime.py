@@ -18,9 +18,11 @@ from edge_client.news import News
 from edge_client.options import DeviceOptions
 from edge_client.recording import Later
 from edge_client.store.store import DeviceStore
-from foltr.errors import DataError, MessageError, UnavailableError, UsageError
+from foltr.erasure.states import ForgetState
+from foltr.errors import DataError, FoltrError, MessageError, UnavailableError, UsageError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
+from foltr.operator.wish_file import drop_wish, is_kept
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.trainings import PdgdTraining
@@ -95,6 +97,8 @@ class Runtime:
         """
         options = self.options
         credentials = self._credentials = self._with_stored_succession(store)
+        if self._is_asked_beside and not store.forgotten and store.forget_state() is None:
+            store.put_forget_state(ForgetState.ASKED)
         operator = None if credentials is None else credentials.operator_keys
         kept = None if store.forgotten else store.authorities()
         self._authorities = BelievedAuthorities(self._link, operator, options.federation, kept)
@@ -118,6 +122,13 @@ class Runtime:
             later=later,
             on_event=self._tell,
         )
+
+    @property
+    def _is_asked_beside(self) -> bool:
+        """Whether `foltr forget --credentials` has asked, perhaps while this device was off."""
+        options = self.options
+        beside, own = options.wish_file, options.credentials
+        return beside is not None and own is not None and is_kept(beside, own)
 
     async def start(self) -> None:
         """Connect, and give the agent its turns, in the loop that this is called in."""
@@ -290,8 +301,10 @@ class Runtime:
         """Wait as `EdgeClient.wait_settled` says."""
         self._check_loop()
         agent = self.agent
-        # Whoever is not taken in waits in vain.
-        await self._true_within(lambda: agent.is_settled or is_lasting(agent.membership.refusal), timeout_s)
+        # Who is not taken in waits in vain, and who asked to be forgotten, too.
+        await self._true_within(
+            lambda: agent.is_settled or is_lasting(agent.membership.refusal) or agent.forgetting.waiting, timeout_s
+        )
         return agent.is_settled
 
     async def leave(self, timeout_s: float) -> bool:
@@ -310,6 +323,10 @@ class Runtime:
                 return await forgetting.ask(timeout_s)
         except UnavailableError:
             return forgetting.result  # no broker: the wish is kept
+        except FoltrError:
+            if forgetting.state is None and self._is_asked_beside and self.options.wish_file is not None:
+                drop_wish(self.options.wish_file)  # it was refused
+            raise
         finally:
             self._wake()
 

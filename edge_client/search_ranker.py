@@ -43,6 +43,7 @@ from foltr.errors import DataError
 from foltr.learning.comparison import Comparison
 from foltr.learning.gate import Gate
 from foltr.operator.credentials import Credentials, read_credentials
+from foltr.operator.wish_file import wish_file
 from foltr.protocol.explorations import Exploration
 from foltr.protocol.schemas import FeatureSchema
 
@@ -119,6 +120,7 @@ class SearchRanker:
                 raise
 
     def _options(self, credentials: str | Path | Credentials) -> DeviceOptions:
+        beside = None if isinstance(credentials, Credentials) else wish_file(Path(credentials))
         if not isinstance(credentials, Credentials):
             credentials = read_credentials(Path(credentials), "device")
         return DeviceOptions(
@@ -135,6 +137,7 @@ class SearchRanker:
             evaluation=self._evaluation,
             schema=self._schema,
             unlearning_limits=self._unlearning_limits,
+            wish_file=beside,
         )
 
     # --- its life -------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from federator.publishing.retained import RetainedTopics
 from federator.store import FederationStore
 from foltr.erasure.audit import AuditEntry
 from foltr.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
-from foltr.erasure.states import ErasureState
+from foltr.erasure.states import FORGET_STATE, ErasureState
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode
@@ -308,7 +308,7 @@ class Eraser:
                 ErasureNotice(
                     federation=self._name,
                     client_id=client_id,
-                    code=ReceiptCode.FORGOTTEN if done else ReceiptCode.FORGETTING,
+                    code=ReceiptCode(FORGET_STATE[row.state].value),
                     receipt=None if row.receipt is None else row.receipt.encode(),
                     detail=detail,
                 )

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import and_, case, func, select
 
-from foltr.erasure.states import ErasureState
+from foltr.erasure.states import UNTIL_ERASED, ErasureState
 from foltr.protocol.events import EventKind
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.states import OPEN_JOB, Membership
@@ -20,7 +20,6 @@ from storage.model_tables import models
 from storage.tables import clients, events, rounds
 
 _REFUSALS = (EventKind.UPDATE_REJECTED, EventKind.MESSAGE_REFUSED, EventKind.INTAKE_FULL)
-_WAITING = (ErasureState.ERASING, ErasureState.ERASED, ErasureState.WAITING)
 
 
 async def recent_rounds(db: Database, name: str, limit: int) -> list[RecentRound]:
@@ -122,7 +121,8 @@ async def count_erasures(db: Database, name: str) -> ErasureCounts:
         counts = {state: int(n) for state, n in await connection.execute(by_state)}
         n_overdue, oldest_at = (await connection.execute(unfinished)).one()
     return ErasureCounts(
-        n_waiting=sum(counts.get(state, 0) for state in _WAITING),
+        n_erasing=sum(counts.get(state, 0) for state in UNTIL_ERASED),
+        n_waiting=counts.get(ErasureState.WAITING, 0),
         n_unlearning=counts.get(ErasureState.UNLEARNING, 0),
         n_done=counts.get(ErasureState.DONE, 0),
         n_overdue=int(n_overdue),

@@ -109,6 +109,7 @@ class ErasureCounts:
     """How many of those who asked to be forgotten are how far.
 
     Attributes:
+        n_erasing: what is stored of them is being deleted.
         n_waiting: what is stored of them is gone, and a model that learned from them may be in service.
         n_unlearning: they are in the job that is open.
         n_done: they are forgotten.
@@ -116,6 +117,7 @@ class ErasureCounts:
         oldest_at: when the first of those that are not was asked for; None where there is none.
     """
 
+    n_erasing: int
     n_waiting: int
     n_unlearning: int
     n_done: int

@@ -300,7 +300,8 @@ class StoreFile:
     def forget(self) -> None:
         """Delete everything for good, and leave a mark: that this file's client was forgotten, not who it was.
 
-        What it has spent stays, in numbers, and how far the wish is. A store that is nobody's yet begins anew: there is nobody to be marked.
+        What it has spent stays, in numbers, and how far the wish is. A store that is nobody's yet begins anew: there is
+        nobody to be marked.
 
         Raises:
             DataError: nothing is deleted yet (``forgotten`` is False), or it is and could not be overwritten

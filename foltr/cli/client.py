@@ -15,7 +15,7 @@ from foltr.cli import options
 from foltr.cli.fields import Option, read_assignments, takes_fields
 from foltr.cli.fleet.enrolling import enrol, enrol_in_slot
 from foltr.cli.fleet.slots import Slot, take_enrolled_slot, take_new_slot
-from foltr.cli.operator.identities import device_credentials
+from foltr.cli.operator.identities import device_credentials, device_files
 from foltr.cli.output import configure_logging, console, print_json
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError
@@ -241,6 +241,7 @@ async def _run_fleet(
         broker_url=None if credentials and "broker_url" not in settings.model_fields_set else settings.broker_url,
         federation=federation,
         credentials=credentials,
+        credentials_files=device_files(settings, names),
         data=data,
         clicks=settings.clicks,
         interactions=settings.interactions,

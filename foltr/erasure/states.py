@@ -68,6 +68,9 @@ class ForgetState(StrEnum):
     FORGOTTEN = "forgotten", "all that was stored is deleted, and no model in service has learned from the client"
 
 
+# Of these something of the client is stored still, a row or its data key.
+UNTIL_ERASED: Final = ErasureState.ERASING, ErasureState.ERASED
+
 # What the rows say, in a person's words: nothing is erased before the last row and the data key are gone.
 FORGET_STATE: Final[dict[ErasureState, ForgetState]] = {
     ErasureState.ERASING: ForgetState.ERASING,

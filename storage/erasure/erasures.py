@@ -14,7 +14,7 @@ from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.erasure.digests import NOTHING_DIGESTED
-from foltr.erasure.states import NOTHING_UNLEARNED, TRANSITIONS, ErasureEvent, ErasureState, following
+from foltr.erasure.states import NOTHING_UNLEARNED, TRANSITIONS, UNTIL_ERASED, ErasureEvent, ErasureState, following
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import OPEN_ROUND, Membership, RoundState
@@ -41,7 +41,6 @@ from storage.tables import clients, events, federations, rounds
 
 ROWS_AT_ONCE = 200
 """So many of a client's updates, fates and events one transaction deletes: others' answers wait for it."""
-_UNTIL_ERASED = ErasureState.ERASING, ErasureState.ERASED
 
 
 async def erase_client(
@@ -208,7 +207,7 @@ async def unfinished_erasures(db: Database, name: str) -> list[ErasureRow]:
     """List what a federator that starts has to go on with: rows to delete, keys to destroy, devices to tell."""
     untold = erasures.c.told.is_(False) & erasures.c.client.is_not(None)
     async with db.reading() as connection:
-        return await select_erasures(connection, name, erasures.c.state.in_(_UNTIL_ERASED) | untold)
+        return await select_erasures(connection, name, erasures.c.state.in_(UNTIL_ERASED) | untold)
 
 
 async def forgotten_pseudonyms(db: Database, name: str) -> set[str]:
@@ -239,7 +238,7 @@ async def note_told(db: Database, name: str, epoch: int, pseudonym: str) -> None
     """Note that its device knows: the name, which was kept to tell it, goes."""
     async with fenced_transaction(db, name, epoch) as connection:
         row = await _require(connection, name, pseudonym)
-        await _change(connection, row, told=True, client_id=row.client_id if row.state in _UNTIL_ERASED else None)
+        await _change(connection, row, told=True, client_id=row.client_id if row.state in UNTIL_ERASED else None)
 
 
 async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: datetime) -> int:
@@ -248,7 +247,7 @@ async def drop_untold_names(db: Database, name: str, epoch: int, erased_before: 
         untold = await connection.scalars(
             select(erasures.c.client)
             .where(erasures.c.federation == name, erasures.c.erased_at < erased_before)
-            .where(erasures.c.client.is_not(None), erasures.c.state.not_in(_UNTIL_ERASED))
+            .where(erasures.c.client.is_not(None), erasures.c.state.not_in(UNTIL_ERASED))
         )
         keys = list(untold)
         for client in keys:

@@ -1,4 +1,4 @@
-"""The wish to be forgotten outlives everything: it is on the device's disk before it is sent, until there is a receipt."""
+"""The wish to be forgotten outlives the process and the broker: it is on the device's disk until there is a receipt."""
 
 import asyncio
 
@@ -47,7 +47,7 @@ async def asked_in_an_earlier_life(url, path):
 
 
 async def test_a_wish_outlives_the_process_and_the_broker(mosquitto_server, path):
-    """The federator was away, the device ended, the broker lost all: at the next start it is asked again, and no more."""
+    """The federator was away, the device ended, the broker lost all: the next start asks, and says nothing else."""
     await asked_in_an_earlier_life(mosquitto_server.url, path)
     mosquitto_server.kill()  # before it has saved anything
     mosquitto_server.start()

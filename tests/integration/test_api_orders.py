@@ -178,7 +178,7 @@ async def test_a_participant_brings_its_devices_wish_and_is_forgotten(deployment
     me = (await server.get("/api/v1/me", mine)).json()
     assert (me["client"], me["erasure"]["requested_by"]) == (None, "device")
     again = await server.post("/api/v1/me/forget", mine, content=signed)
-    assert (again.status_code, again.json()["erased"]) == (202, True)
+    assert (again.status_code, again.json()["state"]) == (202, "forgotten")
 
 
 async def test_a_wish_that_is_not_obeyed_yet_is_said_to_wait(deployment, server, monkeypatch):
@@ -192,7 +192,7 @@ async def test_a_wish_that_is_not_obeyed_yet_is_said_to_wait(deployment, server,
     topic = Topics(FEDERATION).client(access.name, ClientTopic.FORGET)
     signed = encode(Forget(federation=FEDERATION, client_id=access.name), topic, 0, access.key)
     answer = await server.post("/api/v1/me/forget", server.token(Role.PARTICIPANT, access.name), content=signed)
-    assert (answer.status_code, answer.json()["erased"]) == (202, False)
+    assert (answer.status_code, answer.json()["state"]) == (202, "sent")
     deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
 
     async def forgotten():

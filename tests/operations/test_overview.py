@@ -46,7 +46,7 @@ async def test_it_says_how_a_federation_is(made):
     assert found.situation.quarantined_online == ["b"]
     assert (found.model.version, found.model.round, found.model.published_at) == (1, 1, None)
     assert [(each.client_id, each.n, each.round) for each in found.suspects] == [("c", 1, 1)]
-    assert found.erasures == ErasureCounts(0, 0, 0, 0, None)
+    assert found.erasures == ErasureCounts(0, 0, 0, 0, 0, None)
     assert (found.job, found.held_reset, found.budget, dict(found.refusals.by_reason)) == (None, None, None, {})
     assert found.as_of - found.refusals.since == timedelta(hours=1)
     with pytest.raises(SettingsError, match="holds no 'post'"):
@@ -96,7 +96,7 @@ async def test_erasures_are_counted_by_how_far_they_are(made):
     """One that waits has its oldest request said."""
     epoch = await claim_federation(made, "mail", 1.0)
     await erase_client(made, "mail", epoch, ErasureRequest("a", "a" * 32, OPENED, "device", OPENED))
-    assert (await read_overview(made, "mail")).erasures == ErasureCounts(1, 0, 0, 0, OPENED)
+    assert (await read_overview(made, "mail")).erasures == ErasureCounts(1, 0, 0, 0, 0, OPENED)
 
 
 async def test_the_budget_is_that_of_the_newest_policy(made):

@@ -76,7 +76,7 @@ function showDefence(status) {
 
 function showErasures(status) {
   const counts = status.erasures;
-  for (const state of ["waiting", "unlearning", "done", "overdue"]) say(`e-${state}`, told(counts[`n_${state}`]));
+  for (const state of ["erasing", "waiting", "unlearning", "done", "overdue"]) say(`e-${state}`, told(counts[`n_${state}`]));
   at("held").hidden = !status.held;
   say("held", status.held ?? "");
   const job = status.job;
@@ -139,7 +139,7 @@ async function loadErasures() {
       receipt.setAttribute("aria-label", `receipt of ${row.pseudonym}`);
     }
     return [row.pseudonym, row.overdue_at && !row.completed_at ? `overdue, ${row.state}` : row.state, when(row.requested_at),
-      when(row.erased_at), when(row.completed_at), receipt];
+      row.erased_at ? when(row.erased_at) : row.forget_state, when(row.completed_at), receipt];
   }));
 }
 

@@ -18,7 +18,7 @@ import { shortHash } from "./protocol/fields.js";
 import { Leave, Status } from "./protocol/messages.js";
 import type { KeptKey, Verify } from "./protocol/signing.js";
 import { DEFAULT_SERP_LENGTH, type RankingState } from "./serps.js";
-import type { DeviceStore } from "./store/store.js";
+import type { DeviceStore, ForgetState } from "./store/store.js";
 import { Relearning, type UnlearningLimits } from "./training/relearning.js";
 import { Trainer } from "./training/trainer.js";
 import { Happening, now, Turns } from "./turns.js";
@@ -43,6 +43,8 @@ export interface DeviceState extends RankingState {
   readonly nUpdatesCounted: number;
   readonly receipts: Readonly<Record<string, number>>;
   readonly isQuarantined: boolean;
+  /** How far the wish to be forgotten is, also of an earlier run; null without one, and without an erasure. */
+  readonly forgetState: ForgetState | null;
   /** The newest entry of the federation's log of erasures that was heard of; null before one. */
   readonly newestAuditEntry: number | null;
   /** What was heard that speaks against that log: it was cut, or restored from a backup; null where nothing does. */
@@ -96,7 +98,8 @@ export class Agent {
     const relearning = new Relearning(store, log, Math.random, options.unlearningLimits);
     const turns = new Turns(log);
     const { topics } = session;
-    const isForgotten = await store.isForgotten();
+    const stored = await store.forgetState();
+    const isForgotten = (await store.isForgotten()) || (stored !== null && stored !== "asked");
     // From here on nothing waits: the link asks for its last will as soon as there is a link.
     const link: MqttLink = new MqttLink(
       broker,
@@ -115,7 +118,9 @@ export class Agent {
       visits.isResting,
     );
     const outbox = new Outbox(link, session, participation, log);
-    const forgetting = new Forgetting(turns, outbox, participation, store, log, isForgotten);
+    const forgetting = new Forgetting(turns, outbox, participation, store, log, isForgotten, stored, () =>
+      agent.sayHello(),
+    );
     const hasLeft = new Happening();
     const audit = new AuditWatch(session.federation, store, log);
     const ofDevice = { credentials, verify, session, store, log };
@@ -143,6 +148,7 @@ export class Agent {
   }
 
   private async takeLeave(timeoutS: number): Promise<boolean> {
+    if (this.parts.forgetting.state !== null) return false; // it says nothing but its wish
     const giveUpAt = now() + timeoutS;
     this.parts.participation.left = true; // first: a join that is due must not follow the leave
     try {
@@ -222,8 +228,12 @@ export class Agent {
   }
 
   private async turn(): Promise<void> {
-    if (this.link.connected) this.parts.visits.look();
-    await this.outbox.sendDue(this.parts.relearning, now());
+    if (this.link.connected) {
+      await this.parts.forgetting.look(); // first: another tab may have been asked, while this one was asleep
+      this.parts.visits.look();
+      await this.parts.forgetting.sendDue(now());
+      await this.outbox.sendDue(this.parts.relearning, now());
+    }
     await this.parts.forgetting.finish();
     clearTimeout(this.timer);
     if (this.isClosed) return;
@@ -235,9 +245,9 @@ export class Agent {
 
   /** Begin a visit that is due, and end one in which there is nothing more to do. */
   private async keepPace(): Promise<void> {
-    const { visits } = this.parts;
+    const { visits, forgetting } = this.parts;
     if (visits.isResting) {
-      if (!visits.isCalled && visits.restS() > 0) return;
+      if (!visits.isCalled && !forgetting.isWaiting && visits.restS() > 0) return;
       visits.beginVisit(now());
       this.link.visit();
     } else if (visits.periodS === null) {
@@ -262,7 +272,7 @@ export class Agent {
   private nextTurnInS(): number {
     const { visits } = this.parts;
     if (visits.isResting) return visits.restS();
-    return Math.min(this.outbox.nextDueAt(), this.visitOverAt()) - now();
+    return Math.min(this.outbox.nextDueAt(), this.parts.forgetting.nextDueAt(), this.visitOverAt()) - now();
   }
 
   private async begin(): Promise<void> {
@@ -291,7 +301,13 @@ export class Agent {
 
   private async beginConnection(): Promise<void> {
     this.parts.visits.noteReached(now());
-    if (this.parts.participation.left) return;
+    await this.parts.forgetting.look();
+    this.parts.forgetting.beginConnection(now());
+    await this.sayHello();
+  }
+
+  private async sayHello(): Promise<void> {
+    if (this.parts.participation.left || !this.link.connected) return;
     this.parts.participation.beginConnection(now());
     if (this.parts.visits.periodS !== null) return;
     await this.outbox.publish(Status, { online: true }, "status", true).catch(ignoreUnavailable);
@@ -323,6 +339,7 @@ export class Agent {
       serpLength: training?.serp_length ?? DEFAULT_SERP_LENGTH,
       exploration: training?.exploration ?? SAFE,
       isForgotten: forgetting.isForgotten,
+      forgetState: forgetting.state,
       hasOtherFeatures: participation.hasOtherFeatures,
       gate: await store.gate(),
       connected: this.link.connected,

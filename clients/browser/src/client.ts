@@ -9,7 +9,7 @@
 
 import { Agent, type DeviceState } from "./agent.js";
 import { readCredentials } from "./credentials.js";
-import { SettingsError } from "./errors.js";
+import { SettingsError, UnavailableError } from "./errors.js";
 import type { ForgetResult } from "./forgetting.js";
 import { keptKey } from "./keys.js";
 import { SAFE, type Exploration } from "./learning/display.js";
@@ -18,7 +18,7 @@ import { causeOf, toConsole, type Log } from "./log.js";
 import { verifyNatively, verifyPortably } from "./protocol/signing.js";
 import type { FeatureSchema } from "./schema.js";
 import { clicksOn, DEFAULT_SERP_LENGTH, makeSerp, NONE, type FeaturesLike, type Gating, type Serp } from "./serps.js";
-import { DeviceStore } from "./store/store.js";
+import { DeviceStore, type ForgetState } from "./store/store.js";
 import { USUAL_LIMITS, type UnlearningLimits } from "./training/relearning.js";
 import { leadOnce, Tabs, type Request } from "./tabs.js";
 
@@ -67,6 +67,7 @@ const NOTHING_YET: DeviceState = {
   serpLength: DEFAULT_SERP_LENGTH,
   exploration: SAFE,
   isForgotten: false,
+  forgetState: null,
   hasOtherFeatures: false,
   gate: null,
   connected: false,
@@ -164,6 +165,11 @@ export class EdgeClient {
     return this.state.isForgotten;
   }
 
+  /** How far the wish to be forgotten is, also of an earlier run; null without one, and without an erasure. */
+  get forgetState(): ForgetState | null {
+    return this.state.forgetState;
+  }
+
   /**
    * When the page connects again, where its federation has devices come by in turns; null while it is connected, or
    * tries to be.
@@ -210,9 +216,20 @@ export class EdgeClient {
     return (await this.request({ method: "leave", timeoutS })) as boolean;
   }
 
-  /** Ask the federation to erase this client, and to unlearn what it contributed; then the browser forgets too. */
+  /**
+   * Ask the federation to erase this client, and to unlearn what it contributed; then the browser forgets too.
+   *
+   * The wish is in the browser's database before it is sent. From here on no tab sends anything else, and each later
+   * start sends it again until there is a receipt. DataError: it cannot be stored, and nothing was changed.
+   */
   async forgetMe(timeoutS = 60): Promise<ForgetResult> {
-    return (await this.request({ method: "forgetMe", timeoutS })) as ForgetResult;
+    await this.store.askToBeForgotten(); // also where the tab that leads is asleep
+    try {
+      return (await this.request({ method: "forgetMe", timeoutS })) as ForgetResult;
+    } catch (error) {
+      if (!(error instanceof UnavailableError)) throw error;
+      return { state: this.state.forgetState ?? "asked", receipt: null };
+    }
   }
 
   /** End this tab's part; another one leads then, if there is one. */

@@ -93,8 +93,9 @@ export class Inbox {
     const isForUs = message.topic === session.topic("inbox");
     if (isForUs && envelope.kind === ErasureNotice.kindName)
       await this.takeErasure(readEnvelope(envelope, ErasureNotice));
-    else if (forgetting.isForgotten) return;
-    else if (isForUs) await this.takeReceipt(envelope);
+    else if (forgetting.isForgotten) {
+      if (message.topic === topics.round) forgetting.hearEpoch(epochAndNumber(envelope.sequence)[0], now());
+    } else if (isForUs) await this.takeReceipt(envelope);
     else if (message.topic === topics.pace) this.takePace(envelope);
     else if (message.topic === topics.model) await this.takeModel(envelope, message.payload);
     else if (message.topic === topics.round) await this.takeRound(envelope);
@@ -129,11 +130,12 @@ export class Inbox {
   }
 
   private async takeRound(envelope: Envelope): Promise<void> {
-    const { session, participation, trainer, contributor } = this.parts;
+    const { session, participation, trainer, contributor, forgetting } = this.parts;
     const round = readEnvelope(envelope, RoundAnnouncement);
     if (round.federation !== session.federation) return;
     participation.takeRound(round, await isAsked(round, session.clientId), now());
     participation.hearEpoch(epochAndNumber(envelope.sequence)[0], now());
+    forgetting.hearEpoch(epochAndNumber(envelope.sequence)[0], now());
     await this.takeWithdrawal(round.withdraws_below);
     this.tellObjection(round);
     await trainer.catchUp();
@@ -223,7 +225,7 @@ export class Inbox {
 
   private async takeErasure(notice: ErasureNotice): Promise<void> {
     if (!this.parts.session.isForUs(notice)) return;
-    this.parts.forgetting.takeNotice(notice);
+    await this.parts.forgetting.takeNotice(notice);
     if (isErased(notice.code)) await this.onErased();
   }
 }

@@ -11,4 +11,5 @@ export type { FadingMean, Gate, ShownCount, Source } from "./learning/gate.js";
 export type { Features } from "./learning/linear.js";
 export type { Level, Log } from "./log.js";
 export type { FeaturesLike, Serp } from "./serps.js";
+export type { ForgetState } from "./store/store.js";
 export type { UnlearningLimits } from "./training/relearning.js";

@@ -366,6 +366,32 @@ test("who asks to be forgotten sends nothing else, deletes all it has, and gets 
   await eventually(() => again.isForgotten);
 });
 
+test("a wish outlives the page: the next one asks again, and says nothing else, until there is a receipt", async () => {
+  const client = await joined();
+  await click(client, 1);
+  assert.deepEqual(await client.forgetMe(0.05), { state: "sent", receipt: null });
+  await client.close();
+  const joins = federation.all("join").length;
+  const again = await open();
+  const asked = await federation.hear("forget", 2);
+  assert.ok(asked !== undefined);
+  await eventually(() => again.forgetState === "sent");
+  await federation.announceRound(2);
+  await click(again, 4);
+  assert.equal(await again.leave(0.1), false);
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  const said = [federation.all("join").length, federation.all("update").length, federation.all("leave").length];
+  assert.deepEqual(said, [joins, 0, 0]);
+  await federation.notify(name, "erasing", null);
+  await eventually(() => again.isForgotten && again.forgetState === "erasing");
+  await again.close();
+  const last = await open();
+  await federation.hear("forget", 3);
+  await eventually(() => last.forgetState === "erasing");
+  await federation.notify(name, "forgotten", "header.payload.signature");
+  await eventually(() => last.forgetState === "forgotten");
+});
+
 test("a refusal to forget is an error, and the client goes on", async () => {
   const client = await joined();
   const asked = client.forgetMe(10);

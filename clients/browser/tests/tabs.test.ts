@@ -76,6 +76,22 @@ test("a tab that does not lead asks the one that does to be forgotten", async ()
   await eventually(() => first.isForgotten && second.isForgotten);
 });
 
+test("a wish is kept although the tab that leads is asleep, which says nothing else once it is awake", async () => {
+  const [first, second] = await openTwo("asleep");
+  const channel = (first as unknown as { tabs: { channel: BroadcastChannel } }).tabs.channel;
+  const listen = channel.onmessage;
+  channel.onmessage = null; // asleep: it hears of nothing
+  assert.equal((await second.forgetMe(-4.9)).state, "asked");
+  await federation.announceRound(2); // it wakes up by that
+  await federation.hear("forget");
+  await first.recordClicks(first.rank(ROWS), [1]);
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  assert.deepEqual(federation.all("update"), []);
+  channel.onmessage = listen;
+  await federation.notify("asleep", "forgotten", "receipt");
+  await eventually(() => first.forgetState === "forgotten" && second.forgetState === "forgotten");
+});
+
 test("a tab that is closed while it waits leads never", async () => {
   const [first, second] = await openTwo("waiting");
   await second.close();

@@ -3,6 +3,7 @@
 import asyncio
 from typing import TYPE_CHECKING
 
+from foltr.erasure.states import ForgetState
 from foltr.errors import DataError
 from foltr.operator.credentials import Credentials
 from foltr.operator.heard_keys import believe_retained, key_topics
@@ -127,15 +128,24 @@ class Answers:
             self._progress, self._unanswered = self._heard, self._newest is None
         if notice.code is ReceiptCode.FORGOTTEN:
             return notice
-        if notice.code is not ReceiptCode.FORGETTING:
+        if notice.code not in (ReceiptCode.ERASING, ReceiptCode.FORGETTING):
             raise DataError(f"{self._client_id} is not forgotten: {notice.code}, {notice.detail}")
         return None
+
+    @property
+    def forget_state(self) -> ForgetState:
+        """How far it is, in one word."""
+        if self._newest is not None:
+            return ForgetState(self._newest.code.value)
+        return ForgetState.SENT if self._is_sent else ForgetState.ASKED
 
     def state(self) -> str:
         """How far it is, and what to look at where that is not enough; without a full stop at the end."""
         if self._newest is None:
             return self._silence()
         due = f"; {self._newest.detail}" if self._newest.detail else ""
+        if self.forget_state is ForgetState.ERASING:
+            return f"{ForgetState.ERASING}: {ForgetState.ERASING.means}{due}"
         return f"{self._progress_in_words()}{due}"
 
     def _progress_in_words(self) -> str:

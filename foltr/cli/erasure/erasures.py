@@ -17,7 +17,7 @@ from foltr.cli.listed import rows_to_list, say_more
 from foltr.cli.operator.access import OperatorFolder, open_authority
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import console, print_json, say, to_plain
-from foltr.erasure.states import ErasureState
+from foltr.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
 from foltr.errors import DataError, SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.protocol.states import JobState
@@ -68,7 +68,7 @@ def erasures_list(
             return
         told, held = await _newest(database, name, n_rows)
         console.print(_table(name, told) if told else f"Erasures of {name}: none")
-        n_all = counts.n_waiting + counts.n_unlearning + counts.n_done
+        n_all = counts.n_erasing + counts.n_waiting + counts.n_unlearning + counts.n_done
         say_more(n_all - len(told), "Earlier erasures", f"--limit {n_all}")
         if n_overdue:
             say(f"{n_overdue} of them are not done, and their deadline has passed")
@@ -110,10 +110,10 @@ def erasures_show(
         job = None if row.job is None else await load_job(database, name, row.job)
         named = None if client == row.pseudonym else await rows_of(database, name, client)
         if json:
-            print_json({"erasure": row, "job": _plain_job(job), "rows_of_it": named})
+            print_json({"erasure": _plain(row), "job": _plain_job(job), "rows_of_it": named})
             return
         fingerprint = None if row.key_fingerprint is None else row.key_fingerprint.hex()
-        shown = to_plain(row) | {"key_fingerprint": fingerprint, "receipt": _receipt_in_words(row)}
+        shown = _plain(row) | {"key_fingerprint": fingerprint, "receipt": _receipt_in_words(row)}
         console.print(_fields(shown, f"Erasure of {row.pseudonym} in {name}"))
         if (plain := _plain_job(job)) is not None:
             console.print(_fields(plain, f"Unlearning job {plain['number']}"))
@@ -168,8 +168,8 @@ def _receipt_of(row: "ErasureRow") -> str:
         return row.receipt
     if row.state is not ErasureState.DONE:
         raise DataError(
-            f"the erasure of {row.pseudonym} is {row.state}: its receipt is signed when it is done; how far it is: "
-            f"foltr erasures show {row.pseudonym}"
+            f"the erasure of {row.pseudonym} is {shown_state(row)}: its receipt is signed when it is done; how far it "
+            f"is: foltr erasures show {row.pseudonym}"
         )
     raise DataError(
         f"the erasure of {row.pseudonym} has no receipt: its federator had no key to sign one with. Entry "
@@ -188,6 +188,17 @@ def _write(receipt: str, file: str) -> None:
         raise SettingsError(f"receipt: {file}: {error.strerror}; name a file that can be written") from error
 
 
+def shown_state(row: "ErasureRow") -> ErasureState:
+    """The state that people see: while its data key is left an erasure is going on, whatever its rows say."""
+    return ErasureState.ERASING if row.state in UNTIL_ERASED else row.state
+
+
+def _plain(row: "ErasureRow") -> dict[str, Any]:
+    """An erasure for a program: it has no moment of being erased before all that was stored is."""
+    plain: dict[str, Any] = to_plain(row) | {"state": shown_state(row), "forget_state": FORGET_STATE[row.state]}
+    return plain | ({"erased_at": None} if row.state in UNTIL_ERASED else {})
+
+
 def _is_overdue(row: "ErasureRow") -> bool:
     return row.overdue_at is not None and row.state is not ErasureState.DONE
 
@@ -198,12 +209,12 @@ def _table(name: str, told: "Sequence[tuple[ErasureRow, UnlearningJobRow | None]
     for column, is_whole in (("erasure", True), ("when", True), ("job", False)):
         table.add_column(column, no_wrap=is_whole)
     for row, job in told:
-        state = f"OVERDUE, {row.state}" if _is_overdue(row) else row.state
+        state = f"OVERDUE, {shown_state(row)}" if _is_overdue(row) else str(shown_state(row))
+        erased = "-" if row.state in UNTIL_ERASED else f"{row.erased_at:%Y-%m-%d %H:%M}"
         completed = "-" if row.completed_at is None else f"{row.completed_at:%Y-%m-%d %H:%M}"
         table.add_row(
             f"{row.pseudonym}\n{state}, by {row.requested_by}\n{_receipt_in_words(row)}",
-            f"requested {row.requested_at:%Y-%m-%d %H:%M}\nerased    {row.erased_at:%Y-%m-%d %H:%M}\n"
-            f"completed {completed}",
+            f"requested {row.requested_at:%Y-%m-%d %H:%M}\nerased    {erased}\ncompleted {completed}",
             Text(_progress(row, job)),  # a reason may hold what looks like markup
         )
     return table
@@ -227,8 +238,8 @@ def _receipt_in_words(row: "ErasureRow") -> str:
 
 def _progress(row: "ErasureRow", job: "UnlearningJobRow | None") -> str:
     """How far the model without a client is, in words."""
-    if row.state is ErasureState.ERASING:
-        return "begins when the last of its rows is deleted"
+    if row.state in UNTIL_ERASED:
+        return "begins when the last of its rows and its data key are deleted"
     if row.first_round is None:
         return "needs none, it was in no model"
     if job is None:
@@ -276,7 +287,7 @@ async def _newest_in_short(database: "Database", name: str, n: int) -> list[dict
 
 def _in_short(row: "ErasureRow", job: "UnlearningJobRow | None", held: "HeldReset | None") -> dict[str, Any]:
     """An erasure for a program: without the client's name, and whether there is a receipt in place of it."""
-    plain = {key: value for key, value in to_plain(row).items() if key not in ("client_id", "receipt")}
+    plain = {key: value for key, value in _plain(row).items() if key not in ("client_id", "receipt")}
     waits_for = None if held is None or row.state is not ErasureState.WAITING else to_plain(held)
     return plain | {"has_receipt": row.receipt is not None, "job": _plain_job(job), "held_reset": waits_for}
 

@@ -21,10 +21,12 @@ from foltr.cli.erasure.answers import Answers
 from foltr.cli.operator.access import OperatorFolder, open_authority, redirect
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
 from foltr.cli.output import errors, print_json, say
+from foltr.erasure.states import ForgetState
 from foltr.errors import DataError, SettingsError, UnavailableError
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, Credentials, read_credentials
 from foltr.operator.heard_keys import key_topics
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.operator.wish_file import drop_wish, keep_wish, wish_file
 from foltr.protocol.signing import key_to_text
 from foltr.protocol.topics import ClientTopic, Topics, check_name
 
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from foltr.protocol.receipts import ErasureNotice
 
 _ANSWER_S = 3.0
+# How long the receipt is waited for: with --wait, and else by who asks for itself.
+_WAIT_S, _WISH_S = 3600.0, 60.0
 _CONNECT_S = 5.0
 # Between two visits at the broker while a model is made anew: twice as long each time.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
@@ -77,8 +81,11 @@ def forget(
     wait: Annotated[
         bool, typer.Option("--wait", help="Wait until the client is forgotten, and print its receipt")
     ] = False,
-    timeout: Annotated[float, typer.Option("--timeout", help="With --wait: give up after so many seconds")] = 3600.0,
-    receipt: Annotated[Path | None, typer.Option("--receipt", help="With --wait: write the receipt here")] = None,
+    timeout: Annotated[
+        float | None,
+        typer.Option("--timeout", help="Give up after so many seconds [3600 with --wait, else 60 with --credentials]"),
+    ] = None,
+    receipt: Annotated[Path | None, typer.Option("--receipt", help="Write the receipt here, once there is one")] = None,
     print_payload: Annotated[
         bool, typer.Option("--print-payload", help="Send nothing; print what mosquitto_pub is to send")
     ] = False,
@@ -88,15 +95,18 @@ def forget(
 ) -> None:
     """Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.
 
-    An operator's order is answered once all that is stored is erased; the client's own request is only sent. With
-    --wait the command waits for the model without the client, too. The name is not used again. With --credentials the
-    command connects as that client; where the broker has users, a running device is cut off for a moment each time,
-    and connects again.
+    An operator's order is answered once the client is out of the federation; with --wait the command waits for its
+    receipt. With --credentials it always does, and exits with 0 only if there is one: until then the wish is kept
+    beside that file, and the same command sends it again. The name is not used again. With --credentials the command
+    connects as that client; where the broker has users, a running device is cut off for a moment each time, and
+    connects again.
     """
-    if receipt is not None and not wait:
+    if receipt is not None and not wait and credentials is None:
         raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
     if receipt is not None and not os.access(receipt.parent, os.W_OK):
         raise SettingsError(f"receipt: {receipt.parent} is no folder that can be written to; name a file elsewhere")
+    if timeout is None:
+        timeout = _WAIT_S if wait else _WISH_S
     if not 0 < timeout <= 30 * 86_400:
         raise SettingsError(f"timeout: {timeout:g}; give more than 0 and at most {30 * 86_400} seconds")
     give_up_at = time.monotonic() + timeout
@@ -104,24 +114,31 @@ def forget(
     if print_payload:
         _print_payload(request, json=json)
         return
+    kept = _keep(request, json=json) if credentials else None
     if not credentials:
         _order(request, operator, broker, give_up_at if wait else None)
         if not wait:
+            state = asyncio.run(_state_of(request))
             say(
-                f"Order {request.number} is obeyed: all that was stored of {request.client_id} is erased. Get its "
-                "receipt, once the model without it is in service, with --wait"
+                f"Order {request.number} is obeyed: {request.client_id} is out of {request.federation}. It is {state}: "
+                f"{state.means}. Get its receipt, once the model without it is in service, with --wait"
             )
             return
     with errors.status("waiting for the broker") as status:
         left_s = max(0.1, give_up_at - time.monotonic())
-        notice, federator_key = asyncio.run(_send(request, left_s if wait else None, _Telling(status).tell))
-    if notice is None:
-        say(
-            f"Sent: forget {request.client_id} of {request.federation}; nothing has confirmed it. A federator that "
-            "runs obeys it at once; one that is off hears it when it is started if the broker has kept the message, "
-            "as an embedded broker does not over a restart. --wait, now or later, confirms it and gets the receipt"
-        )
-        return
+        answers = _answers_to(request)
+        try:
+            notice, federator_key = asyncio.run(_send(request, answers, left_s, _Telling(status).tell))
+        except DataError:
+            if kept is not None:
+                drop_wish(kept)  # it was refused: whoever starts this device goes on
+            raise
+        except UnavailableError as error:
+            if json:
+                print_json({"client": request.client_id, "state": str(answers.forget_state), "receipt": None})
+            if not credentials:
+                raise
+            raise UnavailableError(f"{error}. {_what_is_open(credentials, kept)}") from error
     text = "" if notice.receipt is None else notice.receipt.decode()
     if receipt is not None:
         try:
@@ -130,6 +147,8 @@ def forget(
             raise SettingsError(
                 f"receipt: {receipt}: {error.strerror}. {request.client_id} is forgotten; ask again with another file"
             ) from error
+    if kept is not None:
+        drop_wish(kept)
     if json:
         print_json({"client": request.client_id, "state": str(notice.code), "receipt": text or None})
     elif receipt is not None:
@@ -138,6 +157,39 @@ def forget(
         say(f"Forgotten: {request.client_id} of {request.federation}; check it: {check}")
     else:
         say(text or f"Forgotten: {request.client_id}; {notice.detail}")
+
+
+def _keep(request: _Request, *, json: bool) -> Path | None:
+    """Keep a client's wish beside its credentials before it is sent; the file, or None where it cannot be kept."""
+    path = wish_file(request.key_file)
+    if keep_wish(path, request.credentials):
+        return path
+    if not json:
+        _warn(
+            f"the wish cannot be kept beside {request.key_file}: a device that is started with it does not know of it"
+        )
+    return None
+
+
+def _what_is_open(credentials: Path, kept: Path | None) -> str:
+    """Say what keeps the wish, and what to type; without a full stop at the end."""
+    again = shlex.join(("foltr", "forget", "--credentials", str(credentials), "--wait"))
+    if kept is None:
+        return (
+            f"Nothing but the broker keeps the wish, which may lose it: until there is a receipt, type again: {again}"
+        )
+    return (
+        f"The wish is kept in {kept}: a device that is started with {credentials} sends nothing else, and sends it "
+        f"again. Until there is a receipt, type again: {again}"
+    )
+
+
+async def _state_of(request: _Request) -> ForgetState:
+    """How far the erasure is that an order asked for: what the federation says, or what an answered order says."""
+    answers = _answers_to(request)
+    with contextlib.suppress(UnavailableError):
+        await _visit(request, answers, _ANSWER_S)
+    return answers.forget_state if answers.answered else ForgetState.ERASING
 
 
 def _key_of_receipt(text: str, request: _Request, newest: bytes) -> str:
@@ -257,9 +309,9 @@ def _print_payload(request: _Request, *, json: bool) -> None:
 
 
 async def _send(
-    request: _Request, timeout_s: float | None, on_progress: Callable[[str], None]
-) -> "tuple[ErasureNotice | None, bytes]":
-    """Publish the request; with a timeout, again and again until the client is forgotten.
+    request: _Request, answers: Answers, timeout_s: float, on_progress: Callable[[str], None]
+) -> "tuple[ErasureNotice, bytes]":
+    """Publish the request again and again until the client is forgotten.
 
     Where the broker has users, one user is one session: whoever comes as the client, or as the operator, ends the
     connection of the device, or of another command. So nobody stays there to wait: each visit takes a moment, and who
@@ -269,24 +321,14 @@ async def _send(
         on_progress: told every second how far it is, in words.
 
     Returns:
-        the notice that the client is forgotten, if it is, and the federator's public key.
+        the notice that the client is forgotten, and the federator's public key.
 
     Raises:
         UnavailableError: no broker, or not forgotten in time.
         FoltrError: the federator refuses.
     """
-    answers = Answers(
-        Topics(request.federation),
-        request.client_id,
-        request.credentials,
-        request.named_by,
-        # A device's wish is a message like its others.
-        "message_refused" if request.retained else "order_refused",
-    )
     telling = asyncio.create_task(_tell(answers, on_progress))
     try:
-        if timeout_s is None:
-            return await _first_visit(request, answers, answer_s=None), answers.federator_key
         async with asyncio.timeout(timeout_s):
             notice, pause_s = await _first_visit(request, answers, _ANSWER_S), _FIRST_PAUSE_S
             while notice is None:
@@ -297,12 +339,25 @@ async def _send(
                     notice = await _visit(request, answers, _ANSWER_S)
             return notice, answers.federator_key
     except TimeoutError as error:
-        next_step = "The request stands; ask again" if answers.answered else "Ask again"
+        next_step = "" if request.retained else ". Ask again with --wait"
+        if answers.answered and next_step:
+            next_step = ". The request stands; ask again with --wait"
         raise UnavailableError(
-            f"{request.client_id} is not forgotten after {timeout_s:g} s: {answers.state()}. {next_step} with --wait"
+            f"{request.client_id} is not forgotten after {timeout_s:g} s: {answers.state()}{next_step}"
         ) from error
     finally:
         telling.cancel()
+
+
+def _answers_to(request: _Request) -> Answers:
+    return Answers(
+        Topics(request.federation),
+        request.client_id,
+        request.credentials,
+        request.named_by,
+        # A device's wish is a message like its others.
+        "message_refused" if request.retained else "order_refused",
+    )
 
 
 async def _tell(answers: Answers, on_progress: Callable[[str], None]) -> None:
@@ -311,7 +366,7 @@ async def _tell(answers: Answers, on_progress: Callable[[str], None]) -> None:
         on_progress(answers.state())
 
 
-async def _first_visit(request: _Request, answers: Answers, answer_s: float | None) -> "ErasureNotice | None":
+async def _first_visit(request: _Request, answers: Answers, answer_s: float) -> "ErasureNotice | None":
     """Visit until the broker has the request; another command may end the connection of a try at its beginning.
 
     Raises:
@@ -325,8 +380,8 @@ async def _first_visit(request: _Request, answers: Answers, answer_s: float | No
     return await _visit(request, answers, answer_s)
 
 
-async def _visit(request: _Request, answers: Answers, answer_s: float | None) -> "ErasureNotice | None":
-    """Publish the request once; with ``answer_s``, hear so long what the federator says to it.
+async def _visit(request: _Request, answers: Answers, answer_s: float) -> "ErasureNotice | None":
+    """Publish the request once, and hear for ``answer_s`` what the federator says to it.
 
     Returns:
         the notice that the client is forgotten, if it is.
@@ -337,12 +392,12 @@ async def _visit(request: _Request, answers: Answers, answer_s: float | None) ->
     topics = Topics(request.federation)
     inbox = topics.client(request.client_id, ClientTopic.INBOX)
     heard = [*key_topics(request.federation), inbox, topics.round, f"{topics.root}/unlearning/+"]
-    address, heard = BrokerAddress.of(request.access), [] if answer_s is None else heard
+    address = BrokerAddress.of(request.access)
     answers.begin()
     async with visiting(address, request.session, heard, answers.received, _CONNECT_S) as link:
         await link.publish(request.topic, request.payload, retain=request.retained)
         answers.sent()
-        return None if answer_s is None else await answers.notice(answer_s)
+        return await answers.notice(answer_s)
 
 
 class _Telling:

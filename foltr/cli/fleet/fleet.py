@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -66,6 +67,7 @@ class Fleet:
         broker_url: None takes the one in the credentials.
         data, clicks, interactions: of the users that ``users`` does not name, who are all alike.
         credentials: by name; empty: nothing is signed.
+        credentials_files: where they are from, by name.
         users: by name, where devices differ.
         attack: what the first ``n_attackers`` devices do; None: all are honest.
         believed_rule: by which the attackers think the federator aggregates.
@@ -86,6 +88,7 @@ class Fleet:
     seed: int
     stores: dict[str, str]
     credentials: dict[str, Credentials] = field(default_factory=dict)
+    credentials_files: Mapping[str, Path] = field(default_factory=dict)
     users: Mapping[str, FleetUser] = field(default_factory=dict)
     n_rounds: int | None = None
     give_up_after_s: float | None = None
@@ -196,7 +199,8 @@ class Fleet:
             self.broker_url,
             federation=self.federation,
             client_id=name,
-            credentials=self.credentials.get(name),
+            # By its file, where there is one: beside it `foltr forget --credentials` keeps a wish.
+            credentials=self.credentials_files.get(name) or self.credentials.get(name),
             store=store,
             seed=streams.device_seed,
             propensities=_propensities(click_models),

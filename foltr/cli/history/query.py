@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from foltr.cli.output import errors, print_json, require_existing
 from foltr.cli.settings import Settings, load_settings
+from foltr.erasure.states import UNTIL_ERASED
 from foltr.errors import FoltrError, SettingsError, UnavailableError
 
 if TYPE_CHECKING:
@@ -84,9 +85,10 @@ async def no_such_client(database: "Database", federation: str, client_id: str) 
     row = await erasure_of(database, federation, client_id)
     if row is None:
         return SettingsError(f"federation {federation!r} knows no client {client_id!r}; see: foltr clients list")
-    return SettingsError(
-        f"{client_id} of {federation} was forgotten on {row.erased_at:%Y-%m-%d}; see: foltr erasures show {client_id}"
-    )
+    when = f"was forgotten on {row.erased_at:%Y-%m-%d}"
+    if row.state in UNTIL_ERASED:
+        when = f"is being erased, since {row.requested_at:%Y-%m-%d}"
+    return SettingsError(f"{client_id} of {federation} {when}; see: foltr erasures show {client_id}")
 
 
 @contextmanager

@@ -100,17 +100,21 @@ def broker_of(settings: Settings, credentials: Credentials) -> "BrokerAddress":
     return BrokerAddress.of(access)
 
 
-def device_credentials(settings: Settings, names: list[str]) -> dict[str, Credentials]:
-    """The credentials of these devices: of one from a file, of several from a folder; none if none are given."""
+def device_files(settings: Settings, names: list[str]) -> dict[str, Path]:
+    """The files with these devices' credentials; none if none are given."""
     if settings.credentials is None:
         return {}
     path = Path(settings.credentials)
     if path.is_dir():
-        found = {name: read_credentials(path / f"{name}.json", "device") for name in names}
-    elif len(names) == 1:
-        found = {names[0]: read_credentials(path, "device")}
-    else:
-        raise SettingsError(f"credentials: {path} is not a folder; several devices need one, with NAME.json for each")
+        return {name: path / f"{name}.json" for name in names}
+    if len(names) == 1:
+        return {names[0]: path}
+    raise SettingsError(f"credentials: {path} is not a folder; several devices need one, with NAME.json for each")
+
+
+def device_credentials(settings: Settings, names: list[str]) -> dict[str, Credentials]:
+    """The credentials of these devices: of one from a file, of several from a folder; none if none are given."""
+    found = {name: read_credentials(path, "device") for name, path in device_files(settings, names).items()}
     for credentials in found.values():
         _require_same_federation(settings, credentials)
     return found

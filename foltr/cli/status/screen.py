@@ -167,7 +167,8 @@ def _reward(effectiveness: Effectiveness) -> str:
 
 def _forgotten(overview: Overview) -> str:
     counts = overview.erasures
-    said = f"{counts.n_done} done, {counts.n_waiting} waiting, {counts.n_unlearning} being unlearned"
+    erasing = f"{counts.n_erasing} being erased, " if counts.n_erasing else ""
+    said = f"{counts.n_done} done, {erasing}{counts.n_waiting} waiting, {counts.n_unlearning} being unlearned"
     if counts.oldest_at is not None:
         said += f"; the oldest was asked for {span((overview.as_of - counts.oldest_at).total_seconds())} ago"
     return f"{said}; {counts.n_overdue} overdue: foltr erasures list" if counts.n_overdue else said

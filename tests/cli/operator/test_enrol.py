@@ -435,7 +435,7 @@ def test_a_forgotten_name_is_nowhere_in_the_folder(mqtt_broker, tmp_path):
         ):
             done = foltr(*command, cwd=tmp_path)
             assert done.returncode == 0, done.stderr
-        assert "Order 3 is obeyed: all that was stored of device-7 is erased" in done.stdout
+        assert "Order 3 is obeyed: device-7 is out of mail. It is erasing" in done.stdout
         again = foltr("enrol", "device-7", "--out", "other.json", cwd=tmp_path)
         assert (again.returncode, "was forgotten; its name is not used again" in again.stderr) == (2, True)
         named = [path.name for path in folder.rglob("*") if path.is_file() and b"device-7" in path.read_bytes()]

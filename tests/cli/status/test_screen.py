@@ -53,7 +53,7 @@ def overview(situation: Situation = CALM, **changed) -> Overview:
         model=NewestModel(7, 11, OPENED, OPENED, None, None, None),
         job=None,
         held_reset=None,
-        erasures=ErasureCounts(0, 0, 0, 0, None),
+        erasures=ErasureCounts(0, 0, 0, 0, 0, None),
         budget=None,
         suspects=[],
     )
@@ -83,7 +83,7 @@ def everything() -> Overview:
         model=NewestModel(7, None, OPENED, None, OPENED, None, 4),
         job=JobProgress(3, JobState.PAUSED, Strategy.FED_ERASER, OPENED, 3, 40, "no device answers", None, None),
         held_reset=HeldReset(4, OPENED, 1, 900, 12_000, 300),
-        erasures=ErasureCounts(2, 1, 9, 1, NOW - timedelta(days=4)),
+        erasures=ErasureCounts(0, 2, 1, 9, 1, NOW - timedelta(days=4)),
         budget=Budget(2, 8.0, 1e-6, 200, 40),
         suspects=[ProposalRow(name, 3, OPENED, 9, "far away") for name in names],
         effectiveness=Effectiveness(EvaluatedRound(2**31 - 1, 40, 1.0, -0.612, 0.581, 0.012), 0.6, 20),
@@ -121,7 +121,7 @@ def test_what_does_not_fit_names_the_command_that_tells_it():
 
 def test_a_command_is_on_one_line():
     """So that it can be copied."""
-    told = screen_lines(overview(erasures=ErasureCounts(2, 1, 9, 1, NOW - timedelta(days=4))), 64, 40)
+    told = screen_lines(overview(erasures=ErasureCounts(0, 2, 1, 9, 1, NOW - timedelta(days=4))), 64, 40)
     assert any("foltr erasures list" in line for line in told)
     assert any("foltr rounds why --credentials" in line for line in screen_lines(overview(), 80, 24))
 
@@ -165,7 +165,7 @@ def test_silence_is_not_known_to_be_an_end_before_the_deadline():
 
 def test_what_needs_somebody():
     """What is overdue, what waits for the operator, what has stopped; not a federation that is over."""
-    assert needs_attention(overview(erasures=ErasureCounts(1, 0, 0, 1, OPENED)))
+    assert needs_attention(overview(erasures=ErasureCounts(0, 1, 0, 0, 1, OPENED)))
     assert needs_attention(overview(held_reset=HeldReset(4, OPENED, 1, 9, 12, 3)))
     assert needs_attention(overview(replace(CALM, round=None)))
     done = replace(ROUND, state=RoundState.COMPLETED, model_version=8, closed_at=NOW, n_updates=5, n_interactions=5)

@@ -81,7 +81,7 @@ def test_no_code_decides_what_counts():
         ReceiptCode.NOT_ENROLLED,
         ReceiptCode.UNSUPPORTED_VERSION,
     }
-    assert by_reaction[DeviceReaction.STOP] == {ReceiptCode.FORGETTING, ReceiptCode.FORGOTTEN}
+    assert by_reaction[DeviceReaction.STOP] == {ReceiptCode.ERASING, ReceiptCode.FORGETTING, ReceiptCode.FORGOTTEN}
     assert {code for code in ReceiptCode if code.joins_first} == {ReceiptCode.UNKNOWN_CLIENT, ReceiptCode.NOT_ENROLLED}
 
 

@@ -35,6 +35,7 @@ const REACTIONS = {
   not_selected: "settle",
   incomplete: "send_again",
   busy: "send_again",
+  erasing: "stop",
   forgetting: "stop",
   forgotten: "stop",
   unknown_job: null,

@@ -52,6 +52,9 @@ export interface Limits {
 /** What a list is recorded with; the store knows the rest. */
 export type Recorded = Omit<Interaction, "id" | "schemaHash" | "relearned">;
 
+/** How far the wish to be forgotten is; `ForgetResult` says what each means. */
+export type ForgetState = "asked" | "sent" | "erasing" | "forgetting" | "forgotten";
+
 /** How many steps were answered on the newest day that there was one, by the device's clock, since the epoch. */
 interface Answered {
   readonly day: number;
@@ -340,8 +343,29 @@ export class DeviceStore {
     const mark = await this.markOf(crypto.getRandomValues(new Uint8Array(SALT_BYTES)));
     await this.database.write(async (rows) => {
       await done(rows.interactions.clear());
-      for (const key of await rows.keys()) await rows.delete(key);
+      // How far the wish is, in a word, stays: until there is a receipt it is sent at every start.
+      for (const key of await rows.keys()) if (key !== "forget_state") await rows.delete(key);
       await rows.put("forgotten", mark);
+    });
+  }
+
+  /** Keep the user's wish to be forgotten, before anything of it is sent: whichever tab leads sends it, and no more. */
+  askToBeForgotten(): Promise<void> {
+    return this.database.write(async (rows) => {
+      if ((await rows.get("forget_state")) !== undefined) return;
+      await rows.put("forget_state", (await rows.get("forgotten")) === undefined ? "asked" : "erasing");
+    });
+  }
+
+  /** Return how far the wish is, as far as it was stored; null where nobody asked in this browser. */
+  forgetState(): Promise<ForgetState | null> {
+    return this.database.read(async (rows) => (await rows.get<ForgetState>("forget_state")) ?? null);
+  }
+
+  /** Keep how far the wish is; null: it was refused, and the device goes on. */
+  putForgetState(state: ForgetState | null): Promise<void> {
+    return this.database.write((rows) => {
+      return state === null ? rows.delete("forget_state") : rows.put("forget_state", state);
     });
   }
 
