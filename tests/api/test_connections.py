@@ -27,7 +27,7 @@ N_SILENT = 1000
 HALVES = [
     b"",
     b"GET /health HTTP/1.1\r\nHost: x\r\n",
-    b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\ntoken=",
+    b"POST /login HTTP/1.1\r\nHost: x\r\nContent-Length: 5000\r\n\r\ntoken=",
     b"POST /health HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\n",
 ]
 
@@ -101,8 +101,8 @@ async def few(tmp_path):
 
 @pytest.fixture
 def _waits_are_short(monkeypatch):
-    """As if they were of some tenths of a second."""
-    monkeypatch.setattr(Waits, "seconds", property(lambda _: 0.3))
+    """As if they were of a second."""
+    monkeypatch.setattr(Waits, "seconds", property(lambda _: 1.0))
     monkeypatch.setattr("api.connections.TAKES_WITHIN_S", 0.3)
 
 
