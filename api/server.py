@@ -85,7 +85,8 @@ def make_server(app: FastAPI, proxies: list[Network], connections_per_address: i
             http=cast("type[asyncio.Protocol]", partial(BoundedConnection, gate)),
             ws="none",
             log_config=None,
-            log_level="warning",
+            # Of its warnings whoever connects makes as many as they like: each request that is none is one.
+            log_level="error",
             access_log=False,
             server_header=False,
             forwarded_allow_ips=[str(network) for network in proxies],

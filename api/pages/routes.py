@@ -1,7 +1,6 @@
 """The page of who looks at everything, the page of a participant, and the form that takes a token into a cookie."""
 
 import base64
-import binascii
 import time
 from pathlib import Path
 from typing import Any
@@ -109,12 +108,13 @@ async def forget(request: Request) -> Response:
         raise HTTPException(403, "Only a participant's own page takes this.")
     text = parse_qs((await request.body()).decode(errors="replace")).get("wish", [""])[0]
     try:
-        await served.db.follow_file()
         payload = base64.b64decode("".join(text.split()), validate=True)
+    except ValueError:  # also of what is not ASCII, which is no binascii.Error
+        return await _of_participant(served, bearer, 400, "This is not the line that the command prints.")
+    try:
+        await served.db.follow_file()
         received = await hand_on(served, bearer.client_id or "", payload)
         return await _of_participant(served, bearer, told=received.detail)
-    except binascii.Error:
-        return await _of_participant(served, bearer, 400, "This is not the line that the command prints.")
     except HTTPException as error:
         return await _of_participant(served, bearer, error.status_code, str(error.detail))
 

@@ -1,0 +1,153 @@
+"""Bytes that are no text, or no ASCII, in every place of a request: the answer is 4xx with what is wrong, never 5xx."""
+
+import asyncio
+import re
+
+import pytest
+from asked import FEDERATION, asked
+from databases import migrated_sqlite
+from made_history import made_history
+
+from api.limits import RateLimiter
+from api.tokens import Role
+from foltr.operator.credentials import BrokerAccess, read_credentials
+from foltr.operator.folder import create_authority
+
+# UTF-8 of more than ASCII, bytes that are no UTF-8, a NUL, what breaks a parser of addresses, and what is long.
+BREAKING = [b"[", b"http://[::1", b"//[x]", b"%", b'=;,"']
+VALUES = [
+    "jos\u00e9".encode(),
+    b"\xff\xfe",
+    b"a\x80b",
+    "\u2603".encode() * 20,
+    b"[",
+    b"http://[::1",
+    b"//[x]",
+    b"%",
+    b'=;,"',
+    b"9" * 5000,
+]
+HEADERS = [
+    b"Authorization", b"Cookie", b"Origin", b"Host", b"Content-Type", b"Sec-Fetch-Site", b"X-Forwarded-For",
+    b"X-Forwarded-Proto", b"Accept", b"Range", b"If-None-Match", b"If-Modified-Since", b"Last-Event-ID", b"Upgrade",
+    b"Content-Length", b"Transfer-Encoding", b"Expect", b"Connection",
+]  # fmt: skip
+PATHS = [
+    *("/", "/health", "/ready", "/metrics", "/static/page.js", "/api/v1/openapi.json", "/api/v1/status"),
+    *("/api/v1/presence", "/api/v1/rounds", "/api/v1/rounds/1", "/api/v1/clients", "/api/v1/clients/a"),
+    *("/api/v1/models", "/api/v1/models/1", "/api/v1/erasures", "/api/v1/erasures/" + "0" * 32),
+    *("/api/v1/receipts/" + "0" * 32, "/api/v1/jobs", "/api/v1/audit", "/api/v1/orders", "/api/v1/me"),
+    *("/api/v1/me/contributions", "/api/v1/me/receipt", "/api/v1/stream", "/nothing", "/static/nothing"),
+]
+POSTS = ["/login", "/logout", "/forget", "/api/v1/orders", "/api/v1/me/forget"]
+
+
+@pytest.fixture
+async def server(tmp_path):
+    url = migrated_sqlite(tmp_path / "foltr.sqlite")
+    await made_history(url, FEDERATION)
+    access = BrokerAccess(broker_url="mqtt://127.0.0.1:9")
+    with create_authority(tmp_path / "operator", FEDERATION, federator=access, operator=access):
+        credentials = read_credentials(tmp_path / "operator" / "operator.json", "operator")
+    async with asked(url, tmp_path, credentials=credentials) as running:
+        running.served.by_token = running.served.by_address = RateLimiter(1e9, 10**9)
+        yield running
+
+
+def request(method, path, headers=(), body=b""):
+    """The bytes of a request."""
+    names = {name.lower() for name, _ in headers}
+    more = [(name, value) for name, value in ((b"Host", b"x"), (b"Connection", b"close")) if name.lower() not in names]
+    if method == b"POST" and b"content-length" not in names:
+        more.append((b"Content-Length", b"%d" % len(body)))
+    lines = b"".join(b"%b: %b\r\n" % one for one in (*headers, *more))
+    return b"%b %b HTTP/1.1\r\n%b\r\n%b" % (method, path, lines, body)
+
+
+async def status_of(server, sent):
+    """The status of the answer, and its text; None where the connection was closed without one."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]))
+    try:
+        writer.write(sent)
+        head = await reader.readline()
+        if b"text/event-stream" in (rest := await reader.read(65_536)):
+            return 200, rest
+        return int(head.split()[1]) if head else None, rest
+    finally:
+        writer.close()
+
+
+def quoted(value):
+    return b"".join(b"%%%02X" % byte for byte in value)
+
+
+def requests(token):
+    """Requests with one hostile value each."""
+    authorization = b"Authorization", b"Bearer " + token.encode()
+    for value in VALUES:
+        for header in HEADERS:
+            for path in ("/", "/api/v1/rounds", "/static/page.js"):
+                shown = () if header == b"Authorization" else (authorization,)
+                yield request(b"GET", path.encode(), (*shown, (header, value)))
+            for path in POSTS:
+                yield request(b"POST", path.encode(), (authorization, (header, value)), b"token=x&wish=x")
+        yield request(b"GET", b"/", ((b"Authorization", b"Bearer " + value),))
+        yield request(b"GET", b"/", ((b"Cookie", b"foltr_token=" + value),))
+        yield request(b"GET", b"/", ((b"Cookie", b"foltr_token=" + token.encode() + value),))
+        for path in PATHS:
+            for one in (
+                b"/" + quoted(value),
+                b"%2F..%2F" + quoted(value),
+                b"?" + quoted(value) + b"=" + quoted(value),
+                value,
+            ):
+                yield request(b"GET", path.encode() + one, (authorization,))
+            for name in (b"limit", b"before", b"after"):
+                yield request(b"GET", path.encode() + b"?" + name + b"=" + quoted(value), (authorization,))
+        for path in POSTS:
+            for body in (
+                value,
+                b"token=" + value,
+                b"wish=" + value,
+                b"wish=" + quoted(value),
+                b"token=" + quoted(value),
+            ):
+                for kind in (b"application/x-www-form-urlencoded", b"application/octet-stream", b"multipart/form-data"):
+                    headers = (authorization, (b"Content-Type", kind))
+                    yield request(b"POST", path.encode(), headers, body)
+                    yield request(b"POST", path.encode(), headers[1:], body)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", [Role.VIEWER, Role.OPERATOR, Role.PARTICIPANT])
+async def test_no_bytes_make_an_error_of_ours(server, role, caplog):
+    """Whoever asks, and wherever they are; and nothing of it is an exception in the log."""
+    token = server.token(role, "a" if role is Role.PARTICIPANT else None)
+    found = []
+    for sent in requests(token):
+        async with asyncio.timeout(30):
+            status, told = await status_of(server, sent)
+        if status is not None and status >= 500:
+            found.append((status, sent[:200], told[-200:]))
+    assert not found
+    assert not caplog.records
+
+
+@pytest.mark.parametrize(
+    ("path", "headers", "body", "status"),
+    [
+        ("/forget", [], b"wish=jos\xc3\xa9", 400),
+        ("/forget", [], b"wish=%FF%FE", 400),
+        ("/api/v1/me/forget", [], "jos\u00e9".encode(), 400),
+        ("/login", [(b"Origin", b"http://[::1")], b"token=x", 403),
+        ("/logout", [(b"Origin", b"//[x]")], b"", 403),
+        ("/login", [(b"Origin", b"http://x")], "token=jos\u00e9".encode(), 401),
+    ],
+)
+async def test_it_says_what_is_wrong(server, path, headers, body, status):
+    """Of a wish that is no line of the command, of an origin that is no address, of a token that is no token."""
+    token = server.token(Role.PARTICIPANT, "a")
+    headers = [(b"Authorization", b"Bearer " + token.encode()), *headers]
+    found, told = await status_of(server, request(b"POST", path.encode(), headers, body))
+    assert found == status
+    assert re.search(rb"not the line that the command prints|malformed|another site|unknown", told)
