@@ -228,6 +228,8 @@ user {helper_user(name)}
 topic read {topics.helper_requests(name)}
 topic read {topics.kept_enrolments}
 topic write {topics.helper_answers(name)}
+# What it has committed itself to: it reads its own, to find out that its store is an old copy.
+topic readwrite {topics.helper_commitment(name)}
 """
 
 

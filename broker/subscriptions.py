@@ -49,7 +49,7 @@ def subscription_rules(federation: str) -> list[SubscriptionRule]:
             f"{clients}/{_USER}/{ClientTopic.INBOX}",
         ],
         f"{TOKEN_USERS}*": [f"{topics.root}/tokens/{_USER}/answer"],
-        helper_user("*"): [topics.helper_requests(_NAME), topics.kept_enrolments],
+        helper_user("*"): [topics.helper_requests(_NAME), topics.helper_commitment(_NAME), topics.kept_enrolments],
         # A plain one, too: by it is found out whether the broker shares out what comes to a group.
         worker_user("*"): [f"$share/{_GROUP}/{updates}", f"{clients}/{_GROUP}/{ClientTopic.UPDATES}"],
         DESK_USER: [topics.enrolment_requests, topics.desk_head],

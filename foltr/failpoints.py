@@ -68,6 +68,8 @@ class Failpoint(StrEnum):
     STORE_FORGOTTEN = "store_forgotten"
     IN_CHECK_TRANSACTION = "in_check_transaction"
     TICKETS_CHECKED = "tickets_checked"
+    IN_COMMITMENT_TRANSACTION = "in_commitment_transaction"
+    SET_COMMITTED = "set_committed"
     IN_OPENING_TRANSACTION = "in_opening_transaction"
     SUM_OPENED = "sum_opened"
     HELPER_ANSWERED = "helper_answered"

@@ -72,15 +72,15 @@ def read_page(request: CheckRequest) -> list[ClaimedTicket | None]:
     return [_opened(signed) for signed in request.tickets]
 
 
-def refuse_page(request: CheckRequest, newest_opened: int | None, is_opened: bool) -> Refusal | None:
+def refuse_page(request: CheckRequest, newest: int | None, is_opened: bool) -> Refusal | None:
     """Say why a page is not looked at, if so: what was opened stays as it is.
 
     Args:
-        newest_opened: the newest round of which a sum was opened.
-        is_opened: whether this round's and cohort's was.
+        newest: the newest round with a set that was committed to.
+        is_opened: whether this round's and cohort's sum was opened.
     """
-    if newest_opened is not None and request.round < newest_opened:
-        return Refusal(HelperRefusalCode.ROUND_OVER, f"a sum of round {newest_opened} is opened")
+    if newest is not None and request.round < newest:
+        return Refusal(HelperRefusalCode.ROUND_OVER, f"a set of round {newest} was committed to")
     if is_opened:
         return Refusal(HelperRefusalCode.ROUND_OVER, "the sum of this cohort is opened")
     return None

@@ -1,7 +1,7 @@
 """A helper's desk: takes what arrives, one thing after the other, and gives what is to be answered.
 
 It waits for nothing but the disk, so it belongs into a thread of its own beside the connection. Only what the operator
-or the federator has signed is looked at; whatever else arrives changes nothing.
+or the federator has signed is looked at, and what this helper itself has; whatever else arrives changes nothing.
 """
 
 from collections import Counter
@@ -16,17 +16,21 @@ from foltr.protocol.helper_messages import (
     CheckRequest,
     HelperMessage,
     HelperRefusal,
+    HelperRefusalCode,
     OpenRequest,
+    SetCommitment,
     tickets_of_page,
 )
 from foltr.protocol.operator_keys import OperatorKeys
 from foltr.protocol.receipts import ReceiptCode
+from foltr.protocol.signed_commitments import read_commitment
 from foltr.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.protocol.topics import Topics
 from helper.checking import check_page, read_page, refuse_page
 from helper.measures import HelperMeasures
 from helper.noise_ahead import NoiseAhead
-from helper.opening import OpenedSum, OpenSet, answer_parts, decide_open, sum_for
+from helper.opening import Commit, OpenSet, answer_parts, decide_open, sum_for
+from helper.restored import find_missing, next_step
 from helper.standing import Standing
 from helper.store import HelperStore
 from helper.terms import Refusal, Terms
@@ -44,6 +48,9 @@ class Desk:
         credentials: the helper's; whose key signs, and whom to believe.
         noise: that is drawn ahead; whoever runs the desk has the clock tick (`NoiseAhead.tick`).
         measures: what it counts into; None: into its own.
+
+    Attributes:
+        commitment: the one that was signed last, which is to be retained before it is answered; None before the first.
     """
 
     def __init__(
@@ -66,11 +73,19 @@ class Desk:
         self._asked_on = topics.helper_requests(self._name)
         self._answers_on = topics.helper_answers(self._name)
         self._policy_on = topics.policy
+        self._commitment_on = topics.helper_commitment(self._name)
+        self.commitment: bytes | None = None
 
     @property
     def operator(self) -> OperatorKeys:
         """Whom this helper believes as the operator."""
         return self._standing.operator
+
+    @property
+    def restored(self) -> str | None:
+        """Why this store opens nothing any more, and what to do next; None of one that is no old copy."""
+        missing = self._store.meta("restored")
+        return None if missing is None else next_step(self._name, missing.decode())
 
     @property
     def authorities(self) -> bytes | None:
@@ -86,6 +101,9 @@ class Desk:
         try:
             if topic == self._asked_on:
                 return self._answer(payload)
+            if topic == self._commitment_on:
+                self._take_own(payload)
+                return []
             self._standing.take(topic, payload)
             if topic == self._policy_on:
                 self.noise.serve(self._standing.served())
@@ -107,21 +125,35 @@ class Desk:
         else:
             answers = self._open(self._read(envelope, OpenRequest))
         # Numbered by round, so that the same answer is the same bytes.
-        return [encode(answer, self._answers_on, answer.round, self._key) for answer in answers]
+        signed = [encode(answer, self._answers_on, answer.round, self._key) for answer in answers]
+        if answers and isinstance(answers[0], SetCommitment):
+            self.commitment = signed[0]
+        return signed
+
+    def _take_own(self, payload: bytes) -> None:
+        """Look whether the store has what this helper has signed. An older key's commitment was a predecessor's."""
+        if not payload:
+            return
+        signed = read_commitment(payload, self._key.public, self._federation, self._name)
+        known = self._store.committed_set(signed.round, signed.cohort)
+        missing = find_missing(signed, known, self._store.newest_round())
+        if missing is not None and self._store.meta("restored") is None:
+            self._store.set_meta("restored", missing.encode())
+            log.error("store_restored", detail=self.restored)
 
     def _check(self, request: CheckRequest) -> HelperMessage:
         digest = set_digest(map(ticket_hash, request.tickets))
-        is_opened = self._store.opened_sum(request.round, request.cohort) is not None
-        terms = refuse_page(request, self._store.newest_opened(), is_opened) or self._standing.terms(
-            request.policy_hash
-        )
+        known = self._store.committed_set(request.round, request.cohort)
+        is_opened = known is not None and known.values is not None
+        refusal = self._refusal_of_restored() or refuse_page(request, self._store.newest_round(), is_opened)
+        terms = refusal or self._standing.terms(request.policy_hash)
         if isinstance(terms, Refusal):
             return self._refuse(request, digest, terms)
         if len(request.tickets) > (most := tickets_of_page(terms.policy.policy)):
             raise MessageError(ReceiptCode.MALFORMED, f"a page of {len(request.tickets)} tickets, above {most}")
         claimed = read_page(request)
-        known = self._store.known_clients(request, {one.ticket.client_id for one in claimed if one is not None})
-        page = check_page(request, claimed, terms, self._standing.operator, self._standing.void, known)
+        clients = self._store.known_clients(request, {one.ticket.client_id for one in claimed if one is not None})
+        page = check_page(request, claimed, terms, self._standing.operator, self._standing.void, clients)
         n_destroyed = self._store.keep_page(request, page.good, terms.sealing_key.public)
         self._measures.tickets_good.add(len(page.good))
         for refused in page.refused:
@@ -142,30 +174,48 @@ class Desk:
         return CheckAnswer(**_about(request), first=request.first, digest=digest, refused=page.refused, proofs=proofs)
 
     def _open(self, request: OpenRequest) -> list[HelperMessage]:
-        decision = decide_open(
+        decision = self._refusal_of_restored() or decide_open(
             request,
-            self._store.opened_sum(request.round, request.cohort),
-            self._store.newest_opened(),
+            self._store.committed_set(request.round, request.cohort),
+            self._store.newest_round(),
             self._standing.terms(request.policy_hash),
             self._store.checked_hashes(request),
         )
         if isinstance(decision, Refusal):
             return [self._refuse(request, request.digest, decision)]
-        opened = self._open_set(request, decision) if isinstance(decision, OpenSet) else decision
-        return [] if opened is None else list(answer_parts(request, opened))
+        if isinstance(decision, Commit):
+            self._store.commit_to(request)
+            log.info("set_committed", round=request.round, cohort=request.cohort)
+            return [self._commitment(request)]
+        if isinstance(decision, OpenSet):
+            values = self._open_set(request, decision)
+            if values is None:
+                return []
+        else:
+            values = decision.values
+        if values is None or not request.commitments:
+            return [self._commitment(request)]
+        return list(answer_parts(request, values))
 
-    def _open_set(self, request: OpenRequest, chosen: OpenSet) -> OpenedSum | None:
+    def _commitment(self, request: OpenRequest) -> SetCommitment:
+        return SetCommitment(**_about(request), digest=request.digest)
+
+    def _refusal_of_restored(self) -> Refusal | None:
+        detail = self.restored
+        return None if detail is None else Refusal(HelperRefusalCode.STORE_RESTORED, detail)
+
+    def _open_set(self, request: OpenRequest, chosen: OpenSet) -> bytes | None:
         """Open a set; None where there is no noise for it yet: whoever asks does so again."""
         noise = self.noise.take(chosen.terms.policy)
         if noise is None:
             log.info("noise_awaited", round=request.round, cohort=request.cohort)
             return None
         seeds = (_seed(chosen.terms, seal, info) for seal, info in self._store.seals(request, chosen.positions))
-        opened = OpenedSum(request.policy_hash, request.digest, sum_for(seeds, noise))
-        self._store.keep_sum(request, chosen.positions, opened, chosen.terms.policy.policy.max_participations)
+        values = sum_for(seeds, noise)
+        self._store.keep_sum(request, chosen.positions, values, chosen.terms.policy.policy.max_participations)
         self._measures.sums_opened.add()
         log.info("sum_opened", round=request.round, cohort=request.cohort, n_clients=len(chosen.positions))
-        return opened
+        return values
 
     def _refuse(self, request: HelperMessage, digest: bytes, refusal: Refusal) -> HelperRefusal:
         self._measures.refused.add(of=refusal.code)

@@ -1,16 +1,21 @@
-"""Whether a helper opens the sum of a set, and what it answers. No I/O.
+"""Whether a helper commits to a set, whether it opens its sum, and what it answers. No I/O.
 
-One answer for each round and cohort, and rounds only upwards: two sums that differ by a client would be that client's
-mask. The same question has the same answer, whose noise was drawn once.
+One set for each round and cohort, and rounds only upwards: two sums that differ by a client would be that client's
+mask. A helper first commits to the set, for good; it opens the sum once all other helpers have committed to the same
+one, so that none of them opens a second set even where its own store has forgotten the first. The same question has the
+same answer, whose noise was drawn once.
 """
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.errors import MessageError
 from foltr.protocol.helper_messages import PART_WORDS, HelperRefusalCode, OpenAnswer, OpenRequest
+from foltr.protocol.signed_commitments import read_commitment
 from foltr.protocol.signed_tickets import set_digest
 from foltr.secure.field import write_words
 from foltr.secure.masks import open_masks
@@ -18,17 +23,22 @@ from helper.terms import Refusal, Terms
 
 
 @dataclass(frozen=True)
-class OpenedSum:
-    """An answer that was given for a round and cohort.
+class CommittedSet:
+    """The set that this helper has committed to, of a round and cohort.
 
     Attributes:
         digest: of the set.
-        values: little-endian words of 64 bits, each below p.
+        values: what was answered, little-endian words of 64 bits, each below p; None before its sum is opened.
     """
 
     policy_hash: bytes
     digest: bytes
-    values: bytes
+    values: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Commit:
+    """The set is to be committed to, now and for good."""
 
 
 @dataclass(frozen=True)
@@ -41,28 +51,53 @@ class OpenSet:
 
 def decide_open(
     request: OpenRequest,
-    opened: OpenedSum | None,
-    newest_opened: int | None,
+    committed: CommittedSet | None,
+    newest: int | None,
     terms: Terms | Refusal,
     hashes: Mapping[int, bytes],
-) -> OpenedSum | OpenSet | Refusal:
-    """Decide on a request: the answer that was given before, the set to open, or why there is no answer.
+) -> CommittedSet | Commit | OpenSet | Refusal:
+    """Decide on a request: what was said before, whether to commit or to open, or why there is no answer.
 
     Args:
-        opened: what was answered for this round and cohort.
-        newest_opened: the newest round of which a sum was opened.
+        committed: the set of this round and cohort that was committed to.
+        newest: the newest round with such a set.
         terms: of the policy that the request names.
         hashes: of the tickets of this policy, round and cohort that were checked and are good, by position.
     """
-    if opened is not None:
-        if (opened.policy_hash, opened.digest) == (request.policy_hash, request.digest):
-            return opened
-        return Refusal(HelperRefusalCode.ANSWERED_OTHERWISE, "the sum of another set of this cohort was opened")
-    if newest_opened is not None and request.round < newest_opened:
-        return Refusal(HelperRefusalCode.ROUND_OVER, f"a sum of round {newest_opened} is opened")
+    if committed is not None:
+        if (committed.policy_hash, committed.digest) != (request.policy_hash, request.digest):
+            return Refusal(HelperRefusalCode.ANSWERED_OTHERWISE, "another set of this cohort was committed to")
+        if committed.values is not None or not request.commitments:
+            return committed
+    elif newest is not None and request.round < newest:
+        return Refusal(HelperRefusalCode.ROUND_OVER, f"a set of round {newest} was committed to")
     if isinstance(terms, Refusal):
         return terms
-    return _decide_set(request, terms, hashes)
+    decided = _decide_set(request, terms, hashes)
+    if isinstance(decided, Refusal):
+        return decided
+    if committed is None:
+        return Commit()
+    missing = uncommitted(request, terms)
+    if missing:
+        return Refusal(HelperRefusalCode.NOT_COMMITTED, f"to this set {', '.join(missing)} did not commit")
+    return decided
+
+
+def uncommitted(request: OpenRequest, terms: Terms) -> list[str]:
+    """Return the other helpers of whom the request has no commitment to its set."""
+    others = [keys for keys in terms.policy.policy.helpers if keys.name != terms.name]
+    return [keys.name for keys in others if not _has_committed(request, keys.name, keys.signing_key)]
+
+
+def _has_committed(request: OpenRequest, helper: str, signing_key: bytes) -> bool:
+    asked = (request.policy_hash, request.round, request.cohort, request.digest)
+    for signed in request.commitments:
+        with suppress(MessageError):
+            said = read_commitment(signed, signing_key, request.federation, helper)
+            if (said.policy_hash, said.round, said.cohort, said.digest) == asked:
+                return True
+    return False
 
 
 def _decide_set(request: OpenRequest, terms: Terms, hashes: Mapping[int, bytes]) -> OpenSet | Refusal:
@@ -89,9 +124,9 @@ def sum_for(seeds: Iterable[bytes], noise: NDArray[np.int64]) -> bytes:
     return write_words(open_masks(seeds, noise))
 
 
-def answer_parts(request: OpenRequest, opened: OpenedSum) -> list[OpenAnswer]:
+def answer_parts(request: OpenRequest, values: bytes) -> list[OpenAnswer]:
     """Return the answer to a request in as many messages as it takes."""
-    dim = len(opened.values) // 8
+    dim = len(values) // 8
     return [
         OpenAnswer(
             federation=request.federation,
@@ -99,10 +134,10 @@ def answer_parts(request: OpenRequest, opened: OpenedSum) -> list[OpenAnswer]:
             policy_hash=request.policy_hash,
             round=request.round,
             cohort=request.cohort,
-            digest=opened.digest,
+            digest=request.digest,
             dim=dim,
             start=start,
-            values=opened.values[8 * start : 8 * (start + PART_WORDS)],
+            values=values[8 * start : 8 * (start + PART_WORDS)],
         )
         for start in range(0, dim, PART_WORDS)
     ]

@@ -11,7 +11,7 @@ from broker.alive import show_alive
 from broker.believed import BelievedAuthorities
 from broker.link import InboundMessage, MqttLink
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
-from foltr.errors import DataError, MessageError, UnavailableError, first_cause
+from foltr.errors import DataError, MessageError, SettingsError, UnavailableError, first_cause
 from foltr.failpoints import Failpoint, failpoint
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
@@ -78,6 +78,8 @@ class HelperService:
         topics = Topics(credentials.federation)
         self._desk = desk
         self._answers_on = topics.helper_answers(credentials.name)
+        self._commitment_on = topics.helper_commitment(credentials.name)
+        self._retained: bytes | None = None
         self._asked_on = topics.helper_requests(credentials.name)
         self._measures = measures or HelperMeasures(credentials.federation, credentials.name)
         self._waiting = Waiting()
@@ -93,6 +95,8 @@ class HelperService:
                 # The first two first: the others are signed with these keys.
                 *(topics.operator_key, topics.kept_enrolments, topics.policy, topics.roster, topics.roster_chunks),
                 *(topics.federator_key, topics.authorities),
+                # Before requests: what it has signed tells it whether its store is an old copy.
+                self._commitment_on,
                 self._asked_on,
             ),
             on_message=self._receive,
@@ -104,7 +108,15 @@ class HelperService:
         self._authorities = BelievedAuthorities(self._link, desk.operator, credentials.federation, desk.authorities)
 
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
-        """Serve. Raises UnavailableError once the link gives up, DataError where the store cannot be used."""
+        """Serve.
+
+        Raises:
+            UnavailableError: the link gives up.
+            DataError: the store cannot be used.
+            SettingsError: the store is an old copy, and the federator was told so.
+        """
+        if self._desk.restored is not None:
+            log.error("store_restored", detail=self._desk.restored)
         await asyncio.to_thread(self._desk.noise.tick)
         try:
             async with self._link, asyncio.TaskGroup() as group:
@@ -134,9 +146,13 @@ class HelperService:
                 await self._take_authorities(payload)
             else:
                 # Thousands of signatures and seals take seconds; the connection is kept alive meanwhile.
-                for answer in await asyncio.to_thread(self._desk.take, topic, payload):
-                    await self._publish(answer)
+                answers = await asyncio.to_thread(self._desk.take, topic, payload)
+                if await self._retain_commitment():
+                    for answer in answers:
+                        await self._publish(answer)
                 self._measures.answer_took.observe(time.monotonic() - self._at_work_since)
+                if answers and self._desk.restored is not None:
+                    raise SettingsError(f"store: {self._desk.restored}")
             self._at_work_since = None
 
     async def _draw_ahead(self) -> None:
@@ -150,6 +166,22 @@ class HelperService:
                 pass
             due_at += TICK_S * max(1, math.ceil((loop.time() - due_at) / TICK_S))
             await asyncio.sleep(due_at - loop.time())
+
+    async def _retain_commitment(self) -> bool:
+        """Retain the newest commitment before anybody has it; False where the broker did not take it.
+
+        Not at the beginning: what is retained may be newer than a store that was put back from a copy.
+        """
+        newest = self._desk.commitment
+        if newest is None or newest == self._retained:
+            return True
+        try:
+            await self._link.publish(self._commitment_on, newest, retain=True)
+        except UnavailableError as error:
+            log.warning("answer_not_sent", cause=str(error))
+            return False
+        self._retained = newest
+        return True
 
     async def _show_alive(self) -> None:
         await show_alive(self._alive_file, self._link, lambda: self._at_work_since, _LONGEST_WORK_S)

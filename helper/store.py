@@ -10,7 +10,7 @@ from foltr.protocol.helper_messages import CheckRequest, OpenRequest
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.secure.sealing import SealingKey
 from helper.checking import GoodTicket, KnownClient
-from helper.opening import OpenedSum
+from helper.opening import CommittedSet
 from helper.store_file import StoreFile
 
 
@@ -46,16 +46,16 @@ class HelperStore(StoreFile):
 
     # --- checking ------------------------------------------------------------------------------------------
 
-    def newest_opened(self) -> int | None:
-        """Return the newest round of which a sum was opened."""
-        newest: int | None = self.rows("SELECT max(round) FROM opened_sums")[0][0]
+    def newest_round(self) -> int | None:
+        """Return the newest round with a set that was committed to."""
+        newest: int | None = self.rows("SELECT max(round) FROM committed_sets")[0][0]
         return newest
 
-    def opened_sum(self, round_number: int, cohort: int) -> OpenedSum | None:
+    def committed_set(self, round_number: int, cohort: int) -> CommittedSet | None:
         found = self.rows(
-            "SELECT policy_hash, digest, sum FROM opened_sums WHERE round = ? AND cohort = ?", (round_number, cohort)
+            "SELECT policy_hash, digest, sum FROM committed_sets WHERE round = ? AND cohort = ?", (round_number, cohort)
         )
-        return OpenedSum(*found[0]) if found else None
+        return CommittedSet(*found[0]) if found else None
 
     def known_clients(self, request: CheckRequest, names: Iterable[str]) -> dict[str, KnownClient]:
         """Return what is known of the clients with these names, for a page."""
@@ -132,10 +132,21 @@ class HelperStore(StoreFile):
         }
         return [found[position] for position in positions]
 
+    def commit_to(self, request: OpenRequest) -> None:
+        """Keep that this helper opens this set of its round and cohort, and no other; sets of older rounds go."""
+        with self.transaction() as cursor:
+            cursor.execute("DELETE FROM committed_sets WHERE round < ?", (request.round,))
+            cursor.execute(
+                "INSERT INTO committed_sets (round, cohort, policy_hash, digest) VALUES (?, ?, ?, ?)",
+                (request.round, request.cohort, request.policy_hash, request.digest),
+            )
+            failpoint(Failpoint.IN_COMMITMENT_TRANSACTION)
+        failpoint(Failpoint.SET_COMMITTED)
+
     def keep_sum(
-        self, request: OpenRequest, positions: Sequence[int], opened: OpenedSum, max_participations: int
+        self, request: OpenRequest, positions: Sequence[int], values: bytes, max_participations: int
     ) -> None:
-        """Keep an answer before it is given, and charge its clients; older answers and the cohort's tickets go.
+        """Keep an answer before it is given, and charge its clients; the cohort's tickets go.
 
         Args:
             max_participations: of a client in its life, as the policy says.
@@ -146,11 +157,7 @@ class HelperStore(StoreFile):
         about = (request.round, request.cohort)
         with self.transaction() as cursor:
             self._charge(cursor, about, positions, max_participations)
-            cursor.execute("DELETE FROM opened_sums WHERE round < ?", (request.round,))
-            cursor.execute(
-                "INSERT INTO opened_sums (round, cohort, policy_hash, digest, sum) VALUES (?, ?, ?, ?, ?)",
-                (*about, opened.policy_hash, opened.digest, opened.values),
-            )
+            cursor.execute("UPDATE committed_sets SET sum = ? WHERE round = ? AND cohort = ?", (values, *about))
             cursor.execute("DELETE FROM checked_tickets WHERE round = ? AND cohort = ?", about)
             failpoint(Failpoint.IN_OPENING_TRANSACTION)
         failpoint(Failpoint.SUM_OPENED)

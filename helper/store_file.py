@@ -1,8 +1,9 @@
 """A helper's store is an SQLite file: its tables, its owner, its lock and its transactions.
 
-What it must never lose is what was opened: so a commit is on disk when it returns. What is deleted, such as a sealing
-key, is overwritten in the file (SQLite's ``secure_delete``). What a flash memory or a backup has copied meanwhile, no
-program can reach; and a store that was restored from a backup would open sums a second time.
+What it must never lose is what it has committed itself to: so a commit is on disk when it returns. What is deleted,
+such as a sealing key, is overwritten in the file (SQLite's ``secure_delete``). What a flash memory or a backup has
+copied meanwhile, no program can reach; a store that was restored from a copy is found out by what the helper has signed
+since (`helper.desk`).
 """
 
 import os
@@ -45,12 +46,12 @@ CREATE TABLE checked_tickets (
     UNIQUE (round, cohort, client)
 ) STRICT;
 -- Of the newest round that has one; of the rounds before it nothing is answered any more.
-CREATE TABLE opened_sums (
+CREATE TABLE committed_sets (
     round INTEGER NOT NULL,
     cohort INTEGER NOT NULL,
     policy_hash BLOB NOT NULL,
     digest BLOB NOT NULL,  -- of the set
-    sum BLOB NOT NULL,     -- little-endian words of 64 bits
+    sum BLOB,              -- little-endian words of 64 bits; NULL until it is opened
     PRIMARY KEY (round, cohort)
 ) STRICT;
 -- A client is an HMAC of its name under a key in this file.

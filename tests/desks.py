@@ -5,6 +5,7 @@ from dataclasses import replace
 from secure_cohorts import FEDERATION, HelperPair
 
 from foltr.protocol.codec import decode, encode, open_envelope
+from foltr.protocol.helper_messages import SetCommitment
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.topics import Topics
 from helper.desk import Desk
@@ -52,7 +53,16 @@ class Running:
         return self.desk.take(topic, encode(request, topic, 7, key))
 
     def ask(self, federation, request):
-        """The answers, each of which is signed by this helper for the topic of its answers."""
+        """The answers, each of which is signed by this helper for the topic of its answers.
+
+        Once it has committed itself to a set it is asked for the sum, with the commitments of all others.
+        """
+        answers = self.ask_once(federation, request)
+        if answers and isinstance(answers[0], SetCommitment):
+            return self.ask_once(federation, federation.agreed(request))
+        return answers
+
+    def ask_once(self, federation, request):
         answers = []
         for payload in self.ask_raw(request, federation.federator):
             envelope = open_envelope(payload)

@@ -10,13 +10,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.operator.credentials import BrokerAccess, Credentials
+from foltr.protocol.codec import encode
 from foltr.protocol.enrolment import issue_enrolment
-from foltr.protocol.helper_messages import CheckRequest, OpenRequest, kept_bits
+from foltr.protocol.helper_messages import CheckRequest, HelperMessage, OpenRequest, SetCommitment, kept_bits
 from foltr.protocol.policies import GaussianNoise, HelperKeys, L2NormProof, Policy, cohort_of
 from foltr.protocol.signed_policies import SignedPolicy, issue_policy
 from foltr.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash, ticket_name
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.tickets import Ticket, UnsealedTicket
+from foltr.protocol.topics import Topics
 from foltr.protocol.verify_keys import seal_verify_key
 from foltr.secure.evaluation import encode_evaluation
 from foltr.secure.field import from_signed, write_words
@@ -221,6 +223,21 @@ class SecureFederation:
             "digest": set_digest(ticket_hash(contributions[position].ticket) for position in positions),
         }
         return OpenRequest(**{**fields, **changed})
+
+    def agreed(self, request: OpenRequest) -> OpenRequest:
+        """Return a request with the commitments of all other helpers to its set."""
+        about = {name: getattr(request, name) for name in HelperMessage.model_fields}
+        commitments = [
+            encode(
+                SetCommitment(**{**about, "helper": helper.name}, digest=request.digest),
+                Topics(FEDERATION).helper_answers(helper.name),
+                request.round,
+                helper.signing_key,
+            )
+            for helper in self.helpers
+            if helper.name != request.helper
+        ]
+        return request.model_copy(update={"commitments": commitments})
 
     def _about(self, helper: str) -> dict[str, Any]:
         about = {"federation": FEDERATION, "helper": helper, "policy_hash": self.policy.hash}

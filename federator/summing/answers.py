@@ -2,12 +2,12 @@
 
 from foltr.errors import MessageError
 from foltr.protocol.codec import Envelope, open_envelope
-from foltr.protocol.helper_messages import CheckAnswer, HelperRefusal, OpenAnswer
+from foltr.protocol.helper_messages import CheckAnswer, HelperRefusal, OpenAnswer, SetCommitment
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.topics import Topics
 
-HelperAnswer = CheckAnswer | OpenAnswer | HelperRefusal
+HelperAnswer = CheckAnswer | SetCommitment | OpenAnswer | HelperRefusal
 
 
 def read_answer(payload: bytes, policy: SignedPolicy) -> HelperAnswer:
@@ -32,4 +32,6 @@ def _read(envelope: Envelope) -> HelperAnswer:
         return envelope.read(CheckAnswer)
     if envelope.kind == HelperRefusal.kind_name:
         return envelope.read(HelperRefusal)
+    if envelope.kind == SetCommitment.kind_name:
+        return envelope.read(SetCommitment)
     return envelope.read(OpenAnswer)

@@ -2,7 +2,8 @@
 
 The round is checking until every helper has answered for every page of every cohort, and there is a verdict on each
 norm proof (`federator.summing.verdicts`), if its policy asks for them. Then the sets are fixed, and stored, before
-anybody is asked for a sum; from there on it is opening, until every helper has answered every question.
+anybody is asked about one; from there on it is opening: every helper commits itself to a set, and once all have, each
+is asked for its sum with the commitments of the others, until every helper has answered every question.
 
 A cohort in which too few are left is dropped, and its clients are in no sum. Where too few cohorts are left, most
 proofs of one fail, a helper does not open a sum, or one that is asked says nothing useful for `helper_deadline_s`, the
@@ -20,6 +21,7 @@ from typing import Any
 from federator.secure_terms import SecureTerms
 from federator.summing.answers import HelperAnswer
 from federator.summing.cohorts import CohortTickets, PageForm
+from federator.summing.commitments import Commitments
 from federator.summing.talk import Stage, Talk
 from federator.summing.verdicts import CheckProofs, Verdicts
 from foltr.aggregation.rule_spec import RuleSpec
@@ -30,6 +32,7 @@ from foltr.protocol.helper_messages import (
     HelperRefusal,
     HelperRefusalCode,
     OpenRequest,
+    SetCommitment,
     TicketFault,
     is_kept,
 )
@@ -89,13 +92,6 @@ class _Helper:
     asked: dict[_Question, _Asked] = field(default_factory=dict)
     refusal: str | None = None
 
-    def questions(self) -> Iterator[tuple[_Question, Talk]]:
-        """The questions that are open, in the order in which they are put."""
-        for number, talk in self.talks.items():
-            if talk.stage is Stage.OPENING:
-                yield (number, _THE_SET), talk
-            yield from (((number, first), talk) for first in talk.waiting)
-
 
 class SumMachine:
     """The questions about one round. Times are epoch seconds.
@@ -129,6 +125,7 @@ class SumMachine:
         self._deadline_s = deadline_s
         self._form = PageForm.under(terms.policy.policy)
         self._verdicts = Verdicts(cohorts, terms.policy.policy)
+        self._commitments = Commitments([keys.name for keys in terms.policy.policy.helpers])
         self._gone: dict[int, set[int]] = {number: set() for number in cohorts}
         self._unstored: list[NewAnswer] = []
         self._failure: GiveUp | None = None
@@ -174,6 +171,8 @@ class SumMachine:
             self._refused(helper, talk, answer, now)
         elif isinstance(answer, CheckAnswer):
             self._checked(helper, talk, answer, now)
+        elif isinstance(answer, SetCommitment):
+            self._committed(helper, talk, answer, signed, now)
         elif talk.take_part(answer, signed):
             self._heard(helper, now)
             if talk.stage is Stage.OPENED:
@@ -191,6 +190,15 @@ class SumMachine:
             self._verdicts.take_page(page, answer)
         elif any(is_kept(self.sets[answer.cohort].kept, position) for position in talk.faults):
             self._fail(AbandonReason.HELPERS_REFUSED, f"{helper.name} takes a client out of a set that is fixed")
+
+    def _committed(self, helper: _Helper, talk: Talk, answer: SetCommitment, signed: bytes, now: float) -> None:
+        if answer.digest != talk.set_digest or not self._commitments.is_missing(answer.cohort, helper.name):
+            return
+        self._heard(helper, now)
+        if self._commitments.take(answer.cohort, helper.name, signed):
+            for each in self._helpers.values():  # the sum is another question, and nobody was asked it before
+                each.useful_at = now
+                each.asked.pop((answer.cohort, _THE_SET), None)
 
     def _refused(self, helper: _Helper, talk: Talk, refusal: HelperRefusal, now: float) -> None:
         is_about_set = talk.stage is Stage.OPENING and refusal.digest == talk.set_digest
@@ -293,7 +301,7 @@ class SumMachine:
 
     def _overdue(self, now: float) -> GiveUp | None:
         for helper in self._helpers.values():
-            if now >= helper.useful_at + self._deadline_s and any(helper.questions()):
+            if now >= helper.useful_at + self._deadline_s and any(self._questions(helper)):
                 if helper.refusal is not None:
                     return GiveUp(AbandonReason.HELPERS_REFUSED, helper.refusal)
                 return GiveUp(AbandonReason.HELPERS_SILENT, f"{helper.name} said nothing for {self._deadline_s:g} s")
@@ -304,7 +312,7 @@ class SumMachine:
         return min((self._wake_of(helper) for helper in self._helpers.values()), default=math.inf)
 
     def _wake_of(self, helper: _Helper) -> float:
-        open_ = [question for question, _ in _first(helper)]
+        open_ = [question for question, _ in self._first(helper)]
         if not open_:
             return math.inf
         again = [helper.asked[question].again_at if question in helper.asked else -math.inf for question in open_]
@@ -315,7 +323,7 @@ class SumMachine:
         return [
             self._request(helper, question, talk)
             for helper in self._helpers.values()
-            for question, talk in _first(helper)
+            for question, talk in self._first(helper)
             if _is_due(helper, question, now)
         ]
 
@@ -330,15 +338,31 @@ class SumMachine:
         }
         if first == _THE_SET:
             asked = self.sets[number]
-            return OpenRequest(**about, n_tickets=asked.n_tickets, kept=asked.kept, digest=asked.digest)
+            beside = self._commitments.beside(number, helper.name)
+            about |= {"n_tickets": asked.n_tickets, "kept": asked.kept, "digest": asked.digest}
+            return OpenRequest(**about, commitments=beside)
         rows = talk.waiting[first].rows
         tickets, enrolments = [row.ticket for row in rows], [row.enrolment for row in rows]
         return CheckRequest(**about, first=first, tickets=tickets, enrolments=enrolments)
 
+    def _questions(self, helper: _Helper) -> Iterator[tuple[_Question, Talk]]:
+        """The questions to a helper that are open, in the order in which they are put."""
+        for number, talk in helper.talks.items():
+            if talk.stage in (Stage.OPENING, Stage.OPENED) and self._is_asked(helper, number, talk):
+                yield (number, _THE_SET), talk
+            yield from (((number, first), talk) for first in talk.waiting)
 
-def _first(helper: _Helper) -> list[tuple[_Question, Talk]]:
-    """The questions that are under way at a time."""
-    return [question for question, _ in zip(helper.questions(), range(AT_ONCE), strict=False)]
+    def _is_asked(self, helper: _Helper, number: int, talk: Talk) -> bool:
+        """Whether a helper is to be asked about a set: for its sum, or before that to commit itself."""
+        if self._commitments.are_whole(number):
+            return talk.stage is Stage.OPENING
+        # One that has answered is asked for its commitment again as long as another needs it.
+        needed = any(each.talks[number].stage is not Stage.OPENED for each in self._helpers.values())
+        return needed and self._commitments.is_missing(number, helper.name)
+
+    def _first(self, helper: _Helper) -> list[tuple[_Question, Talk]]:
+        """The questions that are under way at a time."""
+        return [question for question, _ in zip(self._questions(helper), range(AT_ONCE), strict=False)]
 
 
 def _is_due(helper: _Helper, question: _Question, now: float) -> bool:

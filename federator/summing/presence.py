@@ -29,6 +29,7 @@ _OPENS_NOTHING = (
     HelperRefusalCode.KEY_DESTROYED,
     HelperRefusalCode.VERIFY_KEY_SEALED,
     HelperRefusalCode.ROUND_OVER,
+    HelperRefusalCode.STORE_RESTORED,
 )
 
 

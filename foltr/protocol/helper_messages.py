@@ -1,5 +1,9 @@
 """What federator and helpers say to each other: *check* these tickets, then *open* the sum of this set.
 
+Before a helper opens a sum, all helpers have committed themselves to its set: each signs that it opens this set of the
+round and cohort and no other. A helper whose store was put back from a copy may have forgotten what it signed; the
+others have not, and sign no second set.
+
 Every request may be repeated, and the same question has the same answer. All of it is about one round and cohort under
 one policy. Tickets of a cohort have positions, in the order in which the federator shows them.
 """
@@ -12,7 +16,7 @@ import numpy as np
 from pydantic import Field, model_validator
 
 from foltr.protocol.fields import CHUNK_BYTES, Count, Detail, Message, Name, Sha256
-from foltr.protocol.policies import MAX_SECURE_DIM, Policy
+from foltr.protocol.policies import MAX_SECURE_DIM, N_MAX_HELPERS, Policy
 from foltr.protocol.tickets import MAX_TICKET_BYTES
 
 PAGE_TICKETS: Final = 256
@@ -22,6 +26,7 @@ MAX_PROOF_ANSWERS_BYTES: Final = 200_000
 PART_WORDS: Final = CHUNK_BYTES // 8
 """So many numbers one answer has at most; longer sums come in parts."""
 MAX_COHORT: Final = 1_000_000
+MAX_COMMITMENT_BYTES: Final = 512
 
 
 class TicketFault(StrEnum):
@@ -43,8 +48,10 @@ class HelperRefusalCode(StrEnum):
 
     UNKNOWN_POLICY = "unknown_policy"
     KEY_DESTROYED = "key_destroyed"
-    ROUND_OVER = "round_over"  # it has opened a later round, or it is to check tickets of a cohort that it has opened
-    ANSWERED_OTHERWISE = "answered_otherwise"  # for another set: never again
+    ROUND_OVER = "round_over"  # it has committed to a set of a later round, or has opened the cohort of the tickets
+    ANSWERED_OTHERWISE = "answered_otherwise"  # it has committed to another set: never again
+    NOT_COMMITTED = "not_committed"  # another helper has not committed to this set
+    STORE_RESTORED = "store_restored"  # it has signed what its store does not have: for good
     TOO_FEW = "too_few"
     TOO_MANY = "too_many"
     VERIFY_KEY_SEALED = "verify_key_sealed"  # the policy's is not sealed to the key of this helper
@@ -129,18 +136,23 @@ def tickets_of_page(policy: Policy) -> int:
 
 
 class OpenRequest(HelperMessage):
-    """Federator to a helper: open the sum of these tickets, once and for all.
+    """Federator to a helper: commit to the set of these tickets; with the others' commitments: open its sum.
 
     Attributes:
         n_tickets: how many positions there are.
         kept: (n_tickets,) bits, the first one the highest of its byte: those in the set.
         digest: of the set's tickets in order of position.
+        commitments: of all other helpers to this set, as they signed them; empty: the helper is to commit itself.
     """
 
     kind_name: ClassVar[str] = "open_request"
     n_tickets: Annotated[int, Field(ge=1, le=MAX_COHORT)]
     kept: Annotated[bytes, Field(max_length=MAX_COHORT // 8)]
     digest: Sha256
+    commitments: Annotated[
+        list[Annotated[bytes, Field(max_length=MAX_COMMITMENT_BYTES)]],
+        Field(max_length=N_MAX_HELPERS, default_factory=list),
+    ]
 
     @model_validator(mode="after")
     def _each_position_has_a_bit(self) -> "OpenRequest":
@@ -165,6 +177,17 @@ def kept_bits(positions: Collection[int], n_tickets: int) -> bytes:
 def is_kept(kept: bytes, position: int) -> bool:
     """Whether the bits of an `OpenRequest` have this position in the set."""
     return bool(kept[position // 8] >> (7 - position % 8) & 1)
+
+
+class SetCommitment(HelperMessage):
+    """Helper to all helpers, by way of the federator: of this round and cohort it opens this set, and no other ever.
+
+    Attributes:
+        digest: of the set, as in the request.
+    """
+
+    kind_name: ClassVar[str] = "set_commitment"
+    digest: Sha256
 
 
 class OpenAnswer(HelperMessage):

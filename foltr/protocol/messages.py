@@ -11,7 +11,14 @@ from foltr.protocol.enrolment_requests import DeskHead, EnrolmentAnswer, Enrolme
 from foltr.protocol.evaluations import EvaluationRequest
 from foltr.protocol.fields import Message
 from foltr.protocol.heartbeat import FederatorStatus
-from foltr.protocol.helper_messages import CheckAnswer, CheckRequest, HelperRefusal, OpenAnswer, OpenRequest
+from foltr.protocol.helper_messages import (
+    CheckAnswer,
+    CheckRequest,
+    HelperRefusal,
+    OpenAnswer,
+    OpenRequest,
+    SetCommitment,
+)
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
 from foltr.protocol.orders import ORDER_TYPES, AskNewest, OrderAnswer
 from foltr.protocol.paces import Pace
@@ -56,6 +63,7 @@ MESSAGE_TYPES: dict[str, type[Message]] = {
         CheckRequest,
         CheckAnswer,
         OpenRequest,
+        SetCommitment,
         OpenAnswer,
         HelperRefusal,
         FederatorStatus,

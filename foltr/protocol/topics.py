@@ -129,6 +129,10 @@ class Topics:
         """Return where a helper answers; of ``+``, the filter of all answers."""
         return f"{self.root}/helpers/{helper}/answers"
 
+    def helper_commitment(self, helper: str) -> str:
+        """Return where a helper retains its newest commitment: a store put back from a copy does not have it."""
+        return f"{self.root}/helpers/{helper}/commitment"
+
     def is_helpers(self, topic: str) -> bool:
         """Whether a helper answers on this topic."""
         return topic.startswith(self._helpers) and topic.endswith("/answers")

@@ -429,6 +429,22 @@ async def test_nobody_speaks_for_a_helper_or_asks_it_but_the_federator(server):
         assert await other.topics_until(f"{ROOT}/round") == []
 
 
+async def test_a_helper_alone_says_and_hears_what_it_has_committed_itself_to(server):
+    """Its own commitment comes back to it after a restart; nobody else writes there, and no other helper reads it."""
+    own = f"{ROOT}/helpers/north/commitment"
+    async with session(server, "south", "foltr/#") as other, session(server, "device-1") as device:
+        for stranger in (other, device):
+            await stranger.publish(own, b"forged")
+        async with session(server, "north", own) as helper:
+            await helper.publish(own, b"x")
+            assert await helper.topics_until(own) == []
+            assert helper.inbox.empty
+        async with session(server, "federator") as federator:
+            await federator.publish(own, b"forged")
+            await federator.publish(f"{ROOT}/round", b"x")
+        assert await other.topics_until(f"{ROOT}/round") == []
+
+
 async def test_the_operator_reads_the_counters(server):
     """Among them how many messages were dropped."""
     async with session(server, "operator", "$SYS/broker/version") as operator:

@@ -34,6 +34,7 @@ from foltr.protocol.helper_messages import (
     OpenAnswer,
     OpenRequest,
     RefusedTicket,
+    SetCommitment,
     TicketFault,
 )
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
@@ -399,6 +400,7 @@ def _ticket(name: str) -> Ticket:
 def _from_helper() -> Iterator[Message]:
     refused = [RefusedTicket(position=1, fault=TicketFault.NOT_OPENED)]
     yield CheckAnswer(**_SUM, first=0, digest=bytes(32), refused=refused, proofs=bytes(16))
+    yield SetCommitment(**_SUM, digest=bytes(32))
     yield OpenAnswer(**_SUM, digest=bytes(32), dim=N_FEATURES, start=0, values=bytes(8 * N_FEATURES))
     yield HelperRefusal(**_SUM, digest=bytes(32), code=HelperRefusalCode.TOO_FEW, detail="3 of 10")
 

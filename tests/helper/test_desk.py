@@ -87,7 +87,7 @@ def test_the_same_question_has_the_same_bytes_after_a_restart(running):
     federation, north = running()
     sent = contributions(federation)
     opened(federation, north, sent)
-    request = federation.open(sent)
+    request = federation.agreed(federation.open(sent))
     first = north.ask_raw(request, federation.federator)
     north.restart()
     assert north.ask_raw(request, federation.federator) == first
@@ -224,7 +224,7 @@ def test_an_earlier_round_is_over_once_a_later_one_was_opened(running):
     opened(federation, north, [federation.contribute(client, 5, 2) for client in clients], round=5)
     assert code_of(north.ask(federation, federation.open(first))) is HelperRefusalCode.ROUND_OVER
     assert code_of(north.ask(federation, federation.check(first))) is HelperRefusalCode.ROUND_OVER
-    assert north.store.rows("SELECT round FROM opened_sums") == [(5,)]
+    assert north.store.rows("SELECT round FROM committed_sets") == [(5,)]
 
 
 def test_cohorts_of_a_round_are_opened_each_once(running):
@@ -232,7 +232,7 @@ def test_cohorts_of_a_round_are_opened_each_once(running):
     federation, north = running(cohorts=2)
     sent = contributions(federation, 20)
     halves = [[one for one in sent if decode(one.ticket, MESSAGE_TYPES["ticket"]).cohort == i] for i in range(2)]
-    requests = [federation.open(halves[i], cohort=i) for i in range(2)]
+    requests = [federation.agreed(federation.open(halves[i], cohort=i)) for i in range(2)]
     for i in (1, 0):
         opened(federation, north, halves[i], cohort=i)
     again = [north.ask_raw(request, federation.federator) for request in requests]

@@ -14,7 +14,7 @@ from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.protocol.codec import decode, encode, open_envelope
 from foltr.protocol.fields import Message
-from foltr.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, kept_bits
+from foltr.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, SetCommitment, kept_bits
 from foltr.protocol.messages import MESSAGE_TYPES
 from foltr.protocol.signed_tickets import open_ticket, set_digest, ticket_hash
 from foltr.protocol.topics import Topics
@@ -138,10 +138,15 @@ class HostileFederator(RuleBasedStateMachine):
         bits = {"n_tickets": N_POSITIONS, "kept": kept_bits(list(chosen), N_POSITIONS)}
         request = OpenRequest(federation=FEDERATION, helper="north", digest=digest, **about, **bits)
         (answer,) = self.ask(request)
+        if not isinstance(answer, SetCommitment):
+            return
+        # The other helper works together with it, and signs whatever it is asked to.
+        agreed = self.federation.agreed(request)
+        (answer,) = self.ask(agreed)
         if isinstance(answer, OpenAnswer):
             self.judge((round_number, cohort), signed, answer.values)
             self.starts_again()
-            assert self.ask(request) == [answer]
+            assert self.ask(agreed) == [answer]
 
     def judge(self, about, chosen, values):
         """Another set is never opened, the same one is the same bytes, and nobody is in more sums than it may be."""

@@ -151,7 +151,7 @@ def test_a_helper_that_is_killed_while_it_opens_says_one_thing(north, monkeypatc
     monkeypatch.undo()
     (lost,) = north.noise.taken
     north.is_killed()
-    stored = north.store.opened_sum(4, 0)
+    stored = north.store.committed_set(4, 0)
     assert (stored is None) == (place is Failpoint.IN_OPENING_TRANSACTION)
     north.ticks()
     (answer,) = north.open(sent)

@@ -16,7 +16,7 @@ from foltr.secure.masks import release_sum
 from foltr.secure.noise import draw_gaussian
 from helper.checking import check_page, read_page
 from helper.noise_ahead import draw_noise
-from helper.opening import OpenedSum, OpenSet, answer_parts, decide_open, sum_for
+from helper.opening import Commit, CommittedSet, OpenSet, answer_parts, decide_open, sum_for
 from helper.terms import Refusal, Terms, VoidEnrolments
 
 ENTROPY = b"\x01" * 32
@@ -35,8 +35,13 @@ class Helper:
         self.good = {ticket.position: ticket for ticket in page.good}
         self.hashes = {position: ticket.hash for position, ticket in self.good.items()}
 
-    def decide(self, request, opened=None, newest=None, terms=None):
-        return decide_open(request, opened, newest, terms or self.terms, self.hashes)
+    def decide(self, request, committed=None, newest=None, terms=None):
+        """Commit to a set that can be, and with the commitments of all others decide again."""
+        decided = decide_open(request, committed, newest, terms or self.terms, self.hashes)
+        if isinstance(decided, Commit):
+            committed, request = CommittedSet(request.policy_hash, request.digest), self.federation.agreed(request)
+            return decide_open(request, committed, newest, terms or self.terms, self.hashes)
+        return decided
 
     def sum(self, positions):
         seeds = [self.terms.sealing_key.open(self.good[i].seal, self.good[i].info) for i in positions]
@@ -73,16 +78,31 @@ def test_a_set_that_was_checked_is_opened(federation, sent, north):
 def test_the_same_question_has_the_same_answer(federation, sent, north):
     """Bytes that were stored; nothing is drawn again, whatever has happened to the policy since."""
     request = federation.open(sent, [0, 1, 2])
-    opened = OpenedSum(request.policy_hash, request.digest, bytes(24))
+    opened = CommittedSet(request.policy_hash, request.digest, bytes(24))
     assert north.decide(request, opened, newest=4) is opened
     gone = Refusal(HelperRefusalCode.KEY_DESTROYED, "")
     assert decide_open(request, opened, 4, gone, {}) is opened
 
 
+def test_a_set_is_committed_to_before_it_is_opened(federation, sent, north):
+    """Whatever commitments of others come with the first question; and it is opened with those of all others only."""
+    request = federation.open(sent)
+    agreed = federation.agreed(request)
+    for first in (request, agreed):
+        assert isinstance(decide_open(first, None, None, north.terms, north.hashes), Commit)
+    committed = CommittedSet(request.policy_hash, request.digest)
+    assert decide_open(request, committed, 4, north.terms, north.hashes) is committed
+    other = federation.agreed(federation.open(sent, [0, 1, 2]))
+    wrong = request.model_copy(update={"commitments": other.commitments})
+    refusal = decide_open(wrong, committed, 4, north.terms, north.hashes)
+    assert refused(refusal) is HelperRefusalCode.NOT_COMMITTED
+    assert "south" in refusal.detail
+
+
 def test_a_second_set_of_a_cohort_is_refused_for_ever(federation, sent, north):
     """Larger, smaller or another one: with two sums somebody would have the difference."""
     request = federation.open(sent, [0, 1, 2])
-    opened = OpenedSum(request.policy_hash, request.digest, bytes(24))
+    opened = CommittedSet(request.policy_hash, request.digest, bytes(24))
     for positions in ([0, 1, 2, 3], [1, 2, 3], [3, 4, 5], [0, 1]):
         code = refused(north.decide(federation.open(sent, positions), opened, newest=4))
         assert code is HelperRefusalCode.ANSWERED_OTHERWISE
@@ -172,7 +192,7 @@ def test_a_long_answer_comes_in_parts(federation, sent, dim, n_parts):
     """Each fits a message, and one after the other they are the answer."""
     request = federation.open(sent)
     values = np.arange(dim, dtype="<u8").tobytes()
-    parts = answer_parts(request, OpenedSum(request.policy_hash, request.digest, values))
+    parts = answer_parts(request, values)
     assert len(parts) == n_parts
     assert b"".join(part.values for part in parts) == values
     assert [part.start for part in parts] == [i * PART_WORDS for i in range(n_parts)]

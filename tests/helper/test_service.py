@@ -57,7 +57,7 @@ async def test_only_so_many_wait():
 class BusyDesk:
     """A desk that is at work until it is let go."""
 
-    operator, authorities = None, None
+    operator, authorities, restored, commitment = None, None, None, None
 
     def __init__(self):
         self.noise = NoiseAhead()
@@ -130,7 +130,7 @@ async def test_a_store_that_cannot_be_used_ends_the_process(mqtt_broker):
     """Whoever runs it starts it again; a helper that went on would answer what it cannot remember."""
 
     class Failing:
-        operator, authorities, noise = None, None, NoiseAhead()
+        operator, authorities, restored, commitment, noise = None, None, None, None, NoiseAhead()
 
         def take(self, *_):
             raise DataError("helper store: disk full")

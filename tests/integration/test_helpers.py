@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import os
+import shutil
 import sqlite3
 
 import numpy as np
@@ -24,6 +25,7 @@ from foltr.protocol.helper_messages import (
     CheckRequest,
     HelperRefusalCode,
     OpenAnswer,
+    SetCommitment,
     TicketFault,
 )
 from foltr.protocol.messages import MESSAGE_TYPES
@@ -85,6 +87,20 @@ class HelperProcess:
             self.process.kill()
             self.process.wait()
 
+    def copy_store(self):
+        """Copy the store's files as they are, while the process runs."""
+        copies = self.folder / "copies"
+        copies.mkdir()
+        for file in self.folder.glob(f"{self.store.name}*"):
+            shutil.copyfile(file, copies / file.name)
+
+    def put_back(self):
+        """Put the copied files in the place of those of now; the process has ended."""
+        for file in self.folder.glob(f"{self.store.name}*"):
+            file.unlink()
+        for file in (self.folder / "copies").iterdir():
+            shutil.copyfile(file, self.folder / file.name)
+
     @property
     def store(self):
         return self.folder / f"{FEDERATION}-north.helper.sqlite"
@@ -118,6 +134,13 @@ class AskingFederator:
             await self.link.publish(topic, encode(request, topic, 7, key or self.federation.federator))
 
     async def ask(self, request):
+        """The answer to a request; once the helper has committed itself to a set it is asked for the sum."""
+        answer = await self.ask_once(request)
+        if isinstance(answer, SetCommitment):
+            return await self.ask_once(self.federation.agreed(request))
+        return answer
+
+    async def ask_once(self, request):
         """The answer to a request, in all its parts; the helper may die meanwhile, and is started again."""
         digest = set_digest(map(ticket_hash, request.tickets)) if isinstance(request, CheckRequest) else request.digest
         parts = {}
@@ -130,6 +153,8 @@ class AskingFederator:
                             answer = self.take(await self.inbox.next(TIMEOUT_S))
                             if answer.digest != digest:
                                 continue
+                            if isinstance(answer, SetCommitment) and getattr(request, "commitments", None):
+                                continue  # to the question before
                             if not isinstance(answer, OpenAnswer):
                                 return answer
                             parts[answer.start] = answer
@@ -200,9 +225,11 @@ def error_of(federation, sent, parts):
 DIES_AT = {
     Failpoint.IN_CHECK_TRANSACTION: 2,
     Failpoint.TICKETS_CHECKED: 2,
+    Failpoint.IN_COMMITMENT_TRANSACTION: 1,
+    Failpoint.SET_COMMITTED: 1,
     Failpoint.IN_OPENING_TRANSACTION: 1,
     Failpoint.SUM_OPENED: 1,
-    Failpoint.HELPER_ANSWERED: 3,
+    Failpoint.HELPER_ANSWERED: 4,
 }
 
 
@@ -232,15 +259,36 @@ async def test_two_answers_of_one_noise_tell_nothing_more(asking):
     federator, federation = await asking(f"{Failpoint.SUM_OPENED}=kill", dim=500)
     sent = contributions(federation)
     await check_all(federator, federation, sent)
-    await federator.tell(federation.open(sent))
+    assert isinstance(await federator.ask_once(federation.open(sent)), SetCommitment)
+    await federator.tell(federation.agreed(federation.open(sent)))
     await until(lambda: asking.helper.process.poll() is not None, TIMEOUT_S, "the helper lives on")
     with contextlib.closing(sqlite3.connect(asking.helper.store)) as db:
-        ((stored,),) = db.execute("SELECT sum FROM opened_sums").fetchall()
+        ((stored,),) = db.execute("SELECT sum FROM committed_sets").fetchall()
     assert asking.helper.restart_if_dead()
     (part,) = await federator.ask(federation.open(sent))
     assert part.values == stored
     refusal = await federator.ask(federation.open(sent, [0, 1, 2, 3]))
     assert refusal.code is HelperRefusalCode.ANSWERED_OTHERWISE
+
+
+async def test_a_helper_whose_store_was_put_back_ends_with_what_to_do_next(asking):
+    """The files, copied while rounds go on, are put back: it opens S without one of them for nobody, and says so."""
+    federator, federation = await asking()
+    sent = contributions(federation)
+    await check_all(federator, federation, sent)
+    helper = asking.helper
+    helper.copy_store()
+    assert isinstance((await federator.ask(federation.open(sent)))[0], OpenAnswer)
+    helper.close()
+    helper.put_back()
+    helper.start()
+    refusal = await federator.ask(federation.open(sent, [0, 1, 2, 3]))
+    assert refusal.code is HelperRefusalCode.STORE_RESTORED
+    assert "signed a set of round 4" in refusal.detail
+    assert await asyncio.to_thread(helper.process.wait, TIMEOUT_S) == 2
+    log = (helper.folder / "north.out").read_text()
+    assert "store_restored" in log
+    assert "foltr enrol --helper north --replace" in log
 
 
 async def test_a_hostile_senders_requests_are_ignored(asking):

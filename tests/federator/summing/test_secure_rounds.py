@@ -215,7 +215,7 @@ async def test_fewer_than_n_min_after_the_check_release_nothing(secure) -> None:
     await rounds.send_all()
     row = await rounds.until_closed()
     assert (row.state, row.reason) == (RoundState.ABANDONED, AbandonReason.COHORTS_TOO_SMALL)
-    assert all(helper.store.newest_opened() is None for helper in rounds.helpers)
+    assert all(helper.store.newest_round() is None for helper in rounds.helpers)
     assert await load_sums(rounds.served.db, "mail", 1) == []
     assert all((row.body, row.ticket, row.covers_through) == (None, None, None) for row in await stored_updates(rounds))
     assert rounds.served.receipts.codes() == {"accepted": 3, "round_abandoned": 3}
@@ -317,6 +317,7 @@ async def test_a_lying_helper_gets_a_sum_discarded(secure) -> None:
     rounds = await secure()
     await rounds.send_all()
     await rounds.answer()
+    await rounds.answer()
     for request in rounds.served.requests.take():
         for helper in rounds.helpers:
             if helper.pair.name == request.helper == "north":
@@ -380,14 +381,21 @@ def _questions(rounds) -> set[bytes]:
 
 
 async def test_an_answer_that_is_stored_is_not_asked_for_again(secure) -> None:
-    """Only the helper that has not answered is asked after a restart."""
+    """After a restart only the helper that has not answered is asked for its sum; all commit themselves again."""
     rounds = await secure()
     await rounds.send_all()
+    await rounds.answer()
     await rounds.answer()
     await rounds.answer(without=["south"])
     assert rounds.state is RoundState.OPENING
     await rounds.restart()
-    assert [request.helper for request in rounds.served.requests.sent] == ["south"]
+    assert [(request.helper, request.commitments) for request in rounds.served.requests.sent] == [
+        ("north", []),
+        ("south", []),
+    ]
+    await rounds.answer()
+    (asked,) = [request for request in rounds.served.requests.sent if request.commitments]
+    assert asked.helper == "south"
     assert (await rounds.until_closed()).state is RoundState.COMPLETED
 
 

@@ -39,6 +39,7 @@ from foltr.protocol.helper_messages import (
     OpenAnswer,
     OpenRequest,
     RefusedTicket,
+    SetCommitment,
     TicketFault,
 )
 from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
@@ -395,9 +396,16 @@ MESSAGES: list[tuple[Message, str]] = [
         _TOPICS.helper_answers("north"),
     ),
     (
-        OpenRequest(**_OF_HELPER, n_tickets=257, kept=b"\xff" * 32 + b"\x00", digest=bytes(range(32))),
+        OpenRequest(
+            **_OF_HELPER,
+            n_tickets=257,
+            kept=b"\xff" * 32 + b"\x00",
+            digest=bytes(range(32)),
+            commitments=[bytes(range(64))],
+        ),
         _TOPICS.helper_requests("north"),
     ),
+    (SetCommitment(**_OF_HELPER, digest=bytes(range(32))), _TOPICS.helper_answers("north")),
     (
         OpenAnswer(**_OF_HELPER, digest=bytes(range(32)), dim=2, start=0, values=bytes(range(16))),
         _TOPICS.helper_answers("north"),

@@ -1,0 +1,153 @@
+"""A helper whose store was put back from a copy has forgotten what it opened; it still opens no second set."""
+
+import shutil
+
+import pytest
+from desks import TOPICS, contributions
+from secure_cohorts import FEDERATION
+
+from foltr.protocol.codec import decode, open_envelope
+from foltr.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer, SetCommitment
+from foltr.protocol.messages import MESSAGE_TYPES
+from helper.desk import Desk
+from helper.store import HelperStore
+
+
+def copied(helper):
+    """Copy the store's file and its log while the helper goes on."""
+    copies = helper.path.parent / "copies"
+    copies.mkdir(exist_ok=True)
+    for file in helper.path.parent.glob(f"{helper.path.name}*"):
+        shutil.copyfile(file, copies / file.name)
+    return copies
+
+
+def put_back(helper, copies):
+    """Start the helper on the copy, as after a restore."""
+    helper.store.close()
+    for file in helper.path.parent.glob(f"{helper.path.name}*"):
+        file.unlink()
+    for file in copies.iterdir():
+        shutil.copyfile(file, helper.path.parent / file.name)
+    helper.store = HelperStore(helper.path, f"{FEDERATION}/{helper.pair.name}", exclusive=True)
+    helper.desk = Desk(helper.credentials, helper.store)
+
+
+def checked(federation, helpers, sent, **request):
+    for helper in helpers:
+        (answer,) = helper.ask(federation, federation.check(sent, helper=helper.pair.name, **request))
+        assert isinstance(answer, CheckAnswer), answer
+        assert not answer.refused
+
+
+def committed(federation, helper, sent, kept=None, **request):
+    """What a helper says to a set that no other helper has committed itself to, with the signed bytes."""
+    asked = federation.open(sent, kept, helper=helper.pair.name, **request)
+    (payload,) = helper.ask_raw(asked, federation.federator)
+    return decode(payload, MESSAGE_TYPES[open_envelope(payload).kind]), payload
+
+
+def opened(federation, helper, sent, others, kept=None, **request):
+    asked = federation.open(sent, kept, helper=helper.pair.name, commitments=others, **request)
+    (answer,) = helper.ask_once(federation, asked)
+    return answer
+
+
+def test_s_and_s_without_one_are_not_opened_by_a_restored_helper(running):
+    """The other helper has committed itself to S, and gives nobody a second commitment: whatever a federator asks."""
+    federation, north, south = running(n_helpers=2)
+    sent = contributions(federation, 4)
+    checked(federation, (north, south), sent)
+    copies = copied(north)
+    _, of_north = committed(federation, north, sent)
+    _, of_south = committed(federation, south, sent)
+    assert isinstance(opened(federation, north, sent, [of_south]), OpenAnswer)
+    assert isinstance(opened(federation, south, sent, [of_north]), OpenAnswer)
+    put_back(north, copies)
+    without = [0, 1, 2]
+    answer, again = committed(federation, north, sent, without)
+    assert isinstance(answer, SetCommitment)  # it has forgotten
+    refusal, _ = committed(federation, south, sent, without)
+    assert refusal.code is HelperRefusalCode.ANSWERED_OTHERWISE
+    for others in ([], [of_south], [of_north], [again], [of_south, again]):
+        answer = opened(federation, north, sent, others, without)
+        assert not isinstance(answer, OpenAnswer), others
+
+
+def test_no_sum_is_opened_before_all_others_have_committed(running):
+    """With none, with its own, with one of another set, or of another round: no sum."""
+    federation, north, south = running(n_helpers=2)
+    sent = contributions(federation, 4)
+    checked(federation, (north, south), sent)
+    _, own = committed(federation, north, sent)
+    _, other_set = committed(federation, south, sent, [0, 1, 2])
+    assert isinstance(opened(federation, north, sent, []), SetCommitment)
+    for others in ([own], [other_set], [b"nothing"]):
+        answer = opened(federation, north, sent, others)
+        assert isinstance(answer, HelperRefusal)
+        assert answer.code is HelperRefusalCode.NOT_COMMITTED
+    assert "south" in answer.detail
+
+
+def test_a_restored_helper_knows_itself_by_what_it_has_signed(running):
+    """Its own newest commitment, which the broker retains, is not in its store: it opens nothing any more."""
+    federation, north, south = running(n_helpers=2)
+    sent = contributions(federation, 4)
+    checked(federation, (north, south), sent)
+    copies = copied(north)
+    _, of_north = committed(federation, north, sent)
+    assert north.desk.commitment == of_north
+    put_back(north, copies)
+    north.hear(TOPICS.helper_commitment("north"), of_north)
+    for request in (federation.check(sent), federation.open(sent, [0, 1, 2])):
+        (refusal,) = north.ask(federation, request)
+        assert refusal.code is HelperRefusalCode.STORE_RESTORED
+        assert "foltr enrol --helper north --replace" in refusal.detail
+    north.restart()
+    (refusal,) = north.ask(federation, federation.check(sent, round=9))
+    assert refusal.code is HelperRefusalCode.STORE_RESTORED
+
+
+@pytest.mark.parametrize("what", ["its own newest", "an older one", "another helper's", "garbage", "none"])
+def test_what_says_nothing_against_a_store_changes_nothing(running, what):
+    """All helpers that are started again at once go on: each finds what it has signed in its store."""
+    federation, north, south = running(n_helpers=2)
+    clients = federation.clients(3)
+    signed = {"garbage": b"garbage", "none": b""}
+    for number in (4, 5):
+        sent = [federation.contribute(client, number, number) for client in clients]
+        checked(federation, (north, south), sent, round=number)
+        before, signed["its own newest"] = (
+            signed.get("its own newest"),
+            committed(federation, north, sent, round=number)[1],
+        )
+        signed["an older one"] = before
+        signed["another helper's"] = committed(federation, south, sent, round=number)[1]
+    for helper in (north, south):
+        helper.restart()
+    north.desk.take(TOPICS.helper_commitment("north"), signed[what])
+    assert isinstance(opened(federation, north, sent, [signed["another helper's"]], round=5), OpenAnswer)
+
+
+def test_a_replaced_helper_is_not_held_by_what_its_predecessor_signed(running):
+    """Another signing key, an empty store: what the broker has retained of the former one is not its own."""
+    federation, north, south = running(n_helpers=2)
+    sent = contributions(federation, 4)
+    checked(federation, (north, south), sent)
+    north.desk.take(TOPICS.helper_commitment("north"), committed(federation, south, sent)[1])
+    assert isinstance(committed(federation, north, sent)[0], SetCommitment)
+
+
+def test_an_empty_store_in_place_of_a_lost_one_is_found_too(running, tmp_path):
+    """With the keys of the lost one: what it has signed is not in the new store."""
+    federation, north, south = running(n_helpers=2)
+    sent = contributions(federation, 4)
+    checked(federation, (north, south), sent)
+    _, of_north = committed(federation, north, sent)
+    store = HelperStore(tmp_path / "new.sqlite", f"{FEDERATION}/north", exclusive=True)
+    desk = Desk(north.credentials, store)
+    try:
+        desk.take(TOPICS.helper_commitment("north"), of_north)
+        assert "round 4" in desk.restored
+    finally:
+        store.close()
