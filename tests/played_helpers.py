@@ -88,6 +88,11 @@ class PlayedHelper:
         client = self.store._pseudonym(client_id)  # noqa: SLF001 (what a store that went on would know)
         self._write("INSERT INTO clients (client, participation) VALUES (?, ?)", (client, spent))
 
+    def counted(self, client_id: str) -> int:
+        """Return how many participations of a client it has counted."""
+        client = self.store._pseudonym(client_id)  # noqa: SLF001
+        return int(self.store.rows("SELECT participation FROM clients WHERE client = ?", (client,))[0][0])
+
     def _write(self, statement: str, values: tuple[object, ...] = ()) -> None:
         with self.store.transaction() as cursor:
             cursor.execute(statement, values)

@@ -151,13 +151,13 @@ def test_a_helper_that_is_killed_while_it_opens_says_one_thing(north, monkeypatc
     monkeypatch.undo()
     (lost,) = north.noise.taken
     north.is_killed()
-    stored = north.store.committed_set(4, 0)
+    stored = north.store.committed_set(4, 0).values
     assert (stored is None) == (place is Failpoint.IN_OPENING_TRANSACTION)
     north.ticks()
     (answer,) = north.open(sent)
     assert north.open(sent) == [answer]
     if stored is not None:
-        assert (answer.values, north.noise.taken) == (stored.values, [])
+        assert (answer.values, north.noise.taken) == (stored, [])
     else:
         assert [(noise == lost).all() for noise in north.noise.taken] == [False]
 
@@ -167,6 +167,7 @@ def test_a_full_disk_uses_no_noise_twice(north):
     sent = contributions(north.federation)
     north.ticks()
     north.check(sent)
+    north.ask_once(north.federation, north.federation.open(sent))  # it has committed itself to the set
     north.store.rows("PRAGMA query_only = ON")
     with pytest.raises(DataError):
         north.open(sent)

@@ -112,7 +112,7 @@ async def test_a_device_that_lost_its_store_is_in_the_sum(secure) -> None:
     await rounds.served.turn()
     row = await rounds.until_closed(2)
     assert (row.state, row.n_updates) == (RoundState.COMPLETED, 3)
-    assert [helper.spent[rounds.clients[0].name] for helper in rounds.helpers] == [2, 2]
+    assert [helper.counted(rounds.clients[0].name) for helper in rounds.helpers] == [2, 2]
 
 
 @pytest.mark.parametrize(
@@ -303,7 +303,8 @@ async def test_what_no_helper_signed_is_no_answer(secure) -> None:
     (request, *_) = rounds.served.requests.sent
     helper = rounds.helpers[0]
     (genuine,) = helper.answer(request)
-    forged = rounds.helpers[1].answer(request.model_copy(update={"helper": "south"}))[0][:-1] + b"\0"
+    genuine_of_south = rounds.helpers[1].answer(request.model_copy(update={"helper": "south"}))[0]
+    forged = genuine_of_south[:-1] + bytes([genuine_of_south[-1] ^ 1])
     for payload in (b"junk", forged):
         rounds.hear(helper.topic, payload)
     rounds.hear(TOPICS.helper_answers("east"), genuine)
