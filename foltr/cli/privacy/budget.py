@@ -71,7 +71,7 @@ def tell_budget(
     if n_unknown > 0:
         _tell(
             f"The federator counts {found['claimed_by_federator']} participations, {n_unknown} more than this store "
-            "knows of. If an earlier store of this client was lost, its helpers count them, too; if not, the "
+            "knows of. If an earlier store of this client was lost, its helpers count them, too; if not, a "
             "federator has lied, and nothing is charged"
         )
 
