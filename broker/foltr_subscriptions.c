@@ -10,6 +10,9 @@
  * follows that beginning, `%d` a number from 0 to 999 and `%g` the name of a group; `#` at the end is any filter below.
  * All else is compared as it is. So a user may have a bounded number of subscriptions of bounded length.
  *
+ * Mosquitto judges a packet to its end before it serves anybody else, and a packet holds 150,000 short filters. So a
+ * client that is refused many at once is disconnected.
+ *
  * Who gets in, and what is read and written, the plugin leaves to Mosquitto. It keeps nothing of any user and reads no
  * file, so there is nothing to tell it when users come and go. It needs no header but the compiler's, and of libc only
  * what Mosquitto has loaded already: so it is built by one command, and is the same for glibc and musl.
@@ -29,7 +32,7 @@ __attribute__((used)) const char foltr_subscriptions[] = "foltr-subscriptions:" 
 /* --- of mosquitto_plugin.h and mosquitto_broker.h, as they are since 2.0 ----------------------------------------- */
 
 enum { PLUGIN_VERSION = 5, EVENT_ACL_CHECK = 2, ACL_SUBSCRIBE = 4 };
-enum { SUCCESS = 0, INVALID = 3, ACL_DENIED = 12, DEFER = 17 };
+enum { SUCCESS = 0, PROTOCOL = 2, INVALID = 3, ACL_DENIED = 12, DEFER = 17 };
 enum { LOG_ERR = 8 };
 
 struct acl_check {
@@ -135,9 +138,16 @@ bool foltr_rule_grants(const char *rule, const char *user, const char *filter)
 
 /* --- what Mosquitto calls ---------------------------------------------------------------------------------------- */
 
+/* So many a client may be refused while nobody else is served; `foltr doctor` is refused one. */
+enum { MOST_REFUSED = 100 };
+
 static char **rules;
 static int n_rules;
 static void *plugin_id;
+
+/* Whose filter was refused last, to compare and for nothing else, and how many since anybody else was served. */
+static const void *refused_client;
+static int n_refused;
 
 static int check(int event, void *event_data, void *userdata)
 {
@@ -145,12 +155,17 @@ static int check(int event, void *event_data, void *userdata)
 	(void)event;
 	(void)userdata;
 
+	if(asked->client != refused_client) n_refused = 0;
 	if(asked->access != ACL_SUBSCRIBE) return DEFER;
 	const char *user = mosquitto_client_username(asked->client);
 	for(int i = 0; i < n_rules; i++){
 		if(foltr_rule_grants(rules[i], user, asked->topic)) return DEFER;
 	}
-	return ACL_DENIED;
+	refused_client = asked->client;
+	if(++n_refused <= MOST_REFUSED) return ACL_DENIED;
+	/* The next client may be at the same address. Mosquitto ends the connection of this one, for an error. */
+	n_refused = 0;
+	return PROTOCOL;
 }
 
 int mosquitto_plugin_version(int n_supported, const int *supported)

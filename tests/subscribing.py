@@ -8,4 +8,4 @@ assert _SPEC is not None
 assert _SPEC.loader is not None
 _MODULE = importlib.util.module_from_spec(_SPEC)
 _SPEC.loader.exec_module(_MODULE)
-Subscriber = _MODULE.Subscriber
+Subscriber, flood = _MODULE.Subscriber, _MODULE.flood
