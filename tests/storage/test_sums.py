@@ -8,7 +8,7 @@ from sqlalchemy import select
 
 from foltr.errors import ProtocolViolationError, SettingsError
 from foltr.protocol.helper_messages import TicketFault
-from foltr.protocol.states import AbandonReason, Privacy, RoundState
+from foltr.protocol.states import PAUSING, AbandonReason, Privacy, RoundState
 from storage.bodies import is_body_of
 from storage.body_tables import update_bodies
 from storage.federations import create_federation, get_federation
@@ -22,6 +22,7 @@ from storage.sums import (
     answered_sets,
     begin_opening,
     begin_summing,
+    count_failed_rounds,
     load_answers,
     load_sums,
     load_tickets,
@@ -214,6 +215,33 @@ async def test_a_round_that_ends_without_a_model_leaves_nothing_of_a_sum(stored,
     await abandon_round(stored.db, "web", stored.epoch, 1, AbandonReason.HELPERS_SILENT, at)
     assert not await masked_bodies(stored)
     assert await load_sums(stored.db, "web", 1) == await load_answers(stored.db, "web", 1) == []
+
+
+async def test_rounds_that_have_failed_since_the_last_model_are_counted(stored) -> None:
+    """Those that cost nobody anything are passed over; a model that was taken back ends the count, or another policy."""
+    first, other = policy(stored, 1), policy(stored, 2, b"other")
+    for each in (first, other):
+        await adopt_policy(stored.db, "web", stored.epoch, each)
+    number = 0
+
+    async def ended(reason: AbandonReason, under: NewPolicy = first) -> tuple[int, int, str] | None:
+        nonlocal number
+        number += 1
+        at = stored.opening(1).closes_at
+        opening = replace(stored.opening(number), policy_hash=under.hash, clip_norm=1.0)
+        await open_round(stored.db, "web", stored.epoch, opening)
+        await abandon_round(stored.db, "web", stored.epoch, number, reason, at)
+        failed = await count_failed_rounds(stored.db, "web", first.hash)
+        return None if failed is None else (failed.n_rounds, failed.number, str(failed.reason))
+
+    assert await ended(AbandonReason.NO_UPDATES) is None
+    for n, reason in enumerate(PAUSING, start=1):
+        assert await ended(reason) == (n, number, reason)
+        assert await ended(AbandonReason.HELD_BACK) == (n, number - 1, reason)
+    assert await ended(AbandonReason.MODEL_TAKEN_BACK) is None
+    assert await ended(AbandonReason.SUM_IMPLAUSIBLE) == (1, number, "sum_implausible")
+    assert await ended(AbandonReason.SUM_IMPLAUSIBLE, other) is None
+    assert await ended(AbandonReason.SUM_IMPLAUSIBLE) == (1, number, "sum_implausible")
 
 
 async def test_an_erased_client_takes_the_sum_that_it_is_in_with_it(stored) -> None:

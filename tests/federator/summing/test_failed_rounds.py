@@ -274,3 +274,21 @@ async def test_a_deadline_that_is_moved_shortens_no_pause(secure) -> None:
     assert (rounds.number, heard.open[2]) == (2, False)
     await pass_s(rounds, 10.0)
     assert (rounds.number, heard.open[3]) == (3, True)
+
+
+async def test_who_is_forgotten_meanwhile_ends_no_pause(secure) -> None:
+    """Its erasure replaces the model, and the round that was held back, by others; the rest of the pause stays."""
+    rounds = await secure(5, rounds={"min_clients": 3, "max_time_s": 10_000.0})
+    await send_all(rounds, 1)
+    assert (await rounds.until_closed()).state is RoundState.COMPLETED
+    replace_second(rounds, Distorting)
+    heard = Heard(rounds)
+    number = rounds.number
+    await spend(rounds, 2)
+    await forget(rounds, rounds.clients[0])
+    for _ in range(5):
+        await pass_s(rounds, 10.0)
+        assert rounds.number > number
+        assert not heard.open[rounds.number]
+    await pass_s(rounds, 10.0)
+    assert heard.open[rounds.number]
