@@ -14,6 +14,7 @@ from servers import read_devices
 
 from edge_client.client import EdgeClient
 from edge_client.store.store import Interaction
+from edge_client.sums.privacy_limits import PrivacyLimits
 from foltr.cli.output import configure_logging
 from foltr.protocol.trainings import PdgdTraining
 
@@ -27,7 +28,8 @@ async def run(devices: list[dict[str, Any]], dim: int) -> None:
     features = np.ones((1, dim), np.float32)
 
     async def one(identity: dict[str, Any]) -> None:
-        async with EdgeClient(**identity, store=":memory:", learner=constant) as client:
+        limits = PrivacyLimits(min_cohort=2)
+        async with EdgeClient(**identity, store=":memory:", learner=constant, privacy_limits=limits) as client:
             newest = 0
             while True:
                 round_ = await client.next_round(after=newest, timeout_s=600)

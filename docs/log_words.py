@@ -154,6 +154,7 @@ PASSES_BY_ITSELF = {
     "order_handed_on": "An order that came over HTTP was given to the broker.",
     "pending_update_not_understood": "An older version left an update behind; its clicks go into a new one.",
     "policy_adopted": "A helper knows a newer policy.",
+    "policy_forked": "A policy does not follow from the one that a device knows; it stays under that. Ask its operator.",
     "policy_not_stored": "A device could not write to its store; it hears of the policy again.",
     "policy_taken": "A device takes part under this policy.",
     "purge_delayed": "Somebody reads an old state of the database, e.g. a backup: the table of names is "
@@ -178,6 +179,7 @@ PASSES_BY_ITSELF = {
     "session_not_stored": "A device could not write to its store.",
     "set_committed": "A helper has committed itself to the set of a sum; it opens no other one of this cohort.",
     "sets_fixed": "Which clients are in a round's sums is stored; the helpers are asked to open them.",
+    "stored_policy_fork_not_understood": "What a device had stored of a forked policy is of another version.",
     "stored_audit_head_not_understood": "What a device had stored is of another version; it hears it again.",
     "stored_model_not_understood": "What a device had stored is of another version; it fetches it again.",
     "store_restored": "A helper has signed what its store lacks: the store is an old copy; the detail says what to do.",

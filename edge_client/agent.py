@@ -36,6 +36,7 @@ from edge_client.recording import Later, Recorder
 from edge_client.serps import Serp, as_features, check_width, clicks_on, make_serp, read_candidates
 from edge_client.store.store import DeviceStore
 from edge_client.sums.pinned_policy import PinnedPolicy
+from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from edge_client.sums.secure_sums import SecureSums
 from edge_client.training.loaded_kernels import are_loaded
 from edge_client.training.relearning import Relearning
@@ -65,7 +66,7 @@ class Agent:
         link: what it publishes by. Whoever makes the link has it call `begin_session` before each connection,
             `begin_connection` once it is up, and `receive` for every message.
         exploration, seed, learner, propensities, guard, gate, votes, evaluation, schema, alter_update,
-            unlearning_limits: as
+            unlearning_limits, privacy_limits: as
             `EdgeClient` says, and checked.
         later: see `Recorder`; with it, any thread may rank and record.
         on_event: told what happens.
@@ -93,6 +94,7 @@ class Agent:
         schema: FeatureSchema | None = None,
         alter_update: Alteration | None = None,
         unlearning_limits: UnlearningLimits = USUAL_LIMITS,
+        privacy_limits: PrivacyLimits = USUAL_PRIVACY,
         later: Later | None = None,
         on_event: Observer | None = None,
     ) -> None:
@@ -107,7 +109,7 @@ class Agent:
         self._recording = threading.RLock()
         self._rng = np.random.default_rng(seed)
         # First: with a newer policy than before nothing is pending any more.
-        self.policy = PinnedPolicy(credentials, store, client_id)
+        self.policy = PinnedPolicy(credentials, store, client_id, privacy_limits, self._tell)
         self.features = Features(schema, credentials)
         store.schema_hash = self.features.hash
         self.session = Session(federation, client_id, credentials, store)

@@ -51,6 +51,7 @@ from edge_client.options import (
 from edge_client.runtime import SERP_LENGTH, Runtime
 from edge_client.serps import Serp
 from edge_client.store.store import KEPT_INTERACTIONS, DeviceStore
+from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from edge_client.training.working_model import Learner
 from foltr.erasure.states import ForgetState
@@ -108,6 +109,8 @@ class EdgeClient:
             None: the application scales its features itself, as the federation's devices agreed to.
         unlearning_limits: how much steps of unlearning jobs may ask of this device, as each answer shows something of
             its user's clicks: how many a day, how many of one click, and of how few clicks at a time.
+        privacy_limits: the highest epsilon and delta of a policy of secure sums, and the fewest clients of a sum. Under
+            a policy beyond them this device takes no part; see `hindrance`.
         alter_update: for experiments on attacks, see `Alteration`; None sends what was learned.
         give_up_after_s: how long the broker may be away before `wait_connected` and `next_round` fail for
             good; None: for ever. Ranking and recording go on all the same.
@@ -135,6 +138,7 @@ class EdgeClient:
         evaluation: bool = True,
         schema: FeatureSchema | str | Path | None = None,
         unlearning_limits: UnlearningLimits = USUAL_LIMITS,
+        privacy_limits: PrivacyLimits = USUAL_PRIVACY,
         alter_update: Alteration | None = None,
         give_up_after_s: float | None = None,
         on_event: Observer | None = None,
@@ -166,6 +170,7 @@ class EdgeClient:
             give_up_after_s=give_up_after_s,
             unlearning_limits=unlearning_limits,
             wish_file=beside,
+            privacy_limits=privacy_limits,
         )
         self._runtime = Runtime(options, on_event)
         self._store: DeviceStore | None = None

@@ -73,7 +73,8 @@ def state_of(agent: Agent, hindrance: Hindrance | None, n_features: int | None) 
         *(["in quarantine"] if agent.contributor.quarantined else []),
     ]
     order = order_of_next(working_model if fits else None, agent.exploration, None if gate is None else gate.gate)
-    return DeviceState(", ".join(parts), order, version, (*agent.features.remarks, *agent.audit.remarks))
+    remarks = (*agent.features.remarks, *agent.audit.remarks, *agent.policy.remarks)
+    return DeviceState(", ".join(parts), order, version, remarks)
 
 
 def _standing(agent: Agent, hindrance: Hindrance | None) -> str:

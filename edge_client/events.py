@@ -92,7 +92,36 @@ class AuditLogCut:
         )
 
 
-Event = ModelInUse | UpdateAnswered | Connected | Resting | GateChanged | AuditLogCut | ForgetStateChanged | Forgotten
+@dataclass(frozen=True)
+class PolicyForked:
+    """The operator's key has signed a policy that does not follow from the one that this device knows.
+
+    Attributes:
+        known, heard: their version numbers; the device stays under the known one.
+    """
+
+    known: int
+    heard: int
+
+    def __str__(self) -> str:
+        return (
+            f"there is a policy {self.heard} that does not follow from policy {self.known}, under which this device "
+            "stays: it was made for this device alone, or the operator's folder was restored from a backup; ask the "
+            "operator (docs/privacy.md)"
+        )
+
+
+Event = (
+    ModelInUse
+    | UpdateAnswered
+    | Connected
+    | Resting
+    | GateChanged
+    | AuditLogCut
+    | PolicyForked
+    | ForgetStateChanged
+    | Forgotten
+)
 """An event is told in the thread that the device runs in."""
 
 Observer = Callable[[Event], None]

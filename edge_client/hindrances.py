@@ -32,6 +32,7 @@ class Obstacle(StrEnum):
     JOIN_REFUSED = "join_refused", "not taken in by the federation"
     FEDERATOR_AWAY = "federator_away", "connected, but without a federator"
     NO_POLICY = "no_policy", "connected, but without the policy of its operator"
+    POLICY_BEYOND_LIMITS = "policy_beyond_limits", "connected, but under a policy beyond its limits"
     OTHER_FEATURES = "other_features", "connected, but with other features than the federation"
 
 
@@ -42,7 +43,7 @@ _OF_LINK = {
     Trouble.LOGIN_REFUSED: Obstacle.LOGIN_REFUSED,
     Trouble.TAKEN_OVER: Obstacle.SESSION_TAKEN_OVER,
 }
-_OF_BAR = {Objection.PINNED: Obstacle.NO_POLICY}
+_OF_BAR = {Objection.PINNED: Obstacle.NO_POLICY, Objection.BEYOND_LIMITS: Obstacle.POLICY_BEYOND_LIMITS}
 _ENROL = {
     ReceiptCode.NOT_ENROLLED: "start it with the file that `foltr enrol NAME` writes (--credentials)",
     ReceiptCode.REVOKED: "ask the operator for a new file: foltr enrol NAME --replace",
@@ -81,13 +82,13 @@ def hindrance_of(link: MqttLink, agent: Agent, now: float) -> Hindrance | None:
     refusal = agent.membership.refusal
     if refusal is not None:
         return Hindrance(Obstacle.JOIN_REFUSED, _refusal_in_words(refusal))
+    bar = agent.policy.bar
+    if bar is not None:
+        return Hindrance(_OF_BAR[bar], f"{bar}: {agent.policy.remedy}")
     absence = agent.watch.absence(now)
     if absence is not None:
         start = "start it with `foltr federator run`; what is clicked waits on the device"
         return Hindrance(Obstacle.FEDERATOR_AWAY, f"{absence}: {start}")
-    bar = agent.policy.bar
-    if bar is not None:
-        return Hindrance(_OF_BAR[bar], agent.policy.bar_in_words)
     difference = agent.schema_difference
     if difference is not None:
         follow = "give the device the schema that the federator was started with; what is clicked waits on it"

@@ -183,6 +183,8 @@ class Inbox:
         self._objection = objection
 
     def _detail(self, objection: Objection) -> dict[str, object]:
+        if objection is Objection.BEYOND_LIMITS:
+            return {"excess": self._policy.excess}
         other = self._participation.other_schema
         if objection is not Objection.OTHER_SCHEMA or other is None:
             return {}

@@ -13,6 +13,7 @@ class Objection(StrEnum):
     """Why nothing is sent to a round, in words."""
 
     PINNED = "this device was enrolled for a secure federation, and has heard of no policy of its operator"
+    BEYOND_LIMITS = "the policy promises less than this device asks for"
     NOT_SECURE = "the federator would see what is sent to it, and this device is under a policy"
     OTHER_POLICY = "it is under another policy than the newest that this device knows"
     NO_POLICY = "it is under a policy, and this device knows none; its operator publishes it, or enrols it anew"

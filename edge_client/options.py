@@ -9,6 +9,7 @@ import numpy.typing as npt
 from broker.address import BrokerAddress
 from edge_client.contribution import Alteration
 from edge_client.guard.guard import checked_share
+from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from edge_client.training.working_model import Learner
 from foltr.errors import DataError, SettingsError
@@ -40,6 +41,7 @@ class DeviceOptions:
     unlearning_limits: UnlearningLimits = USUAL_LIMITS
     # Where `foltr forget --credentials` keeps the wish of this client; None where credentials have no file.
     wish_file: Path | None = None
+    privacy_limits: PrivacyLimits = USUAL_PRIVACY
 
 
 def agreed_name(option: str, value: str | None, of_credentials: str | None) -> str:

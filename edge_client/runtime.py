@@ -119,6 +119,7 @@ class Runtime:
             schema=options.schema,
             alter_update=options.alter_update,
             unlearning_limits=options.unlearning_limits,
+            privacy_limits=options.privacy_limits,
             later=later,
             on_event=self._tell,
         )

@@ -36,6 +36,7 @@ from edge_client.options import (
 )
 from edge_client.serps import Serp
 from edge_client.store.store import KEPT_INTERACTIONS
+from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from edge_client.threaded_device import ThreadedDevice
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from foltr.erasure.states import ForgetState
@@ -68,7 +69,7 @@ class SearchRanker:
             given, and `schema_difference` says so. None: the application scales its features itself.
         on_event: told what happens (`edge_client.events`), by this ranker's own thread; what it raises is in the log.
         exploration, max_interactions, keep_interactions, seed, propensities, guard, gate, votes,
-            evaluation, unlearning_limits: as `EdgeClient` says.
+            evaluation, unlearning_limits, privacy_limits: as `EdgeClient` says.
 
     Raises:
         SettingsError: an argument or the credentials are wrong, or the store is another client's.
@@ -92,6 +93,7 @@ class SearchRanker:
         votes: bool = True,
         evaluation: bool = True,
         unlearning_limits: UnlearningLimits = USUAL_LIMITS,
+        privacy_limits: PrivacyLimits = USUAL_PRIVACY,
         on_event: Observer | None = None,
     ) -> None:
         self._schema = declared_schema(schema)
@@ -104,6 +106,7 @@ class SearchRanker:
         self._votes = votes
         self._evaluation = evaluation
         self._unlearning_limits = unlearning_limits
+        self._privacy_limits = privacy_limits
         # Before the store is opened: what cannot be used leaves nothing locked behind.
         options = None if credentials is None else self._options(credentials)
         max_kept = checked_keep_interactions(keep_interactions)
@@ -138,6 +141,7 @@ class SearchRanker:
             schema=self._schema,
             unlearning_limits=self._unlearning_limits,
             wish_file=beside,
+            privacy_limits=self._privacy_limits,
         )
 
     # --- its life -------------------------------------------------------------------------------------------

@@ -12,15 +12,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from edge_client.client import EdgeClient
     from edge_client.search_ranker import SearchRanker
+    from edge_client.sums.privacy_limits import PrivacyLimits
     from edge_client.training.unlearning_limits import UnlearningLimits
     from foltr.protocol.schemas import FeatureSchema
 
-__all__ = ["EdgeClient", "FeatureSchema", "SearchRanker", "UnlearningLimits", "__version__"]
+__all__ = ["EdgeClient", "FeatureSchema", "PrivacyLimits", "SearchRanker", "UnlearningLimits", "__version__"]
 __version__ = "0.1.0"
 
 _DOOR = {
     "EdgeClient": "edge_client.client",
     "FeatureSchema": "foltr.protocol.schemas",
+    "PrivacyLimits": "edge_client.sums.privacy_limits",
     "SearchRanker": "edge_client.search_ranker",
     "UnlearningLimits": "edge_client.training.unlearning_limits",
 }

@@ -30,15 +30,20 @@ def policy(
     proofs=False,
     vote_weight=0,
     evaluation_weight=0,
+    after=None,
     **changed,
 ):
     """A policy as its operator signs it; of two interactions an update, unless told otherwise.
 
     Args:
         proofs: whether it asks for norm proofs; its verify key is `VERIFY_KEY`.
+        after: the policy that it follows from, in the operator's folder.
         vote_weight, evaluation_weight: of the votes and evaluations that it asks for; 0: for none.
     """
     bound = bound_for(dim)
+    if after is not None:
+        chain = [after.hash, *after.policy.predecessors]
+        changed = {"version": after.version + 1, "predecessors": chain, **changed}
     promise = {"epsilon": epsilon, "delta": delta, "participations": k, "norm_proofs": proofs}
     if gamma:
         noise = GammaNoise(scale=least_scale(bound, **promise), n_shares=n_shares)

@@ -190,3 +190,14 @@ class HeardStore(StoreFile):
     def policy(self) -> bytes | None:
         """Return the newest policy that the device has heard of, as it is signed; None before the first."""
         return self._meta("policy")
+
+    def put_policy_fork(self, known: bytes, heard: bytes) -> None:
+        """Keep two policies of which neither follows from the other, as evidence."""
+        with self.transaction() as cursor:
+            kept = {"policy_fork_known": known, "policy_fork_heard": heard}
+            cursor.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", kept.items())
+
+    def policy_fork(self) -> tuple[bytes, bytes] | None:
+        """Return what `put_policy_fork` has kept last; None where the device has heard of no fork."""
+        known, heard = self._meta("policy_fork_known"), self._meta("policy_fork_heard")
+        return None if known is None or heard is None else (known, heard)

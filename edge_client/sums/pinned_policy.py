@@ -1,17 +1,24 @@
 """A device is under the newest policy that it has ever heard of, from whoever brought it, and never under an older one.
 
+Policies form a chain: each names those before it. One that does not follow from the device's is no successor of it,
+whatever its number; the device refuses and reports it.
+
 Only the operator can sign one, so no federator takes a device out of secure sums: not by leaving the policy out, nor by
 showing an older one, nor by waiting until the device is started again, as the store has it.
 """
 
+from edge_client.events import Observer, PolicyForked, quiet
 from edge_client.objections import Objection
 from edge_client.store.store import DeviceStore
+from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.errors import DataError, MessageError
 from foltr.logs import get_logger
 from foltr.operator.credentials import Credentials
 from foltr.protocol.codec import open_envelope
+from foltr.protocol.operator_keys import OperatorKeys, signed_by_operator
 from foltr.protocol.policies import Policy
-from foltr.protocol.signed_policies import SignedPolicy, read_policy
+from foltr.protocol.signed_policies import Lineage, SignedPolicy, lineage_of, read_policy
+from foltr.protocol.topics import Topics
 
 log = get_logger(__name__)
 
@@ -21,9 +28,11 @@ class PinnedPolicy:
 
     Args:
         credentials: whose operator signs policies; None believes nobody, and stays under what the store has.
+        limits: beyond them a policy is obeyed, as it is the newest, and nothing is sent under it.
 
     Attributes:
         newest: None where there is none, so that the federator is trusted with what the device sends, unless
+        fork: what was heard and does not follow from the policy of then, if anything was.
         is_required: the device was enrolled for a secure federation, and sends nothing but under a policy.
 
     Raises:
@@ -31,12 +40,21 @@ class PinnedPolicy:
         MessageError: the credentials have one that is not their operator's.
     """
 
-    def __init__(self, credentials: Credentials | None, store: DeviceStore, client_id: str) -> None:
+    def __init__(
+        self,
+        credentials: Credentials | None,
+        store: DeviceStore,
+        client_id: str,
+        limits: PrivacyLimits = USUAL_PRIVACY,
+        on_event: Observer | None = None,
+    ) -> None:
+        self._limits, self._tell = limits, quiet(on_event)
         self._credentials = credentials
         self._store = store
         self._client_id = client_id
         self.is_required = credentials is not None and _is_pinned(credentials)
         self.newest = None if store.forgotten else _stored(store)
+        self.fork = None if store.forgotten else _stored_fork(store)
         given = None if credentials is None or store.forgotten else credentials.policy_bytes
         # Its own file was checked when it was read, by the operator's key of that day.
         if given is not None and self._follow(given, in_storage=True):
@@ -46,13 +64,21 @@ class PinnedPolicy:
     @property
     def bar(self) -> Objection | None:
         """Why nothing is sent, whatever is announced; None where the rounds decide."""
-        return Objection.PINNED if self.is_required and self.newest is None else None
+        if self.newest is None:
+            return Objection.PINNED if self.is_required else None
+        return None if self.excess is None else Objection.BEYOND_LIMITS
 
     @property
-    def bar_in_words(self) -> str:
-        """What `bar` is, and what to do about it."""
-        publish = "the operator publishes it (foltr policy publish); what is clicked waits on the device"
-        return "" if self.bar is None else f"{self.bar}: {publish}"
+    def excess(self) -> str | None:
+        """By what the newest policy is beyond the device's limits; None where it is within."""
+        return None if self.newest is None else self._limits.excess_of(self.newest.policy)
+
+    @property
+    def remedy(self) -> str:
+        """What to do where there is a `bar`."""
+        if self.bar is Objection.PINNED:
+            return "the operator publishes it (foltr policy publish); what is clicked waits on the device"
+        return f"{self.excess}. The operator signs another policy, or the application raises its privacy_limits"
 
     def take(self, payload: bytes) -> bool:
         """Take a policy from anywhere; return whether it is newer than the one there was. An older one is no news.
@@ -85,17 +111,43 @@ class PinnedPolicy:
 
     def forget(self) -> None:
         """Be under none: the client was forgotten."""
-        self.newest = None
+        self.newest = self.fork = None
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """Return what the device's owner should know of the operator's policies."""
+        return () if self.fork is None else (str(self.fork),)
 
     def _follow(self, payload: bytes, *, in_storage: bool = False) -> bool:
         if self._credentials is None or (self.newest is not None and payload == self.newest.signed):
             return False
         operator = self._credentials.operator_keys
         read = read_policy(payload, operator.stored() if in_storage else operator, self._credentials.federation)
-        if self.newest is not None and read.policy.version <= self.newest.policy.version:
-            return False
+        known = self.newest
+        if known is not None:
+            lineage = lineage_of(read, known)
+            if not _is_signed_by(operator.stored(), known):
+                # Enrolled anew by another operator, whose policies do not follow from what is here.
+                lineage = Lineage.SUCCESSOR if read.version > known.version else Lineage.OLDER
+            if lineage is Lineage.FORK:
+                self._report_fork(known, read)
+            if lineage is not Lineage.SUCCESSOR:
+                return False
         self.newest = read
         return True
+
+    def _report_fork(self, known: SignedPolicy, heard: SignedPolicy) -> None:
+        """Say once what does not follow; both are kept, since the operator's signatures show it to everybody."""
+        evidence = (known.signed, heard.signed)
+        if self._store.policy_fork() == evidence:
+            return
+        self.fork = PolicyForked(known.version, heard.version)
+        log.warning("policy_forked", client_id=self._client_id, cause=str(self.fork))
+        try:
+            self._store.put_policy_fork(*evidence)
+        except DataError as error:
+            log.warning("policy_not_stored", cause=str(error))
+        self._tell(self.fork)
 
 
 def _is_pinned(credentials: Credentials) -> bool:
@@ -103,6 +155,11 @@ def _is_pinned(credentials: Credentials) -> bool:
         return credentials.is_pinned
     except MessageError:
         return True  # of what cannot be read nobody knows which federation it is for: it lets nothing out
+
+
+def _is_signed_by(operator: OperatorKeys, policy: SignedPolicy) -> bool:
+    topic = Topics(policy.policy.federation).policy
+    return signed_by_operator(open_envelope(policy.signed), operator, topic)
 
 
 def _stored(store: DeviceStore) -> SignedPolicy | None:
@@ -117,3 +174,15 @@ def _stored(store: DeviceStore) -> SignedPolicy | None:
             f"device store: its policy cannot be read ({error}), and without it nobody knows what may be sent. "
             "Use the software that wrote it"
         ) from error
+
+
+def _stored_fork(store: DeviceStore) -> PolicyForked | None:
+    kept = store.policy_fork()
+    if kept is None:
+        return None
+    try:
+        known, heard = (open_envelope(signed).read(Policy) for signed in kept)
+    except MessageError as error:
+        log.warning("stored_policy_fork_not_understood", cause=str(error))
+        return None
+    return PolicyForked(known.version, heard.version)

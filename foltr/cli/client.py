@@ -22,9 +22,12 @@ from foltr.errors import SettingsError
 from foltr.operator.credentials import read_credentials
 
 if TYPE_CHECKING:
+    from edge_client.sums.privacy_limits import PrivacyLimits
     from edge_client.training.unlearning_limits import UnlearningLimits
     from foltr.attacks.registry import AttackSpec
     from foltr.cli.fleet.fleet import Fleet
+
+    Limits = tuple[UnlearningLimits, PrivacyLimits]
 
 log = structlog.get_logger(__name__)
 
@@ -96,6 +99,14 @@ def run(
     unlearning_fewest: Annotated[
         int | None, typer.Option(help="It answers no step from fewer clicks than so many; default: 3")
     ] = None,
+    max_epsilon: Annotated[
+        float | None,
+        typer.Option(help="Take no part under a policy of secure sums with a higher epsilon; default: 10"),
+    ] = None,
+    max_delta: Annotated[float | None, typer.Option(help="Nor under one with a higher delta; default: 1e-05")] = None,
+    min_cohort: Annotated[
+        int | None, typer.Option(help="Nor under one whose sums may be of fewer clients; default: 10")
+    ] = None,
     attack: Annotated[
         str | None,
         typer.Option(help="For experiments: what hostile devices do; `foltr attacks` lists what there is"),
@@ -131,9 +142,12 @@ def run(
 
         checked_share(guard)
     limits = _read_limits(
-        steps_a_day=unlearning_steps_a_day,
-        steps_a_click=unlearning_steps_a_click,
-        fewest_interactions=unlearning_fewest,
+        {
+            "steps_a_day": unlearning_steps_a_day,
+            "steps_a_click": unlearning_steps_a_click,
+            "fewest_interactions": unlearning_fewest,
+        },
+        {"max_epsilon": max_epsilon, "max_delta": max_delta, "min_cohort": min_cohort},
     )
     fleet = asyncio.run(_run_fleet(settings, name, count, rounds, attacking, guard, votes, evaluation, limits))
     if slot is not None and slot.name in fleet.forgotten:
@@ -170,11 +184,15 @@ def _take_slot(settings: Settings, count: int) -> Slot | None:
     return slot or take_new_slot(folder, "device")
 
 
-def _read_limits(**given: int | None) -> "UnlearningLimits":
-    """What unlearning may ask of each device; None: as a device has it by default."""
+def _read_limits(unlearning: dict[str, Any], privacy: dict[str, Any]) -> "Limits":
+    """What unlearning may ask of each device, and what policies may cost it; None: as a device has it by default."""
+    from edge_client.sums.privacy_limits import PrivacyLimits
     from edge_client.training.unlearning_limits import UnlearningLimits
 
-    return UnlearningLimits(**{name: number for name, number in given.items() if number is not None})
+    return (
+        UnlearningLimits(**{name: number for name, number in unlearning.items() if number is not None}),
+        PrivacyLimits(**{name: number for name, number in privacy.items() if number is not None}),
+    )
 
 
 def _read_attack(
@@ -206,7 +224,7 @@ async def _run_fleet(
     guard: float | None,
     votes: bool,
     evaluation: bool,
-    limits: "UnlearningLimits",
+    limits: "Limits",
 ) -> "Fleet":
     """Run the devices until they are done or told to stop; returns what came of them."""
     from foltr.aggregation.rule_spec import read_rule
@@ -256,7 +274,8 @@ async def _run_fleet(
         votes=votes,
         evaluation=evaluation,
         schema=schema,
-        unlearning_limits=limits,
+        unlearning_limits=limits[0],
+        privacy_limits=limits[1],
         alive_file=AliveFile(settings.alive_file),
     )
     task = asyncio.create_task(fleet.run())

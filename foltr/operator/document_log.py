@@ -70,5 +70,10 @@ class DocumentLog(Generic[D]):
         self.versions.add(document.version)
         return document
 
+    def set_aside(self, version: int) -> None:
+        """Have a document no more; its file stays, under another name."""
+        self._path(version).rename(self._path(version).with_suffix(f".{self._kind}-set-aside"))
+        self.versions.discard(version)
+
     def _path(self, version: int) -> Path:
         return self._folder / f"{version:08}.{self._kind}"

@@ -5,8 +5,8 @@ from pathlib import Path
 from foltr.errors import SettingsError
 from foltr.operator.document_log import DocumentLog
 from foltr.protocol.operator_keys import Believed
-from foltr.protocol.policies import Policy
-from foltr.protocol.signed_policies import SignedPolicy, issue_policy, read_policy
+from foltr.protocol.policies import MAX_PREDECESSORS, Policy
+from foltr.protocol.signed_policies import Lineage, SignedPolicy, issue_policy, lineage_of, read_policy
 from foltr.protocol.signing import SigningKey
 
 
@@ -23,7 +23,7 @@ def policies_in_force(log: DocumentLog[SignedPolicy], published: int) -> list[Po
 
 
 def write_policy(log: DocumentLog[SignedPolicy], key: SigningKey, policy: Policy) -> SignedPolicy:
-    """Sign a policy and write it down.
+    """Sign a policy, which names those before it, and write it down.
 
     Raises:
         SettingsError: its version is not above all others here, or a helper has the sealing key of an older
@@ -37,4 +37,26 @@ def write_policy(log: DocumentLog[SignedPolicy], key: SigningKey, policy: Policy
                 f"helper: {helper.name} has the sealing key of an older policy; a policy brings new ones: "
                 "foltr helper keys"
             )
-    return log.write(issue_policy(key, policy))
+    before = log.newest()
+    chain = [] if before is None else [before.hash, *before.policy.predecessors][:MAX_PREDECESSORS]
+    return log.write(issue_policy(key, policy.model_copy(update={"predecessors": chain})))
+
+
+def take_back(log: DocumentLog[SignedPolicy], published: SignedPolicy) -> list[int] | None:
+    """Take in a policy that the broker has and this folder lost: it was restored from an older copy.
+
+    Devices follow from the published policy, and refuse what does not. So what this folder has made since, and does
+    not belong to that line, is set aside.
+
+    Returns:
+        the versions that were set aside; None where the folder has the published policy, or one that follows from it.
+    """
+    newest = log.newest()
+    if newest is not None and lineage_of(newest, published) in (Lineage.KNOWN, Lineage.SUCCESSOR):
+        return None
+    line = set(published.policy.predecessors)
+    others = [version for version in sorted(log.versions) if log.get(version).hash not in line]
+    for version in others:
+        log.set_aside(version)
+    log.write(published)
+    return others

@@ -26,6 +26,8 @@ from foltr.secure.polya import LARGEST_SCALE as LARGEST_SHARED_SCALE
 N_MIN_HELPERS, N_MAX_HELPERS = 2, 8
 MAX_SECURE_DIM: Final = MAX_DIM // 2
 """A masked number has 8 bytes where others have 4."""
+MAX_PREDECESSORS: Final = 64
+"""A device that was off for more policies than this cannot tell whether the newest follows from the one it knows."""
 _LARGEST_SUM: Final = 2**62
 """Sums stay well below p / 2, so that around zero they are what was added."""
 _NOISE_REACH: Final = 64
@@ -121,12 +123,13 @@ class Policy(Message):
         epsilon, delta: what k participations cost a client at most; ``gamma`` without norm proofs claims it with a
             delta of 0.
         norm_proof: what each message proves of its vector; None: nothing.
+        predecessors: hashes of the policies before it, the newest first. None of the first policy is on the wire.
         votes: how clients vote; None: they do not. The policy has then the bytes that it had before there were votes.
         evaluation: how clients say what their users' lists have earned; None likewise.
     """
 
     kind_name: ClassVar[str] = "policy"
-    longest_list: ClassVar[int] = N_MAX_HELPERS
+    longest_list: ClassVar[int] = MAX_PREDECESSORS
     federation: Name
     version: Annotated[int, Field(ge=1, le=2**31 - 1)]
     issued_at: Timestamp
@@ -143,6 +146,7 @@ class Policy(Message):
     epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
     delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
     norm_proof: L2NormProof | None = None
+    predecessors: Annotated[list[Sha256], Field(max_length=MAX_PREDECESSORS)] = Field(default_factory=list)
     # None is not on the wire, so that who knows no votes reads every policy without.
     votes: SecureVotes | None = None
     evaluation: SecureEvaluation | None = None
@@ -222,8 +226,8 @@ class Policy(Message):
     @model_serializer(mode="wrap")
     def _leave_out_what_is_not_asked(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
         fields: dict[str, Any] = fields_of(self)
-        for name in ("votes", "evaluation"):
-            if fields[name] is None:
+        for name in ("votes", "evaluation", "predecessors"):
+            if not fields[name]:
                 del fields[name]
         return fields
 

@@ -2,10 +2,11 @@
 
 import hashlib
 from dataclasses import dataclass
+from enum import Enum
 
 from foltr.errors import MessageError
 from foltr.protocol.operator_keys import Believed
-from foltr.protocol.policies import Policy
+from foltr.protocol.policies import MAX_PREDECESSORS, Policy
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_documents import issue_document, read_document
 from foltr.protocol.signing import SigningKey
@@ -27,6 +28,31 @@ class SignedPolicy:
     def hash(self) -> bytes:
         """32 bytes: SHA-256 of the signed bytes."""
         return hashlib.sha256(self.signed).digest()
+
+
+class Lineage(Enum):
+    """How a policy is related to the one that a reader knows."""
+
+    KNOWN = "known"
+    SUCCESSOR = "successor"
+    OLDER = "older"
+    FORK = "fork"
+
+
+def lineage_of(heard: SignedPolicy, known: SignedPolicy) -> Lineage:
+    """Say whether a policy follows from the one that is known, or came before it; both signed by one operator.
+
+    It is a fork where it does neither: then there are two policies of one number, or the operator's folder was
+    restored from a backup, or somebody signs policies for this reader alone. A successor names the known one among
+    its `MAX_PREDECESSORS`; that the known one is older than all of these is a fork as well, since nobody can tell.
+    """
+    if heard.hash == known.hash:
+        return Lineage.KNOWN
+    if heard.version > known.version:
+        return Lineage.SUCCESSOR if known.hash in heard.policy.predecessors else Lineage.FORK
+    before = known.policy.predecessors
+    is_older = heard.version < known.version and (heard.hash in before or len(before) == MAX_PREDECESSORS)
+    return Lineage.OLDER if is_older else Lineage.FORK
 
 
 def issue_policy(key: SigningKey, policy: Policy) -> SignedPolicy:

@@ -54,7 +54,7 @@ async def test_an_anchor_that_comes_before_the_policy_with_votes_is_taken_up(mqt
     """Under a policy without votes nothing of it is used; under the next one it counts, as it was announced."""
     plain = policy(proofs=True, n_interactions=1000)
     credentials = identity(plain)
-    voting = policy(proofs=True, vote_weight=WEIGHT, n_interactions=ENOUGH, version=2)
+    voting = policy(proofs=True, vote_weight=WEIGHT, n_interactions=ENOUGH, after=plain)
     async with Federator(mqtt_broker, key=FEDERATOR) as federator, device(mqtt_broker, path, credentials) as client:
         secure = SecureRound(policy_hash=plain.hash, clip_norm=CLIP_NORM)
         await begin(federator, client, announced(5, BAD), announced(3, GOOD), secure=secure)
@@ -76,7 +76,7 @@ async def test_a_policy_without_votes_ends_them(mqtt_broker, path):
         await begin(federator, client, announced(5, BAD), announced(3, GOOD), secure=SECURE)
         search(client, 10)
         assert client.comparison.n_lists > 0
-        await federator.link.publish(TOPICS.policy, policy(proofs=True, version=2).signed, retain=True)
+        await federator.link.publish(TOPICS.policy, policy(proofs=True, after=VOTING).signed, retain=True)
         await until(lambda: client.comparison == Comparison())
     assert is_known(path) == [False, False]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from integration.deployment import until
 from integration.users import in_use
-from integration.whole import DIM, N_DEVICES, SCHEMA, running
+from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from secure_cohorts import FEDERATION
 
 from edge_client.client import EdgeClient
@@ -63,6 +63,7 @@ def devices(whole):
             learner=learn,
             seed=i,
             schema=SCHEMA,
+            privacy_limits=ANY_POLICY,
             evaluation=i < N_DEVICES - 1,
         )
         for i in range(N_DEVICES)

@@ -7,7 +7,7 @@ import time
 import pytest
 from cli.commands import foltr
 from integration.deployment import until
-from integration.whole import N_DEVICES, TIMEOUT_S, click, closed, joined, learned, running
+from integration.whole import ANY_POLICY, N_DEVICES, TIMEOUT_S, click, closed, joined, learned, running
 from played import adding_learner
 from secure_cohorts import FEDERATION
 from secured import QUIET
@@ -42,7 +42,8 @@ async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, da
     Features are scaled by the federation's schema, and what is learned is added to the model that it began with. A
     device with another schema is in no sum and keeps its clicks.
     """
-    other = EdgeClient(credentials=whole.credentials(N_DEVICES), store=":memory:", learner=adding_learner, seed=9)
+    options = {"store": ":memory:", "learner": adding_learner, "seed": 9, "privacy_limits": ANY_POLICY}
+    other = EdgeClient(credentials=whole.credentials(N_DEVICES), **options)
     whole.start_helper("north")
     whole.start_helper("south", f"{Failpoint.SUM_OPENED}=kill@2")
     async with whole.federator(database, 2), other:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from integration.deployment import until
 from integration.users import in_use
-from integration.whole import DIM, N_DEVICES, SCHEMA, running
+from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from secure_cohorts import FEDERATION
 
 from edge_client.client import EdgeClient
@@ -67,7 +67,12 @@ def used(whole, plot: Plot):
     """All devices, with users."""
     devices = (
         EdgeClient(
-            credentials=whole.credentials(i), store=":memory:", learner=learner_of(i, plot), seed=i, schema=SCHEMA
+            credentials=whole.credentials(i),
+            store=":memory:",
+            learner=learner_of(i, plot),
+            seed=i,
+            schema=SCHEMA,
+            privacy_limits=ANY_POLICY,
         )
         for i in range(N_DEVICES)
     )

@@ -16,6 +16,7 @@ from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from broker.address import BrokerAddress
 from edge_client.client import EdgeClient
+from edge_client.sums.privacy_limits import PrivacyLimits
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.secure_terms import SecureSettings
@@ -44,6 +45,7 @@ DIM, N_DEVICES, TIMEOUT_S = 4, 5, 60.0
 ONE_EACH = PdgdTraining(min_interactions=1, max_interactions=1)
 # A device learns 1 in one coordinate; with next to no noise a model shows how many did.
 QUIET = {"epsilon": 1e6, "noise": GaussianNoise(variance=1)}
+ANY_POLICY = PrivacyLimits(max_epsilon=1e6, min_cohort=2)
 # Twice as much as the application's numbers makes 1.
 SCHEMA = FeatureSchema(
     name="shop",
@@ -222,5 +224,6 @@ def _device(whole: Whole, i: int, is_hostile: bool) -> EdgeClient:
         learner=adding_learner,
         seed=i,
         schema=SCHEMA,
+        privacy_limits=ANY_POLICY,
         alter_update=lying(whole.policy, credentials.key) if is_hostile else None,
     )

@@ -34,6 +34,9 @@ class Version:
         if not (checkout / "foltr/cli/main.py").exists():
             raise TrialError(f"{checkout} is no checkout of foltr")
         self.checkout = checkout
+        # Before devices had limits of their own, they took part in sums of any size.
+        has_limits = "min_cohort" in (checkout / "foltr/cli/client.py").read_text(encoding="utf-8")
+        self.for_few = ("--min-cohort", "2") if has_limits else ()
 
     def start(self, *arguments: object, folder: Path, log: Path) -> "subprocess.Popen[bytes]":
         """Start a command that goes on, with what it prints at the end of ``log``."""
@@ -117,7 +120,9 @@ class Deployment:
     def device(self, name: str, version: Version, *more: object) -> None:
         """Start a device with the store it has had before."""
         credentials, store = f"devices/{name}.json", f"{name}.sqlite"
-        self.start(name, version, "client", "run", "--credentials", credentials, "--store", store, *more)
+        self.start(
+            name, version, "client", "run", "--credentials", credentials, "--store", store, *version.for_few, *more
+        )
 
     def federator(self, version: Version, min_clients: int, max_clients: int, *more: object) -> None:
         limits = ("--min-clients", min_clients, "--max-clients", max_clients, "--min-time", 1, "--max-time", 600)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from edge_client.sums.privacy_limits import PrivacyLimits
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.secure_terms import SecureSettings
@@ -166,6 +167,8 @@ class SecureDemo(Demo):
             stores=dict.fromkeys(names, ":memory:"),
             n_rounds=n_rounds,
             give_up_after_s=_GIVE_UP_S,
+            # A handful of simulated users, who agree to whatever is tried.
+            privacy_limits=PrivacyLimits(max_epsilon=1e6, min_cohort=2),
         )
 
     async def _kill_one(self, helper: HelperProcess, database: Database) -> None:

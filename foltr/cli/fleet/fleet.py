@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from edge_client.client import EdgeClient
 from edge_client.contribution import Alteration
 from edge_client.hindrances import REFUSALS, Hindrance, Obstacle
+from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
@@ -72,7 +73,7 @@ class Fleet:
         attack: what the first ``n_attackers`` devices do; None: all are honest.
         believed_rule: by which the attackers think the federator aggregates.
         alterations: by name, of devices that change what they send by themselves.
-        guard, votes, evaluation, schema, unlearning_limits: of the devices, see `EdgeClient`.
+        guard, votes, evaluation, schema, unlearning_limits, privacy_limits: of the devices, see `EdgeClient`.
         alive_file: touched while nothing but the federator keeps devices from taking part.
         receipts: how often each receipt code was received, over all devices that are done.
         refused: why devices could not take part, by name.
@@ -101,6 +102,7 @@ class Fleet:
     evaluation: bool = True
     schema: FeatureSchema | None = None
     unlearning_limits: UnlearningLimits = USUAL_LIMITS
+    privacy_limits: PrivacyLimits = USUAL_PRIVACY
     alive_file: AliveFile = NO_ALIVE_FILE
     receipts: Counter[str] = field(default_factory=Counter)
     n_refused_models: int = 0
@@ -210,6 +212,7 @@ class Fleet:
             gate=False,  # a simulated user has no application with an order worth keeping
             schema=self.schema,
             unlearning_limits=self.unlearning_limits,
+            privacy_limits=self.privacy_limits,
             alter_update=self.alterations.get(name) if collusion is None else collusion.alteration_of(name),
             give_up_after_s=self.give_up_after_s,
         )

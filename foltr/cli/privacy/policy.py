@@ -1,5 +1,6 @@
 """``foltr policy``: the operator's rules of secure sums, which no federator can change, as they are signed."""
 
+import asyncio
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -9,15 +10,16 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder, open_authority, redirect
 from foltr.cli.operator.sending import publish_policy
 from foltr.cli.output import print_json, print_record, say
 from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, EvaluationOption, NormProofOption, VotesOption, one_of
-from foltr.errors import SettingsError
+from foltr.errors import MessageError, SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
 
 if TYPE_CHECKING:
+    from foltr.operator.authority import Authority
     from foltr.protocol.policies import HelperKeys, Policy
     from foltr.protocol.signed_policies import SignedPolicy
 
@@ -216,8 +218,48 @@ def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.
             raise SettingsError(
                 f"policy: {operator} has none to publish; make one: {command_in(operator, 'foltr policy new')}"
             )
+        signed = _take_back(authority, signed, broker)
         where = publish_policy(authority, broker)
     say(f"published policy {signed.policy.version} of {signed.policy.federation} at {where}: {signed.hash.hex()}")
+
+
+def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | None) -> "SignedPolicy":
+    """Take in the policy that the broker has, if this folder lost it, before anything takes its place there.
+
+    Returns:
+        the newest of this folder then.
+
+    Raises:
+        SettingsError: this folder made policies that do not follow from it.
+    """
+    from broker.address import BrokerAddress
+    from foltr.cli.history.heartbeat import retained
+    from foltr.operator.policy_log import take_back
+    from foltr.protocol.signed_policies import read_policy
+    from foltr.protocol.topics import Topics
+
+    topic = Topics(authority.federation).policy
+    address = BrokerAddress.of(redirect(authority.operator.broker, broker))
+    message = asyncio.run(retained(address, [topic])).get(topic)
+    if message is None or not message.payload:
+        return newest
+    try:
+        published = read_policy(message.payload, authority.operator.operator_keys, authority.federation)
+    except MessageError:
+        return newest  # somebody else wrote it: nobody obeys it, and ours takes its place
+    others = take_back(authority.policies, published)
+    if others is None:
+        return newest
+    authority.publish_policy()
+    say(f"{authority.folder} had lost policy {published.version}, which the broker has, and has it again")
+    if others:
+        numbers = ", ".join(map(str, others))
+        raise SettingsError(
+            f"policy: {numbers} of {authority.folder} was not published: it does not follow from policy "
+            f"{published.version}, which devices know, so they would refuse it. It was set aside. Make another: "
+            f"{command_in(authority.folder, 'foltr policy new')}; and enrol anew who was enrolled since with --replace"
+        )
+    return published
 
 
 def _as_json(signed: "SignedPolicy", published: bool) -> dict[str, object]:

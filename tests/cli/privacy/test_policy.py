@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import shutil
 
 import pytest
 from cli.commands import foltr
@@ -297,6 +298,33 @@ async def test_a_policy_is_retained_for_all_who_come_later(mosquitto_server, tmp
         assert read_policy(payload, key, "mail") == newest(tmp_path)
         assert newest(tmp_path).policy.version == number
     assert json.loads(foltr("policy", "show", "--json", cwd=tmp_path).stdout)["policy"]["published"] is True
+
+
+async def test_a_restored_folder_publishes_no_policy_that_devices_would_refuse(mosquitto_server, tmp_path):
+    """It made another second policy than the broker has: that one is taken back, and the next follows from it."""
+    access = access_to(mosquitto_server.url)
+    where = ("--federation", "mail", "--broker", access.broker_url, "--privacy", "secure")
+    assert foltr("enrol", "device-1", *where, cwd=tmp_path).returncode == 0
+    assert new(tmp_path, number=1).returncode == 0
+    await published(tmp_path, access)
+    folder, copy = tmp_path / "foltr-operator", tmp_path / "copy"
+    shutil.copytree(folder, copy)
+    assert new(tmp_path, number=2).returncode == 0
+    await published(tmp_path, access)
+    known = newest(tmp_path)
+    shutil.rmtree(folder)
+    copy.rename(folder)
+    assert new(tmp_path, number=3).returncode == 0
+    assert newest(tmp_path).policy.version == 2
+    refused = foltr("policy", "publish", cwd=tmp_path)
+    assert refused.returncode == 2
+    assert "does not follow from policy 2, which devices know" in refused.stderr
+    assert "foltr policy new" in refused.stderr
+    assert (await heard(access, [TOPIC])).payload == known.signed
+    assert new(tmp_path, number=4).returncode == 0
+    await published(tmp_path, access)
+    assert newest(tmp_path).policy.version == 3
+    assert newest(tmp_path).policy.predecessors[0] == known.hash
 
 
 @pytest.mark.parametrize("access", ["passwords", "mtls"])

@@ -132,12 +132,11 @@ async def test_a_device_that_dies_sends_the_same_numbers_again(tmp_path):
 
 async def test_a_newer_policy_says_whether_it_is_asked_for(tmp_path):
     """With another weight, with none, and with one again: each update is as its own round's policy has it."""
-    device = DeviceUnderPolicy(tmp_path / "store", asking())
-    heard = [
-        policy(N_FEATURES, proofs=True, evaluation_weight=8, version=2),
-        policy(N_FEATURES, proofs=True, vote_weight=64, version=3),
-        policy(N_FEATURES, proofs=True, vote_weight=64, evaluation_weight=8, version=4),
-    ]
+    first = asking()
+    device = DeviceUnderPolicy(tmp_path / "store", first)
+    second = policy(N_FEATURES, proofs=True, evaluation_weight=8, after=first)
+    third = policy(N_FEATURES, proofs=True, vote_weight=64, after=second)
+    heard = [second, third, policy(N_FEATURES, proofs=True, vote_weight=64, evaluation_weight=8, after=third)]
     found = []
     for number, signed in enumerate(heard, start=1):
         device.hear_policy(signed)

@@ -19,7 +19,9 @@ from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.trainings import PdgdTraining
 from foltr.protocol.updates import DenseDelta, ModelUpdate
 
-FIRST, SECOND, THIRD = (policy(version=version) for version in (1, 2, 3))
+FIRST = policy()
+SECOND = policy(after=FIRST)
+THIRD = policy(after=SECOND)
 FORGED = policy(version=9, key=FEDERATOR)
 
 
@@ -269,7 +271,8 @@ async def test_a_device_that_was_off_while_proofs_came_or_went_sends_what_the_ne
     path, proofs_before
 ):
     """What waited for its receipt is given up and stays charged; the next update is as the newer policy has it."""
-    older, newer = policy(version=2, proofs=proofs_before), policy(version=3, proofs=not proofs_before)
+    older = policy(version=2, proofs=proofs_before)
+    newer = policy(after=older, proofs=not proofs_before)
     device = DeviceUnderPolicy(path, older)
     device.announce(1)
     device.see(1, 2)

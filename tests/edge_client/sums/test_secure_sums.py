@@ -322,12 +322,13 @@ async def test_a_ledger_at_its_cap_sends_nothing_and_says_so_once(make):
 
 async def test_a_newer_policy_does_not_give_spent_epsilon_back(make):
     """More participations under a higher version find that the epsilon is spent."""
-    device = make(policy(k=2))
+    older = policy(k=2)
+    device = make(older)
     device.see(*(i % N_FEATURES for i in range(12)))
     for number in (1, 2):
         device.announce(number)
         device.answer(await device.update())
-    newer = device.signed = policy(k=3, version=2)
+    newer = device.signed = policy(k=3, after=older)
     device.hear_policy(newer)
     device.join()
     with capture_logs() as logs:

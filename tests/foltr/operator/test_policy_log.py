@@ -1,14 +1,17 @@
 """Policies of an operator's folder: by version, never changed, and in all credentials that are written from then on."""
 
+import shutil
+
 import pytest
 
 from foltr.errors import SettingsError
 from foltr.operator import authority as authority_module
 from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.operator.folder import create_authority, open_authority
+from foltr.operator.policy_log import take_back
 from foltr.operator.policy_terms import PolicyTerms, policy_of
 from foltr.protocol.policies import HelperKeys
-from foltr.protocol.signed_policies import read_policy
+from foltr.protocol.signed_policies import Lineage, lineage_of, read_policy
 from foltr.protocol.topics import Topics
 
 BROKER = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
@@ -129,3 +132,34 @@ def test_a_policy_is_published_once_it_is_said(folder):
         assert dict(operator.unpublished())[TOPIC] == operator.policies.get(1).signed
         operator.publish_policy()
         assert dict(operator.unpublished())[TOPIC] == issued.signed
+
+
+def test_each_policy_names_those_before_it(folder):
+    """By the hashes of what was signed, the newest first, also over a gap in the numbers."""
+    with open_authority(folder) as operator:
+        issued = [operator.issue_policy(policy(version)) for version in (1, 2, 7)]
+    assert [one.policy.predecessors for one in issued] == [[], [issued[0].hash], [issued[1].hash, issued[0].hash]]
+    assert lineage_of(issued[2], issued[0]) is Lineage.SUCCESSOR
+
+
+@pytest.mark.parametrize("made_since", [(), (2,), (2, 3, 4)])
+def test_a_restored_folder_takes_the_published_policy_back(folder, tmp_path, made_since):
+    """What was made since and does not follow from it is set aside; the next policy follows from what devices know."""
+    with open_authority(folder) as operator:
+        first = operator.issue_policy(policy(1))
+    shutil.copytree(folder, tmp_path / "copy")
+    with open_authority(folder) as operator:
+        operator.issue_policy(policy(2))
+        published = operator.issue_policy(policy(3))
+        assert take_back(operator.policies, published) is None
+        assert take_back(operator.policies, first) is None
+    with open_authority(tmp_path / "copy") as operator:
+        for version in made_since:
+            operator.issue_policy(policy(version, keys=20 + version))
+        assert take_back(operator.policies, published) == list(made_since)
+    with open_authority(tmp_path / "copy") as operator:
+        assert operator.policies.newest() == published
+        assert operator.operator.signed_policy == published
+        following = operator.issue_policy(policy(4))
+        assert lineage_of(following, published) is Lineage.SUCCESSOR
+        assert take_back(operator.policies, published) is None

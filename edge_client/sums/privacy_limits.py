@@ -1,0 +1,56 @@
+"""A device limits what a policy may cost its user: whoever signs one that promises less gets no participation.
+
+The operator signs policies, and a device checks that the noise is enough for the epsilon that it states. Whether that
+epsilon is one that its user should pay is not the operator's alone to say: 10^6 is none.
+"""
+
+from dataclasses import dataclass
+
+from foltr.errors import SettingsError
+from foltr.protocol.policies import Policy
+
+
+@dataclass(frozen=True)
+class PrivacyLimits:
+    """Limits of one device. A policy's epsilon and delta are for all participations of its life together.
+
+    The defaults admit what `foltr policy new` makes by itself (8, 1e-6, cohorts of 10 or more) and little more.
+
+    Args:
+        max_epsilon: the highest epsilon of a policy that the device takes part under. At 10 one participant more or
+            less makes an outcome up to 22,000 times as likely: above it a promise says next to nothing.
+        max_delta: the highest delta: how likely the promise does not hold. It has to be far below one in as many as
+            take part.
+        min_cohort: the fewest clients (``n_min``) of a sum that is opened. Epsilon does not hang on it; but of a sum
+            of few the noise alone hides what one sent.
+
+    Raises:
+        SettingsError: a number is out of range.
+    """
+
+    max_epsilon: float = 10.0
+    max_delta: float = 1e-5
+    min_cohort: int = 10
+
+    def __post_init__(self) -> None:
+        if not 0.0 < self.max_epsilon <= 1e6:
+            raise SettingsError(f"privacy_limits: max_epsilon is {self.max_epsilon}; choose one above 0, up to 1e6")
+        if not 0.0 < self.max_delta < 1.0:
+            raise SettingsError(f"privacy_limits: max_delta is {self.max_delta}; choose one between 0 and 1")
+        if self.min_cohort < 2:
+            raise SettingsError(f"privacy_limits: min_cohort is {self.min_cohort}, below 2")
+
+    def excess_of(self, policy: Policy) -> str | None:
+        """Say by what a policy is beyond these limits; None where it is within."""
+        beyond = []
+        if policy.epsilon > self.max_epsilon:
+            beyond.append(f"epsilon {policy.epsilon:g} is above {self.max_epsilon:g} (max_epsilon)")
+        # Also where epsilon is claimed without: what was spent under a policy before is judged by it.
+        if policy.delta > self.max_delta:
+            beyond.append(f"delta {policy.delta:g} is above {self.max_delta:g} (max_delta)")
+        if policy.n_min < self.min_cohort:
+            beyond.append(f"a sum may be of {policy.n_min} clients, and {self.min_cohort} are the fewest (min_cohort)")
+        return "; ".join(beyond) or None
+
+
+USUAL_PRIVACY = PrivacyLimits()

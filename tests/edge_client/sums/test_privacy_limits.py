@@ -1,0 +1,102 @@
+"""A device takes no part under a policy that promises its user less than the application asks for, and says why."""
+
+import pytest
+from made_policies import policy
+from structlog.testing import capture_logs
+from under_policy import DeviceUnderPolicy
+
+from edge_client.device_state import state_of
+from edge_client.hindrances import Obstacle, hindrance_of
+from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
+from foltr.errors import SettingsError
+from foltr.protocol.policies import GaussianNoise
+from foltr.protocol.updates import MaskedVector
+from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON
+
+USUAL = policy()
+BEYOND = policy(epsilon=1e6, noise=GaussianNoise(variance=1), n_min=2, after=USUAL)
+
+
+class ConnectedLink:
+    """Nothing is wrong with the broker."""
+
+    outage = trouble = None
+
+
+def test_what_the_tool_makes_by_itself_is_within_the_usual_limits():
+    """Also the smallest cohorts of one of several; just beyond each limit is not."""
+    made = {"epsilon": DEFAULT_EPSILON, "delta": DEFAULT_DELTA, "n_min": 10}
+    for signed in (policy(**made), policy(epsilon=10.0, delta=1e-5)):
+        assert USUAL_PRIVACY.excess_of(signed.policy) is None
+    for changed, word in (
+        ({"epsilon": 10.1}, "max_epsilon"),
+        ({"delta": 2e-5}, "max_delta"),
+        ({"n_min": 9}, "min_cohort"),
+    ):
+        assert word in USUAL_PRIVACY.excess_of(policy(**changed).policy)
+    assert USUAL_PRIVACY.excess_of(policy(gamma=True, delta=0.5).policy) is not None
+
+
+@pytest.mark.parametrize("wrong", [{"max_epsilon": 0.0}, {"max_delta": 1.0}, {"min_cohort": 1}, {"max_epsilon": 2e6}])
+def test_limits_that_are_none_are_refused(wrong):
+    """With the setting and its value."""
+    (name,) = wrong
+    with pytest.raises(SettingsError, match=name):
+        PrivacyLimits(**wrong)
+
+
+async def test_a_policy_beyond_the_limits_gets_nothing(path):
+    """No sum and nothing raw; the log, the hindrance and the state say by what, and what to do."""
+    device = DeviceUnderPolicy(path, BEYOND)
+    with capture_logs() as logs:
+        device.announce(1)
+        device.announce(2)
+        device.announce(3, secure=None)
+    device.see(1, 2, 3, 4)
+    assert await device.is_silent()
+    (line,) = [line for line in logs if line["event"] == "round_objected"]
+    assert "epsilon 1e+06 is above 10" in line["excess"]
+    assert "2 clients, and 10 are the fewest" in line["excess"]
+    found = hindrance_of(ConnectedLink(), device.agent, 0.0)
+    assert found.obstacle is Obstacle.POLICY_BEYOND_LIMITS
+    assert "privacy_limits" in found.in_words
+    assert "under a policy beyond its limits" in state_of(device.agent, found, None).standing
+    assert device.store.entries() == []
+    device.store.close()
+
+
+async def test_a_running_device_stops_where_its_policy_is_replaced_by_one_beyond(path):
+    """What waits for its receipt is given up, as with each newer policy; the application may raise its limits later."""
+    device = DeviceUnderPolicy(path, USUAL)
+    device.announce(1)
+    device.see(1, 2)
+    assert isinstance((await device.update()).body, MaskedVector)
+    device.hear_policy(BEYOND)
+    device.signed = BEYOND
+    device.join()
+    device.announce(2)
+    device.see(3, 4)
+    assert await device.is_silent()
+    device.options |= {"privacy_limits": PrivacyLimits(max_epsilon=1e6, min_cohort=2)}
+    device.restart()
+    device.announce(2)
+    assert (await device.update()).through == 2
+    device.store.close()
+
+
+async def test_a_masked_update_waits_while_the_limits_are_lower(path):
+    """It was charged and is kept; with the limits of before it is sent, the same bytes."""
+    device = DeviceUnderPolicy(path, USUAL)
+    device.announce(1)
+    device.see(1, 2)
+    before = device.store.pending_update()
+    device.options |= {"privacy_limits": PrivacyLimits(max_epsilon=1.0)}
+    device.restart()
+    device.announce(1)
+    assert await device.is_silent()
+    device.options |= {"privacy_limits": USUAL_PRIVACY}
+    device.restart()
+    device.announce(1)
+    assert (await device.update()).update_id == before.update_id
+    assert len(device.store.entries()) == 1
+    device.store.close()
