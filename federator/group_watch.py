@@ -46,15 +46,16 @@ class GroupWatch:
     async def run(self) -> None:
         while True:
             await asyncio.sleep(self._every_s)
-            self.unanswered = await self._try()
-            if self.unanswered:
-                self._note_bad(self.unanswered)
-            elif self.unanswered is not None:
-                self._note_good()
+            if not self._sharing.n_workers:
+                self.unanswered = None
+            elif self._sharing.is_shared:  # else it counted them a while ago
+                self.unanswered = await self._try()
+                if self.unanswered:
+                    self._note_bad(self.unanswered)
+                elif self.unanswered is not None:
+                    self._note_good()
 
     async def _try(self) -> float | None:
-        if not self._sharing.n_workers:
-            return None
         try:
             return await self._probe.count_unanswered(self._link, N_PROBES, _WITHIN_S) / N_PROBES
         except UnavailableError:

@@ -49,7 +49,7 @@ async def test_a_thief_in_the_group_is_said_once_and_that_it_is_gone(mosquitto_s
     monkeypatch.setattr("federator.group_watch._WITHIN_S", 0.3)
     url = mosquitto_server.url
     with capture_logs() as logs:
-        async with watching(url, SimpleNamespace(n_workers=1)) as watch:
+        async with watching(url, SimpleNamespace(n_workers=1, is_shared=True)) as watch:
             await until(lambda: watch.unanswered == 0.0)
             async with link_to(url, "thief") as thief:
                 await thief.wait_connected(WITHIN_S)
