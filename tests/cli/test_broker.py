@@ -113,6 +113,8 @@ def test_a_broker_that_asks_for_certificates(tmp_path):
     [
         ("--host", "broker.example"),
         ("--operator", "o"),
+        ("--plugin", "foltr_subscriptions.so"),
+        ("--tls", "--plugin", "no-such-file"),
         ("--tls", "--host", "a b"),
         ("--tls", "--operator", "mosquitto"),
     ],
@@ -124,6 +126,36 @@ def test_a_contradiction_is_a_wrong_setting(tmp_path, arguments):
     assert done.returncode == 2
     assert arguments[-2].removeprefix("--") in done.stderr
     assert not (tmp_path / "mosquitto" / "mosquitto.conf").exists()
+
+
+def test_the_plugin_is_built_here_or_brought(tmp_path):
+    """Where there is no compiler one that was built elsewhere is taken; without either nothing is written."""
+    config = ("broker", "config", "--tls", "--user", USER, "--federation", "m")
+    built = tmp_path / "built"
+    assert foltr(*config, "--out", str(built), "--operator", "one", cwd=tmp_path).returncode == 0
+    done = foltr(*config, cwd=tmp_path, CC="no-such-compiler")
+    assert (done.returncode, "--plugin FILE" in done.stderr) == (2, True), done.stderr
+    assert not (tmp_path / "mosquitto" / "mosquitto.conf").exists()
+    plugin = built / "foltr_subscriptions.so"
+    other = tmp_path / "other.so"
+    other.write_bytes(plugin.read_bytes().replace(b"foltr-subscriptions:", b"foltr-subscriptions-"))
+    done = foltr(*config, "--plugin", str(other), cwd=tmp_path, CC="no-such-compiler")
+    assert (done.returncode, "was not built of this foltr's" in done.stderr) == (2, True), done.stderr
+    for brought in (("--plugin", str(plugin)), ()):
+        assert foltr(*config, *brought, cwd=tmp_path, CC="no-such-compiler").returncode == 0
+    assert (tmp_path / "mosquitto" / plugin.name).read_bytes() == plugin.read_bytes()
+
+
+def test_sessions_from_before_the_plugin_are_said(tmp_path):
+    """Mosquitto keeps what they had subscribed to, and judges it no more: what to do is named, once."""
+    config = ("broker", "config", "--tls", "--user", USER, "--federation", "m", "--force")
+    assert foltr(*config, cwd=tmp_path).returncode == 0
+    (tmp_path / "mosquitto" / "data" / "mosquitto.db").touch()
+    for is_said in (False, True, False):
+        done = foltr(*config, cwd=tmp_path)
+        assert ("mosquitto.db" in done.stdout, done.returncode) == (is_said, 0)
+        if not is_said:
+            (tmp_path / "mosquitto" / "foltr_subscriptions.so").unlink()
 
 
 def listening(host: str, port: int) -> bool:

@@ -171,6 +171,7 @@ def test_every_role_is_looked_at_as_itself(guarded, tmp_path):
         assert found["broker"] == ("ok", found["broker"][1])
         assert f"as {user}" in found["broker"][1]
         assert found["access list"][0] == "ok", found["access list"]
+        assert found["subscriptions"][0] == "ok", found["subscriptions"]
         assert "TLSv1" in found["tls"][1]
         assert "issued by 'foltr mail'" in found["tls"][1]
         assert found["authority"][0] == "ok"
@@ -250,6 +251,17 @@ def test_an_access_list_of_another_federation_is_a_problem(guarded, tmp_path):
     found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)
     assert found["access list"][0] == "problem"
     assert "foltr broker config" in found["access list"][1]
+
+
+def test_a_broker_that_grants_any_subscription_is_a_problem(guarded, tmp_path):
+    """One device could end it; the command that mends that is named."""
+    config = guarded.broker_dir / "mosquitto.conf"
+    lines = config.read_text().splitlines(keepends=True)
+    config.write_text("".join(line for line in lines if not line.startswith("plugin")))
+    guarded.stop()
+    guarded.start()
+    state, detail = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)["subscriptions"]
+    assert (state, "foltr broker config --force" in detail) == ("problem", True)
 
 
 def test_an_access_list_from_before_there_were_anchors_is_found(guarded, tmp_path):
