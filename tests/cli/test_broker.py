@@ -8,6 +8,8 @@ import pytest
 from cli.commands import foltr, start, stop
 from cli.test_main import free_port
 
+from broker.subscription_plugin import build_plugin
+
 # A temporary folder may be closed to the user mosquitto, which the command refuses when root runs it.
 USER = getpass.getuser()
 
@@ -133,6 +135,7 @@ def test_the_plugin_is_built_here_or_brought(tmp_path):
     config = ("broker", "config", "--tls", "--user", USER, "--federation", "m")
     built = tmp_path / "built"
     assert foltr(*config, "--out", str(built), "--operator", "one", cwd=tmp_path).returncode == 0
+    build_plugin.cache_clear()
     done = foltr(*config, cwd=tmp_path, CC="no-such-compiler")
     assert (done.returncode, "--plugin FILE" in done.stderr) == (2, True), done.stderr
     assert not (tmp_path / "mosquitto" / "mosquitto.conf").exists()
