@@ -64,6 +64,9 @@ NEEDS_YOU = {
     "helper_opens_nothing": "A helper has other keys or another policy: `foltr helper keys`, `foltr policy new`.",
     "helpers_awaited": "No round opens until these helpers answer: ask who runs them.",
     "interactions_wait": "What users clicked has another number of features than the federation: it is kept.",
+    "forget_refused": "The federation has refused the wish to be forgotten, and nobody waits for it: the device stays "
+    "silent, and the next `forget_me` says what to do.",
+    "forget_state_not_stored": "How far the wish to be forgotten is could not be stored; the next start asks again.",
     "join_refused": "The federator does not take this device; the code is one of those in [errors.md](errors.md).",
     "login_refused": "The broker refuses user and password or certificate: `foltr enrol NAME --replace`, or a broker "
     "that has not read its password file again.",

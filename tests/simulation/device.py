@@ -14,6 +14,7 @@ from simulation.beats import BeatBroker
 from simulation.clock import Clock, Schedule, WorldTime
 from simulation.disk import DeviceDisk
 from simulation.network import SimulatedBroker, Wire
+from simulation.promises import BrokenPromiseError
 
 from broker.link import InboundMessage, LastWill
 from edge_client.agent import Agent
@@ -21,11 +22,14 @@ from edge_client.store.store import Interaction
 from edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.errors import DataError, FoltrError, UnavailableError
 from foltr.protocol.explorations import NoExploration
+from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import PdgdTraining
 
 FEDERATION = "sim"
 _FEATURES = np.ones((1, 1), np.float32)
 _KEEPALIVE_S = 30.0
+# That it is away is no more than the broker says of it.
+_SAID_WITH_A_WISH = tuple(f"/{topic}" for topic in (ClientTopic.FORGET, ClientTopic.STATUS))
 
 
 @dataclass(frozen=True)
@@ -215,6 +219,8 @@ class SimulatedDevice:
                 self.agent.receive(message)
 
     def send(self, topic: str, payload: bytes, *, retain: bool = False) -> None:
+        if self.store.has_wish and not topic.endswith(_SAID_WITH_A_WISH):
+            raise BrokenPromiseError("who asked to be forgotten says nothing else", topic)
         self.up.carry(lambda: self._broker.publish(topic, payload, retain=retain))
 
     def _pump(self) -> None:

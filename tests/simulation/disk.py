@@ -14,6 +14,7 @@ from typing import Any, Protocol, TypeVar
 from edge_client.store.bounds import PendingUpdate, Settlement
 from edge_client.store.ledger import LedgerEntry
 from edge_client.store.store import DeviceStore, Interaction
+from foltr.erasure.states import ForgetState
 from foltr.errors import DataError
 
 T = TypeVar("T")
@@ -44,6 +45,7 @@ class DeviceDisk(DeviceStore):
 
     Attributes:
         n_failures_due: so many of the next transactions fail.
+        has_wish: the user's wish to be forgotten is on this disk, whatever the program makes of it.
     """
 
     def __init__(self, client_id: str, clicks: Clicks, *, max_interactions: int, max_kept: int) -> None:
@@ -52,6 +54,7 @@ class DeviceDisk(DeviceStore):
         self._client_id = client_id
         self._was_read: dict[tuple[object, ...], Any] = {}
         self._n_changes = 0  # when it was read
+        self.has_wish = False
         self._make: Callable[[], None] = lambda: super(DeviceDisk, self).__init__(
             ":memory:", client_id=client_id, federation="sim", max_interactions=max_interactions, max_kept=max_kept
         )
@@ -81,12 +84,17 @@ class DeviceDisk(DeviceStore):
             self._clicks.on_gone(click, Gone.STORE_LOST)
         n_failures, self.n_failures_due = self.n_failures_due, 0
         super().close()
+        self.has_wish = False
         self._make()
         self.n_failures_due = n_failures
 
     def forget(self) -> None:
         with self._noting(Gone.FORGOTTEN):
             super().forget()
+
+    def put_forget_state(self, state: ForgetState | None) -> None:
+        super().put_forget_state(state)
+        self.has_wish = state is not None
 
     def keep_nothing(self) -> None:
         """Have nothing to learn from again, from now on."""

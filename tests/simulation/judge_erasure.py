@@ -238,12 +238,16 @@ class ErasureJudge:
             raise BrokenPromiseError("told forgotten means erased", f"{receipt.client_id}: {receipt.kind_name}")
 
     def on_notice(self, notice: ErasureNotice) -> None:
-        if notice.code not in (ReceiptCode.FORGETTING, ReceiptCode.FORGOTTEN):
+        if notice.code not in (ReceiptCode.ERASING, ReceiptCode.FORGETTING, ReceiptCode.FORGOTTEN):
             return
         pseudonym = self.pseudonym(notice.client_id)
         if pseudonym is None:
             raise BrokenPromiseError("a notice follows its erasure", f"{notice.client_id}: {notice.code}")
         row = self._tables.erasures[pseudonym]
+        if notice.code is ReceiptCode.ERASING:
+            return
+        if row.state == "erased" or (self._has_key(notice.client_id) and notice.client_id not in self.again):
+            raise BrokenPromiseError("told erased means that rows and key are gone", notice.client_id)
         if notice.code is ReceiptCode.FORGETTING:
             return
         if row.state != "done":

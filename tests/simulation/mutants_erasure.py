@@ -12,6 +12,7 @@ from simulation.store_unlearning import SimulatedFederationStore
 
 import federator.actor
 import federator.eraser
+from edge_client.store.heard import HeardStore
 from federator.actor import FederationActor
 from federator.deciding.decisions import Decisions, ErasureWanted
 from federator.deciding.members import Members
@@ -129,6 +130,10 @@ def _a_paused_job_stays_so() -> Any:
     return mock.patch.object(Unlearner, "back_online", mock.AsyncMock())
 
 
+def _a_device_forgets_that_it_asked() -> Any:
+    return mock.patch.object(HeardStore, "forget_state", return_value=None)
+
+
 def _audit_heads_wait_for_a_start() -> Any:
     class Late(AuditHeads):
         async def start(self, published: AuditHead | None, at: datetime) -> None:
@@ -160,4 +165,5 @@ ERASURE_MUTANTS: dict[str, Callable[[], Any]] = {
     "the silent are awaited for ever": _the_silent_are_awaited_for_ever,
     "jobs end with their federator": _jobs_end_with_their_federator,
     "a paused job stays so": _a_paused_job_stays_so,
+    "a device forgets that it asked": _a_device_forgets_that_it_asked,
 }

@@ -14,10 +14,10 @@ ERASURE_REPRODUCTIONS = (
         "nobody is told that it is forgotten before it is stored",
         "told forgotten means erased",
         Scenario(
-            326,
+            300,
             5,
             RoundPolicy(max_clients=1, max_time_s=5.0, over_selection=0.3),
-            (Step(Operation.FORGET_ME, 0, 0.33), Step(Operation.DEVICE_CRASH, 0, 0.95)),
+            (Step(Operation.FORGET_ME, 0, 0.33), Step(Operation.COME_BACK, 0, 0.95)),
             busy_s=2.0,
             unlearning=UnlearningPolicy(
                 Strategy.FED_ERASER, min_coverage=0.0, every_s=5.0, swap_every_s=0.0, step_s=1.0, patience_s=0.0

@@ -1,0 +1,38 @@
+"""A device in a process of its own that asks to be forgotten, for tests that kill it.
+
+python asking.py BROKER STORE ask|wait: says how far its wish is, then asks, or waits until it is forgotten.
+"""
+
+import asyncio
+import sys
+
+from played import adding_learner
+
+from edge_client.client import EdgeClient
+from edge_client.events import Event, ForgetStateChanged
+
+
+def say(state: object) -> None:
+    sys.stdout.write(f"{state}\n")
+    sys.stdout.flush()
+
+
+async def main(broker: str, store: str, what: str) -> None:
+    forgotten = asyncio.Event()
+
+    def observe(event: Event) -> None:
+        if event == ForgetStateChanged("forgotten"):
+            forgotten.set()
+
+    options = {"learner": adding_learner, "seed": 1, "on_event": observe}
+    async with EdgeClient(broker, federation="mail", client_id="device-7", store=store, **options) as client:
+        say(client.forget_state)
+        if what == "ask":
+            await client.wait_connected(10.0)
+            say((await client.forget_me(timeout_s=20.0)).state)
+        else:
+            await forgotten.wait()
+            say(client.forget_state)
+
+
+asyncio.run(main(*sys.argv[1:]))
