@@ -70,6 +70,8 @@ NEEDS_YOU = {
     "join_refused": "The federator does not take this device; the code is one of those in [errors.md](errors.md).",
     "login_refused": "The broker refuses user and password or certificate: `foltr enrol NAME --replace`, or a broker "
     "that has not read its password file again.",
+    "lease_lost": "A leader was paused, cut off or replaced, and another one leads: `leader`, `since`. It ends; start "
+    "it again with `--standby`.",
     "lease_given_up": "A standby may lead and reaches no broker: another one is let try, and it tries again.",
     "message_handler_failed": "A bug; the line has a traceback. The message is passed over.",
     "method_not_usable": "This application's features or software cannot learn by the federation's method.",

@@ -172,13 +172,27 @@ class FederatorService:
                 keeper = LeaseKeeper(self._db, self._federation, self._holder, self._is_well)
                 self._lease = keeper
                 async with keeper:
-                    if await self._claim(keeper):
-                        await self._serve(keeper, on_started)
+                    if await self._lead(keeper, on_started):
                         return
                 await self._pause()
         except BaseExceptionGroup as group_error:
             # One task's failure ends the others; its own error is what the operator needs to read.
             raise first_cause(group_error) from group_error
+
+    async def _lead(self, keeper: LeaseKeeper, on_started: Callable[[], None] | None) -> bool:
+        """Claim the federation and serve it to the end; False if nothing was claimed."""
+        try:
+            if not await self._claim(keeper):
+                return False
+            await self._serve(keeper, on_started)
+        except (Exception, BaseExceptionGroup) as error:
+            cause = first_cause(error) if isinstance(error, BaseExceptionGroup) else error
+            # Now, and not when the lease is given up: another one may have it then, rightly.
+            told = await keeper.explain(cause)
+            if told is error:
+                raise
+            raise told from error
+        return True
 
     async def _make_way(self) -> None:
         """End what a leader that hangs has of transactions: the first that this one needs would wait for them."""

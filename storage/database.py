@@ -334,6 +334,11 @@ class Database:
             return "Free space on the server's disk"
         if sqlstate in ("55P03", "57014"):
             return "Another session holds a lock for too long: look for it in pg_stat_activity"
+        if sqlstate == "57P01" or (isinstance(error, DBAPIError) and error.connection_invalidated):
+            return (
+                "PostgreSQL ended this session: it restarts, the network failed, or a federator that took over ended "
+                "it. See who leads with `foltr status`"
+            )
         return (
             "Start PostgreSQL (for example `docker compose up -d postgres` or `pg_ctl start`) "
             "and check the host and the port in db_url"

@@ -7,18 +7,29 @@ successor may be.
 """
 
 import asyncio
+import contextlib
 import math
 import time
 from collections.abc import Callable
-from typing import Self
+from typing import Self, TypeVar
+
+import structlog
 
 from federator.leading.renewing import Renewing
-from storage.database import Database
+from foltr.errors import UnavailableError
+from storage.database import Database, is_transient
 from storage.errors import WriterFencedError
+from storage.leases import LEASE_S, Lease
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
 
 # To read a large federation at its start keeps the event loop for seconds.
 _HANGS_AFTER_S = 60.0
 _SAYS_EVERY_S = 1.0
+# Longer than the database takes to answer, if it does.
+_EXPLAINED_WITHIN_S = 5.0
 
 
 class LeaseKeeper:
@@ -31,6 +42,7 @@ class LeaseKeeper:
 
     def __init__(self, db: Database, federation: str, holder: str, is_well: Callable[[], bool]) -> None:
         self._federation = federation
+        self._holder = holder
         self._is_well = is_well
         self._well_at = time.monotonic()
         self._renewing = Renewing(
@@ -38,8 +50,9 @@ class LeaseKeeper:
             federation,
             holder,
             is_worth_it=lambda: time.monotonic() - self._well_at < _HANGS_AFTER_S,
-            on_answer=self._answered,
-            on_failure=self._failed,
+            on_renewed=lambda began_at: self._in_loop(self._note_renewed, began_at),
+            on_lost=lambda lease: self._in_loop(self._note_lost, lease),
+            on_failure=lambda error: self._in_loop(self._note_failed, error),
         )
         self._changed = asyncio.Event()
         self._has_led = False
@@ -86,25 +99,59 @@ class LeaseKeeper:
             await self._changed.wait()
         raise self._failure
 
+    async def explain(self, error: BaseException) -> BaseException:
+        """Say why a leader cannot go on: that another one leads, if the database says so, else the error itself.
+
+        Whoever takes over ends the leader's sessions, so the first error of one that wakes may be a lost connection.
+        """
+        if not self._has_led or not (isinstance(error, WriterFencedError | UnavailableError) or is_transient(error)):
+            return error
+        with contextlib.suppress(Exception):  # if nobody can tell who leads, the error is all that is known
+            async with asyncio.timeout(_EXPLAINED_WITHIN_S):
+                await self.confirm()
+        return self._failure if isinstance(self._failure, WriterFencedError) else error
+
     async def _say_well(self) -> None:
         while True:
             if self._is_well():
                 self._well_at = time.monotonic()
             await asyncio.sleep(_SAYS_EVERY_S)
 
-    def _answered(self, began_at: float, held: bool) -> None:
-        self._loop.call_soon_threadsafe(self._note, began_at, held)
+    def _in_loop(self, note: Callable[[T], None], what: T) -> None:
+        self._loop.call_soon_threadsafe(self._note, note, what)
 
-    def _failed(self, error: Exception) -> None:
-        self._loop.call_soon_threadsafe(self._note, -math.inf, False, error)
-
-    def _note(self, began_at: float, held: bool, error: Exception | None = None) -> None:
-        if held:
-            self._has_led, self._renewed_at = True, began_at
-        elif error is not None or self._has_led:
-            self._failure = error or WriterFencedError(
-                f"federation {self._federation!r}: another federator has taken the lease. Stop this one, or start it "
-                "with --standby: it waits until it may lead"
-            )
+    def _note(self, note: Callable[[T], None], what: T) -> None:
+        note(what)
         self._changed.set()
         self._changed = asyncio.Event()
+
+    def _note_renewed(self, began_at: float) -> None:
+        self._has_led, self._renewed_at = True, began_at
+
+    def _note_lost(self, lease: Lease | None) -> None:
+        if self._has_led and self._failure is None:
+            since = None if lease is None else lease.taken_at.isoformat(timespec="seconds")
+            log.warning("lease_lost", holder=self._holder, leader=None if lease is None else lease.holder, since=since)
+            self._failure = WriterFencedError(lost_to(lease, self._federation, self._holder))
+
+    def _note_failed(self, error: Exception) -> None:
+        self._failure = error
+
+
+def lost_to(lease: Lease | None, federation: str, holder: str) -> str:
+    """Tell a leader that has lost its lease who has it now, how that can be, and what to do."""
+    if lease is None:
+        other = "another federator leads"
+    elif lease.holder is None:
+        other = f"another federator led from {_at(lease)}, and has given the lease up since"
+    else:
+        other = f"another federator leads, {lease.holder}, since {_at(lease)}"
+    return (
+        f"federation {federation!r}: {other}. This one, {holder}, has lost the lease: it was paused or cut off from "
+        f"the database for longer than {LEASE_S:g} s, or the other was started without --standby. Nothing that it "
+        "confirmed is lost. Start it again with --standby: it waits until it may lead"
+    )
+
+
+def _at(lease: Lease) -> str:
+    return f"{lease.taken_at:%Y-%m-%d %H:%M:%S} UTC"

@@ -10,7 +10,7 @@ from typing import Final, TypeVar
 import structlog
 
 from storage.database import Database, is_transient
-from storage.leases import give_up_lease, renew_lease
+from storage.leases import Lease, find_lease, give_up_lease, renew_lease
 
 T = TypeVar("T")
 
@@ -27,8 +27,9 @@ class Renewing:
     Args:
         db: where the lease is; reached by a connection of its own.
         is_worth_it: asked in the thread before each renewal; where it says no, the lease is left to be over.
-        on_answer: called in the thread after each: with the moment of the monotonic clock at which the renewal began,
-            and whether the lease is the holder's.
+        on_renewed: called in the thread after each that found the lease the holder's, with the moment of the monotonic
+            clock at which it began.
+        on_lost: called in the thread after each that did not, with the lease as it is; None where nobody can tell.
         on_failure: called in the thread at its end, where the lease can never be renewed.
     """
 
@@ -39,14 +40,16 @@ class Renewing:
         holder: str,
         *,
         is_worth_it: Callable[[], bool],
-        on_answer: Callable[[float, bool], object],
+        on_renewed: Callable[[float], object],
+        on_lost: Callable[[Lease | None], object],
         on_failure: Callable[[Exception], object],
     ) -> None:
         self._db = db
         self._federation = federation
         self._holder = holder
         self._is_worth_it = is_worth_it
-        self._on_answer = on_answer
+        self._on_renewed = on_renewed
+        self._on_lost = on_lost
         self._on_failure = on_failure
         self._answer_s = None if db.dialect == "sqlite" else _ANSWER_S
         self._loop = asyncio.new_event_loop()
@@ -85,8 +88,10 @@ class Renewing:
                 if self._is_worth_it():
                     began = time.monotonic()
                     held = await self._answered(database, renew_lease)
-                    if held is not None:
-                        self._on_answer(began, held)
+                    if held:
+                        self._on_renewed(began)
+                    elif held is not None:
+                        self._on_lost(await self._answered(database, lambda db, name, _: find_lease(db, name)))
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(RENEW_EVERY_S):
                         await self._due.wait()

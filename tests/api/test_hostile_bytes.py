@@ -14,7 +14,6 @@ from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.operator.folder import create_authority
 
 # UTF-8 of more than ASCII, bytes that are no UTF-8, a NUL, what breaks a parser of addresses, and what is long.
-BREAKING = [b"[", b"http://[::1", b"//[x]", b"%", b'=;,"']
 VALUES = [
     "jos\u00e9".encode(),
     b"\xff\xfe",

@@ -1,6 +1,7 @@
 """A standby takes over from a leader that is killed, paused, stopped or replaced: nothing is lost or counted twice."""
 
 import asyncio
+import re
 import signal
 import time
 from collections.abc import AsyncIterator
@@ -17,7 +18,7 @@ from foltr.failpoints import Failpoint
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.signing import epoch_and_number
 from storage.errors import WriterFencedError
-from storage.leases import Lease, find_lease, list_standbys
+from storage.leases import LEASE_S, Lease, find_lease, list_standbys
 from storage.queries import list_events, list_rounds
 
 pytestmark = pytest.mark.slow
@@ -157,11 +158,106 @@ async def test_a_paused_leader_wakes(deployment, mosquitto_server):
     print(f"\n{deployment.database.dialect}: leads {took_s:.2f} s after SIGSTOP")  # noqa: T201
     assert took_s < TAKE_OVER_LIMIT_S
     assert leader.returncode == 1
-    assert "another federator has taken" in deployment.said()
+    says_who_leads(deployment, leader, standby)
     await check_all(deployment, told)
     spoken = claims_spoken_under(recorder)
     assert all(claims == sorted(claims) for claims in spoken.values()), spoken
     assert len(set().union(*spoken.values())) == 2
+
+
+def says_who_leads(deployment: Deployment, woken: PreparedProcess, leader: PreparedProcess) -> None:
+    """One that has woken names the process that leads now and what to do, and blames no database that is there."""
+    said = deployment.said()
+    assert re.search(rf"lease_lost +holder=\S+:{woken.pid}:\w+ leader=\S+:{leader.pid}:\w+ since=", said), said
+    told = re.search(
+        rf"error: .*another federator leads, \S+:{leader.pid}:\w+, since \S+ \S+ UTC\. This one, (.*)", said
+    )
+    assert told is not None, said
+    assert f":{woken.pid}:" in told[1]
+    assert told[1].endswith("Start it again with --standby: it waits until it may lead")
+    assert "Start PostgreSQL" not in said
+
+
+@pytest.mark.parametrize("role", ["all", "leader"])
+async def test_a_leader_that_is_paused_again_as_it_wakes(deployment, role):
+    """And whose successor's machine has ingest workers: it publishes nothing more, and says who leads when it ends."""
+    shares = ("--role", role)
+    async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+        leader = deployment.start_federator(N_ROUNDS, *shares)
+        await deployment.serves(20)
+        if role == "leader":
+            deployment.start_worker()
+        standby = deployment.start_federator(N_ROUNDS, "--standby", *shares)
+        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+        await until(lambda: stands_by(deployment), 20, "no standby waits")
+        await pause(deployment, leader)
+        await leads(deployment, standby)
+        for _ in range(5):
+            # It may end meanwhile, or be stopped wherever it is.
+            leader.send_signal(signal.SIGCONT)
+            await asyncio.sleep(0.02)
+            await pause(deployment, leader)
+            await asyncio.sleep(0.2)
+        leader.send_signal(signal.SIGCONT)
+        await until(lambda: leader.poll() is not None, 20, "it goes on")
+        says_who_leads(deployment, leader, standby)
+        told.append(group.create_task(contribute(deployment.devices[-1])))
+        await until(lambda: standby.poll() is not None, 30, "the run does not end")
+    assert (leader.returncode, standby.returncode) == (1, 0), deployment.said()
+    await check_all(deployment, told)
+
+
+@pytest.mark.parametrize("migrated_url", ["postgresql"], indirect=True)
+async def test_a_leader_that_wakes_while_the_database_is_away(deployment, postgres_server: PostgresServer):
+    """It says that, as it is so; and who leads once the database is back."""
+    async with asyncio.timeout(90), asyncio.TaskGroup() as group:
+        leader = deployment.start_federator(N_ROUNDS)
+        await deployment.serves(20)
+        standby = await start_standby(deployment)
+        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+        leader.send_signal(signal.SIGSTOP)
+        await leads(deployment, standby)
+        await deployment.database.close()
+        before = len(deployment.said())
+        try:
+            await asyncio.to_thread(postgres_server.stop)
+            leader.send_signal(signal.SIGCONT)
+            await until(lambda: "Start PostgreSQL" in deployment.said()[before:], 20, "nobody misses the database")
+            assert leader.poll() is None
+        finally:
+            await asyncio.to_thread(postgres_server.start)
+        await deployment.reopen_database()
+        await until(lambda: leader.poll() is not None, 30, "it goes on")
+        assert "error: " in deployment.said()
+        told.append(group.create_task(contribute(deployment.devices[-1])))
+        await until(lambda: standby.poll() is not None, 40, "the run does not end")
+    assert (leader.returncode, standby.returncode) == (1, 0), deployment.said()
+    assert re.search(rf"error: .*another federator leads, \S+:{standby.pid}:", deployment.said()), deployment.said()
+    await check_all(deployment, told)
+
+
+async def test_a_standby_that_was_paused_goes_on_waiting(deployment):
+    """Woken, it neither takes the lease from the leader nor ends; and leads when that one is gone."""
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        leader = deployment.start_federator(N_ROUNDS)
+        await deployment.serves(20)
+        standby = await start_standby(deployment)
+        told = [group.create_task(contribute(credentials)) for credentials in deployment.devices[:-1]]
+        await pause(deployment, standby)
+        await asyncio.sleep(LEASE_S + 1)
+        standby.send_signal(signal.SIGCONT)
+        await asyncio.sleep(2)
+        assert await n_started(deployment) == 1
+        leader.kill()
+        await leads(deployment, standby)
+        told.append(group.create_task(contribute(deployment.devices[-1])))
+        await until(lambda: standby.poll() is not None, 30, "the run does not end")
+    assert standby.returncode == 0, deployment.said()
+    await check_all(deployment, told)
+
+
+async def stands_by(deployment: Deployment) -> bool:
+    return bool(await list_standbys(deployment.database, FEDERATION))
 
 
 def n_joined(recorder: Recorder) -> int:
@@ -204,6 +300,7 @@ async def test_a_leader_that_is_paused_within_a_transaction(deployment):
     print(f"\nleads {took_s:.2f} s after SIGSTOP within a transaction")  # noqa: T201
     assert took_s < TAKE_OVER_LIMIT_S + 1
     assert leader.returncode == 1
+    says_who_leads(deployment, leader, standby)
     await check_all(deployment, told)
 
 

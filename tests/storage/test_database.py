@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 import storage.engines
 from foltr.errors import SettingsError, UnavailableError
 from storage.database import Database, is_transient
+from storage.leases import end_sessions
 from storage.tables import federations
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -228,6 +229,29 @@ async def test_a_killed_postgresql_is_transient_and_comes_back() -> None:
                 assert await connection.scalar(text("SELECT 1")) == 1
     finally:
         server.remove()
+
+
+@pytest.mark.parametrize("database_url", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("sleeps_s", [0.0, 5.0], ids=["between two statements", "in a statement"])
+async def test_a_session_that_was_ended_is_no_absent_server(database_url: str, sleeps_s: float) -> None:
+    """A standby that takes over ends a leader's sessions: its database runs, and nobody has to start it."""
+    async with Database(database_url, process="leader") as db, Database(database_url) as other:
+
+        async def lose_the_session() -> None:
+            async with db.transaction() as connection:
+                working = asyncio.create_task(connection.scalar(text(f"SELECT pg_sleep({sleeps_s})")))
+                await asyncio.wait([working], timeout=0.5)
+                assert await end_sessions(other, "leader") == 1
+                await working
+                await asyncio.sleep(0.5)
+                await connection.execute(text("SELECT 1"))
+
+        with pytest.raises(DBAPIError) as caught:
+            await lose_the_session()
+        assert is_transient(caught.value)
+        said = str(db.unavailable(caught.value))
+        assert "PostgreSQL ended this session" in said
+        assert "Start PostgreSQL" not in said
 
 
 async def test_a_refused_row_is_not_transient(migrated: Database) -> None:

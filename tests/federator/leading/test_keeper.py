@@ -1,0 +1,117 @@
+"""A leader keeps its lease, and says who leads when it has lost it."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import UTC, datetime
+
+import pytest
+from databases import open_migrated
+from sqlalchemy import delete, update
+
+from federator.leading import keeper as keeper_module
+from federator.leading.keeper import LeaseKeeper, lost_to
+from foltr.errors import SettingsError, UnavailableError
+from storage.database import Database
+from storage.database_clock import DatabaseNow
+from storage.errors import WriterFencedError
+from storage.lease_tables import leases
+from storage.leases import Lease, find_lease, give_up_lease, take_lease
+from storage.tables import federations
+
+AWAY = UnavailableError("the database is away")
+
+
+@pytest.fixture
+async def database(migrated_url: str) -> AsyncIterator[Database]:
+    """One with a federation that ``first`` leads."""
+    row = {"name": "mail", "writer_epoch": 0, "ranker": "none", "n_features": 1, "created_at": datetime.now(UTC)}
+    async with await open_migrated(migrated_url) as opened:
+        async with opened.transaction() as connection:
+            await connection.execute(federations.insert().values(row))
+        assert await take_lease(opened, "mail", "first")
+        yield opened
+
+
+@asynccontextmanager
+async def leading(database: Database) -> AsyncIterator[LeaseKeeper]:
+    async with LeaseKeeper(database, "mail", "first", lambda: True) as keeper, asyncio.timeout(20):
+        await keeper.confirm()
+        keeper.note_claimed()
+        yield keeper
+
+
+async def taken_by(database: Database, holder: str, expired: datetime | DatabaseNow) -> None:
+    """Let the lease be over, and another take it: what happens to a leader that is paused."""
+    while True:
+        async with database.transaction() as connection:
+            await connection.execute(update(leases).values(expires_at=expired))
+        if await take_lease(database, "mail", holder):
+            return
+
+
+@pytest.mark.parametrize("error", [AWAY, WriterFencedError("an epoch"), ConnectionResetError("its session ended")])
+@pytest.mark.parametrize("expires_in_s", [-1.0, 3600.0], ids=["it is over", "the clock was set back"])
+async def test_one_that_lost_the_lease_says_who_leads(database, error, expires_in_s) -> None:
+    """By name and since when, whatever stumbled over it first; the line of the log says it, too."""
+    async with leading(database) as keeper:
+        await taken_by(database, "second", DatabaseNow(expires_in_s))
+        told = await keeper.explain(error)
+        lease = await find_lease(database, "mail")
+        assert lease is not None
+        assert isinstance(told, WriterFencedError)
+        assert str(told) == lost_to(lease, "mail", "first")
+        assert f"another federator leads, second, since {lease.taken_at:%Y-%m-%d %H:%M:%S} UTC" in str(told)
+        assert "Start it again with --standby" in str(told)
+        assert not keeper.leads
+        with pytest.raises(WriterFencedError, match="second"):
+            await keeper.wait_lost()
+
+
+async def test_one_that_led_meanwhile_and_ended_is_told(database) -> None:
+    """There is nobody to name, and the lease may be had again: by whoever starts."""
+    async with leading(database) as keeper:
+        await taken_by(database, "second", DatabaseNow(-1.0))
+        await give_up_lease(database, "mail", "second")
+        assert "another federator led from 20" in str(await keeper.explain(AWAY))
+
+
+async def test_a_lease_that_is_gone_is_lost(database) -> None:
+    """By a restore: who leads is not known."""
+    async with leading(database) as keeper:
+        async with database.transaction() as connection:
+            await connection.execute(delete(leases))
+        assert "another federator leads. This one" in str(await keeper.explain(AWAY))
+
+
+@pytest.mark.parametrize("error", [AWAY, WriterFencedError("claimed without a lease"), SettingsError("wrong")])
+async def test_one_that_has_the_lease_says_what_it_was(database, error) -> None:
+    """A broker or a database that is away is not another federator."""
+    async with leading(database) as keeper:
+        assert await keeper.explain(error) is error
+        assert keeper.leads
+
+
+async def test_while_the_database_is_away_nobody_is_blamed(database, monkeypatch) -> None:
+    """What could not be asked is not said; and it does not take long."""
+    monkeypatch.setattr(keeper_module, "_EXPLAINED_WITHIN_S", 0.3)
+
+    async def away(*_: object) -> bool:
+        raise ConnectionRefusedError
+
+    async with leading(database) as keeper:
+        monkeypatch.setattr("federator.leading.renewing.renew_lease", away)
+        began = time.monotonic()
+        assert await keeper.explain(AWAY) is AWAY
+        assert time.monotonic() - began < 5
+
+
+def test_nobody_is_named_who_is_not_known() -> None:
+    """Each of the three ways to lose a lease ends with the same next step."""
+    at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    told = [lost_to(lease, "mail", "a:1:f") for lease in (Lease("b:2:e", at, 1.0), Lease(None, at, 0.0), None)]
+    assert "leads, b:2:e, since 2026-01-02 03:04:05 UTC. This one, a:1:f," in told[0]
+    assert "led from 2026-01-02 03:04:05 UTC, and has given the lease up since" in told[1]
+    assert "None" not in "".join(told)
+    assert all(each.endswith("Start it again with --standby: it waits until it may lead") for each in told)
