@@ -5,6 +5,7 @@ from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see
 from structlog.testing import capture_logs
 
 from edge_client.guard.model_judgement import FEWEST_LISTS
+from foltr.learning.agreement import preferences
 from foltr.protocol.announcements import ModelAnnouncement
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.receipts import ReceiptCode
@@ -22,12 +23,14 @@ def announced(version, weights):
 
 
 def search(client, n_held_back):
-    """Click on what `GOOD` scores highest until so many lists more are held back."""
-    rng, wanted = np.random.default_rng(2), client.n_held_back + n_held_back
-    while client.n_held_back < wanted:
-        features = rng.random((3, N_FEATURES), np.float32)
+    """Click on what `GOOD` scores highest until so many lists more are held back whose clicks say anything."""
+    rng, n_telling = np.random.default_rng(2), 0
+    while n_telling < n_held_back:
+        features, n_before = rng.random((3, N_FEATURES), np.float32), client.n_held_back
         serp = client.rank(features)
-        client.record_clicks(serp, np.flatnonzero(serp.ranking == np.argmax(features @ GOOD)).tolist())
+        clicks = serp.ranking == np.argmax(features @ GOOD)
+        client.record_clicks(serp, np.flatnonzero(clicks).tolist())
+        n_telling += client.n_held_back > n_before and preferences(serp.reversals, clicks).total > 0
 
 
 async def test_what_is_held_back_is_in_no_update(mqtt_broker):

@@ -218,7 +218,7 @@ async def test_a_round_that_ends_without_a_model_leaves_nothing_of_a_sum(stored,
 
 
 async def test_rounds_that_have_failed_since_the_last_model_are_counted(stored) -> None:
-    """Those that cost nobody anything are passed over; a model that was taken back ends the count, or another policy."""
+    """What cost nobody anything is passed over; a model that was taken back ends the count, or another policy."""
     first, other = policy(stored, 1), policy(stored, 2, b"other")
     for each in (first, other):
         await adopt_policy(stored.db, "web", stored.epoch, each)
