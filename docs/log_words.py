@@ -160,6 +160,8 @@ PASSES_BY_ITSELF = {
     "pending_update_not_understood": "An older version left an update behind; its clicks go into a new one.",
     "policy_adopted": "A helper knows a newer policy.",
     "policy_forked": "A policy does not follow from the one that a device knows; it stays under that. Ask its operator.",
+    "policy_ended": "The policy has no more epochs, so no device hears of a round: `foltr policy new`.",
+    "policy_ends_soon": "Make another policy before this one ends: `foltr helper keys`, `foltr policy new`.",
     "policy_not_stored": "A device could not write to its store; it hears of the policy again.",
     "policy_taken": "A device takes part under this policy.",
     "purge_delayed": "Somebody reads an old state of the database, e.g. a backup: the table of names is "
@@ -180,7 +182,7 @@ PASSES_BY_ITSELF = {
     "round_begun_anew": "Nobody was there at a round's deadline, so it waits on under its number.",
     "roster_adopted": "A helper knows a newer roster.",
     "schema_refused": "What came as the operator's schema is not signed by it.",
-    "sealing_keys_destroyed": "A helper has destroyed the keys of older policies.",
+    "sealing_keys_destroyed": "A helper has destroyed the keys of older policies, or of past epochs.",
     "session_not_stored": "A device could not write to its store.",
     "set_committed": "A helper has committed itself to the set of a sum; it opens no other one of this cohort.",
     "sets_fixed": "Which clients are in a round's sums is stored; the helpers are asked to open them.",

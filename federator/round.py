@@ -42,6 +42,7 @@ from federator.secure_terms import SecureTerms
 from foltr.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.client_selection import HIGHEST_TICKET, is_selected
+from foltr.protocol.epochs import has_ended
 from foltr.protocol.helper_messages import is_kept
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.states import ASKING_HELPERS, WITHDRAWABLE, AbandonReason, Pacing, RoundState
@@ -234,6 +235,11 @@ class Round:
     ) -> "Round":
         closes_at = now + policy.max_time_s
         return cls(number, base_version, policy, now, closes_at, selection=selection, terms=terms)
+
+    @property
+    def is_after_policy(self) -> bool:
+        """Whether it was opened after the end of its policy: helpers have no keys for it."""
+        return self.terms is not None and has_ended(self.terms.policy.policy, self.opened_at)
 
     @classmethod
     def resume(

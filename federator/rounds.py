@@ -106,6 +106,8 @@ class Rounds:
         if self._announcer is None or shown is None:
             return
         is_open = self._state.round is not None and shown.state is RoundState.COLLECTING and not self._is_held
+        # Devices would take no part in a round for which helpers have no keys any more.
+        is_open = is_open and not shown.is_after_policy
         self._announcer.announce(
             model_announcement(self._plan, self.model),
             round_announcement(self._state, shown, is_open=is_open),

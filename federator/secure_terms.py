@@ -71,11 +71,13 @@ class SecureTerms:
     Args:
         verify_key: of the policy; None where it asks for no norm proofs, where nothing is checked any more, as in a
             replay, and where the key that it is sealed to is lost.
+        epoch: of the policy, in which the round was opened (`foltr.protocol.epochs`); set for asking helpers.
     """
 
     policy: SignedPolicy
     clip_norm: float
     verify_key: bytes | None = field(default=None, repr=False)
+    epoch: int = 0
 
     @property
     def lacks_verify_key(self) -> bool:

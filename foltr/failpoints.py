@@ -70,6 +70,8 @@ class Failpoint(StrEnum):
     TICKETS_CHECKED = "tickets_checked"
     IN_COMMITMENT_TRANSACTION = "in_commitment_transaction"
     SET_COMMITTED = "set_committed"
+    IN_DESTRUCTION_TRANSACTION = "in_destruction_transaction"
+    KEYS_DELETED = "keys_deleted"
     IN_OPENING_TRANSACTION = "in_opening_transaction"
     SUM_OPENED = "sum_opened"
     HELPER_ANSWERED = "helper_answered"

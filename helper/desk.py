@@ -4,7 +4,9 @@ It waits for nothing but the disk, so it belongs into a thread of its own beside
 or the federator has signed is looked at, and what this helper itself has; whatever else arrives changes nothing.
 """
 
+import time
 from collections import Counter
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from foltr.errors import DataError, MessageError
@@ -17,6 +19,7 @@ from foltr.protocol.helper_messages import (
     HelperMessage,
     HelperRefusal,
     HelperRefusalCode,
+    HelperRequest,
     OpenRequest,
     SetCommitment,
     tickets_of_page,
@@ -27,6 +30,7 @@ from foltr.protocol.signed_commitments import read_commitment
 from foltr.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.protocol.topics import Topics
 from helper.checking import check_page, read_page, refuse_page
+from helper.epochs import keys_before, keys_overdue
 from helper.measures import HelperMeasures
 from helper.noise_ahead import NoiseAhead
 from helper.opening import Commit, OpenSet, answer_parts, decide_open, sum_for
@@ -47,6 +51,7 @@ class Desk:
     Args:
         credentials: the helper's; whose key signs, and whom to believe.
         noise: that is drawn ahead; whoever runs the desk has the clock tick (`NoiseAhead.tick`).
+        now: this helper's own clock, in epoch seconds: the keys of past epochs are destroyed by it.
         measures: what it counts into; None: into its own.
 
     Attributes:
@@ -59,6 +64,7 @@ class Desk:
         store: HelperStore,
         noise: NoiseAhead | None = None,
         measures: HelperMeasures | None = None,
+        now: Callable[[], float] = time.time,
     ) -> None:
         topics = Topics(credentials.federation)
         self._name = credentials.name
@@ -66,6 +72,7 @@ class Desk:
         self._key = credentials.key
         self._store = store
         self.noise = noise or NoiseAhead()
+        self._now = now
         self._measures = measures or HelperMeasures(credentials.federation, credentials.name)
         self._standing = Standing(credentials, store)
         self.noise.serve(self._standing.served())
@@ -75,6 +82,8 @@ class Desk:
         self._policy_on = topics.policy
         self._commitment_on = topics.helper_commitment(self._name)
         self.commitment: bytes | None = None
+        self._n_overdue: dict[bytes, int] = {}
+        self.destroy_overdue_keys()
 
     @property
     def operator(self) -> OperatorKeys:
@@ -98,6 +107,7 @@ class Desk:
 
     def take(self, topic: str, payload: bytes) -> list[bytes]:
         """Take a message; returns what is to be published, in this order, on the topic of this helper's answers."""
+        self.destroy_overdue_keys()
         try:
             if topic == self._asked_on:
                 return self._answer(payload)
@@ -115,6 +125,20 @@ class Desk:
             if n & (n - 1) == 0:
                 log.warning("message_ignored", topic=topic, code=error.code, detail=error.detail, n_ignored=n)
         return []
+
+    def destroy_overdue_keys(self) -> None:
+        """Destroy the keys of epochs whose time is over by this helper's clock, whatever anybody asks."""
+        for policy in self._standing.policies:
+            keys = keys_overdue(policy.policy, self._name, self._now())
+            if len(keys) > self._n_overdue.get(policy.hash, 0):
+                self._note_destroyed(self._store.destroy_keys(keys), policy.policy.version)
+                self._n_overdue[policy.hash] = len(keys)
+
+    def _note_destroyed(self, n_keys: int, version: int) -> None:
+        if n_keys:
+            self._measures.keys_destroyed.add(n_keys)
+            self.noise.serve(self._standing.served())
+            log.info("sealing_keys_destroyed", n_keys=n_keys, version=version)
 
     def _answer(self, payload: bytes) -> list[bytes]:
         envelope = open_envelope(payload)
@@ -146,7 +170,7 @@ class Desk:
         known = self._store.committed_set(request.round, request.cohort)
         is_opened = known is not None and known.values is not None
         refusal = self._refusal_of_restored() or refuse_page(request, self._store.newest_round(), is_opened)
-        terms = refusal or self._standing.terms(request.policy_hash)
+        terms = refusal or self._terms(request)
         if isinstance(terms, Refusal):
             return self._refuse(request, digest, terms)
         if len(request.tickets) > (most := tickets_of_page(terms.policy.policy)):
@@ -154,14 +178,11 @@ class Desk:
         claimed = read_page(request)
         clients = self._store.known_clients(request, {one.ticket.client_id for one in claimed if one is not None})
         page = check_page(request, claimed, terms, self._standing.operator, self._standing.void, clients)
-        n_destroyed = self._store.keep_page(request, page.good, terms.sealing_key.public)
+        own_key = terms.policy.policy.helpers[terms.place].sealing_key
+        self._note_destroyed(self._store.keep_page(request, page.good, own_key), terms.policy.policy.version)
         self._measures.tickets_good.add(len(page.good))
         for refused in page.refused:
             self._measures.tickets_refused.add(of=refused.fault)
-        if n_destroyed:
-            self._measures.keys_destroyed.add(n_destroyed)
-            self.noise.serve(self._standing.served())
-            log.info("sealing_keys_destroyed", n_keys=n_destroyed, version=terms.policy.policy.version)
         log.info(
             "tickets_checked",
             round=request.round,
@@ -178,14 +199,17 @@ class Desk:
             request,
             self._store.committed_set(request.round, request.cohort),
             self._store.newest_round(),
-            self._standing.terms(request.policy_hash),
+            self._terms(request),
             self._store.checked_hashes(request),
         )
         if isinstance(decision, Refusal):
             return [self._refuse(request, request.digest, decision)]
         if isinstance(decision, Commit):
-            self._store.commit_to(request)
+            policy = decision.terms.policy.policy
+            past_keys = keys_before(policy, self._name, request.epoch)
+            n_destroyed = self._store.commit_to(request, past_keys)
             log.info("set_committed", round=request.round, cohort=request.cohort)
+            self._note_destroyed(n_destroyed, policy.version)
             return [self._commitment(request)]
         if isinstance(decision, OpenSet):
             values = self._open_set(request, decision)
@@ -196,6 +220,9 @@ class Desk:
         if values is None or not request.commitments:
             return [self._commitment(request)]
         return list(answer_parts(request, values))
+
+    def _terms(self, request: HelperRequest) -> Terms | Refusal:
+        return self._standing.terms(request.policy_hash, request.epoch, self._now())
 
     def _commitment(self, request: OpenRequest) -> SetCommitment:
         return SetCommitment(**_about(request), digest=request.digest)

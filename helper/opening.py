@@ -38,7 +38,9 @@ class CommittedSet:
 
 @dataclass(frozen=True)
 class Commit:
-    """The set is to be committed to, now and for good."""
+    """The set is to be committed to, now and for good, under these terms."""
+
+    terms: Terms
 
 
 @dataclass(frozen=True)
@@ -77,7 +79,7 @@ def decide_open(
     if isinstance(decided, Refusal):
         return decided
     if committed is None:
-        return Commit()
+        return Commit(terms)
     missing = uncommitted(request, terms)
     if missing:
         return Refusal(HelperRefusalCode.NOT_COMMITTED, f"to this set {', '.join(missing)} did not commit")

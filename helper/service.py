@@ -27,6 +27,7 @@ MAX_WAITING = 256
 """So many messages wait for the desk at most, some 64 MB; what is beyond is asked again."""
 # Checking the proofs of a thousand devices takes seconds.
 _LONGEST_WORK_S = 300.0
+_IDLE_S = 60.0
 
 
 class Waiting:
@@ -140,7 +141,12 @@ class HelperService:
 
     async def _serve(self) -> None:
         while True:
-            topic, payload = await self._waiting.get()
+            try:
+                topic, payload = await asyncio.wait_for(self._waiting.get(), _IDLE_S)
+            except TimeoutError:
+                # Also where nobody asks: its own clock says when an epoch is over.
+                await asyncio.to_thread(self._desk.destroy_overdue_keys)
+                continue
             self._at_work_since = time.monotonic()
             if topic == self._topics.authorities:
                 await self._take_authorities(payload)

@@ -15,6 +15,7 @@ from foltr.protocol.roster import KeptEnrolments
 from foltr.protocol.roster_assembly import RosterAssembler
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.protocol.topics import Topics
+from helper.epochs import refuse_epoch
 from helper.store import HelperStore
 from helper.terms import Refusal, Terms, VoidEnrolments, find_terms
 
@@ -65,14 +66,22 @@ class Standing:
             self._store.set_meta("roster", roster)
             log.info("roster_adopted", version=self._roster_version)
 
-    def terms(self, policy_hash: bytes) -> Terms | Refusal:
-        """Return the terms under the policy of this hash, or why there are none."""
+    @property
+    def policies(self) -> list[SignedPolicy]:
+        """All that have arrived."""
+        return list(self._policies.values())
+
+    def terms(self, policy_hash: bytes, epoch: int, now: float) -> Terms | Refusal:
+        """Return the terms under the policy of this hash in one of its epochs, or why there are none."""
         policy, name = self._policies.get(policy_hash), self._credentials.name
         sealing_keys = {}
         if policy is not None and (mine := policy.policy.helper(name)) is not None:
-            key = self._store.sealing_key(mine.sealing_key)
-            sealing_keys = {} if key is None else {key.public: key}
-        return find_terms(policy, name, self._credentials.key.public, sealing_keys)
+            refusal = refuse_epoch(policy.policy, epoch, now)
+            if refusal is not None:
+                return refusal
+            found = map(self._store.sealing_key, (mine.sealing_key, mine.epoch_keys[epoch]))
+            sealing_keys = {key.public: key for key in found if key is not None}
+        return find_terms(policy, name, self._credentials.key.public, sealing_keys, epoch)
 
     def served(self) -> list[SignedPolicy]:
         """Return the policies that this helper can serve under, the oldest first."""

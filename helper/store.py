@@ -32,12 +32,24 @@ class HelperStore(StoreFile):
 
     # --- sealing keys --------------------------------------------------------------------------------------
 
-    def make_sealing_key(self) -> bytes:
-        """Make a key for a policy to come; returns its public half."""
-        key = SealingKey.generate()
+    def make_sealing_keys(self, n_epochs: int) -> tuple[bytes, list[bytes]]:
+        """Make keys for a policy to come, that of its verify key first; return the public half, and those of epochs."""
+        made = [SealingKey.generate() for _ in range(1 + n_epochs)]
         with self.transaction() as cursor:
-            cursor.execute("INSERT INTO sealing_keys (public, private) VALUES (?, ?)", (key.public, key.private))
-        return key.public
+            cursor.executemany(
+                "INSERT INTO sealing_keys (public, private) VALUES (?, ?)", [(key.public, key.private) for key in made]
+            )
+        return made[0].public, [key.public for key in made[1:]]
+
+    def destroy_keys(self, publics: Iterable[bytes]) -> int:
+        """Destroy the keys with these public halves that are still here; return how many."""
+        with self.transaction() as cursor:
+            n_destroyed = _delete_keys(cursor, publics)
+            failpoint(Failpoint.IN_DESTRUCTION_TRANSACTION)
+        failpoint(Failpoint.KEYS_DELETED)
+        if n_destroyed:
+            self.overwrite()
+        return n_destroyed
 
     def sealing_key(self, public: bytes) -> SealingKey | None:
         """Return the key with this public half; None where it was destroyed, or never made here."""
@@ -75,11 +87,11 @@ class HelperStore(StoreFile):
     def keep_page(self, request: CheckRequest, good: Iterable[GoodTicket], sealing_key: bytes) -> int:
         """Keep the good tickets of a page in place of what was there, and destroy older keys.
 
-        Tickets of other rounds and other policies go: their sums will not be opened. One that is on the page leaves
+        Tickets of other rounds, policies and epochs go: their sums will not be opened. One that is on the page leaves
         the place that it had before.
 
         Args:
-            sealing_key: the public half of the key that the page is checked under.
+            sealing_key: the public half of the key that the policy names for its verify key.
 
         Returns:
             how many keys were destroyed.
@@ -88,19 +100,21 @@ class HelperStore(StoreFile):
             (
                 *(request.round, request.cohort, ticket.position, request.policy_hash),
                 *(self._pseudonym(ticket.client_id), ticket.participation, ticket.hash, ticket.seal, ticket.info),
+                request.epoch,
             )
             for ticket in good
         ]
         with self.transaction() as cursor:
             cursor.execute(
-                "DELETE FROM checked_tickets WHERE round <> ? OR policy_hash <> ?", (request.round, request.policy_hash)
+                "DELETE FROM checked_tickets WHERE round <> ? OR policy_hash <> ? OR epoch <> ?",
+                (request.round, request.policy_hash, request.epoch),
             )
             cursor.execute(
                 "DELETE FROM checked_tickets WHERE round = ? AND cohort = ? AND position >= ? AND position < ?",
                 (request.round, request.cohort, request.first, request.first + len(request.tickets)),
             )
             # Its primary key is its place, and a client has one place in a cohort: what is there already is replaced.
-            cursor.executemany("INSERT OR REPLACE INTO checked_tickets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
+            cursor.executemany("INSERT OR REPLACE INTO checked_tickets VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows)
             n_destroyed = cursor.execute(
                 "DELETE FROM sealing_keys WHERE id < (SELECT id FROM sealing_keys WHERE public = ?)", (sealing_key,)
             ).rowcount
@@ -116,8 +130,9 @@ class HelperStore(StoreFile):
         """Return the hashes of the good tickets of a cohort, by position."""
         return dict(
             self.rows(
-                "SELECT position, hash FROM checked_tickets WHERE round = ? AND cohort = ? AND policy_hash = ?",
-                (request.round, request.cohort, request.policy_hash),
+                "SELECT position, hash FROM checked_tickets "
+                "WHERE round = ? AND cohort = ? AND policy_hash = ? AND epoch = ?",
+                (request.round, request.cohort, request.policy_hash, request.epoch),
             )
         )
 
@@ -132,16 +147,28 @@ class HelperStore(StoreFile):
         }
         return [found[position] for position in positions]
 
-    def commit_to(self, request: OpenRequest) -> None:
-        """Keep that this helper opens this set of its round and cohort, and no other; sets of older rounds go."""
+    def commit_to(self, request: OpenRequest, past_keys: Iterable[bytes]) -> int:
+        """Keep that this helper opens this set of its round and cohort, and no other; sets of older rounds go.
+
+        Args:
+            past_keys: the public halves of the keys of earlier epochs, which are destroyed: nothing that was sealed to
+                them will be opened.
+
+        Returns:
+            how many keys were destroyed.
+        """
         with self.transaction() as cursor:
             cursor.execute("DELETE FROM committed_sets WHERE round < ?", (request.round,))
             cursor.execute(
                 "INSERT INTO committed_sets (round, cohort, policy_hash, digest) VALUES (?, ?, ?, ?)",
                 (request.round, request.cohort, request.policy_hash, request.digest),
             )
+            n_destroyed = _delete_keys(cursor, past_keys)
             failpoint(Failpoint.IN_COMMITMENT_TRANSACTION)
         failpoint(Failpoint.SET_COMMITTED)
+        if n_destroyed:
+            self.overwrite()
+        return n_destroyed
 
     def keep_sum(
         self, request: OpenRequest, positions: Sequence[int], values: bytes, max_participations: int
@@ -184,3 +211,7 @@ class HelperStore(StoreFile):
     def _pseudonym(self, name: str) -> bytes:
         """Return what a client is remembered by: 32 bytes that tell who it is only to who guesses its name."""
         return hmac.digest(self.name_key, name.encode(), "sha256")
+
+
+def _delete_keys(cursor: sqlite3.Cursor, publics: Iterable[bytes]) -> int:
+    return cursor.executemany("DELETE FROM sealing_keys WHERE public = ?", [(key,) for key in publics]).rowcount

@@ -42,6 +42,7 @@ CREATE TABLE checked_tickets (
     hash BLOB NOT NULL,  -- of the ticket as it was signed
     seal BLOB NOT NULL,  -- the seed of the mask, sealed to this helper
     info BLOB NOT NULL,  -- what the seal is for
+    epoch INTEGER NOT NULL,  -- of the policy, to whose key it is sealed
     PRIMARY KEY (round, cohort, position),
     UNIQUE (round, cohort, client)
 ) STRICT;

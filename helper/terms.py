@@ -27,7 +27,7 @@ class Terms:
     Attributes:
         name: the helper's.
         place: among the policy's helpers, which is that of its seal in each ticket.
-        sealing_key: which the policy names.
+        sealing_key: of the round's epoch, which opens seeds.
         verify_key: by which norm proofs are checked; None where the policy asks for none.
     """
 
@@ -39,15 +39,16 @@ class Terms:
 
 
 def find_terms(
-    policy: SignedPolicy | None, name: str, signing_key: bytes, sealing_keys: Mapping[bytes, SealingKey]
+    policy: SignedPolicy | None, name: str, signing_key: bytes, sealing_keys: Mapping[bytes, SealingKey], epoch: int
 ) -> Terms | Refusal:
-    """Return the terms under a policy, or why this helper serves under none.
+    """Return the terms under a policy in one of its epochs, or why this helper serves under none.
 
     Args:
         policy: None where its operator's policy of that hash never arrived.
         name: of this helper.
         signing_key: its public one.
         sealing_keys: all that it has, by their public halves.
+        epoch: one that the policy has (`helper.epochs`).
     """
     if policy is None:
         return Refusal(HelperRefusalCode.UNKNOWN_POLICY, "the operator's policy of this hash has not arrived here")
@@ -57,12 +58,15 @@ def find_terms(
         return Refusal(
             HelperRefusalCode.UNKNOWN_POLICY, f"policy {policy.policy.version} does not name {name} with its key"
         )
-    sealing_key = sealing_keys.get(helpers[place].sealing_key)
-    if sealing_key is None:
+    own_key, sealing_key = (
+        sealing_keys.get(public) for public in (helpers[place].sealing_key, helpers[place].epoch_keys[epoch])
+    )
+    if own_key is None or sealing_key is None:
+        which = "sealing key" if own_key is None else f"key of epoch {epoch}"
         return Refusal(
-            HelperRefusalCode.KEY_DESTROYED, f"the sealing key of policy {policy.policy.version} is not in this store"
+            HelperRefusalCode.KEY_DESTROYED, f"the {which} of policy {policy.policy.version} is not in this store"
         )
-    verify_key = open_verify_key(policy.policy, place, sealing_key)
+    verify_key = open_verify_key(policy.policy, place, own_key)
     if verify_key is None and policy.policy.norm_proof is not None:
         detail = f"the verify key of policy {policy.policy.version} is not sealed to {name}; make another policy"
         return Refusal(HelperRefusalCode.VERIFY_KEY_SEALED, f"{detail}: `foltr policy new`")

@@ -4,13 +4,17 @@ from datetime import UTC, datetime
 
 from federator.summing.pause import held_until, let_go_at
 from foltr.aggregation.standing import VOTE_ROUNDS, Standing, standing_of_tallies
+from foltr.protocol.codec import open_envelope
+from foltr.protocol.epochs import ends_soon
 from foltr.protocol.events import EventKind
+from foltr.protocol.policies import Policy
 from foltr.protocol.states import Membership
 from operations.situation import Situation
 from storage.anchors import count_votes, list_tallies
 from storage.database import Database
 from storage.ingest import look_at_workers
 from storage.leases import find_lease, list_standbys
+from storage.policies import load_policies
 from storage.queries import (
     count_rejections,
     last_activity,
@@ -47,6 +51,7 @@ async def read_situation(database: Database, name: str) -> Situation:
         failed=failed,
         failed_why="" if failed is None else await _why_failed(database, name, failed),
         held_until=None if failed is None or row is None else _held_until(failed, row, at),
+        policy_ends_at=None if row is None else await _policy_end(database, row, at),
         votes=None if row is None else await _votes(database, row),
         taken_back=None if row is None else await _taken_back(database, row),
         workers=await look_at_workers(database, name),
@@ -86,3 +91,13 @@ def _held_until(failed: FailedRounds, row: RoundRow, now: datetime) -> datetime 
     paused = held_until(failed, now.timestamp())
     until = datetime.fromtimestamp(let_go_at(paused, row.closes_at.timestamp(), row.max_time_s), UTC)
     return until if until > now else None
+
+
+async def _policy_end(database: Database, row: RoundRow, now: datetime) -> datetime | None:
+    """Return when the policy of the open round ends, if that is soon or was."""
+    known = await load_policies(database, row.federation) if row.policy_hash is not None else []
+    signed = next((each.signed for each in known if each.hash == row.policy_hash), None)
+    if signed is None:
+        return None
+    policy = open_envelope(signed).read(Policy)  # the federator has checked its signature
+    return datetime.fromtimestamp(policy.ends_at, UTC) if ends_soon(policy, now.timestamp()) else None

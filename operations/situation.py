@@ -52,6 +52,7 @@ class Situation:
         failed: the rounds that have failed since the last one with a model, of a round with a secure sum.
         failed_why: why the newest of them did; it names the helper that is at fault, if one is known to be.
         held_until: of a round that is held back after them, until when devices do not hear of it.
+        policy_ends_at: when the policy of the open round ends, if that is soon or was; else None.
         votes: on the anchor of the round, as they stand; None where it has none.
         taken_back: what was told of the model that the round before was abandoned with, as it was taken back.
         workers: who takes updates, and how many ingest workers there are; None where none were ever asked for.
@@ -76,6 +77,7 @@ class Situation:
     failed: FailedRounds | None = None
     failed_why: str = ""
     held_until: datetime | None = None
+    policy_ends_at: datetime | None = None
     votes: Standing | None = None
     taken_back: str | None = None
     workers: WorkersRow | None = None

@@ -17,6 +17,7 @@ from storage.sum_records import FailedRounds
 
 _SHOWN_NAMES = 10
 _START = "Start it: foltr federator run"
+_NEW_POLICY = "foltr helper keys at each helper, foltr policy new, foltr policy publish"
 _ASK = "foltr rounds why --credentials foltr-operator/operator.json"
 _OTHER_HELPERS = "A policy with other helpers ends it: foltr policy new"
 _RUN_HELPER = "Have that helper run, and look at its log: foltr helper run. If it is lost for good: foltr policy new"
@@ -86,6 +87,12 @@ def _stored(situation: Situation) -> list[str]:
         ]
     if row.state is not RoundState.COLLECTING:
         return [_ended(row), *_life(situation)]
+    if (ended_at := situation.policy_ends_at) is not None and ended_at <= row.opened_at:
+        return [
+            f"Round {row.number} waits, and no device takes part: its policy ended at {_time(ended_at)}.",
+            f"Helpers have destroyed the keys that belong to it. Make another: {_NEW_POLICY}",
+            *_life(situation),
+        ]
     if situation.failed is not None and not situation.contributed:
         after = AFTERMATH[situation.failed.reason]
         if situation.held_until is not None or after is Aftermath.HELPERS_FIRST:
@@ -98,8 +105,21 @@ def _stored(situation: Situation) -> list[str]:
         *_kept_out(situation, row),
         *_refused(situation),
         *_voted(situation, row),
+        *_ending(situation),
         *_life(situation),
     ]
+
+
+def _ending(situation: Situation) -> list[str]:
+    """Say when the policy ends, if that is soon."""
+    ends_at = situation.policy_ends_at
+    if ends_at is None:
+        return []
+    return [f"Its policy ends at {_time(ends_at)}, and no round after that. Make another before: {_NEW_POLICY}"]
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%d %H:%M} UTC"
 
 
 def _voted(situation: Situation, row: RoundRow) -> list[str]:

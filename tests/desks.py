@@ -18,26 +18,30 @@ TOPICS = Topics(FEDERATION)
 class Running:
     """A helper that made its own sealing key, before there was a policy; it may be killed and started again."""
 
-    def __init__(self, folder, name):
+    def __init__(self, folder, name, n_epochs=0):
         self.path = folder / f"{name}.sqlite"
         self.pair = HelperPair(name)
+        self.n_epochs = n_epochs
+        self.now = 1000.0  # when policies are issued
         self.store = HelperStore(self.path, f"{FEDERATION}/{name}", exclusive=True)
         self.make_key()
 
     def make_key(self):
-        self.pair = replace(self.pair, sealing_key=self.store.sealing_key(self.store.make_sealing_key()))
+        sealing_key, epoch_keys = self.store.make_sealing_keys(self.n_epochs)
+        keys = tuple(map(self.store.sealing_key, epoch_keys))
+        self.pair = replace(self.pair, sealing_key=self.store.sealing_key(sealing_key), epoch_keys=keys)
 
     def start(self, federation):
         self.credentials = federation.credentials(self.pair)
         self.measures = HelperMeasures(FEDERATION, self.pair.name)
-        self.desk = Desk(self.credentials, self.store, measures=self.measures)
+        self.desk = Desk(self.credentials, self.store, measures=self.measures, now=lambda: self.now)
         self.hear(TOPICS.policy, federation.policy.signed)
 
     def restart(self):
         """Only what is in the file is left."""
         self.store.close()
         self.store = HelperStore(self.path, f"{FEDERATION}/{self.pair.name}", exclusive=True)
-        self.desk = Desk(self.credentials, self.store)
+        self.desk = Desk(self.credentials, self.store, now=lambda: self.now)
 
     def tick(self):
         """Let the clock tick until there is noise."""

@@ -11,7 +11,7 @@ from foltr.secure.sealing import SealingKey
 OPERATOR = SigningKey(bytes(range(32)))
 SEALING = {name: SealingKey(bytes([i + 1]) * 32) for i, name in enumerate(("north", "south"))}
 HELPERS = [
-    HelperKeys(name=name, signing_key=bytes([i + 1]) * 32, sealing_key=key.public)
+    HelperKeys(name=name, signing_key=bytes([i + 1]) * 32, sealing_key=key.public, epoch_keys=[key.public])
     for i, (name, key) in enumerate(SEALING.items())
 ]
 FEDERATOR_SEALING = SealingKey(b"f" * 32)
@@ -70,6 +70,7 @@ def policy(
         "n_max": 1000,
         "n_interactions": 2,
         "max_participations": k,
+        "epoch_s": 10**10,
         "epsilon": epsilon,
         "delta": delta,
     }

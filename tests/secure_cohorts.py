@@ -33,15 +33,18 @@ UPDATE_ID = "0123456789abcdef" * 2
 
 @dataclass(frozen=True)
 class HelperPair:
-    """A helper's private keys."""
+    """A helper's private keys; without keys of epochs there is one epoch, which has the sealing key."""
 
     name: str
     signing_key: SigningKey = field(default_factory=SigningKey.generate)
     sealing_key: SealingKey = field(default_factory=SealingKey.generate)
+    epoch_keys: tuple[SealingKey, ...] = ()
 
     @property
     def public(self) -> HelperKeys:
-        return HelperKeys(name=self.name, signing_key=self.signing_key.public, sealing_key=self.sealing_key.public)
+        keys = [key.public for key in self.epoch_keys or (self.sealing_key,)]
+        sealing_key = self.sealing_key.public
+        return HelperKeys(name=self.name, signing_key=self.signing_key.public, sealing_key=sealing_key, epoch_keys=keys)
 
 
 @dataclass(frozen=True)
@@ -112,6 +115,7 @@ class SecureFederation:
             "n_max": 2000,
             "n_interactions": 5,
             "max_participations": 20,
+            "epoch_s": 10**10,
             "epsilon": 8.0,
             "delta": 1e-6,
         }
@@ -155,6 +159,7 @@ class SecureFederation:
         earned: Collection[float] | None = None,
         proof: NDArray[np.uint64] | None = None,
         spoiled: Collection[int] = (),
+        epoch: int = 0,
         **changed: Any,
     ) -> Contribution:
         """Mask a vector, and its proof where the policy asks for one, and seal the seeds.
@@ -166,6 +171,7 @@ class SecureFederation:
             earned: the means of an evaluation; None: it says nothing, which looks like no clicks.
             proof: what is sent as one, before it is masked; honest if none is given.
             spoiled: the places of seals that nobody can open.
+            epoch: to whose keys the seeds are sealed.
             changed: fields of the ticket.
         """
         policy = policy or self.policy
@@ -192,7 +198,7 @@ class SecureFederation:
             "participation": participation,
             "digest": hashlib.sha256(write_words(masked)).digest(),
         } | {name: value for name, value in changed.items() if name != "seals"}
-        seals = _seals(UnsealedTicket(**fields), seeds, rules)
+        seals = _seals(UnsealedTicket(**fields), seeds, rules, epoch)
         for place in spoiled:
             seals[place] = bytes(len(seals[place]))
         ticket = issue_ticket(signed_by or client.key, Ticket(**{**fields, "seals": changed.get("seals", seals)}))
@@ -244,7 +250,7 @@ class SecureFederation:
         return {**about, "round": 4, "cohort": 0}
 
 
-def _seals(unsealed: UnsealedTicket, seeds: Sequence[bytes], rules: Policy) -> list[bytes]:
+def _seals(unsealed: UnsealedTicket, seeds: Sequence[bytes], rules: Policy, epoch: int) -> list[bytes]:
     named = ticket_name(unsealed)
     pairs = zip(seeds, rules.helpers, strict=True)
-    return [seal_seed(seed, helper.sealing_key, seal_info(named, helper.name)) for seed, helper in pairs]
+    return [seal_seed(seed, helper.epoch_keys[epoch], seal_info(named, helper.name)) for seed, helper in pairs]

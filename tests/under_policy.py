@@ -122,7 +122,7 @@ class DeviceUnderPolicy:
         )
         self.say(INBOX, receipt)
 
-    def announce(self, number, *, secure=True, newest=None, training=None, clip_norm=CLIP_NORM):
+    def announce(self, number, *, secure=True, newest=None, training=None, clip_norm=CLIP_NORM, opened_at=0.0):
         """Announce a model and a round on it: under the policy, under another (a `SignedPolicy`), or under none."""
         newest = model() if newest is None else newest
         under = self.signed if secure is True else secure
@@ -136,8 +136,8 @@ class DeviceUnderPolicy:
                 base_version=newest.version,
                 base_hash=model_hash(newest.weights),
                 withdraws_below=0,
-                opened_at=0.0,
-                closes_at=1.0,
+                opened_at=opened_at,
+                closes_at=opened_at + 1.0,
                 training=PdgdTraining(min_interactions=1, max_interactions=10) if training is None else training,
                 secure=SecureRound(policy_hash=under.hash, clip_norm=clip_norm) if under else None,
             ),

@@ -41,6 +41,8 @@ def mask_update(
     key: SigningKey,
     vote: Vote | None = None,
     evaluation: Evaluation | None = None,
+    *,
+    epoch: int,
 ) -> ModelUpdate:
     """Return an update with its body masked.
 
@@ -49,6 +51,7 @@ def mask_update(
         participation: its number in the device's ledger.
         clip_norm: C of its round.
         key: the device's, which signs the ticket.
+        epoch: of the policy, in which the round was opened.
         vote: None, and no opinion, look like any other. Where the policy asks for no votes it is left out.
         evaluation: likewise; None looks like lists that nobody clicked.
     """
@@ -57,11 +60,11 @@ def mask_update(
     means = None if evaluation is None else (evaluation.clicked, evaluation.reward, evaluation.base_reward)
     earned = encode_evaluation(means, rules.evaluation_weight, os.urandom)
     words = _with_proof(np.concatenate([encode_body(update.body, rules, clip_norm), opinion, earned]), rules)
-    return update.model_copy(update={"body": mask_body(update, participation, words, policy, key)})
+    return update.model_copy(update={"body": mask_body(update, participation, words, policy, key, epoch)})
 
 
 def mask_body(
-    update: ModelUpdate, participation: int, words: Words, policy: SignedPolicy, key: SigningKey
+    update: ModelUpdate, participation: int, words: Words, policy: SignedPolicy, key: SigningKey, epoch: int
 ) -> MaskedVector:
     """Return (n_summed,) or (n_values,) words behind masks, with their ticket.
 
@@ -70,10 +73,11 @@ def mask_body(
         participation: as for `mask_update`.
         words: integers modulo p, and their proof where the policy asks for one.
         key: the device's, which signs the ticket.
+        epoch: to whose keys the seeds are sealed.
     """
     n_summed, seeds = policy.policy.n_summed, [os.urandom(SEED_BYTES) for _ in policy.policy.helpers]
     masked = write_words(mask_words(words, seeds))
-    ticket = issue_ticket(key, _ticket(update, participation, policy, masked, seeds))
+    ticket = issue_ticket(key, _ticket(update, participation, policy, masked, seeds, epoch))
     return MaskedVector(dim=n_summed, values=masked[: 8 * n_summed], ticket=ticket, proof=masked[8 * n_summed :])
 
 
@@ -111,7 +115,9 @@ def _scattered(body: UpdateBody, dim: int) -> NDArray[np.float32]:
     return scattered
 
 
-def _ticket(update: ModelUpdate, participation: int, policy: SignedPolicy, masked: bytes, seeds: list[bytes]) -> Ticket:
+def _ticket(
+    update: ModelUpdate, participation: int, policy: SignedPolicy, masked: bytes, seeds: list[bytes], epoch: int
+) -> Ticket:
     unsealed = UnsealedTicket(
         federation=update.federation,
         client_id=update.client_id,
@@ -124,7 +130,7 @@ def _ticket(update: ModelUpdate, participation: int, policy: SignedPolicy, maske
     )
     named = ticket_name(unsealed)
     seals = [
-        seal_seed(seed, helper.sealing_key, seal_info(named, helper.name))
+        seal_seed(seed, helper.epoch_keys[epoch], seal_info(named, helper.name))
         for seed, helper in zip(seeds, policy.policy.helpers, strict=True)
     ]
     return Ticket(**unsealed.model_dump(), seals=seals)

@@ -7,6 +7,7 @@ from edge_client.sums.pinned_policy import PinnedPolicy
 from foltr.logs import get_logger
 from foltr.methods.registry import body_spec
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.protocol.epochs import epoch_of, has_ended
 from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.policies import allowance_of
 from foltr.protocol.signed_policies import SignedPolicy
@@ -69,7 +70,8 @@ class SecureSums:
         if self._key is None or round_.secure is None:
             raise RuntimeError("nothing is masked without a key, nor for a round that asks for no masks")
         policy, clip_norm = self._policy(), round_.secure.clip_norm
-        return mask_update(update, participation, policy, clip_norm, self._key, vote, evaluation)
+        epoch = epoch_of(policy.policy, round_.opened_at)
+        return mask_update(update, participation, policy, clip_norm, self._key, vote, evaluation, epoch=epoch)
 
     def nothing_learned(self) -> DenseDelta:
         """Return the body of a device that has nothing to say, and takes part all the same."""
@@ -82,9 +84,11 @@ class SecureSums:
         return self._pinned.newest
 
     def _misfit(self, policy: SignedPolicy, round_: RoundAnnouncement, model: ModelAnnouncement) -> str | None:
-        """Say in words why this policy can never be followed with this method and these credentials."""
+        """Say in words why this policy cannot be followed in this round with this method and these credentials."""
         if self._key is None:
             return "this device has no key to sign tickets with: give it its credentials"
+        if has_ended(policy.policy, round_.opened_at):
+            return f"policy {policy.version} has ended, and helpers have no keys any more: the operator makes another"
         body, dim = body_spec(round_.training, model.ranker), policy.policy.dim
         if body.kind not in ("dense", "part"):
             return f"the method {round_.training.kind} does not send differences of weights"

@@ -9,7 +9,7 @@ stored and the answers to them.
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import structlog
@@ -29,6 +29,7 @@ from federator.summing.store import SumStore
 from federator.summing.verdicts import CheckProofs
 from foltr.errors import DataError, MessageError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.epochs import epoch_of
 from foltr.protocol.states import AFTERMATH, ASKING_HELPERS, AbandonReason, Aftermath, RoundState
 from storage.records import NewEvent
 from storage.sum_records import FailedRounds
@@ -164,7 +165,8 @@ class Summing:
             return
         presence = self._presence
         if presence is None or presence.round != current.number:
-            presence = self._presence = Presence(current.terms.policy, current.number)
+            policy = current.terms.policy
+            presence = self._presence = Presence(policy, current.number, epoch_of(policy.policy, current.opened_at))
         for answer, _ in self._answers(current.terms):
             presence.take(answer)
         if not presence.away:
@@ -178,6 +180,7 @@ class Summing:
         number = current.number
         cohorts = cohorts_of(await self._sums.load_tickets(number))
         sets = await self._sums.load_sums(number) if current.state is RoundState.OPENING else []
+        terms = replace(terms, epoch=epoch_of(terms.policy.policy, current.opened_at))
         machine = SumMachine(self._federation, number, terms, current.policy.rule, cohorts, self._deadline_s, now, sets)
         if sets:
             current.kept = {row.cohort: row.kept for row in sets}

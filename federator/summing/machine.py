@@ -333,6 +333,7 @@ class SumMachine:
             "federation": self._federation,
             "helper": helper.name,
             "policy_hash": self._terms.policy.hash,
+            "epoch": self._terms.epoch,
             "round": self._round,
             "cohort": number,
         }

@@ -14,6 +14,7 @@ import structlog
 from federator.round import Round
 from federator.secure_terms import SecureTerms
 from federator.summing.store import SumStore
+from foltr.protocol.epochs import ends_soon
 from foltr.protocol.states import AbandonReason
 from storage.sum_records import FailedRounds
 
@@ -33,7 +34,8 @@ class Pause:
 
     def __init__(self, sums: SumStore) -> None:
         self._sums = sums
-        self._looked_back_at = 0
+        self._looked_back_at: tuple[int, float] | None = None  # the round, and when it was opened
+        self._told_end: tuple[int, bool] | None = None  # the policy, and whether it has ended
         self._paused_until = self._until = 0.0
         self.failed: FailedRounds | None = None
 
@@ -41,10 +43,10 @@ class Pause:
         """Take up for how long the open round is held back; whether it is another round than the last time."""
         if current is None or current.terms is None:
             return False
-        is_new = self._looked_back_at != current.number
+        is_new = self._looked_back_at != _named(current)
         if is_new:
             self._looked_back_at, self._paused_until = (
-                current.number,
+                _named(current),
                 await self._find_pause(current, current.terms, now),
             )
         # Its deadline may have been set otherwise since.
@@ -57,6 +59,13 @@ class Pause:
         return is_new
 
     async def _find_pause(self, current: Round, terms: SecureTerms, now: float) -> float:
+        policy = terms.policy.policy
+        if ends_soon(policy, now) and self._told_end != (told := (policy.version, current.is_after_policy)):
+            self._told_end = told
+            if current.is_after_policy:
+                log.warning("policy_ended", round=current.number, policy=policy.version, ends_at=policy.ends_at)
+            else:
+                log.warning("policy_ends_soon", policy=policy.version, ends_at=policy.ends_at)
         self.failed = failed = await self._sums.count_failed_rounds(terms.policy.hash)
         if terms.lacks_verify_key:
             # Whatever devices sent to it would be in no sum.
@@ -72,9 +81,14 @@ class Pause:
         """When `look_back` has something to do."""
         if current is None or current.terms is None:
             return math.inf
-        if self._looked_back_at != current.number:
+        if self._looked_back_at != _named(current):
             return -math.inf
         return self._until or math.inf
+
+
+def _named(current: Round) -> tuple[int, float]:
+    """What a round is known by: one that nobody was there for begins again under its number."""
+    return current.number, current.opened_at
 
 
 def held_until(failed: FailedRounds, now: float) -> float:

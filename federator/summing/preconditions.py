@@ -64,6 +64,12 @@ def check_policy(policy: Policy, rounds: RoundPolicy, training: Training, n_valu
             f"max_clients: {rounds.max_clients} may all be in one cohort, and helpers open no sum of more than "
             f"{policy.n_max}; lower max_clients to that"
         )
+    if rounds.max_time_s > policy.epoch_s / 2:
+        raise SettingsError(
+            f"max_time: a round of {rounds.max_time_s:g} s, and helpers destroy the keys of an epoch of "
+            f"{policy.epoch_s:,} s soon after it; choose a max_time of at most half an epoch, or make a policy with "
+            "longer ones: `foltr policy new --epoch-hours`"
+        )
     if not is_plain_mean(rounds.rule) and policy.cohorts == 1:
         raise SettingsError(
             f"aggregation: {rounds.rule.text} compares sums, and the policy has one sum a round; choose aggregation = "

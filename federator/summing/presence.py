@@ -27,6 +27,7 @@ _DIGEST = set_digest([ticket_hash(_NO_TICKET)])
 _OPENS_NOTHING = (
     HelperRefusalCode.UNKNOWN_POLICY,
     HelperRefusalCode.KEY_DESTROYED,
+    HelperRefusalCode.EPOCH_AHEAD,
     HelperRefusalCode.VERIFY_KEY_SEALED,
     HelperRefusalCode.ROUND_OVER,
     HelperRefusalCode.STORE_RESTORED,
@@ -36,8 +37,9 @@ _OPENS_NOTHING = (
 class Presence:
     """The helpers of a round that have not answered yet whether they are there. Times are epoch seconds."""
 
-    def __init__(self, policy: SignedPolicy, round_number: int) -> None:
+    def __init__(self, policy: SignedPolicy, round_number: int, epoch: int) -> None:
         self.round = round_number
+        self._epoch = epoch
         self._policy = policy
         self._away = {keys.name for keys in policy.policy.helpers}
         self._told: set[str] = set()
@@ -86,6 +88,7 @@ class Presence:
             federation=self._policy.policy.federation,
             helper=helper,
             policy_hash=self._policy.hash,
+            epoch=self._epoch,
             round=self.round,
             cohort=0,
             first=0,

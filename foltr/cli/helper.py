@@ -51,18 +51,20 @@ def keys(
     out: Annotated[Path | None, typer.Option("--out", help="Write them to this file instead of printing them")] = None,
     **flags: Any,
 ) -> None:
-    """Make a sealing key for the next policy, and print the helper's public keys, signed: foltr policy new takes them.
+    """Make sealing keys for the next policy, and print the helper's public keys, signed: foltr policy new takes them.
 
-    The private key stays in the helper's store, which may be in use meanwhile. Each call makes another key.
+    One is for each of the policy's 64 epochs, and one for its verify key. The private keys stay in the helper's store,
+    which may be in use meanwhile. Each call makes others.
     """
     from foltr.operator.credentials import write_secret
     from foltr.operator.helper_keys import helper_keys_text
+    from foltr.protocol.policies import MAX_EPOCHS
 
     settings = load_settings(**flags)
     credentials = helper_credentials(settings)
     store = _open(settings, credentials, exclusive=False)
     try:
-        text = helper_keys_text(credentials.name, credentials.key, store.make_sealing_key())
+        text = helper_keys_text(credentials.name, credentials.key, *store.make_sealing_keys(MAX_EPOCHS))
     finally:
         store.close()
     if out is None:

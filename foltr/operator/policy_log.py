@@ -30,9 +30,10 @@ def write_policy(log: DocumentLog[SignedPolicy], key: SigningKey, policy: Policy
             policy: that of each policy is destroyed once the next one is in force.
     """
     log.require_newer(policy.version)
-    used = {each.sealing_key for version in log.versions for each in log.get(version).policy.helpers}
+    helpers = [each for version in log.versions for each in log.get(version).policy.helpers]
+    used = {key for each in helpers for key in (each.sealing_key, *each.epoch_keys)}
     for helper in policy.helpers:
-        if helper.sealing_key in used:
+        if not used.isdisjoint((helper.sealing_key, *helper.epoch_keys)):
             raise SettingsError(
                 f"helper: {helper.name} has the sealing key of an older policy; a policy brings new ones: "
                 "foltr helper keys"

@@ -3,6 +3,7 @@
 import math
 import os
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from statistics import NormalDist
 from typing import Any, Final, Literal
 
@@ -53,6 +54,8 @@ DEFAULT_COHORTS: Final = 20
 LEAST_OF_MANY: Final = 10
 """Clients of a cohort, where a round has many: helpers then open small sums, and noise is what protects in them."""
 DEFAULT_N_MAX: Final = 100_000
+DEFAULT_EPOCH_HOURS: Final = 168
+"""A week: helpers' keys for 64 epochs last 64 weeks."""
 _RARE: Final = 0.01
 
 
@@ -77,6 +80,7 @@ class PolicyTerms:
         cohorts: G; 20 where a round has 400 clients who prove nothing, else 1.
         n_min: clients of a cohort; 100, or 10 in one of several.
         n_max: likewise, at most.
+        epoch_hours: how long seeds are sealed to the same keys of helpers.
         shares: t, where clients draw the noise; the rest of n_min may tell others what they drew.
     """
 
@@ -97,6 +101,7 @@ class PolicyTerms:
     n_min: int | None = None
     n_max: int = DEFAULT_N_MAX
     shares: int | None = None
+    epoch_hours: int = DEFAULT_EPOCH_HOURS
 
 
 def policy_of(
@@ -141,6 +146,7 @@ def policy_of(
             max_participations=terms.participations,
             period=period,
             cohorts=cohorts,
+            epoch_s=terms.epoch_hours * 3600,
             epsilon=terms.epsilon,
             delta=terms.delta,
             norm_proof=_norm_proof_of(terms, federation, version, federator_key),
@@ -178,6 +184,7 @@ def costs_in_words(policy: Policy, clients: int) -> list[str]:
     noise = f"noise {ratio_text(ratio)} times a typical mean update: {verdict_on(ratio)}"
     hostile = _about_hostile_devices(policy)
     lines = [promise, replaced, round_size, noise, hostile, _about_votes(policy, n), _about_evaluation(policy, n)]
+    lines.append(_about_epochs(policy))
     if (missed := _share_unopened(policy, clients)) > _RARE:
         lines.append(
             f"{missed:.0%} of cohorts have fewer than {policy.n_min:,} and are not opened: have more devices or "
@@ -276,6 +283,17 @@ def _about_evaluation(policy: Policy, n: int) -> str:
     said = f"what each device's lists have earned is in the sum, and the noise {longer:.0%} longer for it"
     return (
         f"{said}; in a round of about {n:,} devices noise moves the mean reward by about {off / n:.2g}" if n else said
+    )
+
+
+def _about_epochs(policy: Policy) -> str:
+    """Say how long what was sealed can be opened, and when the policy ends."""
+    ends = datetime.fromtimestamp(policy.ends_at, UTC)
+    hours = policy.epoch_s // 3600
+    return (
+        f"helpers destroy the keys that a round's seeds are sealed to within {2 * hours:,} hours; there are keys for "
+        f"{policy.n_epochs} times {hours:,} hours, so the policy ends on {ends:%Y-%m-%d}, and another one has to be "
+        "published before"
     )
 
 

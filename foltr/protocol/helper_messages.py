@@ -47,7 +47,8 @@ class HelperRefusalCode(StrEnum):
     """Why a helper does not answer."""
 
     UNKNOWN_POLICY = "unknown_policy"
-    KEY_DESTROYED = "key_destroyed"
+    KEY_DESTROYED = "key_destroyed"  # of the round's epoch, or of the whole policy
+    EPOCH_AHEAD = "epoch_ahead"  # the round's epoch has not begun by the helper's clock, nor the one before
     ROUND_OVER = "round_over"  # it has committed to a set of a later round, or has opened the cohort of the tickets
     ANSWERED_OTHERWISE = "answered_otherwise"  # it has committed to another set: never again
     NOT_COMMITTED = "not_committed"  # another helper has not committed to this set
@@ -68,7 +69,17 @@ class HelperMessage(Message):
     cohort: Count
 
 
-class CheckRequest(HelperMessage):
+class HelperRequest(HelperMessage):
+    """What all requests name.
+
+    Attributes:
+        epoch: of the policy, in which the round was opened; seeds are sealed to its keys.
+    """
+
+    epoch: Count = 0
+
+
+class CheckRequest(HelperRequest):
     """Federator to a helper: check these tickets, which have the positions ``first`` and on.
 
     Attributes:
@@ -135,7 +146,7 @@ def tickets_of_page(policy: Policy) -> int:
     return min(PAGE_TICKETS, MAX_PROOF_ANSWERS_BYTES // (8 * n_words)) if n_words else PAGE_TICKETS
 
 
-class OpenRequest(HelperMessage):
+class OpenRequest(HelperRequest):
     """Federator to a helper: commit to the set of these tickets; with the others' commitments: open its sum.
 
     Attributes:

@@ -24,6 +24,7 @@ from foltr.secure.norm_proof import proof_shape
 from foltr.secure.polya import LARGEST_SCALE as LARGEST_SHARED_SCALE
 
 N_MIN_HELPERS, N_MAX_HELPERS = 2, 8
+MAX_EPOCHS: Final = 64
 MAX_SECURE_DIM: Final = MAX_DIM // 2
 """A masked number has 8 bytes where others have 4."""
 MAX_PREDECESSORS: Final = 64
@@ -35,12 +36,18 @@ _NOISE_REACH: Final = 64
 
 
 class HelperKeys(Message):
-    """A helper's public keys: Ed25519, which signs its answers, and X25519, to which seeds are sealed."""
+    """A helper's public keys: Ed25519, which signs its answers, and X25519, to which something is sealed.
+
+    Attributes:
+        sealing_key: to which the policy's verify key is sealed; the helper has it as long as the policy.
+        epoch_keys: of each epoch in order, to which seeds are sealed in it; destroyed soon after it.
+    """
 
     kind_name: ClassVar[str] = "helper_keys"
     name: Name
     signing_key: PublicKey
     sealing_key: PublicKey
+    epoch_keys: Annotated[list[PublicKey], Field(min_length=1, max_length=MAX_EPOCHS)]
 
 
 class GaussianNoise(Message):
@@ -120,6 +127,7 @@ class Policy(Message):
         max_participations: k, of a client in its life, whatever the policy's version.
         period: b, a client takes part in one round of so many.
         cohorts: G, sums of a round.
+        epoch_s: how long an epoch takes; the first one begins at ``issued_at`` (`foltr.protocol.epochs`).
         epsilon, delta: what k participations cost a client at most; ``gamma`` without norm proofs claims it with a
             delta of 0.
         norm_proof: what each message proves of its vector; None: nothing.
@@ -129,7 +137,7 @@ class Policy(Message):
     """
 
     kind_name: ClassVar[str] = "policy"
-    longest_list: ClassVar[int] = MAX_PREDECESSORS
+    longest_list: ClassVar[int] = max(MAX_EPOCHS, MAX_PREDECESSORS)
     federation: Name
     version: Annotated[int, Field(ge=1, le=2**31 - 1)]
     issued_at: Timestamp
@@ -143,6 +151,7 @@ class Policy(Message):
     max_participations: Annotated[int, Field(ge=1, le=2**31 - 1)]
     period: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
     cohorts: Annotated[int, Field(ge=1, le=10_000)] = 1
+    epoch_s: Annotated[int, Field(ge=1, le=10**11)]
     epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
     delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
     norm_proof: L2NormProof | None = None
@@ -153,9 +162,20 @@ class Policy(Message):
 
     @model_validator(mode="after")
     def _helpers_are_different(self) -> "Policy":
-        for keys in zip(*((each.name, each.signing_key, each.sealing_key) for each in self.helpers), strict=True):
+        for keys in zip(*((each.name, each.signing_key) for each in self.helpers), strict=True):
             if len(set(keys)) < len(keys):
                 raise ValueError("two helpers have the same name or key")
+        sealed_to = [{each.sealing_key, *each.epoch_keys} for each in self.helpers]
+        if len(set[bytes]().union(*sealed_to)) < sum(map(len, sealed_to)):
+            raise ValueError("two helpers have the same name or key")
+        return self
+
+    @model_validator(mode="after")
+    def _each_epoch_has_keys_of_its_own(self) -> "Policy":
+        if len({len(each.epoch_keys) for each in self.helpers}) > 1:
+            raise ValueError("its helpers have keys for different numbers of epochs; `foltr helper keys` makes them")
+        if any(len(set(each.epoch_keys)) < self.n_epochs for each in self.helpers):
+            raise ValueError("two epochs have the same key")
         return self
 
     @model_validator(mode="after")
@@ -230,6 +250,15 @@ class Policy(Message):
             if not fields[name]:
                 del fields[name]
         return fields
+
+    @property
+    def n_epochs(self) -> int:
+        return len(self.helpers[0].epoch_keys)
+
+    @property
+    def ends_at(self) -> float:
+        """When the last epoch ends, in epoch seconds."""
+        return self.issued_at + self.n_epochs * self.epoch_s
 
     @property
     def n_summed(self) -> int:

@@ -110,7 +110,7 @@ TOPICS = Topics(FEDERATION)
 HELPER, HELPER_KEY = "north", SigningKey(bytes([5]) * 32)
 TOKEN, TOKEN_KEY = "0123456789abcdef", SigningKey(bytes([10]) * 32)
 _HELPERS = [
-    HelperKeys(name=name, signing_key=key, sealing_key=bytes([i + 7]) * 32)
+    HelperKeys(name=name, signing_key=key, sealing_key=bytes([i + 7]) * 32, epoch_keys=[bytes([i + 7]) * 32])
     for i, (name, key) in enumerate({HELPER: HELPER_KEY.public, "south": bytes([6]) * 32}.items())
 ]
 _VERIFY_KEYS = L2NormProof(

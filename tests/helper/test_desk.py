@@ -271,7 +271,7 @@ def test_older_keys_are_destroyed_when_a_newer_policy_is_obeyed(running):
 def test_a_key_for_a_later_policy_outlives_the_one_before(running):
     """Only older keys are destroyed; one that waits for its policy is not."""
     federation, north = running()
-    waiting = north.store.make_sealing_key()
+    waiting = north.store.make_sealing_keys(0)[0]
     opened(federation, north, contributions(federation))
     assert north.store.sealing_key(waiting) is not None
 

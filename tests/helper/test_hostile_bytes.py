@@ -30,7 +30,7 @@ def federation():
 def desk(federation, tmp_path):
     path = tmp_path / "north.sqlite"
     with contextlib.closing(HelperStore(path, f"{FEDERATION}/north", exclusive=True)) as store:
-        key = store.sealing_key(store.make_sealing_key())
+        key = store.sealing_key(store.make_sealing_keys(0)[0])
         federation.helpers[0] = HelperPair("north", federation.helpers[0].signing_key, key)
         federation.policy = federation.issue(n_min=2)
         desk = Desk(federation.credentials(federation.helpers[0]), store)

@@ -59,7 +59,7 @@ class HostileFederator(RuleBasedStateMachine):
         folder = Path(self.cleanup.enter_context(tempfile.TemporaryDirectory()))
         self.store = HelperStore(folder / "north.sqlite", f"{FEDERATION}/north", exclusive=True)
         self.cleanup.callback(self.store.close)
-        first, second = (self.store.sealing_key(self.store.make_sealing_key()) for _ in range(2))
+        first, second = (self.store.sealing_key(self.store.make_sealing_keys(0)[0]) for _ in range(2))
         signing_key = self.federation.helpers[0].signing_key
         self.policies = []
         for version, key in enumerate((first, second), start=1):

@@ -69,7 +69,7 @@ def test_only_its_owner_can_read_it(path):
     umask = os.umask(0)
     try:
         with opened(path) as store:
-            store.make_sealing_key()
+            store.make_sealing_keys(0)[0]
             for file in path.parent.iterdir():
                 assert stat.S_IMODE(file.stat().st_mode) & 0o077 == 0, file
     finally:
@@ -93,7 +93,7 @@ def test_a_key_is_made_beside_a_process_that_has_it_open(path):
     """So that a running helper prepares the next policy; it finds the key when the policy comes."""
     with opened(path) as store:
         with opened(path, exclusive=False) as beside:
-            public = beside.make_sealing_key()
+            public = beside.make_sealing_keys(0)[0]
         assert store.sealing_key(public).public == public
 
 

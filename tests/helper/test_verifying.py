@@ -22,7 +22,7 @@ SHAPE = proof_shape(3, 256)
 def terms_of(federation, place=0, policy=None):
     pair = federation.helpers[place]
     keys = {pair.sealing_key.public: pair.sealing_key}
-    return find_terms(policy or federation.policy, pair.name, pair.signing_key.public, keys)
+    return find_terms(policy or federation.policy, pair.name, pair.signing_key.public, keys, 0)
 
 
 def said(federation, sent, place=0, first=0):

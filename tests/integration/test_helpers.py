@@ -5,6 +5,8 @@ import contextlib
 import os
 import shutil
 import sqlite3
+import time
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -34,7 +36,7 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 from foltr.secure.field import read_words, to_signed
 from foltr.secure.masks import open_masks, release_sum
-from foltr.secure.sealing import seal_info
+from foltr.secure.sealing import SealingKey, seal_info
 
 TOPICS = Topics(FEDERATION)
 TIMEOUT_S = 60.0
@@ -59,6 +61,14 @@ class HelperProcess:
         done = foltr("helper", "keys", "--credentials", path, "--out", self.folder / "north.keys", cwd=self.folder)
         assert done.returncode == 0, done.stderr
         keys = read_helper_keys(self.folder / "north.keys")
+        with contextlib.closing(sqlite3.connect(self.store)) as db:
+            made = db.execute("SELECT public, private FROM sealing_keys ORDER BY id").fetchall()
+        self.epoch_keys = made[1:]
+        if policy.pop("all_epochs", False):
+            south = tuple(SealingKey.generate() for _ in keys.epoch_keys)
+            self.federation.helpers[1] = replace(self.federation.helpers[1], epoch_keys=south)
+        else:
+            keys = keys.model_copy(update={"epoch_keys": keys.epoch_keys[:1]})
         self.federation.helpers[0] = PublicPair(keys, pair.signing_key)
         self.federation.policy = self.federation.issue(**policy)
 
@@ -270,6 +280,25 @@ async def test_two_answers_of_one_noise_tell_nothing_more(asking):
     assert part.values == stored
     refusal = await federator.ask(federation.open(sent, [0, 1, 2, 3]))
     assert refusal.code is HelperRefusalCode.ANSWERED_OTHERWISE
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("point", [Failpoint.IN_DESTRUCTION_TRANSACTION, Failpoint.KEYS_DELETED])
+async def test_kill_9_while_keys_are_destroyed_leaves_none_of_them(asking, point):
+    """Of the epochs that are over by the helper's clock; started again it goes on with the key of the round's."""
+    day = 86_400
+    issued_at = time.time() - 3.5 * day
+    federator, federation = await asking(f"{point}=kill", issued_at=issued_at, epoch_s=day, all_epochs=True)
+    helper = asking.helper
+    past = [private for _, private in helper.epoch_keys[:2]]
+    sent = contributions(federation, epoch=3)
+    answer = await federator.ask(federation.check(sent, epoch=3))
+    assert isinstance(answer, CheckAnswer), answer
+    assert answer.refused == []
+    assert helper.codes == [-9]
+    files = b"".join(file.read_bytes() for file in helper.folder.glob(f"{helper.store.name}*"))
+    assert not [private for private in past if private in files]
+    assert all(private in files for _, private in helper.epoch_keys[2:])
 
 
 async def test_a_helper_whose_store_was_put_back_ends_with_what_to_do_next(asking):

@@ -51,8 +51,8 @@ class HelperProcess:
         file, store = folder / f"{name}.json", folder / f"{name}.sqlite"
         write_credentials(file, credentials)
         with contextlib.closing(HelperStore(store, f"{federation}/{name}", exclusive=True)) as opened:
-            sealing_key = opened.make_sealing_key()
-        keys = HelperKeys(name=name, signing_key=key.public, sealing_key=sealing_key)
+            sealing_key, epoch_keys = opened.make_sealing_keys(1)
+        keys = HelperKeys(name=name, signing_key=key.public, sealing_key=sealing_key, epoch_keys=epoch_keys)
         return cls(name, keys, file, store)
 
     def tell(self, known: Mapping[str, str]) -> None:

@@ -11,6 +11,7 @@ from edge_client.contribution import Alteration
 from edge_client.sums.masked_update import encode_body, mask_body
 from foltr.attacks.forged_proofs import forge_norm_proof
 from foltr.protocol.announcements import RoundAnnouncement
+from foltr.protocol.epochs import epoch_of
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.updates import ModelUpdate, UpdateBody
@@ -47,8 +48,8 @@ def lying(policy: SignedPolicy, key: SigningKey) -> Alteration:
         opinion = encode_vote(1, rules.vote_weight), longest_evaluation(rules.evaluation_weight)
         beside = from_signed(np.concatenate(opinion))
         proofs = forge_norm_proof(encoded, shape, entropy), prove_votes(beside, message.weights, entropy)
-        words = np.concatenate([from_signed(encoded), beside, *proofs])
-        return mask_body(update, update.through, words, policy, key)
+        words, epoch = np.concatenate([from_signed(encoded), beside, *proofs]), epoch_of(rules, round_.opened_at)
+        return mask_body(update, update.through, words, policy, key, epoch)
 
     return lie
 

@@ -1,9 +1,13 @@
 """What ``foltr doctor`` says of the policy of secure sums: the one at the broker, beside that of the credentials."""
 
+import time
+from datetime import UTC, datetime
+
 from foltr.cli.doctor.checks import Finding, State
 from foltr.errors import MessageError
 from foltr.operator.credentials import Credentials
 from foltr.operator.heard_keys import HeardKeys
+from foltr.protocol.epochs import ends_soon
 from foltr.protocol.policies import Policy
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
 
@@ -43,6 +47,8 @@ def carried_policy_findings(credentials: Credentials) -> list[Finding]:
     policy = carried.policy
     shown = f"policy {policy.version} is in the credentials ({carried.hash.hex()[:16]})"
     if credentials.can_check(policy):
+        if (over := _over(policy)) is not None:
+            return [Finding("policy", State.WARNING, f"{shown}{over}")]
         return [Finding("policy", State.OK, f"{shown}: {_in_short(policy)}")]
     detail = f"{shown}, and its verify key is sealed to no key in them, so no federator starts under it: give it"
     detail += " the operator's newest federator.json, or, where it has that, make another policy: foltr policy new"
@@ -55,6 +61,8 @@ def _compared(credentials: Credentials, carried: SignedPolicy | None, newest: Si
     if carried is not None and carried.policy.version > policy.version:
         detail = f"{shown}, and the credentials have {carried.policy.version}: foltr policy publish"
         return Finding("policy", State.WARNING, detail)
+    if (over := _over(policy)) is not None:
+        return Finding("policy", State.WARNING, f"{shown}{over}")
     if credentials.role == "helper":
         keys = policy.helper(credentials.name)
         if keys is None or keys.signing_key != credentials.key.public:
@@ -62,6 +70,17 @@ def _compared(credentials: Credentials, carried: SignedPolicy | None, newest: Si
             return Finding("policy", State.WARNING, f"{detail}, then the operator's foltr policy new")
         return Finding("policy", State.OK, f"{shown} and names {credentials.name}")
     return Finding("policy", State.OK, f"{shown}: {_in_short(policy)}")
+
+
+def _over(policy: Policy) -> str | None:
+    """Say that the policy ends soon, or has ended, and what to do next."""
+    if not ends_soon(policy, time.time()):
+        return None
+    ends = datetime.fromtimestamp(policy.ends_at, UTC)
+    return (
+        f"; it ends on {ends:%Y-%m-%d}, and no round after that: foltr helper keys at each helper, foltr policy new, "
+        "foltr policy publish"
+    )
 
 
 def _in_short(policy: Policy) -> str:

@@ -16,6 +16,7 @@ from foltr.cli.output import print_json, print_record, say
 from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, EvaluationOption, NormProofOption, VotesOption, one_of
 from foltr.errors import MessageError, SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.operator.policy_terms import DEFAULT_EPOCH_HOURS
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class PolicyRecord:
     version: int
     hash: str
     issued_at: datetime
+    ends_at: datetime
+    epoch_hours: float
     published: bool
     mechanism: str
     noise_by: str
@@ -134,6 +137,15 @@ def new(
             min=1, help="Where clients draw the noise: that of so many is enough; default: 9 in 10 of --n-min"
         ),
     ] = None,
+    epoch_hours: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=8760,
+            help="So long seeds are sealed to the same keys, which helpers destroy as long after; the policy ends "
+            "after as many epochs as helpers have keys for, 64",
+        ),
+    ] = DEFAULT_EPOCH_HOURS,
     version: NewVersion = None,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     json: options.Json = False,
@@ -166,6 +178,7 @@ def new(
         n_min=n_min,
         n_max=n_max,
         shares=shares,
+        epoch_hours=epoch_hours,
     )
     with open_authority(operator) as authority:
         authority.choose_privacy(Privacy.SECURE)
@@ -203,7 +216,7 @@ def show(
         return
     print_record(_record(signed, published), title=f"Policy {signed.policy.version}", as_json=False)
     for keys in map(_helper_record, signed.policy.helpers):
-        say(f"helper {keys.name}: signs with {keys.signing_key}, seeds are sealed to {keys.sealing_key}")
+        say(f"helper {keys.name}: signs with {keys.signing_key}; its keys are for {signed.policy.n_epochs} epochs")
     if (proof := signed.policy.norm_proof) is not None:
         federator = proof.federator_key.hex()
         say(f"the verify key of norm proofs is sealed to each helper, and to the federator's key {federator}")
@@ -275,6 +288,8 @@ def _record(signed: "SignedPolicy", published: bool) -> PolicyRecord:
         version=policy.version,
         hash=signed.hash.hex(),
         issued_at=datetime.fromtimestamp(policy.issued_at, UTC),
+        ends_at=datetime.fromtimestamp(policy.ends_at, UTC),
+        epoch_hours=policy.epoch_s / 3600,
         published=published,
         mechanism=noise.kind,
         noise_by="clients" if policy.noise_by_clients else "helpers",

@@ -81,7 +81,9 @@ def test_a_policy_takes_the_keys_of_the_helpers_that_were_enrolled(tmp_path):
     for name in ("north", "south"):
         enrolled(tmp_path, name)
         ran("helper", "keys", "--credentials", f"{name}.json", "--out", f"{name}.keys", cwd=tmp_path)
-    (tmp_path / "forged.keys").write_text(helper_keys_text("north", SigningKey.generate(), bytes(range(32))))
+    (tmp_path / "forged.keys").write_text(
+        helper_keys_text("north", SigningKey.generate(), bytes(range(32)), [bytes(range(1, 33))])
+    )
     said = ran("policy", "new", "--helper", "forged.keys", "--helper", "south.keys", cwd=tmp_path, expected=2)
     assert "not the keys of the north that was enrolled here" in said
     ran("policy", "new", "--helper", "north.keys", "--helper", "south.keys", cwd=tmp_path)

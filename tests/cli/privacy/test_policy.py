@@ -27,7 +27,8 @@ def keys_of(folder, number=0):
     options = []
     for i, name in enumerate(("north", "south")):
         path = folder / f"{name}-{number}.json"
-        path.write_text(helper_keys_text(name, SigningKey(bytes([i + 1]) * 32), bytes([i + 1, number]) * 16))
+        key = bytes([i + 1, number]) * 16
+        path.write_text(helper_keys_text(name, SigningKey(bytes([i + 1]) * 32), key, [key]))
         options += ["--helper", path]
     return options
 
@@ -87,6 +88,7 @@ def test_every_option_is_in_the_policy(folder):
         *("--mechanism", "gamma", "--noise-by", "clients", "--shares", 8, "--epsilon", 2, "--delta", 1e-7),
         *("--participations", 4, "--clients", 300, "--rounds", 12, "--dim", 46, "--interactions", 7),
         *("--cohorts", 3, "--n-min", 9, "--n-max", 90, "--version", 5, "--norm-proof", "none"),
+        *("--epoch-hours", 24),
     )
     done = new(folder, *options, "--json")
     assert done.returncode == 0, done.stderr
@@ -97,6 +99,8 @@ def test_every_option_is_in_the_policy(folder):
         "version": 5,
         "hash": newest(folder).hash.hex(),
         "issued_at": shown["policy"]["issued_at"],
+        "ends_at": shown["policy"]["ends_at"],
+        "epoch_hours": 24.0,
         "published": False,
         "mechanism": "gamma",
         "noise_by": "clients",

@@ -24,7 +24,7 @@ BASE = (3.0, 2.0, 1.0)
 
 def sent(evaluation, signed=EVALUATING, vote=None):
     update = learned_update(DenseDelta(dim=DIM, values=pack_vector(np.zeros(DIM))))
-    return mask_update(update, 5, signed, 2.0, KEY, vote, evaluation)
+    return mask_update(update, 5, signed, 2.0, KEY, vote, evaluation, epoch=0)
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def draft(values, start=None):
 
 
 def sent(values, signed, clip_norm=CLIP_NORM, start=None):
-    return mask_update(draft(values, start), 5, signed, clip_norm, KEY)
+    return mask_update(draft(values, start), 5, signed, clip_norm, KEY, epoch=0)
 
 
 def recovered(update, signed):
@@ -238,6 +238,7 @@ def test_a_ticket_is_within_what_is_read():
                 "name": f"helper-{i}" + "x" * 50,
                 "signing_key": bytes([i + 50]) * 32,
                 "sealing_key": bytes([i + 90]) * 32,
+                "epoch_keys": [bytes([i + 90]) * 32],
             }
         )
         for i in range(8)
@@ -263,7 +264,7 @@ def test_masking_is_done_within_a_bar():
     fastest = float("inf")
     for _ in range(20):
         started = time.perf_counter()
-        mask_update(update, 5, signed, CLIP_NORM, KEY)
+        mask_update(update, 5, signed, CLIP_NORM, KEY, epoch=0)
         fastest = min(fastest, time.perf_counter() - started)
     assert fastest < 0.01
 

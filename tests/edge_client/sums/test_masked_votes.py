@@ -21,7 +21,7 @@ def sent(opinion, signed=VOTING, values=None):
     values = np.zeros(DIM) if values is None else values
     update = learned_update(DenseDelta(dim=DIM, values=pack_vector(values)))
     vote = None if opinion is None else Vote(anchor_version=3, value=opinion)
-    return mask_update(update, 5, signed, 2.0, KEY, vote)
+    return mask_update(update, 5, signed, 2.0, KEY, vote, epoch=0)
 
 
 @pytest.mark.parametrize(("opinion", "votes"), [(-1, [WEIGHT, 0]), (1, [0, WEIGHT]), (0, [0, 0]), (None, [0, 0])])

@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 from types import SimpleNamespace
 
 import pytest
+from made_policies import policy
 
 from federator.summing.pause import Pause, held_until, let_go_at
 from foltr.protocol.states import PAUSING, AbandonReason
@@ -53,8 +54,9 @@ class Ended:
 
 async def test_a_pause_wakes_the_federator_when_it_ends_and_then_no_more():
     """A moment that has passed would wake it again and again."""
-    terms = SimpleNamespace(lacks_verify_key=False, policy=SimpleNamespace(hash=b"policy"))
-    current = SimpleNamespace(number=2, terms=terms, closes_at=11_000.0, policy=SimpleNamespace(max_time_s=10_000.0))
+    terms = SimpleNamespace(lacks_verify_key=False, policy=policy())
+    times = {"opened_at": 1000.0, "closes_at": 11_000.0, "policy": SimpleNamespace(max_time_s=10_000.0)}
+    current = SimpleNamespace(number=2, terms=terms, **times)
     pause = Pause(Ended(failed(1)))
     assert pause.wake_at(current) == -math.inf
     await pause.look_back(current, now=1000.0)

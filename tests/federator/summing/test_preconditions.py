@@ -65,6 +65,10 @@ def test_a_federation_has_secure_sums_only_where_it_is_told_to():
             {"policy": {"n_min": 41}},
         ),
         ("min_clients: 40 are too few for 5 cohorts of at least 10", {"policy": {"n_min": 10, "cohorts": 5}}),
+        (
+            "max_time: a round of 600 s, .* an epoch of 1,199 s .* `foltr policy new --epoch-hours`",
+            {"policy": {"epoch_s": 1199}},
+        ),
         ("max_clients: 100 may all be in one cohort, .* more than 99", {"policy": {"n_max": 99}}),
     ],
 )

@@ -174,7 +174,12 @@ def _policy(
         version=3,
         issued_at=1000.5,
         helpers=[
-            HelperKeys(name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32)
+            HelperKeys(
+                name=name,
+                signing_key=bytes([i]) * 32,
+                sealing_key=bytes([i + 16]) * 32,
+                epoch_keys=[bytes([i + 16]) * 32],
+            )
             for i, name in enumerate(("north", "south"))
         ],
         noise=noise,
@@ -183,6 +188,7 @@ def _policy(
         n_min=100,
         n_max=10_000,
         n_interactions=5,
+        epoch_s=10**10,
         max_participations=20,
         period=4,
         cohorts=1,

@@ -38,13 +38,19 @@ POLICY = Policy(
     federation="mail",
     version=1,
     issued_at=1000.0,
-    helpers=[HelperKeys(name=f"h{i}", signing_key=bytes([i]) * 32, sealing_key=bytes([i + 9]) * 32) for i in (1, 2)],
+    helpers=[
+        HelperKeys(
+            name=f"h{i}", signing_key=bytes([i]) * 32, sealing_key=bytes([i + 9]) * 32, epoch_keys=[bytes([i + 9]) * 32]
+        )
+        for i in (1, 2)
+    ],
     noise=GaussianNoise(variance=10**6),
     dim=136,
     bound=256,
     n_min=100,
     n_max=10_000,
     n_interactions=5,
+    epoch_s=10**10,
     max_participations=20,
     epsilon=8.0,
     delta=1e-6,

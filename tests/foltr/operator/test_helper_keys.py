@@ -11,37 +11,49 @@ from foltr.protocol.signing import SigningKey, key_to_text
 
 KEY, OTHER = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
 SEALING = bytes([7]) * 32
+EPOCHS = [bytes([i]) * 32 for i in (9, 10)]
 
 
 @pytest.fixture
 def path(tmp_path):
     file = tmp_path / "north.json"
-    file.write_text(helper_keys_text("north", KEY, SEALING))
+    file.write_text(helper_keys_text("north", KEY, SEALING, EPOCHS))
     return file
 
 
 def test_what_was_written_is_read_back(path):
     """Public keys only: the private one is not in the file."""
-    assert read_helper_keys(path) == HelperKeys(name="north", signing_key=KEY.public, sealing_key=SEALING)
+    assert read_helper_keys(path) == HelperKeys(
+        name="north", signing_key=KEY.public, sealing_key=SEALING, epoch_keys=EPOCHS
+    )
     assert KEY.to_text() not in path.read_text()
 
 
 @pytest.mark.parametrize(
     "changed",
-    [{"name": "south"}, {"sealing_key": key_to_text(bytes(32))}, {"signing_key": key_to_text(OTHER.public)}],
+    [
+        {"name": "south"},
+        {"sealing_key": key_to_text(bytes(32))},
+        {"epoch_keys": [key_to_text(EPOCHS[0])]},
+        {"signing_key": key_to_text(OTHER.public)},
+    ],
 )
 def test_a_changed_file_is_refused(path, changed):
-    """Each of the three fields is signed by the helper's own key."""
+    """Each of the fields is signed by the helper's own key."""
     path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
     with pytest.raises(SettingsError, match="signature"):
         read_helper_keys(path)
 
 
-@pytest.mark.parametrize("key", [bytes(32), bytes([1]) + bytes(31)], ids=["zero", "one"])
-def test_a_sealing_key_that_makes_no_secret_is_refused(path, key):
+@pytest.mark.parametrize(
+    "keys",
+    [(bytes(32), EPOCHS), (bytes([1]) + bytes(31), EPOCHS), (SEALING, [EPOCHS[0], bytes(32)])],
+    ids=["zero", "one", "epoch"],
+)
+def test_a_sealing_key_that_makes_no_secret_is_refused(path, keys):
     """Signed by the helper as it is: everybody who seals to it, each device, would fail."""
-    path.write_text(helper_keys_text("north", KEY, key))
-    with pytest.raises(SettingsError, match="nothing can be sealed to the sealing key"):
+    path.write_text(helper_keys_text("north", KEY, *keys))
+    with pytest.raises(SettingsError, match="nothing can be sealed to a sealing key"):
         read_helper_keys(path)
 
 

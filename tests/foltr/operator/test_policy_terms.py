@@ -12,7 +12,9 @@ from foltr.protocol.verify_keys import open_verify_key
 from foltr.secure.sealing import SealingKey
 
 HELPERS = tuple(
-    HelperKeys(name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32)
+    HelperKeys(
+        name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32, epoch_keys=[bytes([i + 16]) * 32]
+    )
     for i, name in enumerate(("north", "south"))
 )
 TERMS = PolicyTerms(HELPERS)
@@ -195,8 +197,12 @@ def test_the_cost_is_said_in_words():
             "what each device's lists have earned is in the sum, and the noise 2% longer for it; in a round of about "
             "200 devices noise moves the mean reward by about 0.18"
         ),
+        (
+            "helpers destroy the keys that a round's seeds are sealed to within 336 hours; there are keys for 1 times "
+            "168 hours, so the policy ends on 1970-01-08, and another one has to be published before"
+        ),
     ]
-    assert costs_in_words(policy(votes=False, evaluation=False), 2000)[-2:] == [
+    assert costs_in_words(policy(votes=False, evaluation=False), 2000)[-3:-1] == [
         "no votes on the newest model: nothing takes it back by what devices find (--no-votes)",
         "no evaluation: nobody sees by users' clicks how well the model does (--no-evaluation)",
     ]

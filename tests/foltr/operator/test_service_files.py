@@ -30,7 +30,11 @@ def federator_of(folder):
 
 def issue_sealed_policy(operator, version):
     """Sign a policy whose verify key is sealed to the federator's key that the operator knows."""
-    fresh = tuple(each.model_copy(update={"sealing_key": SealingKey.generate().public}) for each in HELPERS)
+    keys = [SealingKey.generate().public for _ in HELPERS]
+    fresh = tuple(
+        each.model_copy(update={"sealing_key": key, "epoch_keys": [key]})
+        for each, key in zip(HELPERS, keys, strict=True)
+    )
     key = operator.operator.federator_sealing_public_key
     return operator.issue_policy(policy_of(PolicyTerms(fresh), "mail", version, 1000.0, key))
 

@@ -30,7 +30,9 @@ from foltr.protocol.updates import MaskedVector
 from foltr.secure.ledger import Charge, Spent, norm_proof_charge, participations_left
 
 HELPERS = [
-    HelperKeys(name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32)
+    HelperKeys(
+        name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32, epoch_keys=[bytes([i + 16]) * 32]
+    )
     for i, name in enumerate(("north", "south"))
 ]
 FIELDS = {
@@ -44,6 +46,7 @@ FIELDS = {
     "n_min": 100,
     "n_max": 10_000,
     "n_interactions": 5,
+    "epoch_s": 10**10,
     "max_participations": 20,
     "epsilon": 8.0,
     "delta": 1e-6,
