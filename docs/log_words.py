@@ -159,7 +159,7 @@ PASSES_BY_ITSELF = {
     "order_handed_on": "An order that came over HTTP was given to the broker.",
     "pending_update_not_understood": "An older version left an update behind; its clicks go into a new one.",
     "policy_adopted": "A helper knows a newer policy.",
-    "policy_forked": "A policy does not follow from the one that a device knows; it stays under that. Ask its operator.",
+    "policy_forked": "A policy does not follow from the one that a device knows, and is refused. Ask its operator.",
     "policy_ended": "The policy has no more epochs, so no device hears of a round: `foltr policy new`.",
     "policy_ends_soon": "Make another policy before this one ends: `foltr helper keys`, `foltr policy new`.",
     "policy_not_stored": "A device could not write to its store; it hears of the policy again.",

@@ -84,8 +84,14 @@ class Standing:
         return find_terms(policy, name, self._credentials.key.public, sealing_keys, epoch)
 
     def served(self) -> list[SignedPolicy]:
-        """Return the policies that this helper can serve under, the oldest first."""
-        return [each for each in self._policies.values() if isinstance(self.terms(each.hash), Terms)]
+        """Return the policies that this helper has a key of, the oldest first: each goes with its last epoch's key."""
+        name, own = self._credentials.name, self._credentials.key.public
+        named = ((each, each.policy.helper(name)) for each in self._policies.values())
+        return [
+            each
+            for each, keys in named
+            if keys is not None and keys.signing_key == own and self._store.sealing_key(keys.epoch_keys[-1]) is not None
+        ]
 
     def _remember(self) -> None:
         """Take up what the store has, then what came with the credentials, by whom these believe."""

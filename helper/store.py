@@ -170,9 +170,7 @@ class HelperStore(StoreFile):
             self.overwrite()
         return n_destroyed
 
-    def keep_sum(
-        self, request: OpenRequest, positions: Sequence[int], values: bytes, max_participations: int
-    ) -> None:
+    def keep_sum(self, request: OpenRequest, positions: Sequence[int], values: bytes, max_participations: int) -> None:
         """Keep an answer before it is given, and charge its clients; the cohort's tickets go.
 
         Args:

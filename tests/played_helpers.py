@@ -81,7 +81,9 @@ class PlayedHelper:
     def has_opened(self, round_number: int) -> None:
         """Have opened a sum of this round, of another set than any that it will be asked for."""
         values = (round_number, 0, bytes(32), bytes(32), bytes(24))
-        self._write("INSERT INTO committed_sets (round, cohort, policy_hash, digest, sum) VALUES (?, ?, ?, ?, ?)", values)
+        self._write(
+            "INSERT INTO committed_sets (round, cohort, policy_hash, digest, sum) VALUES (?, ?, ?, ?, ?)", values
+        )
 
     def has_counted(self, client_id: str, spent: int) -> None:
         """Have counted so many participations of a client."""
