@@ -1,0 +1,150 @@
+"""A wish to be forgotten arrives although federator, broker and device were lost; "erased" is said late enough."""
+
+import asyncio
+import json
+from datetime import UTC, datetime
+
+import pytest
+from asked import asked
+from cli.commands import foltr_process
+from integration.deployment import FEDERATION, Deployment, client_name, until
+from integration.test_forgetting import WILLING, checked, click, devices_of, joined, start, taught
+from integration.users import in_use
+
+from api.access import COOKIE
+from api.tokens import Role
+from edge_client.client import EdgeClient
+from foltr.failpoints import Failpoint
+from foltr.operator.credentials import read_credentials, write_secret
+from foltr.operator.wish_file import wish_file
+from storage.erasure.erasures import list_erasures
+from storage.events import store_events
+from storage.queries import list_contributions
+from storage.records import NewEvent
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the limits below are shorter, and say what is late
+
+N_CLIENTS = 4
+NAME = client_name(0)
+N_REFUSALS = 3000
+
+
+@pytest.fixture
+async def deployment(mosquitto_server, migrated_url, tmp_path):
+    async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as opened:
+        start(opened)
+        yield opened
+
+
+def device(deployment: Deployment, tmp_path, i: int = 0) -> EdgeClient:
+    one = deployment.devices[i]
+    return EdgeClient(credentials=one, store=tmp_path / f"{one.name}.sqlite", seed=i, unlearning_limits=WILLING)
+
+
+async def n_updates_of(deployment: Deployment, name: str) -> int:
+    rows = await list_contributions(deployment.database, FEDERATION)
+    return sum(row.client_id == name for row in rows)
+
+
+async def state(deployment: Deployment) -> list[str]:
+    return [row.state for row in await list_erasures(deployment.database, FEDERATION)]
+
+
+async def end_federator(deployment: Deployment) -> None:
+    deployment.federator.kill()
+    await deployment.exit_code(10.0)
+
+
+async def done(deployment: Deployment) -> None:
+    async def is_done() -> bool:
+        return await state(deployment) == ["done"]
+
+    await until(is_done, 200.0, "the wish was lost")
+
+
+async def test_a_wish_outlives_federator_broker_and_device(deployment, mosquitto_server, tmp_path):
+    """The broker is killed before it has saved anything; the next start asks again, and nothing is stored meanwhile."""
+    async with devices_of(deployment, tmp_path):
+        await joined(deployment, N_CLIENTS)
+        await taught(deployment, NAME)
+    async with in_use([device(deployment, tmp_path)], click) as (leaving,):
+        await leaving.wait_connected(20.0)
+        await end_federator(deployment)
+        assert (await leaving.forget_me(timeout_s=0.5)).state == "sent"
+    before = await n_updates_of(deployment, NAME)
+    mosquitto_server.kill()
+    mosquitto_server.start()
+    start(deployment)
+    async with in_use([device(deployment, tmp_path, i) for i in range(N_CLIENTS)], click) as (again, *_):
+        assert again.forget_state == "asked"
+        await done(deployment)
+        result = await again.forget_me(timeout_s=60.0)
+    assert result.state == "forgotten"
+    assert checked(deployment, result.receipt).n_updates == before > 0
+
+
+async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deployment, mosquitto_server, tmp_path):
+    """It fails as long as there is no receipt, and says what to type; a device that is started with them asks, too."""
+    own = tmp_path / f"{NAME}.json"
+    write_secret(own, deployment.devices[0].model_dump_json())
+    async with devices_of(deployment, tmp_path):
+        await joined(deployment, N_CLIENTS)
+        await taught(deployment, NAME)
+    await end_federator(deployment)
+    words = ("forget", "--credentials", str(own))
+    asking = await asyncio.to_thread(foltr_process, *words, "--timeout", "4", "--json", timeout_s=90)
+    assert asking.returncode != 0
+    assert json.loads(asking.stdout) == {"client": NAME, "state": "sent", "receipt": None}
+    assert f"type again: foltr forget --credentials {own} --wait" in asking.stderr
+    assert str(wish_file(own)) in asking.stderr
+    before = await n_updates_of(deployment, NAME)
+    mosquitto_server.kill()
+    mosquitto_server.start()
+    start(deployment)
+    started = EdgeClient(credentials=own, store=tmp_path / f"{NAME}.sqlite", unlearning_limits=WILLING)
+    others = [device(deployment, tmp_path, i) for i in range(1, N_CLIENTS)]
+    async with in_use([started, *others], click):
+        assert started.forget_state == "asked"
+        await done(deployment)
+        again = await asyncio.to_thread(foltr_process, *words, "--json", timeout_s=120)
+    assert again.returncode == 0, again.stderr
+    assert checked(deployment, json.loads(again.stdout)["receipt"]).n_updates == before > 0
+    assert not wish_file(own).exists()
+
+
+@pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
+async def test_nobody_says_erased_while_rows_are_left(deployment, tmp_path):
+    """The federator dies in mid-erasure: SDK, HTTP API and command line say `erasing` until the next one is through."""
+    async with devices_of(deployment, tmp_path):
+        await joined(deployment, N_CLIENTS)
+        await taught(deployment, NAME)
+    refused = [NewEvent(datetime.now(UTC), "update_rejected", "", "late", NAME, n) for n in range(N_REFUSALS)]
+    async with deployment.database.transaction() as connection:
+        await store_events(connection, FEDERATION, refused)
+    await end_federator(deployment)
+    start(deployment, f"{Failpoint.ERASED}=kill@4")
+    credentials = read_credentials(deployment.operator_file, "operator")
+    async with (
+        asked(deployment.database_url, tmp_path, FEDERATION, credentials=credentials) as server,
+        in_use([device(deployment, tmp_path)], click) as (leaving,),
+    ):
+        asking = asyncio.create_task(leaving.forget_me(timeout_s=120.0))
+        assert await deployment.exit_code(60.0) == -9
+        assert (leaving.forget_state, await state(deployment)) == ("erasing", ["erasing"])
+        mine = server.token(Role.PARTICIPANT, NAME)
+
+        async def said() -> tuple[str, object]:
+            erasure = (await server.get("/api/v1/me", mine)).json()["erasure"]
+            return erasure["forget_state"], erasure["erased_at"]
+
+        assert await said() == ("erasing", None)
+        assert "being erased" in (await server.get("/", headers={"Cookie": f"{COOKIE}={mine}"})).text
+        words = ("--db", deployment.database_url, "--federation", FEDERATION, "--json")
+        listed = await asyncio.to_thread(foltr_process, "erasures", "list", *words)
+        (row,) = json.loads(listed.stdout)
+        assert (row["state"], row["forget_state"], row["erased_at"]) == ("erasing", "erasing", None)
+        start(deployment)
+        async with in_use([device(deployment, tmp_path, i) for i in range(1, N_CLIENTS)], click):
+            assert (await asking).state == "forgotten"
+        forget_state, erased_at = await said()
+        assert (forget_state, erased_at is not None) == ("forgotten", True)
