@@ -19,7 +19,7 @@ from federator.leading.renewing import Renewing
 from foltr.errors import UnavailableError
 from storage.database import Database, is_transient
 from storage.errors import WriterFencedError
-from storage.leases import LEASE_S, Lease
+from storage.leases import LEASE_S, Lease, find_lease
 
 T = TypeVar("T")
 
@@ -41,6 +41,7 @@ class LeaseKeeper:
     """
 
     def __init__(self, db: Database, federation: str, holder: str, is_well: Callable[[], bool]) -> None:
+        self._db = db
         self._federation = federation
         self._holder = holder
         self._is_well = is_well
@@ -106,9 +107,13 @@ class LeaseKeeper:
         """
         if not self._has_led or not (isinstance(error, WriterFencedError | UnavailableError) or is_transient(error)):
             return error
-        with contextlib.suppress(Exception):  # if nobody can tell who leads, the error is all that is known
-            async with asyncio.timeout(_EXPLAINED_WITHIN_S):
-                await self.confirm()
+        # Read, not renewed: that waits for a lock, which the successor may have. If nobody can tell who leads, the
+        # error is all that is known.
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(_EXPLAINED_WITHIN_S), self._db.apart() as database:
+                lease = await find_lease(database, self._federation)
+                if lease is None or lease.holder != self._holder:
+                    self._note_lost(lease)
         return self._failure if isinstance(self._failure, WriterFencedError) else error
 
     async def _say_well(self) -> None:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
 import pytest
-from databases import open_migrated
+from databases import migrated_sqlite, open_migrated
 from sqlalchemy import delete, update
 
 from federator.leading import keeper as keeper_module
@@ -69,6 +69,22 @@ async def test_one_that_lost_the_lease_says_who_leads(database, error, expires_i
             await keeper.wait_lost()
 
 
+async def test_who_leads_is_told_while_the_successor_writes(tmp_path) -> None:
+    """In SQLite a renewal waits for its lock; to look does not."""
+    row = {"name": "mail", "writer_epoch": 0, "ranker": "none", "n_features": 1, "created_at": datetime.now(UTC)}
+    async with await open_migrated(migrated_sqlite(tmp_path / "foltr.sqlite")) as database:
+        async with database.transaction() as connection:
+            await connection.execute(federations.insert().values(row))
+        assert await take_lease(database, "mail", "first")
+        async with leading(database) as keeper:
+            async with database.transaction() as connection:
+                await connection.execute(update(leases).values(holder="second", taken_at=DatabaseNow()))
+            async with database.transaction():
+                began = time.monotonic()
+                assert "another federator leads, second, since" in str(await keeper.explain(AWAY))
+                assert time.monotonic() - began < 5
+
+
 async def test_one_that_led_meanwhile_and_ended_is_told(database) -> None:
     """There is nobody to name, and the lease may be had again: by whoever starts."""
     async with leading(database) as keeper:
@@ -97,11 +113,12 @@ async def test_while_the_database_is_away_nobody_is_blamed(database, monkeypatch
     """What could not be asked is not said; and it does not take long."""
     monkeypatch.setattr(keeper_module, "_EXPLAINED_WITHIN_S", 0.3)
 
-    async def away(*_: object) -> bool:
+    async def away(*_: object) -> Lease:
+        await asyncio.sleep(3600)
         raise ConnectionRefusedError
 
     async with leading(database) as keeper:
-        monkeypatch.setattr("federator.leading.renewing.renew_lease", away)
+        monkeypatch.setattr(keeper_module, "find_lease", away)
         began = time.monotonic()
         assert await keeper.explain(AWAY) is AWAY
         assert time.monotonic() - began < 5
