@@ -85,6 +85,12 @@ class PlayedHelper:
             "INSERT INTO committed_sets (round, cohort, policy_hash, digest, sum) VALUES (?, ?, ?, ?, ?)", values
         )
 
+    def is_restored(self, *, restored: bool = True) -> None:
+        """Have a store that is an old copy; or, where False, one of its own again."""
+        self._write("DELETE FROM meta WHERE key = 'restored'")
+        if restored:
+            self.store.set_meta("restored", b"round 4")
+
     def has_counted(self, client_id: str, spent: int) -> None:
         """Have counted so many participations of a client."""
         client = self.store._pseudonym(client_id)  # noqa: SLF001 (what a store that went on would know)

@@ -1,10 +1,16 @@
 """A helper whose store was put back from a copy has forgotten what it opened; it still opens no second set."""
 
+import contextlib
 import shutil
+import tempfile
+from pathlib import Path
 
 import pytest
-from desks import TOPICS, contributions
-from secure_cohorts import FEDERATION
+from desks import TOPICS, Running, contributions
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from secure_cohorts import FEDERATION, SecureFederation
 
 from foltr.protocol.codec import decode, open_envelope
 from foltr.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer, SetCommitment
@@ -16,7 +22,8 @@ from helper.store import HelperStore
 def copied(helper):
     """Copy the store's file and its log while the helper goes on."""
     copies = helper.path.parent / "copies"
-    copies.mkdir(exist_ok=True)
+    shutil.rmtree(copies, ignore_errors=True)
+    copies.mkdir()
     for file in helper.path.parent.glob(f"{helper.path.name}*"):
         shutil.copyfile(file, copies / file.name)
     return copies
@@ -151,3 +158,63 @@ def test_an_empty_store_in_place_of_a_lost_one_is_found_too(running, tmp_path):
         assert "round 4" in desk.restored
     finally:
         store.close()
+
+
+class RestoredHelper(RuleBasedStateMachine):
+    """North is put back from copies as often as anybody likes, and nobody brings it what it has signed.
+
+    South is not. The federator is hostile, and keeps everything that it ever heard.
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.cleanup = contextlib.ExitStack()
+        self.opened = {}
+        self.heard = []
+
+    @initialize()
+    def starts(self):
+        folder = Path(self.cleanup.enter_context(tempfile.TemporaryDirectory()))
+        self.federation = SecureFederation(dim=1, n_min=2)
+        self.helpers = [Running(folder / name, name) for name in ("north", "south") if not (folder / name).mkdir()]
+        self.federation.helpers[:] = [helper.pair for helper in self.helpers]
+        self.federation.policy = self.federation.issue(n_min=2)
+        for helper in self.helpers:
+            helper.start(self.federation)
+        self.cleanup.callback(lambda: [helper.store.close() for helper in self.helpers])
+        clients = self.federation.clients(3)
+        self.sent = {
+            number: [self.federation.contribute(client, number, number) for client in clients] for number in (1, 2)
+        }
+        self.copy = copied(self.helpers[0])
+
+    def teardown(self):
+        self.cleanup.close()
+
+    @rule()
+    def copies(self):
+        self.copy = copied(self.helpers[0])
+
+    @rule()
+    def restores(self):
+        put_back(self.helpers[0], self.copy)
+
+    @rule(place=st.integers(0, 1), number=st.integers(1, 2), left_out=st.integers(0, 3))
+    def asks(self, place, number, left_out):
+        """To check all tickets, and to open those of all but one, or of all, with whatever commitments there are."""
+        helper, sent = self.helpers[place], self.sent[number]
+        about = {"round": number, "helper": helper.pair.name}
+        helper.ask_once(self.federation, self.federation.check(sent, **about))
+        kept = [i for i in range(3) if i != left_out]
+        for commitments in ([], self.heard[-8:]):
+            request = self.federation.open(sent, kept, **about, commitments=commitments)
+            for payload in helper.ask_raw(request, self.federation.federator):
+                answer = decode(payload, MESSAGE_TYPES[open_envelope(payload).kind])
+                if isinstance(answer, SetCommitment):
+                    self.heard.append(payload)
+                if isinstance(answer, OpenAnswer):
+                    assert self.opened.setdefault((helper.pair.name, number), answer.digest) == answer.digest
+
+
+TestRestoredHelper = pytest.mark.slow(RestoredHelper.TestCase)
+TestRestoredHelper.settings = settings(max_examples=15, stateful_step_count=25, deadline=None, derandomize=True)

@@ -74,12 +74,13 @@ def _compared(credentials: Credentials, carried: SignedPolicy | None, newest: Si
 
 def _over(policy: Policy) -> str | None:
     """Say that the policy ends soon, or has ended, and what to do next."""
-    if not ends_soon(policy, time.time()):
+    now = time.time()
+    if not ends_soon(policy, now):
         return None
     ends = datetime.fromtimestamp(policy.ends_at, UTC)
     return (
-        f"; it ends on {ends:%Y-%m-%d}, and no round after that: foltr helper keys at each helper, foltr policy new, "
-        "foltr policy publish"
+        f"; it {'ended' if policy.ends_at <= now else 'ends'} on {ends:%Y-%m-%d}, and no device takes part after that: "
+        "foltr helper keys at each helper, foltr policy new, foltr policy publish"
     )
 
 

@@ -13,6 +13,7 @@ KNOWN = SecureFederation()
 NORTH = KNOWN.credentials(KNOWN.helpers[0])
 DEVICE = NORTH.model_copy(update={"role": "device", "name": "device-1"})
 NEWER, PROVEN = KNOWN.issue(version=2), KNOWN.issue(version=2, proofs=True)
+ENDED = KNOWN.issue(version=2, epoch_s=1)
 FEDERATOR = NORTH.model_copy(update={"role": "federator", "name": "@federator"})
 CHECKING = FEDERATOR.model_copy(update={"sealing_keys": (key_to_text(KNOWN.federator_sealing_key.private),)})
 
@@ -33,6 +34,8 @@ def carrying(policy, credentials=DEVICE):
         (DEVICE, b"junk", State.WARNING, "obeyed by nobody"),
         (NORTH, NEWER.signed, State.OK, "names north"),
         (DEVICE, PROVEN.signed, State.OK, "policy 2 is at the broker"),
+        (DEVICE, ENDED.signed, State.WARNING, "it ended on 1970-01-01"),
+        (NORTH, ENDED.signed, State.WARNING, "foltr policy new"),
         (KNOWN.credentials(HelperPair("west")), NEWER.signed, State.WARNING, "foltr helper keys"),
         (KNOWN.credentials(HelperPair("north")), NEWER.signed, State.WARNING, "with this key"),
     ],
@@ -49,6 +52,7 @@ def test_the_policy_at_the_broker_is_compared(credentials, retained, state, said
     [
         (FEDERATOR, NEWER, State.OK, "policy 2 is in the credentials"),
         (CHECKING, PROVEN, State.OK, "helpers north, south"),
+        (FEDERATOR, ENDED, State.WARNING, "it ended on 1970-01-01"),
         (
             FEDERATOR,
             PROVEN,

@@ -7,6 +7,7 @@ from structlog.testing import capture_logs
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.states import AbandonReason, RoundState
 from operations.reading import read_situation
+from operations.why import explain
 from storage.rounds import find_round
 
 
@@ -109,6 +110,24 @@ async def test_a_helper_that_has_opened_a_later_round_is_waited_for_at_no_cost(g
     assert heard.newest[:2] == (rounds.number, True)
     assert rounds.number >= 5
     assert {announced.round for announced in heard.rounds if announced.open} == {1, rounds.number}
+
+
+async def test_rounds_wait_for_a_helper_whose_store_is_an_old_copy_and_say_so(secure) -> None:
+    """One round costs a participation; those after it cost none, and ``foltr rounds why`` has the reason."""
+    rounds = await secure()
+    rounds.helpers[1].is_restored()
+    heard = Heard()
+    rounds.served.actor.attach(heard)
+    await rounds.send_all()
+    await rounds.until_closed()
+    assert heard.newest == (2, False, False)
+    words = " ".join(explain(await read_situation(rounds.served.db, "mail")))
+    assert "south: store_restored: its store is an old copy" in words
+    await wait(rounds, 20)
+    assert heard.newest == (2, False, False)
+    rounds.helpers[1].is_restored(restored=False)  # as with another store, new keys and a new policy
+    await wait(rounds, 10)
+    assert heard.newest == (2, True, False)
 
 
 async def test_an_answer_of_before_or_of_others_is_no_sign_of_life(given_up) -> None:
