@@ -20,6 +20,7 @@ from foltr.errors import DataError, SettingsError
 from foltr.file_locks import lock_store
 from foltr.operator.credentials import write_secret
 from foltr.protocol.topics import check_name
+from foltr.user_files import FileKind, read_json_file
 
 _SECRET_BYTES, _ID_BYTES = 32, 6
 # The name of a client has at most 64 characters.
@@ -163,7 +164,7 @@ def _lasting(known: dict[str, TokenRecord], now: float) -> dict[str, TokenRecord
 
 def _parsed(path: Path) -> dict[str, TokenRecord]:
     try:
-        read = json.loads(path.read_text())
+        read = read_json_file(path, FileKind.TOKENS)
         records = [TokenRecord(**{**one, "role": Role(one["role"])}) for one in read["tokens"]]
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise SettingsError(f"{path}: this is no file of tokens ({error}); restore it, or make tokens anew") from error

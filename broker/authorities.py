@@ -18,6 +18,7 @@ from broker.certificates import KeyPair, create_authority, load_authority
 from broker.files import locked, replace_file
 from foltr.errors import SettingsError
 from foltr.operator.next_commands import command_in
+from foltr.user_files import FileKind, read_text_file
 
 CA_KEY_NAME = "ca.key"
 
@@ -69,7 +70,7 @@ def believed_files(operator_dir: Path) -> Iterator[AuthorityFiles]:
 
 def believed_certificates(operator_dir: Path) -> str:
     """The certificates of all authorities that are believed, as PEM text, the issuing one's first. Raises OSError."""
-    return "".join(files.certificate.read_text(encoding="utf-8") for files in believed_files(operator_dir))
+    return "".join(read_text_file(files.certificate, FileKind.CERTIFICATES) for files in believed_files(operator_dir))
 
 
 def step_of(operator_dir: Path) -> AuthorityStep:
@@ -150,19 +151,19 @@ def _number_of(operator_dir: Path) -> int:
     """How often the authority was replaced."""
     path = operator_dir / _NUMBER_NAME
     try:
-        return int(path.read_text(encoding="ascii")) if path.exists() else 0
+        return int(read_text_file(path, FileKind.KEY)) if path.exists() else 0
     except ValueError:
         raise SettingsError(f"authority: {path} is damaged; restore it from a backup") from None
 
 
 def _copy(source: AuthorityFiles, target: AuthorityFiles) -> None:
     # The certificate last: with the key it tells that an authority is there.
-    replace_file(target.key, source.key.read_text(encoding="utf-8"))
+    replace_file(target.key, read_text_file(source.key, FileKind.CERTIFICATES))
     if source.revoked.exists():
-        replace_file(target.revoked, source.revoked.read_text(encoding="utf-8"), mode=0o644)
+        replace_file(target.revoked, read_text_file(source.revoked, FileKind.CERTIFICATES), mode=0o644)
     else:
         target.revoked.unlink(missing_ok=True)
-    replace_file(target.certificate, source.certificate.read_text(encoding="utf-8"), mode=0o644)
+    replace_file(target.certificate, read_text_file(source.certificate, FileKind.CERTIFICATES), mode=0o644)
 
 
 def _remove(files: AuthorityFiles) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from broker.address import BrokerAddress
 from broker.tls import TlsMaterial
 from foltr.errors import SettingsError
+from foltr.user_files import FileKind, read_json_file
 
 RECORD_NAME = "broker.json"
 
@@ -60,7 +61,7 @@ def read_record(operator_dir: Path) -> BrokerRecord:
     """Read ``broker.json`` in the operator's folder. SettingsError if there is none."""
     path = operator_dir / RECORD_NAME
     try:
-        fields = json.loads(path.read_text(encoding="utf-8"))
+        fields = read_json_file(path, FileKind.REGISTER)
         listed = {"helpers": tuple(fields["helpers"]), "workers": tuple(fields.get("workers", ()))}
         return BrokerRecord(**{**fields, "mode": Mode(fields["mode"]), **listed})
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -71,7 +72,7 @@ def read_record(operator_dir: Path) -> BrokerRecord:
 def read_credentials(path: Path) -> BrokerCredentials:
     """The credentials in a file such as ``federator.broker.json``. SettingsError if there are none."""
     try:
-        return BrokerCredentials(**json.loads(path.read_text(encoding="utf-8")))
+        return BrokerCredentials(**read_json_file(path, FileKind.REGISTER))
     except (OSError, ValueError, TypeError) as error:
         cause = getattr(error, "strerror", None) or "it is not what `foltr broker config` writes"
         raise SettingsError(f"operator: {path}: {cause}") from error

@@ -17,6 +17,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from foltr.errors import SettingsError
+from foltr.user_files import FileKind, read_text_file
 
 AUTHORITY_DAYS = 3650
 # The longest that all TLS libraries accept of a certificate.
@@ -72,7 +73,7 @@ def issue_client(authority: KeyPair, common_name: str, days: int = CERTIFICATE_D
 def load_authority(certificate: Path, key: Path) -> KeyPair:
     """The authority in two files. SettingsError if they do not hold one, or not the same one."""
     try:
-        pair = KeyPair(certificate.read_text(encoding="utf-8"), key.read_text(encoding="utf-8"))
+        pair = KeyPair(read_text_file(certificate, FileKind.CERTIFICATES), read_text_file(key, FileKind.CERTIFICATES))
         loaded, private_key = _certificate(pair.certificate_pem), _private_key(pair.key_pem)
     except OSError as error:
         raise SettingsError(

@@ -11,6 +11,7 @@ from broker.renewal import cannot_write
 from foltr.errors import SettingsError
 from foltr.operator.credentials import worker_user
 from foltr.protocol.topics import check_name
+from foltr.user_files import FileKind, read_text_file, resolve
 
 
 def provision_helper(operator_dir: Path, name: str) -> BrokerCredentials:
@@ -24,7 +25,7 @@ def provision_helper(operator_dir: Path, name: str) -> BrokerCredentials:
         UnavailableError: a file cannot be written.
     """
     check_name("helper", name)
-    operator_dir, record = operator_dir.resolve(), read_record(operator_dir)
+    operator_dir, record = resolve(operator_dir), read_record(operator_dir)
     _list(operator_dir, record, replace(record, helpers=_with(record.helpers, name)))
     user = helper_user(name)
     return admit(operator_dir, record, [user])[user]
@@ -39,7 +40,7 @@ def provision_worker(operator_dir: Path, name: str) -> BrokerCredentials:
         SettingsError, UnavailableError: as `provision_helper`.
     """
     check_name("worker", name)
-    operator_dir, record = operator_dir.resolve(), read_record(operator_dir)
+    operator_dir, record = resolve(operator_dir), read_record(operator_dir)
     _list(operator_dir, record, replace(record, workers=_with(record.workers, name)))
     user = worker_user(name)
     return admit(operator_dir, record, [user])[user]
@@ -56,7 +57,7 @@ def withdraw_worker(operator_dir: Path, name: str) -> Withdrawal:
         UnavailableError: a file cannot be written.
     """
     check_name("worker", name)
-    operator_dir, record = operator_dir.resolve(), read_record(operator_dir)
+    operator_dir, record = resolve(operator_dir), read_record(operator_dir)
     if name not in record.workers:
         known = ", ".join(record.workers) or "none"
         raise SettingsError(f"worker: {name} was not let in at this broker; who was: {known}")
@@ -92,7 +93,7 @@ def _require_own_list(record: BrokerRecord, known: BrokerRecord) -> None:
         return
     acl = Path(record.broker_dir, ACL_NAME)
     try:
-        is_own = acl.read_text(encoding="utf-8") in (_access_list(record), _access_list(known))
+        is_own = read_text_file(acl, FileKind.REGISTER) in (_access_list(record), _access_list(known))
     except OSError as error:
         raise cannot_write(acl, error) from error
     if not is_own:

@@ -19,6 +19,7 @@ from broker.files import Owner, owner_named
 from broker.subscriptions import subscription_options
 from foltr.errors import SettingsError, UnavailableError
 from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.user_files import FileKind, read_file
 
 CONFIG_NAME = "mosquitto.conf"
 # A payload of twice what a sender may send, a topic of at most 64 KB, and a few properties: a message somewhat too
@@ -172,7 +173,7 @@ def write_config(out_dir: Path, settings: MosquittoSettings, *, force: bool = Fa
 
 def refuse_to_replace(path: Path, text: str, *, force: bool) -> None:
     """SettingsError if ``path`` holds something else than ``text`` and ``force`` is not given."""
-    if not force and path.exists() and path.read_text(encoding="utf-8", errors="replace") != text:
+    if not force and path.exists() and read_file(path, FileKind.REGISTER) != text.encode():
         raise SettingsError(
             f"{path} exists and differs from what would be written. Add --force to replace it, "
             "or write elsewhere with --out."

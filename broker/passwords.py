@@ -15,6 +15,7 @@ from pathlib import Path
 
 from broker.files import Owner, locked, owner_of, replace_file
 from foltr.errors import SettingsError
+from foltr.user_files import FileKind, read_text_file
 
 _ITERATIONS = 101
 _SALT_BYTES = 12
@@ -91,7 +92,7 @@ def _digest(password: str, salt: bytes, iterations: int) -> bytes:
 
 def _lines(path: Path) -> list[str]:
     try:
-        return [line for line in path.read_text(encoding="utf-8").splitlines() if line.strip()]
+        return [line for line in read_text_file(path, FileKind.REGISTER).splitlines() if line.strip()]
     except FileNotFoundError:
         return []
 

@@ -56,6 +56,7 @@ from broker.subscription_plugin import put_plugin
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER
 from foltr.protocol.topics import check_name
+from foltr.user_files import FileKind, read_text_file, resolve
 
 START_TIMEOUT_S = 5.0
 SERVICES = {"federator": FEDERATOR_USER, "operator": OPERATOR_USER, "desk": DESK_USER}
@@ -97,7 +98,7 @@ def provision_broker(
             that judges subscriptions, and it cannot be built.
         UnavailableError: a folder or a file cannot be written.
     """
-    out_dir, operator_dir = out_dir.resolve(), operator_dir.resolve()
+    out_dir, operator_dir = resolve(out_dir), resolve(operator_dir)
     if out_dir == operator_dir or out_dir in operator_dir.parents:
         raise SettingsError(
             f"operator: {operator_dir} is the broker's folder or inside it, and the authority's key must not be "
@@ -173,7 +174,7 @@ def provision_users(operator_dir: Path, names: Collection[str]) -> dict[str, Bro
     """
     for name in names:
         check_name("name", name)
-    return admit(operator_dir.resolve(), read_record(operator_dir), names)
+    return admit(resolve(operator_dir), read_record(operator_dir), names)
 
 
 def provision_service(operator_dir: Path, service: str, user: str) -> BrokerCredentials:
@@ -183,7 +184,7 @@ def provision_service(operator_dir: Path, service: str, user: str) -> BrokerCred
         SettingsError: there is no broker record or authority in ``operator_dir``.
         UnavailableError: the password file cannot be written.
     """
-    operator_dir = operator_dir.resolve()
+    operator_dir = resolve(operator_dir)
     write_service(operator_dir, read_record(operator_dir), service, user)
     return read_credentials(operator_dir / f"{service}.broker.json")
 
@@ -228,7 +229,7 @@ def reload_broker(operator_dir: Path) -> bool:
     broker_dir = Path(record.broker_dir)
     data_dir = broker_dir / "data" if record.data_dir is None else Path(record.data_dir)
     try:
-        pid = int((data_dir / PID_NAME).read_text(encoding="ascii"))
+        pid = int(read_text_file(data_dir / PID_NAME, FileKind.KEY))
         if pid <= 1 or not _runs_with(pid, broker_dir / CONFIG_NAME) or not _handles_hangup(pid):
             return False
         os.kill(pid, signal.SIGHUP)
@@ -299,7 +300,7 @@ def _authority(out_dir: Path, operator_dir: Path, federation: str) -> KeyPair:
             f"operator: {missing} is missing and a new authority would lock every user out. Put it back, or begin "
             "anew with another --operator and --out."
         )
-    known = published.read_text(encoding="utf-8") if published.exists() else ""
+    known = read_text_file(published, FileKind.CERTIFICATES) if published.exists() else ""
     if not certificate.exists():
         if known:
             raise _other_authority(published, operator_dir)
@@ -307,7 +308,7 @@ def _authority(out_dir: Path, operator_dir: Path, federation: str) -> KeyPair:
         replace_file(key, authority.key_pem)
         replace_file(certificate, authority.certificate_pem, mode=0o644)
     authority = issuing_authority(operator_dir)
-    ours = [files.certificate.read_text(encoding="utf-8") for files in believed_files(operator_dir)]
+    ours = [read_text_file(files.certificate, FileKind.CERTIFICATES) for files in believed_files(operator_dir)]
     if known and not any(each in known for each in ours):
         raise _other_authority(published, operator_dir)
     replace_file(published, believed_certificates(operator_dir), mode=0o644)
@@ -325,7 +326,7 @@ def _write_server_certificate(out_dir: Path, authority: KeyPair, hosts: Sequence
     certificate, key = out_dir / SERVER_CERTIFICATE_NAME, out_dir / SERVER_KEY_NAME
     pair = None
     if certificate.exists() and key.exists():
-        pair = KeyPair(certificate.read_text(encoding="utf-8"), key.read_text(encoding="utf-8"))
+        pair = KeyPair(read_text_file(certificate, FileKind.CERTIFICATES), read_text_file(key, FileKind.CERTIFICATES))
     if (
         pair is None
         or not belong_together(pair)

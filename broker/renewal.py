@@ -17,6 +17,7 @@ from broker.files import locked, owner_of, replace_file
 from broker.provision import SERVICES, write_service
 from broker.revocations import write_revocations
 from foltr.errors import SettingsError, UnavailableError
+from foltr.user_files import FileKind, read_text_file
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def renew_server(
     key, certificate = folder / SERVER_KEY_NAME, folder / SERVER_CERTIFICATE_NAME
     try:
         with locked(folder):
-            before = certificate.read_text(encoding="utf-8") if certificate.exists() else None
+            before = read_text_file(certificate, FileKind.CERTIFICATES) if certificate.exists() else None
             wanted = tuple(hosts) or _hosts_before(before, certificate)
             pair = issue_server(authority, wanted, days)
             replace_file(key, pair.key_pem, owner=owner_of(key))

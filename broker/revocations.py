@@ -16,6 +16,7 @@ from broker.access import REVOKED_NAME
 from broker.authorities import believed_files
 from broker.certificates import KeyPair, issue_revocations, serial_of
 from broker.files import locked, owner_of, replace_file
+from foltr.user_files import FileKind, read_json_file, read_text_file
 
 ISSUED_NAME = "certificates.json"
 
@@ -62,17 +63,17 @@ def revoke_all_of_each(operator_dir: Path, broker_dir: Path, names: Iterable[str
     with locked(operator_dir):
         issued, read = _issued(operator_dir), broker_dir / REVOKED_NAME
         numbers = [number for name in names for number in issued.get(_key(name), ())]
-        before = read.read_text(encoding="utf-8") if read.exists() else None
+        before = read_text_file(read, FileKind.CERTIFICATES) if read.exists() else None
         if not numbers or not _revoke(operator_dir, broker_dir, numbers):
             return False
-        return read.read_text(encoding="utf-8") != before
+        return read_text_file(read, FileKind.CERTIFICATES) != before
 
 
 def _revoke(operator_dir: Path, broker_dir: Path, numbers: Iterable[int]) -> bool:
     """Sign the lists with these numbers on them, too; returns whether they were written where the broker reads them."""
     added, lists = list(numbers), []
     for files in believed_files(operator_dir):
-        before = files.revoked.read_text(encoding="utf-8") if files.revoked.exists() else None
+        before = read_text_file(files.revoked, FileKind.CERTIFICATES) if files.revoked.exists() else None
         lists.append(issue_revocations(files.load(), added, before))
         replace_file(files.revoked, lists[-1], mode=0o644)
     if not broker_dir.is_dir():
@@ -84,7 +85,7 @@ def _revoke(operator_dir: Path, broker_dir: Path, numbers: Iterable[int]) -> boo
 
 def _issued(operator_dir: Path) -> dict[str, list[int]]:
     path = operator_dir / ISSUED_NAME
-    return json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+    return read_json_file(path, FileKind.REGISTER) if path.exists() else {}
 
 
 def _key(name: str) -> str:

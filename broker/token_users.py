@@ -17,6 +17,7 @@ from broker.revocations import revoke_all_of_each
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import DESK_USER
 from foltr.protocol.topics import TOKEN_USERS, token_user
+from foltr.user_files import FileKind, read_text_file, resolve
 
 DESK = "desk"
 
@@ -42,7 +43,7 @@ def provision_tokens(operator_dir: Path, tokens: Collection[str], lasts: timedel
         SettingsError: as `provision_desk`.
         UnavailableError: the password file cannot be written.
     """
-    operator_dir = operator_dir.resolve()
+    operator_dir = resolve(operator_dir)
     record = read_record(operator_dir)
     _require_desk(record)
     days = max(1, math.ceil(lasts / timedelta(days=1)))
@@ -60,7 +61,7 @@ def withdraw_tokens(operator_dir: Path, revoked: Collection[str], open_tokens: C
     Raises:
         UnavailableError: a file cannot be written.
     """
-    operator_dir = operator_dir.resolve()
+    operator_dir = resolve(operator_dir)
     record = read_record(operator_dir)
     broker_dir = Path(record.broker_dir)
     try:
@@ -80,7 +81,7 @@ def _require_desk(record: BrokerRecord) -> None:
     """SettingsError where the access list was written before there was a desk; one elsewhere cannot be looked at."""
     acl = Path(record.broker_dir, ACL_NAME)
     try:
-        lines = set() if record.mode is Mode.ANONYMOUS else set(acl.read_text(encoding="utf-8").splitlines())
+        lines = set() if record.mode is Mode.ANONYMOUS else set(read_text_file(acl, FileKind.REGISTER).splitlines())
     except OSError as error:
         raise _cannot_write(error) from error
     if record.mode is not Mode.ANONYMOUS and f"user {DESK_USER}" not in lines:

@@ -56,6 +56,7 @@ from foltr.secure.message_proof import MessageShape
 from foltr.secure.norm_proof import proof_shape
 from foltr.secure.plan import plan_noise, ratio_text
 from foltr.secure.sealing import SEAL_BYTES
+from foltr.user_files import FileKind
 from helper.measures import HelperMeasures
 from storage.database import Database
 from storage.tables import metadata
@@ -156,6 +157,11 @@ def _documented_arguments(of: type) -> dict[str, str]:
     _, _, arguments = (inspect.getdoc(of) or "").partition("\nArgs:\n")
     entries = re.findall(r"^    (\w+): (.*(?:\n     +.*)*)", arguments, re.MULTILINE)
     return {name: " ".join(text.split()).replace("``", "`") for name, text in entries}
+
+
+def files_table() -> str:
+    rows = (f"| {kind.text} | {kind.most_bytes // 1024:,} KiB |" for kind in FileKind)
+    return "\n".join(["| file | at most |", "|---|---|", *rows])
 
 
 def exits_table() -> str:
@@ -375,7 +381,13 @@ SECTIONS = {
         "erasure": partial(diagram, OF_ERASURES),
     },
     "logs.md": {part: partial(log_lines_section, part) for part in LOG_WORDS},
-    "errors.md": {"receipts": receipts_table, "events": events_table, "reasons": reasons_table, "exits": exits_table},
+    "errors.md": {
+        "receipts": receipts_table,
+        "events": events_table,
+        "reasons": reasons_table,
+        "exits": exits_table,
+        "files": files_table,
+    },
     "history.md": {"tables": tables},
     "api.md": {"routes": routes_table},
     "sdk.md": {"arguments": arguments_table},

@@ -25,6 +25,7 @@ from foltr.protocol.signed_requests import answer_info, issue_request, read_answ
 from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.protocol.topics import Topics, token_user
 from foltr.secure.sealing import SealingKey
+from foltr.user_files import FileKind, read_text_file
 
 ASK_AGAIN_S = 2.0
 _REMEDIES = {
@@ -108,7 +109,7 @@ def keys_for(pending: Path, token: OneTimeToken) -> DeviceKeys:
 
 def _kept_keys(pending: Path, token: OneTimeToken) -> DeviceKeys | None:
     with contextlib.suppress(OSError, ValidationError):
-        kept = DeviceKeys.model_validate_json(pending.read_text(encoding="utf-8"))
+        kept = DeviceKeys.model_validate_json(read_text_file(pending, FileKind.CREDENTIALS))
         return kept if kept.token == token.token else None
     return None
 

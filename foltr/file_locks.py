@@ -25,6 +25,8 @@ def lock_store(path: Path, kind: str, alone: str) -> int:
     Raises:
         DataError: another process has it, or the lock's file cannot be written.
     """
+    if not path.name:
+        raise DataError(f"{kind} {path}: it is a folder. Name a writable file with --store")
     lock = path.with_name(f"{path.name}.lock")
     try:
         descriptor = os.open(lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)

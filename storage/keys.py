@@ -21,6 +21,7 @@ from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
 from foltr.errors import DataError, SettingsError
+from foltr.user_files import FileKind, read_file
 
 KEY_BYTES: Final = 32
 FINGERPRINT_BYTES: Final = 8
@@ -307,7 +308,7 @@ def _overwrite(path: Path) -> None:
 
 def _read(path: Path) -> bytes | None:
     try:
-        key = path.read_bytes()
+        key = read_file(path, FileKind.KEY)
     except FileNotFoundError:
         return None
     except OSError as error:

@@ -12,6 +12,7 @@ from foltr.cli.output import print_json, say
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, read_credentials, worker_user, write_credentials
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.user_files import file_name_of
 
 
 def worker(
@@ -35,7 +36,7 @@ def worker(
             raise SettingsError("out: a worker that is let in no more gets no file; leave it out")
         _remove(name, operator, json=json)
     else:
-        _let_in(name, operator, out or Path(f"worker-{name}.json"), json=json)
+        _let_in(name, operator, out or Path(file_name_of(f"worker-{name}", ".json")), json=json)
 
 
 def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:

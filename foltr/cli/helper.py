@@ -14,6 +14,7 @@ from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import broker_of, helper_credentials
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings
+from foltr.user_files import file_name_of
 
 if TYPE_CHECKING:
     from foltr.operator.credentials import Credentials
@@ -78,7 +79,7 @@ def keys(
 def _open(settings: Settings, credentials: "Credentials", *, exclusive: bool) -> "HelperStore":
     from helper.store import HelperStore
 
-    path = Path(settings.store or f"{credentials.federation}-{credentials.name}.helper.sqlite")
+    path = Path(settings.store or file_name_of(f"{credentials.federation}-{credentials.name}", ".helper.sqlite"))
     return HelperStore(path, f"{credentials.federation}/{credentials.name}", exclusive=exclusive)
 
 

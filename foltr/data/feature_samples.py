@@ -1,6 +1,7 @@
 """A sample of features as an application computes them, read from a file: CSV with a heading, NumPy's npz, or LETOR."""
 
 import csv
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,8 @@ from numpy.typing import NDArray
 
 from foltr.data.letor import load_letor
 from foltr.errors import DataError
+from foltr.numerics.array_files import read_arrays_file
+from foltr.user_files import FileKind, read_text_file
 
 _ARRAY = "features"
 
@@ -54,11 +57,11 @@ def read_feature_sample(path: Path) -> FeatureSample:
 
 
 def _read_csv(path: Path) -> FeatureSample:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        try:
-            names, *rows = [row for row in csv.reader(file) if row] or [[]]
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise DataError(f"{path}: it is no CSV in UTF-8: {error}") from error
+    file = io.StringIO(read_text_file(path, FileKind.SAMPLE).removeprefix("\ufeff"), newline="")
+    try:
+        names, *rows = [row for row in csv.reader(file) if row] or [[]]
+    except csv.Error as error:
+        raise DataError(f"{path}: it is no CSV in UTF-8: {error}") from error
     if all(map(_is_number, names)):
         raise DataError(f"{path}: its first line must name the columns")
     values = [list(_numbers(path, names, number, row)) for number, row in enumerate(rows, start=2)]
@@ -85,8 +88,7 @@ def _is_number(cell: str) -> bool:
 
 def _read_npz(path: Path) -> FeatureSample:
     try:
-        with np.load(path) as arrays:  # no pickles: they may run anything
-            named = {name: arrays[name] for name in arrays.files}
+        named = read_arrays_file(path, FileKind.SAMPLE)  # no pickles: they may run anything
     except (ValueError, EOFError) as error:
         raise DataError(f"{path}: it is no npz of plain arrays: {error}") from error
     matrix = named.get(_ARRAY, next(iter(named.values())) if len(named) == 1 else None)

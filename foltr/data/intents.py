@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from foltr.data.dataset import RankingDataset, relabel
 from foltr.data.letor_lines import normalise_by_query
 from foltr.errors import DataError, SettingsError
+from foltr.user_files import FileKind, read_text_file
 
 _FILES = ("1.txt", "2.txt", "3.txt", "4.txt")
 # Shares of relevant documents by intent, about those of the collection's four.
@@ -190,7 +191,7 @@ def _read_judgements(path: Path, intent: int) -> tuple[list[tuple[int, str]], li
     keys: list[tuple[int, str]] = []
     labels: list[int] = []
     try:
-        lines = path.read_text("utf-8").splitlines()
+        lines = read_text_file(path, FileKind.SAMPLE).splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: cannot be read: {error}; expected judgements of intent {intent}") from error
     for number, line in enumerate(lines, start=1):

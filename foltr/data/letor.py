@@ -24,6 +24,7 @@ from foltr.data.dataset import RankingDataset, cache_directory
 from foltr.data.letor_lines import HIGHEST_FEATURE, LetorArrays, read_lines
 from foltr.errors import DataError
 from foltr.numerics.compiled import COMPILED
+from foltr.user_files import LONGEST_LINE, open_file, too_long_a_line
 
 # Part of the cache key: raise it when the same text would give different arrays.
 _CACHE_FORMAT = 2
@@ -94,13 +95,15 @@ def load_letor(path: Path, normalise: bool = True, cache_dir: Path | None = None
         status = path.stat()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror}; expected a LETOR text file") from error
+    if path.is_dir():
+        raise DataError(f"{path}: cannot be read: it is a folder; expected a LETOR text file")
     key = json.dumps(
         [_CACHE_FORMAT, str(path.resolve()), status.st_size, status.st_mtime_ns, normalise], sort_keys=True
     )
     digest = hashlib.sha256(key.encode()).hexdigest()[:32]
     entry = (cache_directory() if cache_dir is None else Path(cache_dir)) / "letor" / digest
     name = "/".join(path.resolve().with_suffix("").parts[-2:])
-    arrays = _read_cached(entry)
+    arrays = _read_cached(entry) if path.is_file() else None
     if arrays is None:
         arrays = _parse(path, normalise)
         # A full disk or a read-only home costs the next reader some seconds, not this one its data.
@@ -129,7 +132,7 @@ def load_raw(path: Path, n_features: int) -> RankingDataset:
 def _parse(path: Path, normalise: bool) -> LetorArrays:
     arrays = None
     try:
-        if COMPILED:
+        if COMPILED and path.is_file():  # it reads twice, which no pipe can be
             arrays = read_compiled(path, normalise)
         if arrays is None:
             arrays = read_lines(path, normalise)
@@ -223,7 +226,7 @@ def _whole_lines(path: Path) -> Iterator[tuple[NDArray[np.uint8], int]]:
     """The file in pieces that end with a line: a buffer, used again for the next piece, and how much of it counts."""
     buffer = bytearray(_CHUNK_BYTES)
     held = 0
-    with path.open("rb", buffering=0) as file:
+    with open_file(path) as file:
         while True:
             read = file.readinto(memoryview(buffer)[held:])
             stop = held + read if read == 0 else buffer.rfind(b"\n", held, held + read) + 1
@@ -236,6 +239,8 @@ def _whole_lines(path: Path) -> Iterator[tuple[NDArray[np.uint8], int]]:
                 return
             if held == len(buffer):
                 # A line longer than the buffer.
+                if held >= LONGEST_LINE:
+                    raise too_long_a_line(path)
                 buffer = buffer + bytes(len(buffer))
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.errors import DataError
+from foltr.user_files import lines_of
 
 HIGHEST_GRADE = 62
 # A dense row of more features than any collection has would only be a typing error that fills the memory.
@@ -58,8 +59,8 @@ def read_lines(path: Path, normalise: bool) -> LetorArrays:
     blocks: list[NDArray[np.float32]] = []
     query: list[_Line] = []
     finished: set[int] = set()
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
+    with lines_of(path) as lines:
+        for number, raw in enumerate(lines, start=1):
             tokens = raw.split(b"#", 1)[0].decode("ascii", errors="replace").split()
             if not tokens:
                 continue

@@ -74,6 +74,7 @@ from foltr.protocol.signed_schemas import SignedSchema
 from foltr.protocol.signing import SigningKey, key_to_text
 from foltr.protocol.states import Privacy
 from foltr.protocol.topics import Topics, check_name
+from foltr.user_files import FileKind, read_file
 
 
 class Authority:
@@ -383,7 +384,7 @@ class Authority:
         """The signed roster; also in ``roster.bin``."""
         payload = issue_roster(self._key, self._register.roster())
         path = self.folder / "roster.bin"
-        if not path.exists() or path.read_bytes() != payload:
+        if not path.exists() or read_file(path, FileKind.MESSAGE) != payload:
             write_secret(path, payload, replace=True)
         return payload
 
@@ -396,7 +397,7 @@ class Authority:
             messages += self.roster_messages()
         statement = self.folder / "federator-key.bin"
         if register.published_key != self._operator.federator_key_sequence and statement.exists():
-            messages.append((Topics(self.federation).federator_key, statement.read_bytes()))
+            messages.append((Topics(self.federation).federator_key, read_file(statement, FileKind.MESSAGE)))
         if register.published_policy != register.policy_to_publish:
             messages.append((Topics(self.federation).policy, self.policies.get(register.policy_to_publish).signed))
         if register.published_schema != register.schema_to_publish:

@@ -8,7 +8,6 @@ import base64
 import os
 import re
 import secrets
-import stat
 import time
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -25,6 +24,7 @@ from foltr.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.protocol.signing import KEY_BYTES, SigningKey, key_from_text, key_to_text
 from foltr.protocol.states import Privacy
 from foltr.secure.sealing import SealingKey
+from foltr.user_files import FileKind, ReadableByOthersError, read_private_file, read_text_file
 
 FEDERATOR_USER = "@federator"
 OPERATOR_USER = "@operator"
@@ -211,7 +211,7 @@ def public_key_from(text: str) -> bytes:
         SettingsError: it is neither 64 hexadecimal digits nor the base64 text of 32 bytes, nor a file of one of these.
     """
     try:
-        content = Path(text).read_text(encoding="ascii").strip() if Path(text).is_file() else text
+        content = read_text_file(text, FileKind.KEY).strip() if Path(text).exists() else text
         return bytes.fromhex(content) if len(content) == 2 * KEY_BYTES else key_from_text("public_key", content)
     except (ValueError, OSError, SettingsError):
         raise SettingsError(
@@ -259,13 +259,11 @@ def read_credentials(path: Path, role: Role) -> Credentials:
         SettingsError: there is no such file, others may read it, or it is not one of this role.
     """
     try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        cause = getattr(error, "strerror", None) or "it is not text"
-        raise SettingsError(f"credentials: {path}: {cause}; `foltr enrol` writes such files") from error
-    if stat.S_IMODE(mode) & 0o077:
-        raise SettingsError(f"credentials: {path} can be read by others; run: chmod 600 {path}")
+        text = read_private_file(path, FileKind.CREDENTIALS)
+    except ReadableByOthersError as error:
+        raise SettingsError(f"credentials: {path} {error.strerror}") from error
+    except OSError as error:
+        raise SettingsError(f"credentials: {path}: {error.strerror}; `foltr enrol` writes such files") from error
     try:
         credentials = Credentials.model_validate_json(text)
         _ = credentials.enrolment_public_key, credentials.federator_public_key

@@ -10,6 +10,7 @@ from typing import Generic, TypeVar
 from foltr.errors import MessageError, SettingsError
 from foltr.operator.credentials import write_secret
 from foltr.protocol.signed_documents import SignedDocument
+from foltr.user_files import FileKind, read_file
 
 D = TypeVar("D", bound=SignedDocument)
 
@@ -51,7 +52,7 @@ class DocumentLog(Generic[D]):
             )
         path = self._path(version)
         try:
-            document = self._read(path.read_bytes())
+            document = self._read(read_file(path, FileKind.MESSAGE))
         except (OSError, MessageError) as error:
             raise SettingsError(f"operator: {path} is damaged ({error}); restore it from a backup") from error
         if document.version != version:

@@ -30,6 +30,7 @@ from foltr.protocol.roster import MAX_KEPT_ENROLMENTS, MAX_SUCCESSIONS, Successi
 from foltr.protocol.signed_orders import SignedOrder
 from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.protocol.topics import Topics
+from foltr.user_files import FileKind, read_file
 
 _OF_BOTH_SERVICES = ("federation", "enrolment_key", "federator_key", "federator_key_sequence")
 _NEXT, _SUCCESSION, _KEPT = "enrolment-next.key", "succession.bin", "kept-enrolments.bin"
@@ -112,7 +113,7 @@ def complete_rotation(folder: Path, register: Register) -> Register:
 def kept_enrolments_of(folder: Path) -> str | None:
     """The list of enrolments of former keys as credentials hold it; None where there is none."""
     path = folder / _KEPT
-    return base64.b64encode(path.read_bytes()).decode() if path.exists() else None
+    return base64.b64encode(read_file(path, FileKind.MESSAGE)).decode() if path.exists() else None
 
 
 def n_successions(folder: Path) -> int:
@@ -124,7 +125,7 @@ def succession_messages(folder: Path, federation: str) -> list[tuple[str, bytes]
     """What is to be retained of the rotations, as (topic, payload): the keys before what the newest one signs."""
     topics = Topics(federation)
     named = ((topics.operator_key, _SUCCESSION), (topics.kept_enrolments, _KEPT))
-    return [(topic, (folder / name).read_bytes()) for topic, name in named if (folder / name).exists()]
+    return [(topic, read_file(folder / name, FileKind.MESSAGE)) for topic, name in named if (folder / name).exists()]
 
 
 def _next_key(folder: Path) -> SigningKey:
@@ -133,7 +134,7 @@ def _next_key(folder: Path) -> SigningKey:
 
 def _links(folder: Path) -> list[bytes]:
     path = folder / _SUCCESSION
-    return open_envelope(path.read_bytes()).read(Succession).links if path.exists() else []
+    return open_envelope(read_file(path, FileKind.MESSAGE)).read(Succession).links if path.exists() else []
 
 
 def _leads_to(link: bytes, key: bytes) -> bool:
@@ -149,9 +150,9 @@ def _documents_in_force(folder: Path) -> list[bytes]:
     newest = []
     for kind, name, n in (("policy", "policies", 3), ("schema", "schemas", 1), ("authorities", "authorities", 1)):
         paths = sorted((folder / name).glob(f"*.{kind}"))
-        newest += [path.read_bytes() for path in paths[-n:]]
+        newest += [read_file(path, FileKind.MESSAGE) for path in paths[-n:]]
     statement = folder / "federator-key.bin"
-    return [*newest, *([statement.read_bytes()] if statement.exists() else [])]
+    return [*newest, *([read_file(statement, FileKind.MESSAGE)] if statement.exists() else [])]
 
 
 def _enrolments(register: Register) -> list[bytes]:

@@ -17,6 +17,7 @@ from foltr.protocol.fields import Name
 from foltr.protocol.policies import HelperKeys
 from foltr.protocol.signing import SigningKey, key_from_text, key_to_text, verify
 from foltr.secure.sealing import can_be_sealed_to
+from foltr.user_files import FileKind, read_file
 
 _DOMAIN: Final = b"foltr helper keys\n"
 
@@ -56,7 +57,7 @@ def read_helper_keys(path: Path) -> HelperKeys:
         SettingsError: there is no such file, it is another kind of file, or the signature is not the signing key's.
     """
     try:
-        text = path.read_bytes()
+        text = read_file(path, FileKind.DECLARATION)
     except OSError as error:
         raise SettingsError(f"helper: {path}: {error.strerror}; `foltr helper keys` writes such files") from error
     try:

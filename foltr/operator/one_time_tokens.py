@@ -4,7 +4,6 @@ Written by ``foltr enrol --token``, read by the device. Whoever has it first tak
 created with mode 0600 and refused when others could read it.
 """
 
-import stat
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Literal
@@ -15,6 +14,7 @@ from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess
 from foltr.protocol.fields import Name, TokenId
 from foltr.protocol.signing import SigningKey, key_from_text
+from foltr.user_files import FileKind, ReadableByOthersError, read_private_file
 
 
 class OneTimeToken(BaseModel):
@@ -58,13 +58,11 @@ def read_token(path: Path) -> OneTimeToken:
         SettingsError: there is no such file, others may read it, or it is no token.
     """
     try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        cause = getattr(error, "strerror", None) or "it is not text"
-        raise SettingsError(f"token: {path}: {cause}; `foltr enrol --token` writes such files") from error
-    if stat.S_IMODE(mode) & 0o077:
-        raise SettingsError(f"token: {path} can be read by others; run: chmod 600 {path}")
+        text = read_private_file(path, FileKind.CREDENTIALS)
+    except ReadableByOthersError as error:
+        raise SettingsError(f"token: {path} {error.strerror}") from error
+    except OSError as error:
+        raise SettingsError(f"token: {path}: {error.strerror}; `foltr enrol --token` writes such files") from error
     try:
         token = OneTimeToken.model_validate_json(text)
         _ = token.key, token.enrolment_public_key

@@ -20,6 +20,7 @@ from foltr.protocol.orders import AllowReset, ForgetClient, ForgetTombstone, Ord
 from foltr.protocol.signed_orders import SignedOrder, issue_order, read_order
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
+from foltr.user_files import FileKind, read_file
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class OrderLog:
             return None
         path = self._path(number, "order")
         try:
-            read = read_order(path.read_bytes(), self._operator, self._federation)
+            read = read_order(read_file(path, FileKind.MESSAGE), self._operator, self._federation)
         except (OSError, MessageError) as error:
             raise SettingsError(f"operator: {path} is damaged ({error}); restore it from a backup") from error
         if not isinstance(read, SignedOrder):
@@ -169,7 +170,7 @@ class OrderLog:
         path = self._path(number, "answer")
         try:
             # Its signature was checked when it came; the federator's key may be another one by now.
-            return decode(path.read_bytes(), OrderAnswer)
+            return decode(read_file(path, FileKind.MESSAGE), OrderAnswer)
         except (OSError, MessageError) as error:
             raise SettingsError(f"operator: {path} is damaged ({error}); restore it from a backup") from error
 

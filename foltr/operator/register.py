@@ -2,7 +2,6 @@
 
 import base64
 import secrets
-import stat
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.protocol.states import Privacy
 from foltr.protocol.tombstones import SALT_BYTES, tombstone_of
 from foltr.protocol.topics import check_name
+from foltr.user_files import FileKind, ReadableByOthersError, read_private_file
 
 REGISTER_NAME = "register.json"
 
@@ -182,14 +182,11 @@ def read_register(folder: Path, federation: str | None) -> Register:
 
 def read_private(path: Path) -> str:
     try:
-        mode = path.stat().st_mode
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        cause = getattr(error, "strerror", None) or "it is not text"
-        raise SettingsError(f"{path}: {cause}; restore it from a backup") from error
-    if stat.S_IMODE(mode) & 0o077:
-        raise SettingsError(f"{path} can be read by others; run: chmod 600 {path}")
-    return text
+        return read_private_file(path, FileKind.REGISTER)
+    except ReadableByOthersError as error:
+        raise SettingsError(f"{path} {error.strerror}") from error
+    except OSError as error:
+        raise SettingsError(f"{path}: {error.strerror}; restore it from a backup") from error
 
 
 def write_register(folder: Path, register: Register) -> None:

@@ -6,6 +6,7 @@ from typing import TypeVar
 from pydantic import BaseModel, ValidationError
 
 from foltr.errors import SettingsError
+from foltr.user_files import FileKind, read_file
 
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
@@ -13,7 +14,7 @@ ModelT = TypeVar("ModelT", bound=BaseModel)
 def read_written_file(kind: type[ModelT], path: str | Path, option: str) -> ModelT:
     """Read a file of a kind; SettingsError, by the option that named it, where there is none, or it is not one."""
     try:
-        return kind.model_validate_json(Path(path).read_bytes())
+        return kind.model_validate_json(read_file(path, FileKind.DECLARATION))
     except OSError as error:
         raise SettingsError(f"{option}: {path}: {error.strerror}") from error
     except ValidationError as error:

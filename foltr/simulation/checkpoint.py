@@ -22,6 +22,7 @@ from foltr.protocol.trainings import Training
 from foltr.simulation.clients.population import Population
 from foltr.simulation.config import SimulationConfig
 from foltr.simulation.runners import State
+from foltr.user_files import read_beginning
 
 _FORMAT = b"foltr checkpoint 3\n"
 _DIGEST_BYTES = 32
@@ -97,11 +98,13 @@ def load(path: Path, config: SimulationConfig, digest: str) -> Snapshot:
         DataError: it is damaged, or of other data.
     """
     try:
-        whole = path.read_bytes()
+        is_one = read_beginning(path, len(_FORMAT)) == _FORMAT
+        # Only what a run has written is read whole, which is as large as the run was.
+        whole = path.read_bytes() if is_one else b""
     except OSError as error:
         raise SettingsError(f"{path}: no checkpoint to resume from: {error.strerror}") from error
     content = whole[len(_FORMAT) + _DIGEST_BYTES :]
-    if not whole.startswith(_FORMAT):
+    if not is_one:
         raise DataError(f"{path}: it is not a checkpoint of this version; run without --resume to begin anew")
     if hashlib.sha256(content).digest() != whole[len(_FORMAT) : len(_FORMAT) + _DIGEST_BYTES]:
         raise DataError(f"{path}: the checkpoint is damaged; run without --resume to begin anew")

@@ -1,7 +1,6 @@
 """What ``foltr doctor`` looks at on this machine: versions, packages, the credentials file."""
 
 import importlib.util
-import json
 import platform
 import shutil
 import time
@@ -18,6 +17,7 @@ from foltr.extras import MODULES, install_command
 from foltr.operator.credentials import Credentials, Role, read_credentials
 from foltr.protocol.enrolment import read_enrolment
 from foltr.protocol.fields import SCHEMA_VERSION
+from foltr.user_files import FileKind, read_json_file
 
 
 class State(StrEnum):
@@ -99,7 +99,7 @@ def days_left(what: str, who: str, not_after: float, advice: str) -> Finding:
 def role_of(path: Path) -> Role:
     """The role the file says it is for; anything else fails in `read_credentials`, with its own words."""
     try:
-        role = json.loads(path.read_text(encoding="utf-8"))["role"]
+        role = read_json_file(path, FileKind.CREDENTIALS)["role"]
     except (OSError, ValueError, KeyError, TypeError):
         return "device"
     return role if role in get_args(Role) else "device"

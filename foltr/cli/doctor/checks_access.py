@@ -9,6 +9,7 @@ from pathlib import Path
 from foltr.cli.doctor.checks import Finding, State
 from foltr.errors import SettingsError
 from foltr.protocol.topics import ClientTopic, Topics
+from foltr.user_files import FileKind, read_text_file
 
 _NO_ANCHOR = "devices get no anchor to compare models with, and none votes on a model that does harm"
 _NO_SUCCESSION = "nobody hears that the enrolment key was rotated: after `foltr roster rotate-key` all wait in vain"
@@ -83,7 +84,7 @@ def list_findings(operator_dir: Path) -> list[Finding]:
     try:
         record = read_record(operator_dir)
         path = Path(record.broker_dir) / ACL_NAME
-        present = set(_rules(path.read_text(encoding="utf-8")))
+        present = set(_rules(read_text_file(path, FileKind.REGISTER)))
     except (SettingsError, OSError, UnicodeDecodeError):
         return []
     if record.mode is Mode.ANONYMOUS:

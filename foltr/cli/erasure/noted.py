@@ -16,6 +16,7 @@ import typer
 from foltr.cli.output import errors
 from foltr.errors import SettingsError
 from foltr.protocol.signing import key_to_text
+from foltr.user_files import FileKind, read_json_file
 
 DEFAULT = Path("foltr-noted.json")
 Noted = Annotated[
@@ -51,7 +52,7 @@ def read_noted(path: Path) -> list[NotedEntry]:
         SettingsError: it is another kind of file, or cannot be read.
     """
     try:
-        return [NotedEntry(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))["entries"]]
+        return [NotedEntry(**entry) for entry in read_json_file(path, FileKind.TOKENS)["entries"]]
     except FileNotFoundError:
         return []
     except (OSError, ValueError, TypeError, KeyError) as error:

@@ -20,6 +20,7 @@ from foltr.errors import DataError, SettingsError
 from foltr.operator.credentials import read_credentials
 from foltr.operator.heard_keys import HeardKeys, believe_heard, key_topics
 from foltr.protocol.signing import key_from_text, key_to_text
+from foltr.user_files import read_beginning
 
 if TYPE_CHECKING:
     from foltr.erasure.receipt import ErasureReceipt
@@ -234,11 +235,9 @@ def public_key_of(text: str) -> bytes:
 def _read(what: str, file: str, n_bytes: int, next_step: str) -> bytes:
     """The first ``n_bytes`` of a file; SettingsError that ends with ``next_step`` if it cannot be read."""
     try:
-        with Path(file).open("rb") as opened:
-            return opened.read(n_bytes)
-    except (OSError, ValueError) as error:
-        cause = getattr(error, "strerror", None) or "no file has such a name"
-        raise SettingsError(f"{what}: {file:.200}: {cause}; {next_step}") from error
+        return read_beginning(file, n_bytes)
+    except OSError as error:
+        raise SettingsError(f"{what}: {file:.200}: {error.strerror}; {next_step}") from error
 
 
 def _in_words(receipt: "ErasureReceipt") -> list[str]:

@@ -7,7 +7,9 @@ import numpy as np
 
 from foltr.cli.settings import Settings
 from foltr.errors import SettingsError
+from foltr.numerics.array_files import read_array_file
 from foltr.protocol.fields import pack_vector
+from foltr.user_files import FileKind
 
 if TYPE_CHECKING:
     from foltr.aggregation.rule_spec import RuleSpec
@@ -33,8 +35,7 @@ def read_logging_policy(settings: Settings) -> dict[str, bytes]:
         )
     path = Path(settings.logging_policy)
     try:
-        with path.open("rb") as file:
-            weights = np.lib.format.read_array(file, allow_pickle=False)
+        weights = read_array_file(path, FileKind.DECLARATION)
     except OSError as error:
         raise SettingsError(f"logging_policy: cannot read {path}: {error.strerror or error}") from error
     except ValueError as error:

@@ -13,6 +13,7 @@ from foltr.cli.operator.access import redirect
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError
+from foltr.user_files import file_name_of
 
 if TYPE_CHECKING:
     from foltr.operator.one_time_tokens import OneTimeToken
@@ -26,7 +27,9 @@ WAIT_S = 120.0
 def enrol(
     token: Annotated[Path, typer.Option("--token", help="The file that foltr enrol --token wrote for this device")],
     out: Annotated[Path | None, typer.Option("--out", help="The credentials file; default: CLIENT.json")] = None,
-    wait: Annotated[float, typer.Option("--wait", min=1.0, help="Seconds to wait for the operator's desk")] = WAIT_S,
+    wait: Annotated[
+        float, typer.Option("--wait", min=1.0, max=30 * 86_400, help="Seconds to wait for the operator's desk")
+    ] = WAIT_S,
     **flags: Any,
 ) -> None:
     """Enrol this device with a one-time token: it makes its own key, and gets its credentials."""
@@ -35,7 +38,7 @@ def enrol(
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
     read = read_token(token)
-    out = out or Path(f"{read.client_id}.json")
+    out = out or Path(file_name_of(read.client_id, ".json"))
     if out.exists():
         raise SettingsError(f"out: {out} exists; name another file with --out, or remove it if it is no longer needed")
     _enrol(read, out, settings, wait)

@@ -30,6 +30,7 @@ from foltr.operator.credentials import public_key_from, write_secret
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.states import Privacy
 from foltr.protocol.topics import Topics, check_name
+from foltr.user_files import FileKind, file_name_of, read_text_file
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
@@ -294,7 +295,7 @@ def _require_heard(folder: Path, topic: str) -> None:
     if record is None or record.mode is Mode.ANONYMOUS:
         return
     acl = Path(record.broker_dir, ACL_NAME)
-    if acl.is_file() and f"pattern read {topic}" not in acl.read_text(encoding="utf-8").splitlines():
+    if acl.is_file() and f"pattern read {topic}" not in read_text_file(acl, FileKind.REGISTER).splitlines():
         raise SettingsError(
             f"broker: {acl} is of an older foltr, and would keep another enrolment key from devices; write it anew "
             "with the `foltr broker config` that it was made with, and --force, and send the broker SIGHUP"
@@ -410,7 +411,7 @@ def _files(
     if out is not None and (len(names) > 1 or out_dir is not None):
         raise SettingsError("out: it names the file of a single device; for several, name a folder with --out-dir")
     folder = out_dir or Path()
-    files = {name: out or folder / f"{name}{ending}" for name in names}
+    files = {name: out or folder / file_name_of(name, ending) for name in names}
     for path in files.values():
         # Before anything is signed: an enrolment whose file cannot be written would have to be made again.
         if path.exists() and not replace:

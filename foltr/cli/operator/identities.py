@@ -12,6 +12,7 @@ from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import Privacy
 from foltr.secure.sealing import SealingKey
+from foltr.user_files import file_name_of
 
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
@@ -106,7 +107,7 @@ def device_files(settings: Settings, names: list[str]) -> dict[str, Path]:
         return {}
     path = Path(settings.credentials)
     if path.is_dir():
-        return {name: path / f"{name}.json" for name in names}
+        return {name: path / file_name_of(name, ".json") for name in names}
     if len(names) == 1:
         return {names[0]: path}
     raise SettingsError(f"credentials: {path} is not a folder; several devices need one, with NAME.json for each")

@@ -21,6 +21,7 @@ from foltr.simulation.method_names import check_name_of_method, simulated_parame
 from foltr.simulation.results import SimulationResult, config_columns, rows_of
 from foltr.simulation.sweeps.executors import BACKENDS, Backend, Outcome, Values, executed
 from foltr.simulation.sweeps.tables import check_folder
+from foltr.user_files import FileKind, read_json_file
 
 _PARAMETER = "parameters."
 # Fields that hold parameters of something by name; a sweep may vary a single one of them.
@@ -203,7 +204,7 @@ def _kept(path: Path, config: SimulationConfig, data: str) -> SweepRow | None:
         data: fingerprint of the data as they are now.
     """
     try:
-        kept = json.loads(path.read_text("utf-8"))
+        kept = read_json_file(path, FileKind.RESULT)
         if kept["result"] is None or SimulationConfig.read(kept["config"]) != config:
             return None
         if (kept["program"], kept["data"]) != (program_fingerprint(), data):

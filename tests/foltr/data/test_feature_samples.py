@@ -49,7 +49,7 @@ def test_anything_else_is_letor(tmp_path):
         ("a.csv", b"a,b\n1,\n", "row 2: 'b' is '', no number"),
         ("a.csv", b"a,b\n1,nan\n", "column 1 of document 0 is nan"),
         ("a.csv", b"a,b\n1,2\n1e39,2\n", "column 0 of document 1 is 1e[+]39"),
-        ("a.csv", b"\xff\xfe", "no CSV in UTF-8"),
+        ("a.csv", b"\xff\xfe", "not UTF-8 text"),
         ("a.npz", b"PK", "no npz of plain arrays"),
         ("a.npz", b"", "no npz of plain arrays"),
         ("a.txt", b"a\n", "a.txt"),

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -98,6 +99,33 @@ def test_a_file_without_documents_is_refused(tmp_path: Path, text: str) -> None:
     """An empty data set is a mistake in the path."""
     with pytest.raises(DataError, match=r"train\.txt"):
         load_letor(write(tmp_path, text), cache_dir=tmp_path)
+
+
+def test_a_pipe_is_read_once_and_as_a_file_is(tmp_path: Path) -> None:
+    """What a shell passes for the output of a command, such as one that unpacks."""
+    path = tmp_path / "set.txt"
+    path.write_text("0 qid:1 1:0.5 2:1\n2 qid:1 1:1 2:3\n1 qid:2 2:4\n")
+    reads, writes = os.pipe()
+    os.write(writes, path.read_bytes())
+    os.close(writes)
+    piped, read = load_letor(Path(f"/dev/fd/{reads}")), load_letor(path)
+    os.close(reads)
+    assert np.array_equal(piped.features, read.features)
+    assert np.array_equal(piped.query_ids, read.query_ids)
+
+
+@pytest.mark.parametrize("compiled", [True, False])
+def test_a_line_without_an_end_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: bool) -> None:
+    """A hundred gigabytes of it, and a device that has no end at all."""
+    monkeypatch.setattr(letor, "COMPILED", compiled and letor.COMPILED)
+    path = tmp_path / "set.txt"
+    with path.open("wb") as file:
+        file.truncate(100 * 2**30)
+    with pytest.raises(DataError, match="a line of more than"):
+        load_letor(path)
+    for other in ("/dev/zero", tmp_path):
+        with pytest.raises(DataError, match=f"{other}: .*expected a LETOR text file"):
+            load_letor(other)
 
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
