@@ -13,6 +13,7 @@ from foltr.cli.output import console
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.user_files import resolve
 
 if TYPE_CHECKING:
     from broker.mosquitto import MosquittoSettings
@@ -72,11 +73,17 @@ def config(
             help=f"With --tls: directory for the authority's key and credentials; default: {DEFAULT_OPERATOR_FOLDER}",
         ),
     ] = None,
-    max_connections: Annotated[int | None, typer.Option(min=1, help="Clients at one time; default: no limit")] = None,
+    max_connections: Annotated[
+        int | None, typer.Option(min=1, max=2**31 - 1, help="Clients at one time; default: no limit")
+    ] = None,
     user: Annotated[str, typer.Option(help="Whom Mosquitto becomes when root starts it")] = "mosquitto",
     uid: Annotated[
         int | None,
-        typer.Option(min=0, help="That user by number, for an image: root gives it what it writes; default: by name"),
+        typer.Option(
+            min=0,
+            max=2**32 - 2,
+            help="That user by number, for an image: root gives it what it writes; default: by name",
+        ),
     ] = None,
     data_dir: Annotated[
         Path | None,
@@ -106,13 +113,13 @@ def config(
     from broker.access import Anonymous, ClientCertificates, Passwords
     from broker.mosquitto import MosquittoSettings, write_config
 
-    folder = out.resolve()
+    folder = resolve(out)
     encrypted = tls or mtls
     access = ClientCertificates(folder) if mtls else Passwords(folder) if tls else Anonymous()
     settings = MosquittoSettings(
         listen=listen,
         port=port or (TLS_PORT if encrypted else PORT),
-        data_dir=data_dir.resolve() if data_dir is not None else folder / "data",
+        data_dir=resolve(data_dir) if data_dir is not None else folder / "data",
         access=access,
         allow_anonymous_network=allow_anonymous_network,
         max_connections=max_connections,

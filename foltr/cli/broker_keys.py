@@ -23,7 +23,7 @@ def renew(
         list[str] | None,
         typer.Option("--host", help="A name or address that devices connect to, may be repeated; default: as before"),
     ] = None,
-    days: Annotated[int | None, typer.Option(min=1, help="How long it lasts; default: 825")] = None,
+    days: Annotated[int | None, typer.Option(min=1, max=36_500, help="How long it lasts; default: 825")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON object")] = False,
 ) -> None:
     """Give the broker another key and certificate now, on its machine: nobody is enrolled anew, and nobody waits.

@@ -20,6 +20,8 @@ from foltr.cli.output import configure_logging, console, print_json
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError
 from foltr.operator.credentials import read_credentials
+from foltr.protocol.topics import check_name
+from foltr.user_files import file_name_of
 
 if TYPE_CHECKING:
     from edge_client.sums.privacy_limits import PrivacyLimits
@@ -65,13 +67,15 @@ def run(
         int, typer.Option(min=1, max=10_000, help="So many devices in one process, named ID-0001 and on")
     ] = 1,
     rounds: Annotated[
-        int | None, typer.Option("--rounds", min=1, help="Take part in so many rounds; default: in all")
+        int | None, typer.Option("--rounds", min=1, max=2**31 - 1, help="Take part in so many rounds; default: in all")
     ] = None,
     guard: Annotated[
         float | None,
         typer.Option(
+            min=0.0,
+            max=1.0,
             help="The share of the lists with clicks, e.g. 0.1, that a device keeps to judge new models by, and does "
-            "not learn from: it refuses one that explains them far worse; default: no guard"
+            "not learn from: it refuses one that explains them far worse; default: no guard",
         ),
     ] = None,
     votes: Annotated[
@@ -91,13 +95,27 @@ def run(
     ] = True,
     unlearning_steps_a_day: Annotated[
         int | None,
-        typer.Option(help="A device answers so many steps of unlearning jobs a day; 0 answers none; default: 200"),
+        typer.Option(
+            min=0,
+            max=2**31 - 1,
+            help="A device answers so many steps of unlearning jobs a day; 0 answers none; default: 200",
+        ),
     ] = None,
     unlearning_steps_a_click: Annotated[
-        int | None, typer.Option(help="It learns from a click that it kept in so many steps in all; default: 50")
+        int | None,
+        typer.Option(
+            min=1,
+            max=2**31 - 1,
+            help="It learns from a click that it kept in so many steps in all; default: 50",
+        ),
     ] = None,
     unlearning_fewest: Annotated[
-        int | None, typer.Option(help="It answers no step from fewer clicks than so many; default: 3")
+        int | None,
+        typer.Option(
+            min=1,
+            max=100_000,
+            help="It answers no step from fewer clicks than so many; default: 3",
+        ),
     ] = None,
     max_epsilon: Annotated[
         float | None,
@@ -112,7 +130,8 @@ def run(
         typer.Option(help="For experiments: what hostile devices do; `foltr attacks` lists what there is"),
     ] = None,
     attackers: Annotated[
-        int | None, typer.Option(min=1, help="With --attack: the first so many devices attack; default: all")
+        int | None,
+        typer.Option(min=1, max=10_000, help="With --attack: the first so many devices attack; default: all"),
     ] = None,
     attack_parameters: Annotated[
         list[str] | None,
@@ -135,7 +154,7 @@ def run(
         if slot.credentials.exists():
             at["credentials"] = str(slot.credentials)
         settings = load_settings(**flags | at)
-    name = settings.client_id or _name_in(settings.credentials) or socket.gethostname()
+    name = check_name("client_id", settings.client_id or _name_in(settings.credentials) or socket.gethostname())
     attacking = _read_attack(attack, attackers, attack_parameters, count)
     if guard is not None:
         from edge_client.guard.guard import checked_share
@@ -298,11 +317,11 @@ def _name_in(credentials: str | None) -> str | None:
 
 def _stores(settings: Settings, federation: str, names: list[str]) -> dict[str, str]:
     if len(names) == 1:
-        return {names[0]: settings.store or f"{federation}-{names[0]}.sqlite"}
+        return {names[0]: settings.store or file_name_of(f"{federation}-{names[0]}", ".sqlite")}
     if settings.store is None:
         return dict.fromkeys(names, ":memory:")
     folder = Path(settings.store)
     if folder.exists() and not folder.is_dir():
         raise SettingsError(f"store: {folder} is a file; several devices need a folder")
     folder.mkdir(parents=True, exist_ok=True)
-    return {name: str(folder / f"{name}.sqlite") for name in names}
+    return {name: str(folder / file_name_of(name, ".sqlite")) for name in names}

@@ -3,7 +3,7 @@
 Most commands need NumPy, pydantic or a database; `foltr --help` needs none of them, and answers at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final, NamedTuple
 
@@ -110,6 +110,9 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
 }
 
 
+_LARGEST: Final = 2**63 - 1
+
+
 class LazyGroup(TyperGroup):
     """The group of all commands: lists them by their summaries, and imports the one that is called."""
 
@@ -144,6 +147,21 @@ def _in_plain_text(command: Any) -> Any:
     """
     command.rich_markup_mode = None
     command.short_help = " ".join((command.help or "").partition("\n\n")[0].split())
+    for parameter in command.params:
+        parameter.callback = _bounded(parameter.callback)
     for below in getattr(command, "commands", {}).values():
         _in_plain_text(below)
     return command
+
+
+def _bounded(callback: Callable[..., Any] | None) -> Callable[..., Any]:
+    """Have a parameter refuse numbers that no machine word holds: its own limits refuse no NaN, and few have both."""
+
+    def check(ctx: Any, parameter: Any, value: Any) -> Any:
+        for one in value if isinstance(value, (list, tuple)) else (value,):
+            if isinstance(one, (int, float)) and not (one == 0 or 1 / _LARGEST <= abs(one) <= _LARGEST):
+                shown = f"{one!s:.40} is no number between {1 / _LARGEST:.0e} and {_LARGEST:.0e}, or one below zero"
+                raise typer.BadParameter(shown, ctx, parameter)
+        return value if callback is None else callback(ctx, parameter, value)
+
+    return check

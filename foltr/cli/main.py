@@ -1,5 +1,7 @@
 """The command ``foltr``. Exit codes: 0 done, 1 failed, 2 wrong settings or usage, 3 not reached, or not let in."""
 
+import errno
+import io
 import sys
 from typing import Annotated
 
@@ -19,6 +21,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE = 1, 2, 3
 
 
@@ -43,6 +46,9 @@ def _root(
 
 def main() -> None:
     """Run the command line; errors made on purpose are one line on standard error."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A file's name need not be text in any encoding. Standard error shows it so already.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         app()
     except FoltrError as error:
@@ -50,6 +56,13 @@ def main() -> None:
         if isinstance(error, SettingsError):
             sys.exit(EXIT_SETTINGS)
         sys.exit(EXIT_UNAVAILABLE if isinstance(error, UnavailableError) else EXIT_FAILED)
+    except OSError as error:
+        # Of a file that somebody named: what an option or a setting names, no command can know beforehand.
+        if error.filename is None and error.errno not in _FULL:
+            raise
+        place = "" if error.filename is None else f"{error.filename}: "
+        _print_error(f"error: {place}{error.strerror}. Name another file, or make this one usable, and run it again")
+        sys.exit(EXIT_SETTINGS)
     except ModuleNotFoundError as error:
         extra = extra_of(error.name or "")
         if extra is None:
@@ -68,6 +81,6 @@ def main() -> None:
 
 
 def _print_error(text: str) -> None:
-    from foltr.cli.output import errors
+    from foltr.cli.output import errors, one_line
 
-    errors.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+    errors.print(one_line(text), style="red", markup=False, highlight=False, soft_wrap=True)

@@ -19,7 +19,9 @@ Federation = Annotated[str | None, typer_option(Settings, "federation")]
 GiveUpAfter = Annotated[float | None, typer_option(Settings, "give_up_after_s")]
 Limit = Annotated[
     int | None,
-    typer.Option("--limit", min=1, help="At most so many, the newest; default: what fits the screen, of JSON 1000"),
+    typer.Option(
+        "--limit", min=1, max=1_000_000, help="At most so many, the newest; default: what fits the screen, of JSON 1000"
+    ),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every line, also where they do not fit the screen")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")]

@@ -25,6 +25,8 @@ errors = Console(stderr=True)
 _COMMAND = re.compile(r"foltr(?: [^\s,;()]*[^\s,;().:])+")
 _NO_BREAK = "\N{WORD JOINER}"
 _GAP = "  "
+# A message has its cause at the beginning and what to do at the end; what a user named is between.
+_LONGEST_ERROR = 1500
 
 
 def to_plain(value: Any) -> Any:
@@ -103,6 +105,13 @@ def column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int] | Non
         i = max((i for i in range(len(widths)) if widths[i] > least[i]), key=widths.__getitem__)
         widths[i] -= 1
     return widths
+
+
+def one_line(text: str) -> str:
+    """Return a text as one line that any terminal can show: names may hold line breaks, escapes and broken UTF-8."""
+    shown = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+    half = _LONGEST_ERROR // 2
+    return shown if len(shown) <= _LONGEST_ERROR else f"{shown[:half]} ... {shown[-half:]}"
 
 
 def n_fitting(rows: Sequence[Any], columns: Sequence[str], n_lines: int) -> int:

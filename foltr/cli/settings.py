@@ -5,6 +5,7 @@ A key that does not exist fails at start, in the file as in the environment: a t
 
 import difflib
 import os
+import tomllib
 from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,15 +13,16 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator
 from pydantic_settings import (
     BaseSettings,
+    InitSettingsSource,
     NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
-    TomlConfigSettingsSource,
 )
 
 from foltr.cli.fields import Option, option_name, read_assignments, read_values
 from foltr.errors import SettingsError
 from foltr.protocol.states import Pacing, Privacy, Strategy
+from foltr.user_files import FileKind, read_text_file
 
 ENV_PREFIX = "FOLTR_"
 # Read elsewhere: the settings file, the cache directory, and where the tests and benchmarks find real data.
@@ -36,6 +38,7 @@ class Settings(BaseSettings):
         env_prefix=ENV_PREFIX,
         frozen=True,
         extra="forbid",
+        allow_inf_nan=False,
         validate_default=True,
         use_attribute_docstrings=True,
     )
@@ -58,7 +61,7 @@ class Settings(BaseSettings):
     """The least level of log lines, which go to standard error."""
     log_format: Literal["text", "json"] = "text"
     """How log lines look."""
-    give_up_after_s: float | None = Field(default=None, gt=0)
+    give_up_after_s: float | None = Field(default=None, gt=0, le=30 * 86_400)
     """Exit with code 3 when the broker or the database is away for so many seconds; unset retries for ever."""
 
     alive_file: Annotated[str | None, Option(metavar="FILE")] = None
@@ -80,11 +83,11 @@ class Settings(BaseSettings):
     """The feature schema as JSON (`docs/features.md`); it gives n_features. Fixed once the federation exists."""
     initial_model: Annotated[str | None, Option(metavar="FILE")] = None
     """The weights a new federation of a linear ranker begins with (`docs/features.md`); unset begins with zeros."""
-    min_clients: int = Field(default=2, ge=1)
+    min_clients: int = Field(default=2, ge=1, le=10_000_000)
     """A round with fewer contributing clients makes no model."""
-    max_clients: int = Field(default=100, ge=1)
+    max_clients: int = Field(default=100, ge=1, le=10_000_000)
     """A round ends at once when this many clients have contributed."""
-    min_time_s: float = Field(default=10.0, ge=0)
+    min_time_s: float = Field(default=10.0, ge=0, le=30 * 86_400)
     """From this age in seconds on a round ends as soon as min_clients have contributed."""
     max_time_s: float = Field(default=600.0, gt=0, le=30 * 86_400)
     """The deadline of a round, in seconds from its opening."""
@@ -92,7 +95,7 @@ class Settings(BaseSettings):
     """deadline: an update counts in the round it was made for. buffered: a model from every max_clients updates."""
     over_selection: float | None = Field(default=None, ge=0, le=100)
     """Deadline: ask max_clients * (1 + this) clients chosen at random; unset asks all."""
-    updates_per_round: int | None = Field(default=None, ge=1)
+    updates_per_round: int | None = Field(default=None, ge=1, le=10_000_000)
     """Devices come by in turns, as often as rounds of so many updates need, and do not stay connected; unset: they do.
     A round ends at once with so many, in half of max_time_s as a rule."""
     shortest_period_s: float = Field(default=60.0, ge=1, le=30 * 86_400)
@@ -109,7 +112,7 @@ class Settings(BaseSettings):
     """Messages it takes from one client at once."""
     database_patience_s: float = Field(default=60.0, ge=0, le=86_400)
     """How long one transaction is tried again while the database is away."""
-    rounds: int | None = Field(default=None, ge=1)
+    rounds: int | None = Field(default=None, ge=1, le=2**31 - 1)
     """Stop after this round number; unset goes on for ever."""
     privacy: Privacy | None = None
     """trusted: the federator sees every update. secure: noised sums only, by the policy in its credentials; fixed.
@@ -133,7 +136,7 @@ class Settings(BaseSettings):
     """How devices draw lists: none, share:0.1, swaps:0.1, interleaving, sampling or sampling:0.3; unset swaps:0.1."""
     aggregation: str = "mean"
     """The rule by which updates become one, as `foltr rules` lists; of several secure sums the default is median."""
-    byzantine: float = Field(default=0.2, ge=0, allow_inf_nan=False)
+    byzantine: float = Field(default=0.2, ge=0, le=10_000_000)
     """Hostile clients the rule is to withstand: a number of clients, or below 0.5 a share of those that contributed."""
     aggregation_parameters: Annotated[
         dict[str, str],
@@ -153,11 +156,11 @@ class Settings(BaseSettings):
     those of all rounds that the step stands for, up to 150."""
     unlearning_min_coverage: float = Field(default=0.5, ge=0, le=1)
     """A job of fed_eraser, rollback or fed_remove that covers less of what others had sent begins again as relearn."""
-    unlearning_most_change: float = Field(default=0.3, gt=0)
+    unlearning_most_change: float = Field(default=0.3, gt=0, le=1e6)
     """A job of fed_remove that changes the model by more than so much of its length begins again as relearn."""
     unlearn_every_s: float = Field(default=86_400.0, ge=0, le=30 * 86_400)
     """The model is made anew once the oldest request to be forgotten has waited so long; data is erased at once."""
-    unlearn_after: int | None = Field(default=None, ge=1)
+    unlearn_after: int | None = Field(default=None, ge=1, le=10_000_000)
     """The model is made anew earlier once so many wait for it; unset: only `unlearn_every_s` decides."""
     unlearning_swap_every_s: float = Field(default=3600.0, ge=0, le=30 * 86_400)
     """The model is made anew no sooner than so long after the last such one was put in service, however many ask."""
@@ -175,7 +178,7 @@ class Settings(BaseSettings):
     """Devices say how many of their lists were clicked and how far up; in `secure` the policy says it."""
     evaluation_take_back: Annotated[bool, Option("--evaluation-take-back/--no-evaluation-take-back")] = False
     """A model is taken back when three rounds' lists earn significantly less than those before."""
-    history_rounds: int | None = Field(default=None, ge=1)
+    history_rounds: int | None = Field(default=None, ge=1, le=2**31 - 1)
     """Updates of so many of the newest rounds are kept, of older ones every unlearning_interval-th; unset keeps all."""
     ranker: Literal["linear", "neural"] = "linear"
     """The kind of ranker; fixed once the federation exists."""
@@ -211,7 +214,7 @@ class Settings(BaseSettings):
     """A folder with train.txt and test.txt in LETOR format, or mslr-sample, or synthetic."""
     clicks: str = "navigational"
     """The simulated users' click model: perfect, navigational, informational, poison, pbm-1, fedips-1, ..."""
-    seed: int = Field(default=1, ge=0)
+    seed: int = Field(default=1, ge=0, le=2**63 - 1)
     """Seed of everything simulated."""
 
     @field_validator("method_parameters", "aggregation_parameters", mode="before")
@@ -231,8 +234,18 @@ class Settings(BaseSettings):
         file_secret_settings: PydanticBaseSettingsSource,  # noqa: ARG003
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         file = os.environ.get("FOLTR_CONFIG")
-        from_file = (TomlConfigSettingsSource(settings_cls, Path(file)),) if file else ()
+        from_file = (InitSettingsSource(settings_cls, _read_settings_file(Path(file))),) if file else ()
         return (init_settings, env_settings, *from_file)
+
+
+def _read_settings_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(read_text_file(path, FileKind.SETTINGS))
+    except OSError as error:
+        raise SettingsError(f"FOLTR_CONFIG: {path}: {error.strerror}; name a file as docs/settings.md says") from error
+    except (ValueError, RecursionError) as error:
+        cause = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        raise SettingsError(f"FOLTR_CONFIG: {path} is not TOML: {cause}; write it as docs/settings.md says") from error
 
 
 def load_settings(**flags: Any) -> Settings:
@@ -242,16 +255,11 @@ def load_settings(**flags: Any) -> Settings:
         SettingsError: one line for each wrong key, with the allowed values.
     """
     _refuse_unknown_variables()
-    file = os.environ.get("FOLTR_CONFIG")
-    if file and not Path(file).is_file():
-        raise SettingsError(f"FOLTR_CONFIG: there is no file {file}")
     try:
         return Settings(**read_values(Settings, flags))
     except ValidationError as error:
         problems = "; ".join(_explain(problem) for problem in error.errors(include_url=False))
         raise SettingsError(problems) from error
-    except ValueError as error:  # a file that is not TOML
-        raise SettingsError(f"{file}: {error}") from error
 
 
 def _explain(problem: Any) -> str:

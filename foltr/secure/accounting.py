@@ -30,6 +30,9 @@ from foltr.errors import SettingsError
 from foltr.secure.field import MODULUS
 
 DEFAULT_EPSILON: Final = 8.0
+LEAST_EPSILON: Final = 1e-6
+MOST_EPSILON: Final = 1e6
+LEAST_DELTA: Final = 1e-18
 DEFAULT_DELTA: Final = 1e-6
 DEFAULT_PARTICIPATIONS: Final = 20
 

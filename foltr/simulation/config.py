@@ -31,7 +31,14 @@ from foltr.methods.spec import Lists
 from foltr.protocol.explorations import SAFE, Exploration, SamplingExploration, read_exploration
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.trainings import Training
-from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
+from foltr.secure.accounting import (
+    DEFAULT_DELTA,
+    DEFAULT_EPSILON,
+    DEFAULT_PARTICIPATIONS,
+    LEAST_DELTA,
+    LEAST_EPSILON,
+    MOST_EPSILON,
+)
 from foltr.secure.plan import N_MAX_HELPERS, N_MIN_HELPERS, NormProof
 from foltr.simulation.method_names import (
     LAMBDARANK_LEARNING_RATE,
@@ -120,7 +127,7 @@ class SimulationConfig(BaseModel):
     """fedips, fedavg: rank by LambdaRank on this share of the training queries; 0 ranks by the newest model."""
     aggregation: str = "mean"
     """The rule by which updates become one, e.g. median or nnm+krum; `foltr rules` lists them."""
-    byzantine: float = 0.2
+    byzantine: Annotated[float, Field(ge=0, le=10_000_000, allow_inf_nan=False)] = 0.2
     """Hostile clients to tolerate: a number of them, or a share below 0.5 of a round's updates."""
     aggregation_parameters: dict[str, Value] = Field(default_factory=dict)
     """Parameters of the rule; those not named keep its defaults."""
@@ -146,9 +153,9 @@ class SimulationConfig(BaseModel):
     """Secure: the noise that each helper adds; none shows what clipping and the grid cost alone."""
     norm_proof: NormProof = "l2"
     """Secure: l2 leaves out an update that is longer than any proof allows; none cannot see it."""
-    epsilon: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] = DEFAULT_EPSILON
+    epsilon: Annotated[float, Field(ge=LEAST_EPSILON, le=MOST_EPSILON, allow_inf_nan=False)] = DEFAULT_EPSILON
     """Secure: of all participations of a client together."""
-    delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)] = DEFAULT_DELTA
+    delta: Annotated[float, Field(ge=LEAST_DELTA, lt=1, allow_inf_nan=False)] = DEFAULT_DELTA
     """Secure: likewise, of gaussian and of norm proofs; gamma without proofs needs none."""
     participations: Count = DEFAULT_PARTICIPATIONS
     """Secure: how often a client takes part at most; with more rounds each has its turn in one of several."""

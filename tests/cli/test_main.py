@@ -1,11 +1,14 @@
 """What every command has in common: help, exit codes, one clear line for what is wrong."""
 
 import contextlib
+import os
 import socket
 import sqlite3
+import subprocess
+import sys
 
 import pytest
-from cli.commands import foltr, foltr_process, start, stop
+from cli.commands import environment, foltr, foltr_process, start, stop
 
 COMMANDS = {
     "demo": (),
@@ -106,6 +109,51 @@ def test_a_wrong_setting_is_one_clear_line_and_exit_code_2(arguments, variables,
     assert done.returncode == 2
     assert named in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (("roster", "show", "--operator", "x" * 300), "File name too long. Name another file"),
+        (("roster", "show", "--operator", "a\nb\x1b[2J"), "a\\nb\\x1b[2J is not an operator's folder"),
+        (("roster", "show", "--operator", "\udcff"), "\\udcff is not an operator's folder"),
+        (("schema", "show", "/dev/zero"), "it is a device"),
+        (("privacy", "plan", "--epsilon", "nan"), "--epsilon"),
+        (("privacy", "plan", "--epsilon", "1e-320"), "--epsilon"),
+        (("broker", "config", "--uid", "1" * 23), "--uid"),
+        (("api", "token", "new", "viewer", "--days", "9" * 5000), "--days"),
+    ],
+)
+def test_a_hostile_value_is_one_line_that_any_terminal_can_show(arguments, named, tmp_path):
+    """It is named, with what to do; nothing of it reaches the terminal as it is."""
+    done = foltr(*arguments, cwd=tmp_path)
+    assert done.returncode == 2
+    assert named in done.stderr
+    assert "Traceback" not in done.stderr
+    assert done.stderr.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize("read_by", ["foltr schema show", "foltr schema show --json"])
+def test_a_file_may_be_the_output_of_a_command(tmp_path, read_by):
+    """As a shell passes it: the pipe of a process substitution."""
+    schema = '{"name": "shop", "version": 1, "features": [{"name": "bm25", "scaling": "log", "high": 40}]}'
+    program = f"import sys; from foltr.cli.main import main; sys.argv = [{', '.join(map(repr, read_by.split()))}"
+    reads, writes = os.pipe()
+    os.write(writes, schema.encode())
+    os.close(writes)
+    done = subprocess.run(
+        [sys.executable, "-c", f"{program}, '/dev/fd/{reads}']; main()"],
+        pass_fds=[reads],
+        env=environment(),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    os.close(reads)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "bm25" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from foltr.cli.fields import takes_fields
 from foltr.cli.output import configure_logging, console, to_plain
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError
-from foltr.secure.accounting import DEFAULT_EPSILON
+from foltr.secure.accounting import DEFAULT_EPSILON, LEAST_EPSILON, MOST_EPSILON
 
 FIELDS = (
     *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden", "activation"),
@@ -31,7 +31,8 @@ def demo(
         typer.Option(min=1, max=2000, help="Simulated devices", show_default="20, with --forget 10, with --secure 100"),
     ] = None,
     rounds: Annotated[
-        int | None, typer.Option(min=1, help="Rounds", show_default="50, with --forget 40, with --secure 20")
+        int | None,
+        typer.Option(min=1, max=100_000, help="Rounds", show_default="50, with --forget 40, with --secure 20"),
     ] = None,
     forget: Annotated[
         bool, typer.Option("--forget", help="One device harms the model and then asks to be forgotten")
@@ -41,9 +42,14 @@ def demo(
     ] = False,
     mechanism: Annotated[str, typer.Option(help="Of --secure: gaussian, or gamma, with far more noise")] = "gaussian",
     noise_by: Annotated[str, typer.Option(help="Of gamma: helpers or clients draw the noise")] = "helpers",
-    epsilon: Annotated[float, typer.Option(help="Of --secure: for all rounds together")] = DEFAULT_EPSILON,
+    epsilon: Annotated[
+        float, typer.Option(min=LEAST_EPSILON, max=MOST_EPSILON, help="Of --secure: for all rounds together")
+    ] = DEFAULT_EPSILON,
     hostile: Annotated[
-        int, typer.Option(min=0, help="Of --secure: so many devices send what is far too long, with forged proofs")
+        int,
+        typer.Option(
+            min=0, max=2000, help="Of --secure: so many devices send what is far too long, with forged proofs"
+        ),
     ] = 0,
     db: options.Db = None,
     broker: Annotated[

@@ -130,7 +130,7 @@ def erasures_show(
 
 @app.command("allow-reset")
 def erasures_allow_reset(
-    job: Annotated[int, typer.Argument(help="Its number, as `foltr erasures list` says", min=1)],
+    job: Annotated[int, typer.Argument(help="Its number, as `foltr erasures list` says", min=1, max=2**31 - 1)],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
 ) -> None:

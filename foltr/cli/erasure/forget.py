@@ -83,7 +83,12 @@ def forget(
     ] = False,
     timeout: Annotated[
         float | None,
-        typer.Option("--timeout", help="Give up after so many seconds [3600 with --wait, else 60 with --credentials]"),
+        typer.Option(
+            "--timeout",
+            min=0.0,
+            max=30 * 86_400,
+            help="Give up after so many seconds [3600 with --wait, else 60 with --credentials]",
+        ),
     ] = None,
     receipt: Annotated[Path | None, typer.Option("--receipt", help="Write the receipt here, once there is one")] = None,
     print_payload: Annotated[

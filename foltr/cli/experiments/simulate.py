@@ -41,7 +41,7 @@ def simulate(
         Path | None, typer.Option("--checkpoint", help="Keep in this file what is needed to go on after a stop")
     ] = None,
     checkpoint_every: Annotated[
-        int, typer.Option("--checkpoint-every", min=1, help="Rounds between checkpoints")
+        int, typer.Option("--checkpoint-every", min=1, max=10_000_000, help="Rounds between checkpoints")
     ] = 100,
     resume: Annotated[bool, typer.Option("--resume", help="Go on from the file of --checkpoint")] = False,
     json: options.JsonFile = None,

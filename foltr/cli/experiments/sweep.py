@@ -38,7 +38,7 @@ def sweep(
             "May be given several times; several click models in one run: perfect+navigational",
         ),
     ] = None,
-    jobs: Annotated[int, typer.Option("--jobs", min=1, help="Runs at the same time")] = 1,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=1024, help="Runs at the same time")] = 1,
     backend: Annotated[str, typer.Option("--backend", help="loky, dask or ray")] = "loky",
     scheduler: Annotated[
         str | None,

@@ -33,7 +33,12 @@ def clients_list(
     federation: options.Federation = None,
     limit: Annotated[
         int | None,
-        typer.Option("--limit", min=1, help="At most so many, by name; default: what fits the screen, of JSON 1000"),
+        typer.Option(
+            "--limit",
+            min=1,
+            max=1_000_000,
+            help="At most so many, by name; default: what fits the screen, of JSON 1000",
+        ),
     ] = None,
     watch: options.WatchLines = False,
     json: options.Json = False,

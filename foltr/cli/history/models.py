@@ -62,7 +62,7 @@ def models_list(
 @app.command("export")
 def models_export(
     out: Annotated[Path, typer.Option("--out", help="The .npy file to write: float32, one weight a feature")],
-    version: Annotated[int | None, typer.Option(min=0, help="The version; default: the newest")] = None,
+    version: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="The version; default: the newest")] = None,
     db: options.Db = None,
     federation: options.Federation = None,
 ) -> None:
@@ -84,7 +84,7 @@ def models_carry(
     ],
     new: Annotated[Path, typer.Option("--to", metavar="FILE", help="The schema of the federation that is to begin")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write, for --initial-model")],
-    version: Annotated[int | None, typer.Option(min=0, help="The version; default: the newest")] = None,
+    version: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="The version; default: the newest")] = None,
     db: options.Db = None,
     federation: options.Federation = None,
 ) -> None:
@@ -120,7 +120,12 @@ def models_from_feature(
     schema: Annotated[Path, typer.Option("--schema", metavar="FILE", help="The feature schema as JSON")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write, for --initial-model")],
     weight: Annotated[
-        float, typer.Option(help="Of the feature in [0, 1]: the larger, the longer clicks take to change its order")
+        float,
+        typer.Option(
+            min=-1e6,
+            max=1e6,
+            help="Of the feature in [0, 1]: the larger, the longer clicks take to change its order",
+        ),
     ] = 8.0,
 ) -> None:
     """Write a first model that ranks as one feature does, e.g. the score of the search there is."""

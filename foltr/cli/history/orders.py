@@ -17,7 +17,15 @@ _LONGEST_S = 30 * 86_400
 
 def deadline(
     number: Annotated[int, typer.Argument(min=1, max=2**31 - 1, help="The round's number")],
-    max_time: Annotated[float, typer.Option("--max-time", help="Seconds from its opening to its deadline")],
+    max_time: Annotated[
+        float,
+        typer.Option(
+            "--max-time",
+            min=0.0,
+            max=_LONGEST_S,
+            help="Seconds from its opening to its deadline",
+        ),
+    ],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
 ) -> None:

@@ -107,13 +107,27 @@ def new(
     participations: Annotated[
         int | None,
         typer.Option(
-            min=1, help="k: how often a client takes part in its life, at most; default: 20, or --rounds if fewer"
+            min=1,
+            max=10_000_000,
+            help="k: how often a client takes part in its life, at most; default: 20, or --rounds if fewer",
         ),
     ] = None,
     clients: Annotated[
-        int, typer.Option(min=1, help="Of the federation; with --rounds they say how often whose turn is")
+        int,
+        typer.Option(
+            min=1,
+            max=10_000_000,
+            help="Of the federation; with --rounds they say how often whose turn is",
+        ),
     ] = 2000,
-    rounds: Annotated[int, typer.Option(min=1, help="In which a client has all its participations")] = 200,
+    rounds: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            max=10_000_000,
+            help="In which a client has all its participations",
+        ),
+    ] = 200,
     dim: Dim = 136,
     interactions: Annotated[int, typer.Option(min=1, max=100_000, help="Of every update")] = 5,
     norm_proof: NormProofOption = "l2",
@@ -128,13 +142,20 @@ def new(
         ),
     ] = None,
     n_min: Annotated[
-        int | None, typer.Option(min=2, help="Clients of a cohort, at least; default: 100, or 10 in one of several")
+        int | None,
+        typer.Option(
+            min=2,
+            max=2**31 - 1,
+            help="Clients of a cohort, at least; default: 100, or 10 in one of several",
+        ),
     ] = None,
     n_max: Annotated[int, typer.Option(min=2, max=2**31 - 1, help="Likewise, at most")] = 100_000,
     shares: Annotated[
         int | None,
         typer.Option(
-            min=1, help="Where clients draw the noise: that of so many is enough; default: 9 in 10 of --n-min"
+            min=1,
+            max=2**31 - 1,
+            help="Where clients draw the noise: that of so many is enough; default: 9 in 10 of --n-min",
         ),
     ] = None,
     epoch_hours: Annotated[

@@ -15,7 +15,14 @@ from foltr.cli import options
 from foltr.cli.output import console, errors, print_json
 from foltr.cli.privacy.budget import tell_budget
 from foltr.errors import SettingsError
-from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
+from foltr.secure.accounting import (
+    DEFAULT_DELTA,
+    DEFAULT_EPSILON,
+    DEFAULT_PARTICIPATIONS,
+    LEAST_DELTA,
+    LEAST_EPSILON,
+    MOST_EPSILON,
+)
 
 if TYPE_CHECKING:
     from foltr.secure.divergence import Finding
@@ -30,8 +37,13 @@ _EXIT_FAILED: Final = 1
 _N_SHARES: Final = 20
 _DEFAULT_SUMS: Final = 2_000_000
 
-Epsilon = Annotated[float, typer.Option("--epsilon", help="Of all participations of a client together")]
-Delta = Annotated[float, typer.Option("--delta", help="Likewise; of gamma only with norm proofs")]
+Epsilon = Annotated[
+    float,
+    typer.Option("--epsilon", min=LEAST_EPSILON, max=MOST_EPSILON, help="Of all participations of a client together"),
+]
+Delta = Annotated[
+    float, typer.Option("--delta", min=LEAST_DELTA, max=1.0, help="Likewise; of gamma only with norm proofs")
+]
 NormProofOption = Annotated[
     str, typer.Option("--norm-proof", help="l2: each message proves that its vector is not too long; or none")
 ]
@@ -50,7 +62,10 @@ EvaluationOption = Annotated[
     ),
 ]
 Participations = Annotated[
-    int, typer.Option("--participations", min=1, help="k: how often a client takes part in its life, at most")
+    int,
+    typer.Option(
+        "--participations", min=1, max=10_000_000, help="k: how often a client takes part in its life, at most"
+    ),
 ]
 Dim = Annotated[
     int, typer.Option("--dim", min=1, max=2_000_000, help="Numbers of an update: a linear ranker's features")
@@ -67,8 +82,8 @@ app.command("budget")(tell_budget)
 
 @app.command("plan")
 def plan(
-    clients: Annotated[int, typer.Option(min=1, help="Of the federation")] = 1000,
-    rounds: Annotated[int, typer.Option(min=1, help="In its life")] = 200,
+    clients: Annotated[int, typer.Option(min=1, max=10_000_000, help="Of the federation")] = 1000,
+    rounds: Annotated[int, typer.Option(min=1, max=10_000_000, help="In its life")] = 200,
     epsilon: Epsilon = DEFAULT_EPSILON,
     delta: Delta = DEFAULT_DELTA,
     dim: Dim = 136,

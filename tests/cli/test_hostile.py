@@ -1,0 +1,186 @@
+"""No command breaks over what it is given: it says what is wrong and what to do, soon, and in little memory.
+
+There are some 32,000 cases; FOLTR_TEST_HOSTILE=all tries them all, which takes an hour or two, and a number as many of them.
+"""
+
+import asyncio
+import json
+import os
+import random
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from broker_folders import ME
+from cli.commands import foltr
+from cli.hostile import COMPUTES, SERVES, Case, cases, commands, is_number, make_hostile_files
+from made_history import made_history
+from receipts import KEY, RECEIPT
+
+from edge_client.store.store import DeviceStore
+from foltr.cli.settings import Settings
+from foltr.erasure.receipt import sign_receipt
+from foltr.simulation.config import SimulationConfig
+
+WANTED = os.environ.get("FOLTR_TEST_HOSTILE", "150")
+# Another seed draws other cases.
+SEED = int(os.environ.get("FOLTR_TEST_SEED", "20261126"))
+RUNNER = Path(__file__).with_name("hostile_runner.py")
+SCHEMA = """{"name": "shop", "version": 1, "features": [{"name": "bm25", "scaling": "log", "high": 40},
+  {"name": "age", "scaling": "per_query"}]}"""
+_LIMITS = (("ge", "gt"), ("le", "lt"))
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
+
+
+def make_folder(folder: Path) -> None:
+    """Files of every kind that commands read, each as the command that writes it has written it."""
+    folder.mkdir()
+    federation = {"FOLTR_FEDERATION": "mail"}
+    for words in (
+        ("broker", "config", "--out", "mosquitto", "--tls", "--operator", "foltr-operator", "--user", ME),
+        ("enrol", "device-1"),
+        ("enrol", "device-2", "--token", "--out", "token.json"),
+        ("enrol", "--helper", "north", "--out", "north.json"),
+        ("enrol", "--helper", "south", "--out", "south.json"),
+        ("helper", "keys", "--credentials", "north.json", "--store", "north.sqlite", "--out", "north.keys.json"),
+        ("helper", "keys", "--credentials", "south.json", "--store", "south.sqlite", "--out", "south.keys.json"),
+        ("policy", "new", "--helper", "north.keys.json", "--helper", "south.keys.json"),
+        ("api", "token", "new", "viewer"),
+        ("revoke", "device-1", "--offline"),
+    ):
+        done = foltr(*words, cwd=folder, **federation)
+        assert done.returncode == 0, (words, done.stderr)
+    (folder / "schema.json").write_text(SCHEMA)
+    (folder / "receipt.jws").write_text(sign_receipt(RECEIPT, KEY))
+    (folder / "letor").mkdir()
+    lines = "".join(f"{grade} qid:{query} 1:{grade / 2} 2:0.{query}\n" for query in range(1, 9) for grade in (0, 1, 2))
+    for name in ("train.txt", "test.txt"):
+        (folder / "letor" / name).write_text(lines)
+    DeviceStore(folder / "device.sqlite", client_id="device-1", federation="mail", max_interactions=10).close()
+    # What is compiled is kept, so that no case has to wait for it.
+    done = foltr("fit", "--data", "letor/train.txt", "--schema", "schema.json", "--out", "model.json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    done = foltr("simulate", "--data", "letor", "--clients", 2, "--rounds", 2, "--interactions", 1, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    asyncio.run(made_history(f"sqlite:///{folder}/f.sqlite", "mail"))
+
+
+@pytest.fixture
+def closed_port() -> Iterator[int]:
+    """A port of loopback that nobody listens on."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield taken.getsockname()[1]
+
+
+def chosen(found: list[Case]) -> list[Case]:
+    """All of them, or with one of each command a sample that is the same every time."""
+    if WANTED == "all":
+        return found
+    draw = random.Random(SEED)  # noqa: S311 (a sample, no secret)
+    by_command: dict[str, list[Case]] = {}
+    for case in found:
+        by_command.setdefault(case.command, []).append(case)
+    return [*(draw.choice(of_one) for of_one in by_command.values()), *draw.sample(found, int(WANTED))]
+
+
+def trouble_of(case: Case, ended: dict) -> str | None:
+    """What is wrong with how a command ended; None where nothing is."""
+    code, text = ended["code"], ended["err"]
+    if "Traceback" in text or (code < 0 and not ended["ended"]):
+        return "traceback"
+    if ended["ended"]:
+        serves = case.command in SERVES and code in (0, 3, 130)
+        computes = case.command in COMPUTES and not case.reads_file
+        return None if serves or computes else "hang"
+    if code not in (0, 1, 2, 3, 130):
+        return "exit code"
+    if code in (2, 3) and not text.strip():
+        return "no error"
+    if _CONTROL.search(text):
+        return "control characters"
+    errors = [line for line in text.splitlines() if line.startswith("error: ")]
+    if errors and not (len(errors[-1]) < 2000 and len(errors[-1].split()) > 4):
+        return "error of another length"
+    return None
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(180 if WANTED == "150" else 7200)
+def test_no_hostile_value_breaks_a_command(tmp_path, closed_port):
+    """Each option of each command, variables, and files nobody names: no traceback, no hang, a documented exit code."""
+    made, files = tmp_path / "made", tmp_path / "files"
+    make_folder(made)
+    names = make_hostile_files(files)
+    found = cases(files, names, made, closed_port)
+    assert {case.command for case in found} >= {name for name, command in commands() if len(command.params) > 1}
+    drawn = chosen(found)
+    setup = {"work": str(tmp_path), "made": str(made), "files": str(files)}
+    requests = [
+        {
+            "number": number,
+            "words": case.words,
+            "variables": dict(case.variables),
+            "replaces": case.replaces,
+            "hostile": case.hostile,
+            "goes_on": case.command in SERVES | COMPUTES or "--watch" in case.words,
+        }
+        for number, case in enumerate(drawn)
+    ]
+    done = subprocess.run(
+        [sys.executable, RUNNER],
+        input="\n".join(json.dumps(one) for one in (setup, *requests)),
+        env={**os.environ, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1", "PYTHONIOENCODING": "utf-8"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    ended = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(ended) == len(drawn), done.stderr[-2000:]
+    if report := os.environ.get("FOLTR_TEST_HOSTILE_REPORT"):
+        lines = [{"case": str(case), "trouble": trouble_of(case, one), **one} for case, one in of_cases(drawn, ended)]
+        Path(report).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    told = [
+        f"{trouble}: {case}\n{one['err'][-600:]}"
+        for case, one in of_cases(drawn, ended)
+        if (trouble := trouble_of(case, one)) is not None
+    ]
+    assert not told, f"{len(told)} of {len(drawn)} cases\n" + "\n".join(told[:20])
+
+
+def of_cases(drawn: list[Case], ended: list[dict[str, Any]]) -> list[tuple[Case, dict[str, Any]]]:
+    """Each case with how it ended."""
+    return [(drawn[one["number"]], one) for one in ended]
+
+
+def test_every_number_of_an_option_has_bounds_where_it_is_declared():
+    """By the least and the most of its option, or by those of the field that it is made of."""
+    unbounded = [
+        f"foltr {name} {parameter.opts[0]}"
+        for name, command in commands()
+        for parameter in command.params
+        if is_number(parameter) and not (has_limits(parameter) or is_bounded_field(parameter.name))
+    ]
+    assert unbounded == []
+
+
+def has_limits(parameter: Any) -> bool:
+    return None not in (getattr(parameter, "min", None), getattr(parameter, "max", None))
+
+
+def is_bounded_field(name: str) -> bool:
+    models, names = (Settings, SimulationConfig), (name, f"{name}_s")
+    fields = [model.model_fields[one] for model in models for one in names if one in model.model_fields]
+    return bool(fields) and all(is_bounded(field) for field in fields)
+
+
+def is_bounded(field: Any) -> bool:
+    """Whether a field has a least and a most: said of it, or of the type it may also be None of."""
+    limits = [*field.metadata, *(one for part in get_args(field.annotation) for one in get_args(part)[1:])]
+    said = [one for limit in limits for one in (getattr(limit, "metadata", None) or [limit])]
+    return {True} == {any(hasattr(one, name) or hasattr(one, also) for one in said) for name, also in _LIMITS}
