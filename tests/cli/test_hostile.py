@@ -1,6 +1,6 @@
 """No command breaks over what it is given: it says what is wrong and what to do, soon, and in little memory.
 
-There are some 32,000 cases; FOLTR_TEST_HOSTILE=all tries them all, which takes an hour or two, and a number as many of them.
+There are some 32,000 cases; FOLTR_TEST_HOSTILE=all tries them all, which takes an hour or two, and a number so many.
 """
 
 import asyncio

@@ -2,6 +2,7 @@
 
 import os
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -48,3 +49,9 @@ def test_a_lock_is_waited_for_and_not_for_ever(tmp_path):
     os.close(first)
     lock_within(second, 0.0)
     os.close(second)
+
+
+def test_the_root_of_all_folders_is_no_store():
+    """It has no name that a lock could be named after."""
+    with pytest.raises(DataError, match="store /: it is a folder"):
+        lock_store(Path("/"), "store", "")
