@@ -50,6 +50,7 @@ class BrokerAddress:
         try:
             parts = urlsplit(url)
             port = _DEFAULT_PORTS.get(parts.scheme, 0) if parts.port is None else parts.port
+            (parts.hostname or "").encode("idna")  # as every connection asks for it; a UnicodeError is a ValueError
         except ValueError:
             raise SettingsError(f"broker_url: the host or the port is not one; {_EXPECTED}") from None
         if parts.scheme not in _DEFAULT_PORTS:

@@ -28,9 +28,10 @@ from foltr.cli.main import main as main_of_foltr
 
 MEMORY = 1_500_000_000
 """Bytes of address space that a command may take beyond what was imported."""
-LIMIT_S = 20.0
-"""A command that has not ended by then hangs. One that serves or computes is ended after `SERVED_S`."""
+LIMIT_S = 60.0
+"""A command that has not ended by then hangs. One that computes ends after `SERVED_S`, one that serves when idle."""
 SERVED_S = 3.0
+IDLE_S = 1.5
 AT_ONCE = 3
 _DEVICES = ("/dev/null", "/dev/full", "/dev/zero", "/dev/tty")
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
@@ -54,6 +55,8 @@ class _Running:
     pid: int
     began: float
     asked_at: float | None = None
+    used: tuple[str, str] | None = None
+    used_at: float = 0.0
 
 
 def main() -> None:
@@ -98,6 +101,7 @@ def _import_all(made: str) -> None:
                 importlib.import_module(module.name)
     # What is compiled is loaded here, once.
     sys.argv = ["foltr", "simulate", f"--data={made}/letor", "--clients=2", "--rounds=2", "--interactions=1"]
+    os.environ["FOLTR_CACHE"] = f"{made}-cache"  # or nothing would be read again
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
         main_of_foltr()
     gc.freeze()
@@ -194,13 +198,26 @@ class _Guard:
 def _hurry(one: _Running) -> None:
     """End what serves or computes after a while, and what hangs."""
     now = time.monotonic()
-    if one.asked_at is None and now - one.began > (SERVED_S if one.request["goes_on"] else LIMIT_S):
+    age, idle_s = now - one.began, _idle_s(one, now)
+    is_over = {"serves": age > SERVED_S and idle_s > IDLE_S, "computes": age > SERVED_S}.get(
+        one.request["goes_on"], False
+    )
+    if one.asked_at is None and (is_over or age > LIMIT_S):
         one.asked_at = now
         os.kill(one.pid, signal.SIGUSR1)  # where it is, on its standard error
         time.sleep(0.1)
         os.kill(one.pid, signal.SIGTERM)
     elif one.asked_at is not None and now - one.asked_at > 10.0:
         os.kill(one.pid, signal.SIGKILL)
+
+
+def _idle_s(one: _Running, now: float) -> float:
+    """Return for how long a process has used no processor and was not waiting for one: it serves, or it is stuck."""
+    fields = Path(f"/proc/{one.pid}/stat").read_text().rpartition(")")[2].split()
+    used = (fields[11], fields[12])
+    if fields[0] != "S" or used != one.used:
+        one.used, one.used_at = used, now
+    return now - one.used_at
 
 
 def _report(one: _Running) -> None:
