@@ -25,7 +25,7 @@ from foltr.operator.credentials import read_credentials, write_credentials
 TOKEN = "00000000000000aa"  # noqa: S105 (of this benchmark alone)
 ATTACKER = "device-attacker"
 _DEVICES = ("device-0001", "device-0002")
-_START_S = 60.0
+_START_S = 120.0
 
 
 class AttackedFederation:
