@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 MOST_CONNECTIONS: Final = 500
 TAKES_WITHIN_S: Final = 20.0
 _TELL_EVERY_S: Final = 60.0
-_FULL = b'{"detail":"The server has too many connections. Try again."}'
+_FULL = b'{"detail":"The server has too many connections, or ends. Try again."}'
 _REFUSAL = (
     b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\nRetry-After: 5\r\n"
     b"Content-Length: %d\r\n\r\n%b" % (len(_FULL), _FULL)
@@ -62,6 +62,7 @@ class Gate:
         most: int = MOST_CONNECTIONS,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        self._is_closed = False
         self._most_of_one = most_of_one
         self._is_proxy = is_proxy
         self._most = most
@@ -74,7 +75,9 @@ class Gate:
         self._n_ended = self._n_refused = 0
 
     def enter(self, connection: "BoundedConnection", address: str) -> bool:
-        """Let a connection in, if need be in place of another; False if all others are at work."""
+        """Let a connection in, if need be in place of another; False if all others are at work, or after `close`."""
+        if self._is_closed:
+            return False
         asker = asker_at(address)
         of_one = self._n_of[asker] >= self._most_of_one and not self._is_proxy(address)
         if of_one or len(self._askers) >= self._most:
@@ -97,6 +100,10 @@ class Gate:
             self._n_of[asker] -= 1
             if not self._n_of[asker]:
                 del self._n_of[asker]
+
+    def close(self) -> None:
+        """Let nobody in any more: what was accepted as the server began to end would be waited for."""
+        self._is_closed = True
 
     def note_waiting(self, connection: "BoundedConnection") -> None:
         """Know that from now on the server waits for this connection's peer."""

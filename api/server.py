@@ -79,6 +79,11 @@ def make_server(app: FastAPI, proxies: list[Network], connections_per_address: i
         connections_per_address: how many connections any other address may have.
     """
     gate = Gate(connections_per_address, lambda address: _is_in(address, proxies))
+
+    def close() -> None:
+        gate.close()
+        app.state.live.close()
+
     return Server(
         uvicorn.Config(
             app,
@@ -96,7 +101,7 @@ def make_server(app: FastAPI, proxies: list[Network], connections_per_address: i
             timeout_keep_alive=int(Waits.NEXT_REQUEST.seconds),
             timeout_graceful_shutdown=_GOODBYE_S,
         ),
-        app.state.live.close,
+        close,
     )
 
 

@@ -208,6 +208,9 @@ def test_a_proxy_has_connections_for_everybody():
     assert not gate.enter(connections[5], "10.0.0.2")
     gate.leave(connections[4])
     assert gate.enter(connections[5], "10.0.0.2")
+    gate.leave(connections[5])
+    gate.close()
+    assert not gate.enter(connections[5], "10.0.0.2")
 
 
 class Connection:
