@@ -41,6 +41,7 @@ class Papers:
     enrolment_bytes: bytes
     federator_public_key: bytes
     policy_bytes: bytes | None = None
+    is_pinned: bool = False
 
 
 class SimulatedLink:
