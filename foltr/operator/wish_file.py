@@ -10,6 +10,7 @@ from pathlib import Path
 
 from foltr.errors import SettingsError
 from foltr.operator.credentials import Credentials, write_secret
+from foltr.user_files import FileKind, read_text_file
 
 
 def wish_file(credentials: Path) -> Path:
@@ -29,7 +30,7 @@ def keep_wish(path: Path, own: Credentials) -> bool:
 def is_kept(path: Path, own: Credentials) -> bool:
     """Whether the file keeps the wish of this very client: a copy of another one's says nothing."""
     try:
-        return bool(json.loads(path.read_text(encoding="utf-8")) == _content(own))
+        return bool(json.loads(read_text_file(path, FileKind.CREDENTIALS)) == _content(own))
     except (OSError, ValueError):
         return False
 
