@@ -5,6 +5,8 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from foltr.errors import DataError
+
 FURTHEST_MARK: Final = 2**47
 """No device has so many interactions, so a federator that says so lies. A message has numbers up to 2^48: a device that
 believed a mark up there could never again number what it has above it."""
@@ -79,17 +81,20 @@ class Bounds(NamedTuple):
         return self.floor if self.under_policy else self.mark or 0
 
     @property
-    def furthest_mark(self) -> int:
-        """The highest mark that is believed: what this device has reached itself is in any case."""
-        through = 0 if self.pending is None else self.pending.through
-        return max(FURTHEST_MARK, self.mark or 0, self.newest, through)
-
-    @property
     def learned(self) -> int:
         """The last one that counts, is spent, or is in the pending update; those above it wait."""
         if self.under_policy or self.pending is None:
             return max(self.counted, self.floor)
         return max(self.counted, self.floor, self.pending.through)
+
+    def check_mark(self, mark: int) -> None:
+        """Raise DataError where no device can have got as far as a mark, nor has this one."""
+        through = 0 if self.pending is None else self.pending.through
+        if mark > max(FURTHEST_MARK, self.mark or 0, self.newest, through):
+            raise DataError(
+                f"the federator says that {mark} interactions count, more than any device has: the answer is not "
+                "taken, and the device asks again. See who has the federator's key"
+            )
 
 
 def read_bounds(database: sqlite3.Connection, policy: bytes | None) -> Bounds:

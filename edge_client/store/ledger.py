@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import Final
 
+from foltr.errors import DataError
 from foltr.secure.ledger import NOTHING, Charge, Spent
 
 SCHEMA: Final = """
@@ -66,14 +67,12 @@ def add_entry(cursor: sqlite3.Cursor, entry: LedgerEntry) -> None:
     """Charge a participation.
 
     Raises:
-        sqlite3.IntegrityError: there is one of this number.
+        DataError: it is not the next one.
     """
-    cursor.execute(
-        "INSERT INTO participations "
-        "(participation, round, policy_version, policy_hash, rho, epsilon, proof_rho, delta) "
-        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-        (entry.number, entry.round, entry.policy_version, entry.policy_hash, *astuple(entry.charge)),
-    )
+    last = spent_in(read_entries(cursor.connection)).last
+    if entry.number != last + 1:
+        raise DataError(f"participation {entry.number} does not follow {last}, the last of this ledger")
+    _insert(cursor, entry)
 
 
 def keep_totals(cursor: sqlite3.Cursor) -> None:
@@ -81,4 +80,13 @@ def keep_totals(cursor: sqlite3.Cursor) -> None:
     spent = spent_in(read_entries(cursor.connection))
     cursor.execute("DELETE FROM participations")
     if spent.charge != NOTHING:
-        add_entry(cursor, LedgerEntry(spent.last, spent.charge))
+        _insert(cursor, LedgerEntry(spent.last, spent.charge))
+
+
+def _insert(cursor: sqlite3.Cursor, entry: LedgerEntry) -> None:
+    cursor.execute(
+        "INSERT INTO participations "
+        "(participation, round, policy_version, policy_hash, rho, epsilon, proof_rho, delta) "
+        "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+        (entry.number, entry.round, entry.policy_version, entry.policy_hash, *astuple(entry.charge)),
+    )

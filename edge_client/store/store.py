@@ -197,11 +197,7 @@ class DeviceStore(HeardStore):
             DataError: no device can have got as far as the mark; nothing is changed.
         """
         bounds = self._bounds
-        if mark > bounds.furthest_mark:
-            raise DataError(
-                f"the federator says that {mark} interactions count, more than any device has: the answer is not "
-                "taken, and the device asks again. See who has the federator's key"
-            )
+        bounds.check_mark(mark)
         before, pending = bounds.mark, bounds.pending
         counted = pending is not None and mark >= pending.through
         given_up = not counted and pending is not None and pending.update_id == answered
@@ -309,9 +305,6 @@ class DeviceStore(HeardStore):
 
     def _spend(self, cursor: sqlite3.Cursor, update: PendingUpdate, newest: int, charged: LedgerEntry) -> PendingUpdate:
         """Charge an update, and delete what it was made of; its local state stays, whatever becomes of it."""
-        last = self.spent().last
-        if charged.number != last + 1:
-            raise DataError(f"update {update.update_id}: participation {charged.number} does not follow {last}")
         ledger.add_entry(cursor, charged)
         cursor.execute("DELETE FROM interactions WHERE id <= ?", (newest,))
         cursor.execute("UPDATE bounds SET floor = ?", (newest,))
