@@ -81,7 +81,8 @@ test("a wish is kept although the tab that leads is asleep, which says nothing e
   const channel = (first as unknown as { tabs: { channel: BroadcastChannel } }).tabs.channel;
   const listen = channel.onmessage;
   channel.onmessage = null; // asleep: it hears of nothing
-  assert.equal((await second.forgetMe(-4.9)).state, "asked");
+  // The tab that leads may find the wish in the database before the answer.
+  assert.match((await second.forgetMe(-4.9)).state, /^(asked|sent)$/);
   await federation.announceRound(2); // it wakes up by that
   await federation.hear("forget");
   await first.recordClicks(first.rank(ROWS), [1]);
