@@ -312,6 +312,12 @@ class FederationActor:
         self._published = (version, to_datetime(self._clock.now()))
         asyncio.get_running_loop().call_later(_PUBLISHED_NOTE_S, self.intake.wake)
 
+    def note_swallowed(self, detail: str) -> None:
+        """Store with the next commit, or in a moment, that updates reach no ingest worker."""
+        now = self._clock.now()
+        self._held.hold([NewEvent(to_datetime(now), "updates_swallowed", detail)], now)
+        self.intake.wake()
+
     async def store_waiting(self) -> None:
         """Commit what waits for a batch that may not come: what `model_published` noted, and refusals."""
         self._held.due_at = min(self._held.due_at, self._clock.now())

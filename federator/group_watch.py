@@ -5,6 +5,7 @@ long: somebody else is in the group and takes a share, or a worker hangs.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
 import structlog
@@ -14,6 +15,7 @@ from broker.link import InboundMessage, MqttLink
 from federator.sharing import Sharing
 from foltr.errors import UnavailableError
 from foltr.operator.credentials import FEDERATOR_USER
+from foltr.protocol.events import EventKind
 from foltr.protocol.topics import Topics
 
 log = structlog.get_logger(__name__)
@@ -29,13 +31,24 @@ _TRIALS_BEFORE_TOLD: Final = 2
 class GroupWatch:
     """Probes the group of the workers, and says once where what goes to it is not answered.
 
+    Args:
+        on_swallowed: called once for each time that updates begin to be swallowed, with a sentence for people.
+
     Attributes:
         unanswered: the share of the newest probes that no worker has answered; None: there is no worker, or no broker.
     """
 
-    def __init__(self, topics: Topics, link: MqttLink, sharing: Sharing, every_s: float = PROBE_EVERY_S) -> None:
+    def __init__(
+        self,
+        topics: Topics,
+        link: MqttLink,
+        sharing: Sharing,
+        on_swallowed: Callable[[str], None],
+        every_s: float = PROBE_EVERY_S,
+    ) -> None:
         self._probe = GroupProbe(topics, FEDERATOR_USER)
         self._link, self._sharing, self._every_s = link, sharing, every_s
+        self._tell = on_swallowed
         self.answers_on = self._probe.answers_on
         self.unanswered: float | None = None
         self._n_bad = 0
@@ -64,8 +77,10 @@ class GroupWatch:
     def _note_bad(self, unanswered: float) -> None:
         self._n_bad += 1
         if self._n_bad == _TRIALS_BEFORE_TOLD:
+            n_unanswered = round(unanswered * N_PROBES)
+            self._tell(f"{n_unanswered} of {N_PROBES} messages to the group of {self._sharing.n_workers} workers")
             log.warning(
-                "updates_swallowed",
+                EventKind.UPDATES_SWALLOWED,
                 unanswered=round(unanswered, 2),
                 n_workers=self._sharing.n_workers,
                 hint="messages to the workers' group reach none of them: somebody else is in it, or a worker hangs; "

@@ -138,7 +138,6 @@ class FederatorService:
             ingest = patient(SqlIngestStore(db, plan.federation, lambda: store.epoch), plan.database_patience_s)
             asks = plan.asks_for_evaluation
             sharing = Sharing(ingest, clock, self._receipts, numbers, evaluation=asks)
-        self._group_watch = None if sharing is None else GroupWatch(topics, self._link, sharing)
         self._shares = shares
         self._actor = FederationActor(
             plan,
@@ -152,6 +151,9 @@ class FederatorService:
             requests=self._requests,
             sharing=sharing,
         )
+        self._group_watch = None
+        if sharing is not None:
+            self._group_watch = GroupWatch(topics, self._link, sharing, self._actor.note_swallowed)
         request = EvaluationRequest(federation=plan.federation) if plan.asks_for_evaluation else None
         self._announcer = Announcer(self._link, topics, signer, self._actor.model_published, request)
         self._alive_file = alive_file

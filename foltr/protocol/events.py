@@ -113,6 +113,10 @@ class EventKind(StrEnum):
         "audit_log_differs",
         "The log of erasures lacks an entry that was published, or has another one there: an older database, or a cut.",
     )
+    UPDATES_SWALLOWED = (
+        "updates_swallowed",
+        "Messages to the ingest workers' group reached none of them: somebody else is in it, or a worker hangs.",
+    )
     UNLEARNING_DONE = "unlearning_done", "A model without the clients that were forgotten is in service."
 
 

@@ -17,7 +17,7 @@ GROUP = f"$share/a-group/{TOPICS.client('+', 'updates')}"
 
 
 @asynccontextmanager
-async def watching(url, sharing):
+async def watching(url, sharing, told):
     """A watch that looks all the time, and one worker that is there and answers."""
     parts = {}
 
@@ -25,7 +25,7 @@ async def watching(url, sharing):
         return SimpleNamespace(take=lambda message: parts[part](message))  # noqa: PLW0108 (it is there later)
 
     async with link_to(url, "leader", inbox("leader")) as leader, link_to(url, "worker", inbox("worker")) as worker:
-        watch = GroupWatch(TOPICS, leader, sharing, every_s=0.02)
+        watch = GroupWatch(TOPICS, leader, sharing, told.append, every_s=0.02)
         answers = ProbeAnswers(TOPICS, worker)
         parts |= {"leader": watch.receive, "worker": answers.take}
         await leader.wait_connected(WITHIN_S)
@@ -47,9 +47,9 @@ async def until(condition):
 async def test_a_thief_in_the_group_is_said_once_and_that_it_is_gone(mosquitto_server, monkeypatch):
     """With the share that it takes; and the measure says so as long as it is there."""
     monkeypatch.setattr("federator.group_watch._WITHIN_S", 0.3)
-    url = mosquitto_server.url
+    url, told = mosquitto_server.url, []
     with capture_logs() as logs:
-        async with watching(url, SimpleNamespace(n_workers=1, is_shared=True)) as watch:
+        async with watching(url, SimpleNamespace(n_workers=1, is_shared=True), told) as watch:
             await until(lambda: watch.unanswered == 0.0)
             async with link_to(url, "thief") as thief:
                 await thief.wait_connected(WITHIN_S)
@@ -58,6 +58,7 @@ async def test_a_thief_in_the_group_is_said_once_and_that_it_is_gone(mosquitto_s
                 assert watch.unanswered == 0.5
             await until(lambda: any(each["event"] == "updates_reach_workers" for each in logs))
     assert [each["event"] for each in logs].count("updates_swallowed") == 1
+    assert told == ["12 of 24 messages to the group of 1 workers"]
 
 
 async def test_without_workers_there_is_nothing_to_say(mosquitto_server):
@@ -70,7 +71,7 @@ async def test_without_workers_there_is_nothing_to_say(mosquitto_server):
             next(asked)
 
     with capture_logs() as logs:
-        async with watching(mosquitto_server.url, Sharing()) as watch:
+        async with watching(mosquitto_server.url, Sharing(), []) as watch:
             await until(lambda: next(asked) > 10)
             assert watch.unanswered is None
     assert {each["event"] for each in logs} <= {"broker_connected"}
