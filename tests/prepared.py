@@ -141,6 +141,9 @@ def _run(
         os.close(stream)
     if 0 in streams:
         sys.stdin = os.fdopen(0, encoding="utf-8")
+    if 1 in streams:
+        # The one that is there knows of another stream where it may seek.
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     os.environ.clear()
     os.environ.update(environment)
     os.chdir(cwd)
