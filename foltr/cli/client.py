@@ -119,11 +119,16 @@ def run(
     ] = None,
     max_epsilon: Annotated[
         float | None,
-        typer.Option(help="Take no part under a policy of secure sums with a higher epsilon; default: 10"),
+        typer.Option(
+            min=1e-6, max=1e6, help="Take no part under a policy of secure sums with a higher epsilon; default: 10"
+        ),
     ] = None,
-    max_delta: Annotated[float | None, typer.Option(help="Nor under one with a higher delta; default: 1e-05")] = None,
+    max_delta: Annotated[
+        float | None, typer.Option(min=1e-300, max=0.5, help="Nor under one with a higher delta; default: 1e-05")
+    ] = None,
     min_cohort: Annotated[
-        int | None, typer.Option(help="Nor under one whose sums may be of fewer clients; default: 10")
+        int | None,
+        typer.Option(min=2, max=2**31 - 1, help="Nor under one whose sums may be of fewer clients; default: 10"),
     ] = None,
     attack: Annotated[
         str | None,

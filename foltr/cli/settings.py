@@ -197,7 +197,7 @@ class Settings(BaseSettings):
     """The port that the HTTP API listens on; 0 takes a free one."""
     api_tokens: Annotated[str, Option("--tokens", "FILE")] = "foltr-tokens.json"
     """The file that says which tokens may ask the HTTP API, as hashes."""
-    api_connections_per_address: Annotated[int, Option("--connections-per-address")] = Field(default=100, ge=1)
+    api_connections_per_address: Annotated[int, Option("--connections-per-address")] = Field(default=100, ge=1, le=500)
     """Connections to the HTTP API that one address may have, unless it is a proxy's; all together may have 500."""
     api_proxies: Annotated[str, Option("--proxies", "ADDRESSES")] = "127.0.0.1,::1"
     """Reverse proxies before the HTTP API, as addresses or networks: it believes their X-Forwarded-For and -Proto."""

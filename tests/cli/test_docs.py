@@ -1,6 +1,7 @@
 """The operator's guide does what it says: its commands, run in order with a real Mosquitto; no list is incomplete."""
 
 import ast
+import contextlib
 import getpass
 import json
 import re
@@ -69,6 +70,8 @@ class Terminal:
                 self._background.append(start("desk", "run", *rest, cwd=self._folder, FOLTR_LOG_LEVEL="warning"))
             case ["foltr", "client", "run", *rest]:
                 self._devices.append(start("client", "run", *rest, cwd=self._folder, FOLTR_DATASET="synthetic"))
+            case ["foltr", "forget", "--credentials", file]:
+                self._asks_to_be_forgotten(file)
             case ["foltr", *rest]:
                 self.wait_for_devices()
                 self._finished(words, foltr_process(*rest, cwd=self._folder))
@@ -95,6 +98,20 @@ class Terminal:
         for device in self._devices:
             stop(device)
         return [stop(process)[0] for process in reversed(self._background)]
+
+    def _asks_to_be_forgotten(self, file: str) -> None:
+        """A device that was enrolled anew joins with its new key, and asks; a model without it takes up to a day."""
+        self.wait_for_devices()
+        n_before = self._n_joins()
+        device = start("client", "run", "--credentials", file, cwd=self._folder, FOLTR_DATASET="synthetic")
+        self._until(lambda: self._n_joins() > n_before)
+        stop(device)
+        done = foltr_process("forget", "--credentials", file, "--timeout", "10", cwd=self._folder)
+        assert (done.returncode, "its data is erased" in done.stderr) == (3, True), (done.stdout, done.stderr)
+
+    def _n_joins(self) -> int:
+        with contextlib.closing(sqlite3.connect(self._folder / "foltr.sqlite")) as db:
+            return db.execute("SELECT count(*) FROM events WHERE kind = 'client_joined'").fetchone()[0]
 
     def _finished(self, words, done) -> None:
         assert done.returncode == 0, f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"

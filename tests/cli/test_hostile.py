@@ -43,7 +43,7 @@ def make_folder(folder: Path) -> None:
     federation = {"FOLTR_FEDERATION": "mail"}
     for words in (
         ("broker", "config", "--out", "mosquitto", "--tls", "--operator", "foltr-operator", "--user", ME),
-        ("enrol", "device-1"),
+        ("enrol", "device-1", "--privacy", "secure"),
         ("enrol", "device-2", "--token", "--out", "token.json"),
         ("enrol", "--helper", "north", "--out", "north.json"),
         ("enrol", "--helper", "south", "--out", "south.json"),

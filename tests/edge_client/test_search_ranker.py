@@ -13,7 +13,6 @@ from played import N_FEATURES, TOPICS, WITHIN_S, Federator, model
 from structlog.testing import capture_logs
 
 from edge_client.client import EdgeClient
-from edge_client.device_state import DeviceState
 from edge_client.events import Connected, ModelInUse, UpdateAnswered
 from edge_client.forgetting import ForgetResult
 from edge_client.search_ranker import SearchRanker
@@ -420,7 +419,8 @@ async def test_no_click_outlives_an_erasure(mqtt_broker, path):
         for thread in threads:
             thread.join(WITHIN_S)
         assert ranker.rank(DOCUMENTS, k=2).ranking.tolist() == [0, 1]
-        assert (ranker.n_waiting, ranker.state) == (0, DeviceState("forgotten", remarks=("nothing is recorded",)))
+        state = ranker.state
+        assert (ranker.n_waiting, state.standing, state.remarks[0]) == (0, "forgotten", "nothing is recorded")
         await asyncio.to_thread(ranker.close)
     with stored(path) as store:
         assert (store.forgotten, store.rows("SELECT count(*) FROM interactions")) == (True, [(0,)])

@@ -75,7 +75,7 @@ async def test_others_are_answered_between_the_parts(taught):
     ask(served, alice)
     await served.turn()
     (told,) = [one for one in served.receipts.sent if isinstance(one, ErasureNotice)]
-    assert (told.client_id, told.code) == ("alice", ReceiptCode.FORGETTING)
+    assert (told.client_id, told.code) == ("alice", ReceiptCode.ERASING)
     assert await state_of(served) == "erasing"
     n_left = (await rows_of(served.db, "mail", "alice"))["updates"]
     assert 1 < n_left <= N_ROUNDS
@@ -121,7 +121,7 @@ async def test_who_asks_again_meanwhile_is_told_and_keeps_its_key_until_its_rows
     served.receipts.sent.clear()
     ask(served, alice)
     await served.turn()
-    assert [one.code for one in served.receipts.sent] == [ReceiptCode.FORGETTING]
+    assert [one.code for one in served.receipts.sent] == [ReceiptCode.ERASING]
     assert destroyed == []
     await until_erased(served)
     assert destroyed == ["alice"]

@@ -129,7 +129,9 @@ class Answers:
         if notice.code is ReceiptCode.FORGOTTEN:
             return notice
         if notice.code not in (ReceiptCode.ERASING, ReceiptCode.FORGETTING):
-            raise DataError(f"{self._client_id} is not forgotten: {notice.code}, {notice.detail}")
+            from edge_client.forgetting import refusal_in_words
+
+            raise DataError(refusal_in_words(notice))
         return None
 
     @property

@@ -46,7 +46,7 @@ def guarded(request, tmp_path):
     except MissingError as error:
         pytest.skip(str(error))
     server.start()
-    done = foltr("enrol", DEVICE, "--operator", str(server.operator_dir), cwd=tmp_path)
+    done = foltr("enrol", DEVICE, "--privacy", "secure", "--operator", str(server.operator_dir), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     yield server
     server.stop()

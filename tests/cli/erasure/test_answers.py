@@ -93,7 +93,7 @@ async def test_only_the_federator_is_believed():
     assert await waiting.notice(0.01) is None
     assert not waiting.answered
     hear(waiting, notice(ReceiptCode.UNKNOWN_CLIENT), INBOX)
-    with pytest.raises(DataError, match="unknown_client, why"):
+    with pytest.raises(DataError, match="unknown_client: why"):
         await waiting.notice(1.0)
 
 

@@ -122,12 +122,12 @@ async def test_rounds_wait_for_a_helper_whose_store_is_an_old_copy_and_say_so(se
     await rounds.until_closed()
     assert heard.newest == (2, False, False)
     words = " ".join(explain(await read_situation(rounds.served.db, "mail")))
-    assert "south: store_restored: its store is an old copy" in words
+    assert "south: store_restored: the store of south is an old copy" in words
     await wait(rounds, 20)
     assert heard.newest == (2, False, False)
     rounds.helpers[1].is_restored(restored=False)  # as with another store, new keys and a new policy
-    await wait(rounds, 10)
-    assert heard.newest == (2, True, False)
+    await wait(rounds, 60)
+    assert heard.newest == (3, True, False)
 
 
 async def test_an_answer_of_before_or_of_others_is_no_sign_of_life(given_up) -> None:
