@@ -11,7 +11,7 @@ from broker.address import BrokerAddress
 from broker.link import MqttLink
 from foltr.errors import UnavailableError
 
-WITHIN_S = 5.0
+WITHIN_S = 20.0
 
 
 class Inbox:

@@ -25,7 +25,7 @@ from foltr.protocol.updates import ModelUpdate
 
 TOPICS = Topics("mail")
 N_FEATURES = 16
-WITHIN_S = 5.0
+WITHIN_S = 20.0
 # Long enough for a message that should not come to arrive on a loopback.
 QUIET_S = 0.15
 
