@@ -432,7 +432,7 @@ async def test_nobody_speaks_for_a_helper_or_asks_it_but_the_federator(server):
 async def test_a_helper_alone_says_and_hears_what_it_has_committed_itself_to(server):
     """Its own commitment comes back to it after a restart; nobody else writes there, and no other helper reads it."""
     own = f"{ROOT}/helpers/north/commitment"
-    async with session(server, "south", "foltr/#") as other, session(server, "device-1") as device:
+    async with session(server, "south", f"{ROOT}/round") as other, session(server, "device-1") as device:
         for stranger in (other, device):
             await stranger.publish(own, b"forged")
         async with session(server, "north", own) as helper:

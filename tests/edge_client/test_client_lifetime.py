@@ -12,8 +12,9 @@ from played import N_FEATURES, WITHIN_S, Federator, device, see, until
 from structlog.testing import capture_logs
 
 from edge_client.client import EdgeClient
-from edge_client.events import Connected, Forgotten, ModelInUse, UpdateAnswered
+from edge_client.events import Connected, ForgetStateChanged, Forgotten, ModelInUse, UpdateAnswered
 from edge_client.store.store import DeviceStore
+from foltr.erasure.states import ForgetState
 from foltr.errors import DataError, UsageError
 from foltr.protocol.receipts import ReceiptCode
 
@@ -116,11 +117,13 @@ async def test_what_happens_is_told(mqtt_broker):
             await until(lambda: client.forgotten)
             assert client.receipts == {"accepted": 1}
             assert str(client.receipts) == "{'accepted': 1}"
-    assert heard == [Connected(), ModelInUse(4), UpdateAnswered("accepted"), Forgotten()]
+    erasing = ForgetStateChanged(ForgetState.ERASING)
+    assert heard == [Connected(), ModelInUse(4), UpdateAnswered("accepted"), erasing, Forgotten()]
     assert [line["what"] for line in logs if line["event"] == "observer_failed"] == [
         "Connected",
         "ModelInUse",
         "UpdateAnswered",
+        "ForgetStateChanged",
         "Forgotten",
     ]
 

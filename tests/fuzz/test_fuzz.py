@@ -38,6 +38,8 @@ def test_what_was_found_once_stays_mended(failure):
     examine(failure.target, failure.payload)
 
 
+@pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.usefixtures("traced")
 def test_no_input_breaks_a_promise(seed):
     """New ones in every run; FOLTR_TEST_SEED repeats those of a run that failed."""

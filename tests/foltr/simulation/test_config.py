@@ -111,9 +111,8 @@ def test_quantities_are_the_bounds_of_an_update():
 )
 def test_contradictions_are_one_line(values, words):
     """What makes no sense together is refused in words."""
-    config = SimulationConfig.read(values)
     with pytest.raises(SettingsError, match=words) as refused:
-        check_config(config)
+        check_config(SimulationConfig.read(values))
     assert "\n" not in str(refused.value)
 
 
