@@ -21,6 +21,7 @@ from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError
 from foltr.operator.credentials import read_credentials
 from foltr.protocol.topics import check_name
+from foltr.secure.accounting import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
 from foltr.user_files import file_name_of
 
 if TYPE_CHECKING:
@@ -120,11 +121,13 @@ def run(
     max_epsilon: Annotated[
         float | None,
         typer.Option(
-            min=1e-6, max=1e6, help="Take no part under a policy of secure sums with a higher epsilon; default: 10"
+            min=LEAST_EPSILON,
+            max=MOST_EPSILON,
+            help="Take no part under a policy of secure sums with a higher epsilon; default: 10",
         ),
     ] = None,
     max_delta: Annotated[
-        float | None, typer.Option(min=1e-300, max=0.5, help="Nor under one with a higher delta; default: 1e-05")
+        float | None, typer.Option(min=LEAST_DELTA, max=0.5, help="Nor under one with a higher delta; default: 1e-05")
     ] = None,
     min_cohort: Annotated[
         int | None,
