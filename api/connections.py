@@ -181,7 +181,7 @@ class BoundedConnection(H11Protocol):
             super().shutdown()
 
     def abort(self) -> None:
-        """End the connection, whatever of an answer the peer has not taken."""
+        """End the connection, and drop what the peer has not read."""
         self.transport.abort()
 
     def _look(self) -> None:

@@ -210,7 +210,7 @@ class Erasure(Shown):
 
     @classmethod
     def of(cls, row: ErasureRow) -> Self:
-        """What is shown of an erasure: while its data key is left, it is still going on, whatever its rows say."""
+        """Return the state to show: an erasure goes on while its data key exists, even if all rows are deleted."""
         fields = {field: getattr(row, field) for field in cls.model_fields if field != "forget_state"}
         if row.state in UNTIL_ERASED:
             fields |= {"state": ErasureState.ERASING, "erased_at": None}

@@ -67,7 +67,7 @@ def read_file(path: str | Path, kind: FileKind) -> bytes:
 
 
 def read_beginning(path: str | Path, n_bytes: int) -> bytes:
-    """Read so many bytes of a file, or all that it has; OSError where it cannot be read."""
+    """Read so many bytes of a file, or fewer if it ends before; OSError if it cannot be read."""
     content = bytearray()
     with open_file(path) as file:
         while piece := file.read(n_bytes - len(content)):

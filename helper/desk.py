@@ -127,7 +127,7 @@ class Desk:
         return []
 
     def destroy_overdue_keys(self) -> None:
-        """Destroy the keys of epochs whose time is over by this helper's clock, whatever anybody asks."""
+        """Destroy the keys of epochs that have ended by this helper's own clock."""
         for policy in self._standing.policies:
             keys = keys_overdue(policy.policy, self._name, self._now())
             if len(keys) > self._n_overdue.get(policy.hash, 0):
@@ -232,7 +232,7 @@ class Desk:
         return None if detail is None else Refusal(HelperRefusalCode.STORE_RESTORED, detail)
 
     def _open_set(self, request: OpenRequest, chosen: OpenSet) -> bytes | None:
-        """Open a set; None where there is no noise for it yet: whoever asks does so again."""
+        """Open a set; return None if no noise is ready: the federator asks again."""
         noise = self.noise.take(chosen.terms.policy)
         if noise is None:
             log.info("noise_awaited", round=request.round, cohort=request.cohort)

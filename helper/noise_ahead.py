@@ -3,8 +3,8 @@
 Theory of operation. How long drawing noise takes depends on what is drawn, and who asks for a sum can measure how long
 its answer takes. So noise is drawn by the clock, for each policy that the helper may be asked under, enough for some
 rounds (`n_ahead`). What was drawn by one tick may be taken from the next one on: else who asks again and again would
-learn when it was drawn. To open a sum one is taken, which takes as long whatever it is. Where none is left there is no
-answer, and the question comes again.
+learn when it was drawn. Opening a sum takes one of them, which takes the same time for any noise. If none is left, the
+helper does not answer, and the federator asks again.
 
 What was drawn is in memory alone. What is taken is gone from here before the sum is stored, and the sum is stored
 before it is sent: so no noise is in two sums, and no sum that leaves has two noises, wherever the helper is killed. In
@@ -74,7 +74,7 @@ class NoiseAhead:
         return True
 
     def take(self, policy: SignedPolicy) -> Noise | None:
-        """Take (n_summed,) noise for one sum, which nobody gets again; None where there is none to be taken.
+        """Return (n_summed,) noise that no other sum gets, or None if none is ready.
 
         Zeros where the clients add it.
         """
@@ -105,7 +105,7 @@ def n_ahead(policy: Policy) -> int:
 
 
 def draw_noise(policy: Policy, entropy: Entropy = os.urandom) -> Noise:
-    """Draw (n_summed,): all of a sum's noise, whatever the other helpers add."""
+    """Draw (n_summed,): the whole noise of a sum, since each helper adds all of it."""
     noise = policy.noise
     if isinstance(noise, GaussianNoise):
         return draw_gaussian(policy.n_summed, noise.variance, entropy)

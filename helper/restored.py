@@ -10,7 +10,7 @@ from helper.opening import CommittedSet
 
 
 def find_missing(signed: SetCommitment, known: CommittedSet | None, newest: int | None) -> str | None:
-    """Say what the store lacks of what its helper has signed; None where it lacks nothing.
+    """Return what this helper has signed and its store lacks, or None.
 
     Args:
         signed: by this helper itself.

@@ -72,7 +72,7 @@ class Standing:
         return list(self._policies.values())
 
     def terms(self, policy_hash: bytes, epoch: int, now: float) -> Terms | Refusal:
-        """Return the terms under the policy of this hash in one of its epochs, or why there are none."""
+        """Return the terms under the policy of this hash in one of its epochs, or the reason for a refusal."""
         policy, name = self._policies.get(policy_hash), self._credentials.name
         sealing_keys = {}
         if policy is not None and (mine := policy.policy.helper(name)) is not None:

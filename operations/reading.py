@@ -87,7 +87,7 @@ async def _why_failed(database: Database, name: str, failed: FailedRounds) -> st
 
 
 def _held_until(failed: FailedRounds, row: RoundRow, now: datetime) -> datetime | None:
-    """Return until when the open round is held back; None where it is not."""
+    """Return until when the open round is held back, or None if it is not."""
     paused = held_until(failed, now.timestamp())
     until = datetime.fromtimestamp(let_go_at(paused, row.closes_at.timestamp(), row.max_time_s), UTC)
     return until if until > now else None

@@ -38,14 +38,14 @@ class HeardStore(StoreFile):
     # --- the wish to be forgotten -----------------------------------------------------------------------------
 
     def forget_state(self) -> ForgetState | None:
-        """Return how far the user's wish to be forgotten is, as far as it was stored; None where nobody asked here."""
+        """Return the stored state of the user's wish to be forgotten; None if nobody asked on this device."""
         kept = self._meta("forget_state")
         return None if kept is None else ForgetState(kept.decode())
 
     def put_forget_state(self, state: ForgetState | None) -> None:
         """Keep how far the wish is; None: it was refused, and the device goes on. It outlives the erasure of the rest.
 
-        A wish is kept before it is sent: whatever ends then, the next start sends it again.
+        The wish is stored before it is sent, so that the next start sends it again after any crash.
         """
         with self.transaction() as cursor:
             if state is None:
@@ -198,6 +198,6 @@ class HeardStore(StoreFile):
             cursor.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", kept.items())
 
     def policy_fork(self) -> tuple[bytes, bytes] | None:
-        """Return what `put_policy_fork` has kept last; None where the device has heard of no fork."""
+        """Return what `put_policy_fork` stored last; None if the device has heard of no fork."""
         known, heard = self._meta("policy_fork_known"), self._meta("policy_fork_heard")
         return None if known is None or heard is None else (known, heard)

@@ -63,19 +63,19 @@ class PinnedPolicy:
 
     @property
     def bar(self) -> Objection | None:
-        """Why nothing is sent, whatever is announced; None where the rounds decide."""
+        """Why the device sends nothing to any round; None if the rounds decide."""
         if self.newest is None:
             return Objection.PINNED if self.is_required else None
         return None if self.excess is None else Objection.BEYOND_LIMITS
 
     @property
     def excess(self) -> str | None:
-        """By what the newest policy is beyond the device's limits; None where it is within."""
+        """Which limit the newest policy exceeds; None if it is within all."""
         return None if self.newest is None else self._limits.excess_of(self.newest.policy)
 
     @property
     def remedy(self) -> str:
-        """What to do where there is a `bar`."""
+        """What to do about the `bar`, if there is one."""
         if self.bar is Objection.PINNED:
             return "the operator publishes it (foltr policy publish); what is clicked waits on the device"
         return f"{self.excess}. The operator signs another policy, or the application raises its privacy_limits"

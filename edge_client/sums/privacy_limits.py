@@ -41,7 +41,7 @@ class PrivacyLimits:
             raise SettingsError(f"privacy_limits: min_cohort is {self.min_cohort}, below 2")
 
     def excess_of(self, policy: Policy) -> str | None:
-        """Say by what a policy is beyond these limits; None where it is within."""
+        """Return which limits a policy exceeds; None if it is within all."""
         beyond = []
         if policy.epsilon > self.max_epsilon:
             beyond.append(f"epsilon {policy.epsilon:g} is above {self.max_epsilon:g} (max_epsilon)")

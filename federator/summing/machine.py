@@ -284,7 +284,7 @@ class SumMachine:
         return FixSets(sets, faults)
 
     def _who_took_out(self) -> str:
-        """Say which helper took out tickets that no other did, of all cohorts together; nothing where none did so."""
+        """Return which helper alone took out tickets, over all cohorts; empty if no helper did."""
         out = {
             helper.name: {(number, position) for number, talk in helper.talks.items() for position in talk.faults}
             for helper in self._helpers.values()

@@ -16,7 +16,7 @@ _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.r
 
 
 def read_array_file(path: str | Path, kind: FileKind) -> npt.NDArray[Any]:
-    """Read a .npy file; OSError as `read_file`, ValueError where it is none."""
+    """Read a .npy file; OSError as `read_file`, ValueError if it is not one."""
     return _array(read_file(path, kind))
 
 

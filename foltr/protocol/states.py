@@ -82,7 +82,7 @@ class AbandonReason(StrEnum):
 class Aftermath(StrEnum):
     """What an abandoned round with a secure sum means for the rounds after it.
 
-    A device that has sent an update has spent a participation, whatever became of the round, and has so many for life.
+    A device spends one of its lifetime's participations with each update that it sends, even if the round fails.
     """
 
     NOTHING = "nothing"  # no device that was asked has spent anything

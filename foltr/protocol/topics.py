@@ -245,7 +245,7 @@ class Topics:
         return self.client(prober, ClientTopic.INBOX)
 
     def prober_of(self, topic: str) -> str | None:
-        """Return who probes the workers' group on this topic; None where it is a client's."""
+        """Return who probes the workers' group on this topic; None if it is a client's topic."""
         if not topic.startswith(f"{self._clients}@") or len(topic) > len(self._clients) + _LONGEST_PROBERS:
             return None
         name = topic.removeprefix(self._clients).removesuffix(f"/{ClientTopic.UPDATES}")

@@ -189,7 +189,7 @@ def _write(receipt: str, file: str) -> None:
 
 
 def shown_state(row: "ErasureRow") -> ErasureState:
-    """The state that people see: while its data key is left an erasure is going on, whatever its rows say."""
+    """The state to show: an erasure goes on while its data key exists, even if all rows are deleted."""
     return ErasureState.ERASING if row.state in UNTIL_ERASED else row.state
 
 

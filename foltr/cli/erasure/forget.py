@@ -136,7 +136,7 @@ def forget(
             notice, federator_key = asyncio.run(_send(request, answers, left_s, _Telling(status).tell))
         except DataError:
             if kept is not None:
-                drop_wish(kept)  # it was refused: whoever starts this device goes on
+                drop_wish(kept)  # it was refused: the device goes on as before
             raise
         except UnavailableError as error:
             if json:
