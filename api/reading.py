@@ -199,7 +199,7 @@ def receipt_of(row: ErasureRow) -> Jose:
         return Jose(row.receipt + "\n")
     if row.state is not ErasureState.DONE:
         state = FORGET_STATE[row.state]
-        raise HTTPException(404, f"The erasure is {state} ({state.means}): its receipt is signed when it is done.")
+        raise HTTPException(404, f"The erasure is {state} ({state.meaning}): its receipt is signed when it is done.")
     raise HTTPException(404, f"Its federator had no key to sign a receipt with. Entry {row.audit_seq} of the log tells")
 
 

@@ -80,7 +80,7 @@ async def hand_on(served: Served, client_id: str, payload: bytes) -> WishReceive
 
 
 def _received(state: ForgetState) -> WishReceived:
-    said = state.means[0].upper() + state.means[1:]
+    said = state.meaning[0].upper() + state.meaning[1:]
     return WishReceived(state=state, detail=f"{said}. {_RECEIPT}")
 
 

@@ -60,7 +60,7 @@ def state_of(agent: Agent, hindrance: Hindrance | None, n_features: int | None) 
     """
     if agent.forgotten:
         state = agent.forgetting.state
-        remarks = ("nothing is recorded", *([] if state is None else [f"{state}: {state.means}"]))
+        remarks = ("nothing is recorded", *([] if state is None else [f"{state}: {state.meaning}"]))
         return DeviceState("forgotten", remarks=remarks)
     working_model, gate = agent.trainer.working_model, agent.gate
     fits = agent.trainer.misfit is None and (
@@ -84,7 +84,7 @@ def _standing(agent: Agent, hindrance: Hindrance | None) -> str:
     if agent.participation.left:
         return "left"
     if hindrance is not None:
-        return hindrance.obstacle.state
+        return hindrance.obstacle.meaning
     return "between two visits" if agent.visits.is_resting else "connected"
 
 

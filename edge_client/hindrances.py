@@ -1,28 +1,18 @@
 """What keeps a device from taking part in its federation, and what to do about it, in words for whoever runs it."""
 
 from dataclasses import dataclass
-from enum import StrEnum
-from typing import Self
 
 from broker.failures import Trouble
 from broker.link import MqttLink
 from edge_client.agent import Agent
 from edge_client.forgetting import ENROL_AGAIN, refusal_in_words
 from edge_client.objections import Objection
+from foltr.protocol.explained import Explained
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
 
 
-class Obstacle(StrEnum):
-    """What is in the way; `state` says in a few words where that leaves the device."""
-
-    state: str
-
-    # The default is for type checkers, to whom `Obstacle("forgotten")` is a call of this.
-    def __new__(cls, value: str, state: str = "") -> Self:
-        obstacle = str.__new__(cls, value)
-        obstacle._value_ = value
-        obstacle.state = state
-        return obstacle
+class Obstacle(Explained):
+    """What is in the way; its meaning is where that leaves the device."""
 
     FORGOTTEN = "forgotten", "forgotten"
     ASKED_TO_BE_FORGOTTEN = "asked_to_be_forgotten", "asked to be forgotten"

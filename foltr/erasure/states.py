@@ -13,9 +13,10 @@ does not allow raises ProtocolViolationError and changes nothing.
 """
 
 from enum import StrEnum
-from typing import Final, Self
+from typing import Final
 
 from foltr.errors import ProtocolViolationError
+from foltr.protocol.explained import Explained
 
 
 class ErasureState(StrEnum):
@@ -45,21 +46,12 @@ TRANSITIONS: dict[tuple[ErasureState, ErasureEvent], ErasureState] = {
 }
 
 
-class ForgetState(StrEnum):
+class ForgetState(Explained):
     """How far a client's wish to be forgotten is: the one word that the SDK, the command line and the HTTP API say.
 
     A device has the first two to itself. The others are what the federation says; after a restore from a backup it may
     say an earlier one again.
     """
-
-    means: str
-
-    # The default is for type checkers, to whom `ForgetState("asked")` is a call of this.
-    def __new__(cls, value: str, means: str = "") -> Self:
-        state = str.__new__(cls, value)
-        state._value_ = value
-        state.means = means
-        return state
 
     ASKED = "asked", "the wish is kept on the device; no broker has taken it yet"
     SENT = "sent", "the broker has the wish; the federation has not answered"

@@ -1,20 +1,10 @@
 """Every kind of row in the table ``events``, and what it means; `docs/errors.md` is made from it."""
 
-from enum import StrEnum
-from typing import Self
+from foltr.protocol.explained import Explained
 
 
-class EventKind(StrEnum):
+class EventKind(Explained):
     """A kind says what happened, with a sentence for people. A test compares them with what the code writes."""
-
-    meaning: str
-
-    # The default is for type checkers, to whom `EventKind("client_left")` is a call of this.
-    def __new__(cls, value: str, meaning: str = "") -> Self:
-        kind = str.__new__(cls, value)
-        kind._value_ = value
-        kind.meaning = meaning
-        return kind
 
     FEDERATOR_STARTED = (
         "federator_started",

@@ -147,7 +147,7 @@ class Answers:
             return self._silence()
         due = f"; {self._newest.detail}" if self._newest.detail else ""
         if self.forget_state is ForgetState.ERASING:
-            return f"{ForgetState.ERASING}: {ForgetState.ERASING.means}{due}"
+            return f"{ForgetState.ERASING}: {ForgetState.ERASING.meaning}{due}"
         return f"{self._progress_in_words()}{due}"
 
     def _progress_in_words(self) -> str:

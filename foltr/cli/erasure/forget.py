@@ -126,7 +126,7 @@ def forget(
             state = asyncio.run(_state_of(request))
             say(
                 f"Order {request.number} is obeyed: {request.client_id} is out of {request.federation}. It is {state}: "
-                f"{state.means}. Get its receipt, once the model without it is in service, with --wait"
+                f"{state.meaning}. Get its receipt, once the model without it is in service, with --wait"
             )
             return
     with errors.status("waiting for the broker") as status:
