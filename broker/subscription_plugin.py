@@ -13,6 +13,7 @@ from pathlib import Path
 
 from broker.files import Owner, replace_file
 from foltr.errors import SettingsError
+from foltr.user_files import FileKind, read_file
 
 SOURCE = Path(__file__).with_name("foltr_subscriptions.c")
 # Nothing of libc is linked: Mosquitto has loaded its own, be it glibc or musl.
@@ -29,7 +30,7 @@ def put_plugin(path: Path, built: Path | None, owner: Owner | None) -> None:
     """
     if built is not None:
         content = _read(built)
-    elif path.exists() and _is_of_this_source(content := path.read_bytes()):
+    elif path.exists() and _is_of_this_source(content := read_file(path, FileKind.PLUGIN)):
         pass  # of another machine's kind, perhaps
     else:
         content = build_plugin()
@@ -64,7 +65,7 @@ def build_plugin() -> bytes:
 
 def _read(path: Path) -> bytes:
     try:
-        content = path.read_bytes()
+        content = read_file(path, FileKind.PLUGIN)
     except OSError as error:
         raise SettingsError(
             f"plugin: {path}: {error.strerror}; name a foltr_subscriptions.so that was built"

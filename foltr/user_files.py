@@ -50,6 +50,7 @@ class FileKind(Enum):
     """Registers, users and access lists: a million devices have 200 MB there."""
     SAMPLE = ("a sample of features", 256 * _MIB)
     RESULT = ("a result", 64 * _MIB)
+    PLUGIN = ("a broker's plugin", 1 * _MIB)
 
     def __init__(self, text: str, most_bytes: int) -> None:
         self.text = text

@@ -144,6 +144,8 @@ def test_the_plugin_is_built_here_or_brought(tmp_path):
     other.write_bytes(plugin.read_bytes().replace(b"foltr-subscriptions:", b"foltr-subscriptions-"))
     done = foltr(*config, "--plugin", str(other), cwd=tmp_path, CC="no-such-compiler")
     assert (done.returncode, "was not built of this foltr's" in done.stderr) == (2, True), done.stderr
+    done = foltr(*config, "--plugin", "/dev/zero", cwd=tmp_path)
+    assert (done.returncode, "it is a device and no file" in done.stderr) == (2, True), done.stderr
     for brought in (("--plugin", str(plugin)), ()):
         assert foltr(*config, *brought, cwd=tmp_path, CC="no-such-compiler").returncode == 0
     assert (tmp_path / "mosquitto" / plugin.name).read_bytes() == plugin.read_bytes()
