@@ -24,14 +24,8 @@ AWAY = UnavailableError("the database is away")
 
 
 @pytest.fixture
-async def database(migrated_url: str) -> AsyncIterator[Database]:
-    """One with a federation that ``first`` leads."""
-    row = {"name": "mail", "writer_epoch": 0, "ranker": "none", "n_features": 1, "created_at": datetime.now(UTC)}
-    async with await open_migrated(migrated_url) as opened:
-        async with opened.transaction() as connection:
-            await connection.execute(federations.insert().values(row))
-        assert await take_lease(opened, "mail", "first")
-        yield opened
+def leads() -> str:
+    return "first"
 
 
 @asynccontextmanager

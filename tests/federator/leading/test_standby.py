@@ -3,7 +3,6 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -21,18 +20,6 @@ from storage.federations import claim_federation
 from storage.keys import KeyStore
 from storage.lease_tables import leases
 from storage.leases import LEASE_S, find_lease, give_up_lease, list_standbys, renew_lease, take_lease
-from storage.tables import federations
-
-
-@pytest.fixture
-async def database(migrated_url: str) -> AsyncIterator[Database]:
-    """One with a federation, which somebody else leads."""
-    row = {"name": "mail", "writer_epoch": 0, "ranker": "none", "n_features": 1, "created_at": datetime.now(UTC)}
-    async with await open_migrated(migrated_url) as opened:
-        async with opened.transaction() as connection:
-            await connection.execute(federations.insert().values(row))
-        assert await take_lease(opened, "mail", "leader")
-        yield opened
 
 
 async def waiting(database: Database) -> asyncio.Task[bool]:
