@@ -31,8 +31,8 @@ class PinnedPolicy:
         limits: beyond them a policy is obeyed, as it is the newest, and nothing is sent under it.
 
     Attributes:
-        newest: None where there is none, so that the federator is trusted with what the device sends, unless
-        fork: what was heard and does not follow from the policy of then, if anything was.
+        newest: None before the device has heard of one. Then the federator sees what it sends, unless ``is_required``.
+        fork: a policy that does not follow from the one that the device knew; None if it has heard of no such one.
         is_required: the device was enrolled for a secure federation, and sends nothing but under a policy.
 
     Raises:
