@@ -48,6 +48,10 @@ _MOST_EARLY = 1000
 _GOODBYE_S = 1.0
 
 
+class SubscriptionRefusedError(UnavailableError):
+    """The broker answered, and did not grant a subscription."""
+
+
 class InboundMessage(NamedTuple):
     """A message as it arrived."""
 
@@ -242,7 +246,8 @@ class MqttLink:
             qos: at 0 what is retained does not wait for what the broker has queued for this session.
 
         Raises:
-            UnavailableError: not connected, no answer in time, or refused.
+            SubscriptionRefusedError: the broker did not grant it.
+            UnavailableError: not connected, or no answer in time.
         """
         async with self._acknowledged("no answer to a subscription") as (client, _):
             self._check_granted(await client.subscribe([(topic, qos) for topic in topics], timeout=math.inf))
@@ -272,7 +277,7 @@ class MqttLink:
 
     def _check_granted(self, granted: Iterable[int | ReasonCode]) -> None:
         if any((code if isinstance(code, int) else code.value) >= 128 for code in granted):
-            raise UnavailableError(f"the broker refused a subscription of {self.client_id} (see its ACL)")
+            raise SubscriptionRefusedError(f"the broker refused a subscription of {self.client_id} (see its ACL)")
 
     async def _keep_up(self) -> None:
         backoff = self._backoff = Backoff(time.monotonic())

@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from broker.address import BrokerAddress
-from broker.link import InboundMessage, MqttLink
-from foltr.errors import UnavailableError
+from broker.link import InboundMessage, MqttLink, SubscriptionRefusedError
 from foltr.protocol.topics import ClientTopic, Topics
 
 # All to one of two, each chosen by chance, happens once in 2**39 times.
@@ -89,18 +88,23 @@ async def try_sharing(federation: str, workers: Sequence[BrokerAddress], n_messa
             await link.wait_connected(_ANSWER_S)
         try:
             if not await trial.is_heard(links):
+                _check_connected(links)
                 return SharingTrial(Sharing.UNHEARD)
             for link in links:
                 await link.subscribe([trial.group])
-        except UnavailableError:
-            if not all(link.connected for link in links):
-                raise
+        except SubscriptionRefusedError:
             return SharingTrial(Sharing.REFUSED)
         await asyncio.sleep(_SETTLE_S)
         await trial.send(links, n_messages)
-        if outages := [outage for link in links if (outage := link.outage) is not None]:
-            raise outages[0]
+        _check_connected(links)
     return judge(n_messages, trial.received)
+
+
+def _check_connected(links: Sequence[MqttLink]) -> None:
+    """Raise UnavailableError if a worker has lost its connection: what it did not hear then proves nothing."""
+    for link in links:
+        if (outage := link.outage) is not None:
+            raise outage
 
 
 def judge(n_sent: int, received: Sequence[Sequence[str]]) -> SharingTrial:
