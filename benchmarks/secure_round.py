@@ -30,7 +30,7 @@ import numpy as np
 from round_overhead import round_ends
 from servers import FEDERATION, FOLTR, HERE, Servers, Watch, describe_machine, write_devices
 
-from foltr.cli.demo.helper_process import HelperProcess
+from foltr.cli.experiments.demos.helper_process import HelperProcess
 from foltr.operator.credentials import BrokerAccess, Credentials, device_identity, write_credentials
 from foltr.operator.policy_terms import PolicyTerms, policy_of
 from foltr.protocol.signed_policies import issue_policy

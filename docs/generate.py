@@ -35,7 +35,7 @@ from federator.ingest.measures import WorkerMeasures
 from federator.job import TRANSITIONS as OF_JOBS
 from federator.measures import FederatorMeasures
 from federator.round import TRANSITIONS as OF_ROUNDS
-from foltr.cli.commands import COMMANDS, load_command
+from foltr.cli.commands import ALL_COMMANDS, load_command
 from foltr.cli.fields import option_name
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
 from foltr.cli.settings import ENV_PREFIX, Settings
@@ -124,7 +124,7 @@ def settings_table() -> str:
 def _flags() -> set[str]:
     """The options of all commands."""
     found: set[str] = set()
-    left = [load_command(name) for name in COMMANDS]
+    left = [load_command(name) for name in ALL_COMMANDS]
     while left:
         command = left.pop()
         left += getattr(command, "commands", {}).values()

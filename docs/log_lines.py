@@ -21,6 +21,7 @@ WHO = {
     "foltr/cli/api": "API",
     "foltr/cli/client": "device",
     "foltr/cli/fleet": "device",
+    "foltr/cli/experiments": "device",
     "foltr/cli/operator": "desk",
     "foltr/operator": "desk",
     "": "each",

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from foltr.cli.commands import COMMANDS, load_command
+from foltr.cli.commands import ALL_COMMANDS, load_command
 from foltr.protocol.fields import NAME_PATTERN, PRINTABLE
 from foltr.protocol.messages import MESSAGE_TYPES
 
@@ -18,7 +18,7 @@ PATTERNS = {NAME_PATTERN: "a name", PRINTABLE: "printable", r"^[0-9a-f]{32}$": "
 def commands_reference() -> str:
     """Return a section for each command, groups with those below them: its help, its usage, its options."""
     return "\n\n".join(
-        section for name in sorted(COMMANDS) for section in _command(load_command(name), f"foltr {name}", "##")
+        section for name in sorted(ALL_COMMANDS) for section in _command(load_command(name), f"foltr {name}", "##")
     )
 
 

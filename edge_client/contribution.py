@@ -39,7 +39,7 @@ _WRONG = (
 Alteration = Callable[[ModelUpdate, RoundAnnouncement], Awaitable[UpdateBody]]
 """An alteration makes, of an honest update and its round, the body that is sent in its place, unchecked.
 
-It is there for experiments, whose attackers are real devices with a changed body (`foltr client run --attack`). It may
+It is there for experiments, whose attackers are real devices with a changed body (`foltr attacks run`). It may
 take its time: an update whose round or model is gone by then is dropped, and its interactions wait as before. Under a
 policy the body is masked afterwards, as what was learned would be, unless it is masked already."""
 

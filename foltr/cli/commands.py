@@ -1,15 +1,19 @@
 """The commands of ``foltr``: a line that says what each is for, and where it is. It is imported once it is called.
 
-Most commands need NumPy, pydantic or a database; `foltr --help` needs none of them, and answers at once.
+Most commands need NumPy, pydantic or a database; `foltr --help` needs none of them, and answers at once. Other
+distributions add commands by entry points of the group `ENTRY_POINTS`: each is a function or a ``typer.Typer``.
 """
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, NamedTuple
 
 import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
+
+from foltr.errors import SettingsError
 
 
 class CommandPlace(NamedTuple):
@@ -29,25 +33,13 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "Run a federation on this machine: broker, federator and devices as real MQTT peers, on real data.",
         "demo.demo:demo",
     ),
-    "simulate": CommandPlace(
-        "Run a federation in this process, without a network, and say how well it learns.",
-        "experiments.simulate:simulate",
-    ),
-    "sweep": CommandPlace(
-        "Run every combination of folds, seeds and varied values; finished runs are kept beside the table.",
-        "experiments.sweep:sweep",
-    ),
     "methods": CommandPlace(
-        "List the methods: their parameters with defaults, and where each runs.",
-        "experiments.simulate:methods",
+        "List the methods, with their parameters and defaults.",
+        "choices:methods",
     ),
     "rules": CommandPlace(
         "List the aggregation rules: what they need, and their parameters with defaults.",
-        "experiments.rules_and_attacks:rules",
-    ),
-    "attacks": CommandPlace(
-        "List the attacks that simulated clients can run, and their parameters with defaults.",
-        "experiments.rules_and_attacks:attacks",
+        "choices:rules",
     ),
     "privacy": CommandPlace(
         "Plan and audit the noise of secure sums, and see what a device spent.", "privacy.privacy:app"
@@ -57,14 +49,6 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     "doctor": CommandPlace(
         "Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.",
         "doctor.doctor:doctor",
-    ),
-    "reproduce": CommandPlace(
-        "Run an experiment of a paper again: figures, tables, every number, and a verdict on each of its claims.",
-        "experiments.reproduce:reproduce",
-    ),
-    "fit": CommandPlace(
-        "Fit the first model of a federation to logged data, and say how it ranks queries it has not seen.",
-        "experiments.fit:fit",
     ),
     "enrol": CommandPlace(
         "Make devices known to a federation: one credentials file each, to be copied to the device.",
@@ -106,8 +90,21 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     "receipt": CommandPlace("Check the receipt of an erasure.", "erasure.receipts:app"),
     "audit": CommandPlace("Look at the log of erasures, and check it.", "erasure.audit:app"),
     "api": CommandPlace("Serve the HTTP API and its page, and make tokens for it.", "api:app"),
-    "data": CommandPlace("Get ranking data.", "experiments.data:app"),
+    "data": CommandPlace("Get ranking data.", "data:app"),
 }
+
+ENTRY_POINTS: Final = "foltr.commands"
+RESEARCH: Final[Mapping[str, str]] = {
+    "demo-secure": "Show secure sums: noised sums are all that anybody sees, a helper is killed, devices vanish.",
+    "demo-forget": "Show an erasure: a device harms the model, is forgotten, and what is left of it is looked for.",
+    "simulate": "Run a federation in this process, without a network, and say how well it learns.",
+    "sweep": "Run every combination of folds, seeds and varied values; finished runs are kept beside the table.",
+    "attacks": "List the attacks that simulated clients can run, and run devices that attack a federation.",
+    "reproduce": "Run an experiment of a paper again: figures, tables, every number, and a verdict on each claim.",
+    "fit": "Fit the first model of a federation to logged data, and say how it ranks queries it has not seen.",
+}
+"""What the research package adds, with the first paragraph of each help: without it each says what to install."""
+ALL_COMMANDS: Final = (*COMMANDS, *RESEARCH)
 
 
 _LARGEST: Final = 2**63 - 1
@@ -117,27 +114,56 @@ class LazyGroup(TyperGroup):
     """The group of all commands: lists them by their summaries, and imports the one that is called."""
 
     def __init__(self, **attributes: Any) -> None:
-        summaries = {
-            name: TyperCommand(name=name, help=command.summary, short_help=command.summary)
-            for name, command in COMMANDS.items()
-        }
-        super().__init__(**{**attributes, "commands": summaries})
+        summaries = {name: f"Added by the package {_distribution(one)}." for name, one in added_commands().items()}
+        summaries = {**{name: command.summary for name, command in COMMANDS.items()}, **summaries, **RESEARCH}
+        commands = {name: TyperCommand(name=name, help=text, short_help=text) for name, text in summaries.items()}
+        super().__init__(**{**attributes, "commands": commands})
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, summary, rest = super().resolve_command(ctx, args)
         return name, None if name is None or summary is None else load_command(name), rest
 
 
+def added_commands() -> dict[str, EntryPoint]:
+    """Return by name what other distributions add; none replaces a command of `COMMANDS`."""
+    return {one.name: one for one in entry_points(group=ENTRY_POINTS) if one.name not in COMMANDS}
+
+
 def load_command(name: str) -> Any:
-    """Import a command of `COMMANDS`, and build it as Typer does."""
-    module, _, attribute = COMMANDS[name].place.partition(":")
-    command = getattr(import_module(f"foltr.cli.{module}"), attribute)
+    """Import a command, and build it as Typer does."""
     parent = typer.Typer(rich_markup_mode=None)
-    if isinstance(command, typer.Typer):
+    command = _import(name)
+    if command is None:
+        anything = {"ignore_unknown_options": True, "allow_extra_args": True}
+        parent.command(name, context_settings=anything, add_help_option=False)(_refusal(name))
+    elif isinstance(command, typer.Typer):
         parent.add_typer(command, name=name)
     else:
         parent.command(name)(command)
     return _in_plain_text(get_group(parent).commands[name])
+
+
+def _import(name: str) -> Any:
+    """Return the function or the ``typer.Typer`` of a command; None if its package is not installed."""
+    if name in COMMANDS:
+        module, _, attribute = COMMANDS[name].place.partition(":")
+        return getattr(import_module(f"foltr.cli.{module}"), attribute)
+    added = added_commands().get(name)
+    return None if added is None else added.load()
+
+
+def _refusal(name: str) -> Callable[[], None]:
+    def refuse() -> None:
+        raise SettingsError(
+            f"foltr {name}: this is in the research package, which is not installed; from a checkout of foltr: "
+            "pip install ./research"
+        )
+
+    return refuse
+
+
+def _distribution(added: EntryPoint) -> str:
+    return "" if added.dist is None else added.dist.name
 
 
 def _in_plain_text(command: Any) -> Any:

@@ -11,11 +11,11 @@ import typer
 
 from foltr.alive_file import AliveFile
 from foltr.cli import options
-from foltr.cli.experiments.method import choose_method, choose_rule, read_logging_policy
 from foltr.cli.federation_files import read_initial_model, read_schema_setting
 from foltr.cli.fields import takes_fields
 from foltr.cli.ingest import serve_ingest
 from foltr.cli.memory import share_one_heap
+from foltr.cli.method import choose_method, choose_rule, read_logging_policy
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.access import (
     OperatorFolder,

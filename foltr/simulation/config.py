@@ -88,7 +88,7 @@ class SimulationConfig(BaseModel):
     fold: int | None = Field(default=None, ge=1, le=100)
     """Of a data set published in folds."""
     method: str = "fpdgd"
-    """How it learns; `foltr methods` lists all, those of the service and those of the simulator alone."""
+    """How it learns: one of `foltr methods`, or of the simulator alone: pdgd, pdgd-batch, lambdarank, local."""
     parameters: dict[str, Value] = Field(default_factory=dict)
     """Parameters of the method; those not named keep its defaults."""
     ranker: Literal["linear", "neural"] = "linear"
@@ -134,7 +134,7 @@ class SimulationConfig(BaseModel):
     aggregation_fallback: str = "median"
     """The rule of rounds with too few updates for that one, or abandon."""
     attack: str | None = None
-    """What hostile clients do; `foltr attacks` lists what there is."""
+    """What hostile clients do; `foltr attacks list` lists what there is."""
     attackers: Annotated[int, Field(ge=0, le=10_000_000)] = 0
     """How many clients are hostile: the first ones by number."""
     attack_parameters: dict[str, Value] = Field(default_factory=dict)
@@ -278,7 +278,7 @@ def attack_of(config: SimulationConfig) -> AttackSpec | None:
     if config.attack is None:
         # With votes there is something to do without an attack: to lie in them.
         if (config.attackers and not config.has_a_say) or config.attack_parameters:
-            raise SettingsError("attack: attackers need something to do; `foltr attacks` lists what there is")
+            raise SettingsError("attack: attackers need something to do; `foltr attacks list` lists what there is")
         return None
     spec = read_attack(config.attack, config.attack_parameters)
     return spec if config.attackers else None

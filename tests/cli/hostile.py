@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from foltr.cli.commands import COMMANDS, load_command
+from foltr.cli.commands import ALL_COMMANDS, load_command
 
 # 23 digits, and more than Python makes a number of.
 _LONG, _LONGER = "1" * 23, "9" * 5000
@@ -171,7 +171,10 @@ MORE: Final[Mapping[str, tuple[str, ...]]] = {
 # What is computed until it is done: a good value may take an hour, and the case ends it.
 COMPUTES: Final = frozenset({"simulate", "sweep", "reproduce", "fit", "privacy audit"})
 # What goes on until it is stopped, and then ends in order.
-SERVES: Final = frozenset({"broker run", "api run", "client run", "federator run", "helper run", "desk run", "demo"})
+SERVES: Final = frozenset(
+    {"broker run", "api run", "attacks run", "client run", "federator run", "helper run", "desk run", "demo"}
+    | {"demo-forget", "demo-secure"}
+)
 # What is put in place of a file of a folder: one of each kind of what can be wrong.
 IN_PLACE: Final = (
     *("empty", "deep.json", "deep-objects.json", "truncated.json", "fields.json", "number.json", "not-utf-8"),
@@ -181,7 +184,7 @@ IN_PLACE: Final = (
 
 def commands() -> Iterator[tuple[str, Any]]:
     """List every command with its words, also those of groups."""
-    for name in COMMANDS:
+    for name in ALL_COMMANDS:
         yield from _below(name, load_command(name))
 
 

@@ -16,14 +16,14 @@ MISSING = {
     "models list --db sqlite:///x.sqlite": "federator",
     "erasures list --db sqlite:///x.sqlite": "federator",
     "demo --data synthetic": "federator",
-    "demo --secure --data synthetic": "federator",
-    "demo --forget --data synthetic": "federator",
+    "demo-secure --data synthetic": "federator",
+    "demo-forget --data synthetic": "federator",
     "broker run": "simulation",
 }
 THERE = (
     "enrol device-7",
     "methods",
-    "attacks",
+    "attacks list",
     "simulate --data synthetic --method fpdgd --clients 3 --rounds 1",
     "privacy plan --clients 1000 --rounds 200 --epsilon 8 --dim 136",
 )

@@ -19,7 +19,7 @@ from cli.test_readme import blocks
 from made_history import made_history
 
 from foltr.aggregation.rule_spec import read_rule
-from foltr.cli.experiments.method import choose_rule
+from foltr.cli.method import choose_rule
 from foltr.cli.settings import load_settings
 from foltr.protocol.events import FINDINGS, EventKind
 from foltr.protocol.receipts import ReceiptCode

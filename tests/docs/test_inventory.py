@@ -8,11 +8,12 @@ from docs.markdown_files import markdown_files, snippets
 HERE = "tests/docs/test_snippets.py"
 RUN_BY: dict[str, dict[str, str]] = {
     "README.md": {
-        "make demo": ".ci/run",  # `make test` is what it runs; `foltr demo` is run by the tests below tests/cli/demo
+        "make demo": ".ci/run",  # `make test` is what it runs; `foltr demo` is run by tests/cli/test_demo_methods.py
         "import numpy": "tests/cli/test_readme.py",
         "foltr broker run": "tests/cli/test_readme.py",
-        "foltr demo --secure": "tests/cli/demo/test_secure_demo.py",  # the rest: tests/cli/privacy/test_privacy.py
-        "foltr demo --forget": "tests/cli/demo/test_forgetting_demo.py",
+        # The rest of its block: tests/cli/privacy/test_privacy.py.
+        "foltr demo-secure": "tests/cli/experiments/demos/test_secure_demo.py",
+        "foltr demo-forget": "tests/cli/experiments/demos/test_forgetting_demo.py",
         "": HERE,
     },
     "clients/browser/README.md": {"": "clients/browser/tests/readme.test.ts"},

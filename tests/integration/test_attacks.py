@@ -11,6 +11,7 @@ from integration.peers import FEDERATION, served
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from foltr.attacks.registry import read_attack
+from foltr.cli.experiments.collusion import run_attacked
 from foltr.cli.fleet.fleet import Fleet
 from foltr.data.sources import LoadedData
 from foltr.data.synthetic import synthetic_dataset
@@ -24,7 +25,7 @@ D, N_DEVICES, N_ROUNDS, INTERACTIONS = 6, 4, 3, 2
 NAMES = [f"device-{i}" for i in range(1, N_DEVICES + 1)]
 
 
-def fleet_of(broker, attack, n_attackers, **parameters):
+def fleet_of(broker):
     dataset = synthetic_dataset(np.random.default_rng(3), n_queries=10, docs_per_query=8, n_features=D)
     return Fleet(
         broker_url=broker,
@@ -35,8 +36,6 @@ def fleet_of(broker, attack, n_attackers, **parameters):
         seed=2,
         stores=dict.fromkeys(NAMES, ":memory:"),
         give_up_after_s=10.0,
-        attack=read_attack(attack, parameters),
-        n_attackers=n_attackers,
     )
 
 
@@ -59,9 +58,9 @@ async def test_what_no_message_may_hold_is_refused_and_the_round_goes_on(
     mqtt_broker, database, attack, parameters, code
 ):
     """The attacker is told why, every round; the models are those of the honest, and finite."""
-    fleet = fleet_of(mqtt_broker, attack, 1, **parameters)
+    fleet = fleet_of(mqtt_broker)
     async with served(mqtt_broker, database, plan_of()) as federator, asyncio.TaskGroup() as group:
-        group.create_task(fleet.run())
+        group.create_task(run_attacked(fleet, read_attack(attack, parameters), 1))
         await federator
     rounds = await list_rounds(database, FEDERATION)
     assert [(row.state, row.n_updates) for row in rounds] == [("completed", N_DEVICES - 1)] * N_ROUNDS
@@ -78,27 +77,27 @@ async def test_an_attack_on_weights_makes_no_sense_where_none_are_sent(iotcore_b
     async with served(iotcore_broker.url, database, plan_of("foltr-es")):
         async with asyncio.timeout(20):
             with pytest.raises(SettingsError, match=r"attack: foltr-es .* choose attack = clicks"):
-                await fleet_of(iotcore_broker.url, "sign-flip", 1).run()
+                await run_attacked(fleet_of(iotcore_broker.url), read_attack("sign-flip"), 1)
 
 
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("--attack", "nonsense"), "attack: there is no 'nonsense'; known are clicks, lie"),
-        (("--attack", "lie", "--count", "3", "--attackers", "4"), "--attackers: 4 of 3 devices"),
-        (("--attackers", "1"), "nobody attacks; add --attack"),
-        (("--attack", "launder"), "attack: launder is for the simulator"),
-        (("--attack", "bounded", "--attack-set", "against=model"), "against: bounded against the model is for"),
-        (("--attack-set", "z=1"), "nobody attacks; add --attack"),
-        (("--attack", "lie", "--attack-set", "z"), "--attack-set: 'z' is not name=value"),
-        (("--attack", "lie", "--attack-set", "b=2"), "b: lie has no such parameter; it has z, "),
-        (("--attack", "lie", "--aggregation", "nonsense"), "nonsense"),
-        (("--guard", "0.7"), "guard: 0.7 is no share of the clicks to hold back"),
+        (("attacks", "run", "nonsense"), "attack: there is no 'nonsense'; known are clicks, lie"),
+        (("attacks", "run", "lie", "--count", "3", "--attackers", "4"), "--attackers: 4 of 3 devices"),
+        (("attacks", "run", "launder"), "attack: launder is for the simulator"),
+        (("attacks", "run", "bounded", "--attack-set", "against=model"), "against: bounded against the model is for"),
+        (("attacks", "run", "lie", "--attack-set", "z"), "--attack-set: 'z' is not name=value"),
+        (("attacks", "run", "lie", "--attack-set", "b=2"), "b: lie has no such parameter; it has z, "),
+        (("attacks", "run", "lie", "--aggregation", "nonsense"), "nonsense"),
+        (("client", "run", "--guard", "0.7"), "guard: 0.7 is no share of the clicks to hold back"),
+        (("client", "run", "--max-epsilon", "2e6"), "max_epsilon is 2000000.0; choose one above 0, up to 1e6"),
+        (("client", "run", "--unlearning-steps-a-click", "0"), "steps_a_click is 0, below 1"),
     ],
 )
 def test_what_makes_no_sense_is_said_before_anything_starts(arguments, said):
     """Exit code 2 and one line, with what is allowed."""
-    done = foltr("client", "run", "--data", "synthetic", *arguments)
+    done = foltr(*arguments, "--data", "synthetic")
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr

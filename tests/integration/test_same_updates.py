@@ -13,6 +13,7 @@ from federator.round import RoundPolicy
 from federator.service import FederatorService
 from foltr.aggregation.rule_spec import MEAN, read_rule
 from foltr.attacks.registry import read_attack
+from foltr.cli.experiments.collusion import run_attacked
 from foltr.cli.fleet.fleet import Fleet
 from foltr.data.sources import LoadedData
 from foltr.data.synthetic import split_queries, synthetic_dataset
@@ -111,7 +112,7 @@ def simulated(data, training, ranker, clicks, blocks):
     return rounds, models
 
 
-async def served(data, training, ranker, clicks, broker, database, n_clients=N_CLIENTS, rule=MEAN, **of_fleet):
+async def served(data, training, ranker, clicks, broker, database, n_clients=N_CLIENTS, rule=MEAN, attack=None):
     """The same over MQTT, as the database has it."""
     address = BrokerAddress.parse(broker)
     plan = FederationPlan(
@@ -132,11 +133,11 @@ async def served(data, training, ranker, clicks, broker, database, n_clients=N_C
         seed=SEED,
         stores={client_name(i): ":memory:" for i in range(1, n_clients + 1)},
         give_up_after_s=10.0,
-        **of_fleet,
     )
+    running = fleet.run() if attack is None else run_attacked(fleet, attack, N_ATTACKERS, rule)
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
         group.create_task(FederatorService(plan, database, address, give_up_after_s=10).run())
-        group.create_task(fleet.run())
+        group.create_task(running)
     models = await list_models(database, "same")
     rounds = []
     for number in range(1, N_ROUNDS + 1):
@@ -220,10 +221,7 @@ async def test_hostile_devices_send_what_the_simulators_send(name, data, mqtt_br
     _, models_of_blocks = simulated_attack(*everything, spec, rule, monkeypatch, block_runner)
     (honest, *_), _ = simulated_attack(*everything, None, *simulating)
     stored, stored_models = await served(
-        *(data, training, ranker, clicks, mqtt_broker, database, N_ATTACKED, rule),
-        attack=spec,
-        n_attackers=N_ATTACKERS,
-        believed_rule=rule,
+        *(data, training, ranker, clicks, mqtt_broker, database, N_ATTACKED, rule), attack=spec
     )
     assert [len(round_) for round_ in stored] == [N_ATTACKED] * N_ROUNDS
     assert stored == updates

@@ -21,7 +21,7 @@ from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.secure_terms import SecureSettings
 from federator.service import FederatorService
-from foltr.cli.demo.hostile_devices import lying
+from foltr.cli.experiments.demos.hostile_devices import lying
 from foltr.failpoints import VARIABLE
 from foltr.methods.initial_models import InitialModel
 from foltr.operator.credentials import (

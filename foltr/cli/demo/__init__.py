@@ -1,1 +1,1 @@
-"""``foltr demo``: a federation on this machine, which learns, and of which a device may be forgotten."""
+"""``foltr demo``: a federation on this machine, which learns on real data."""

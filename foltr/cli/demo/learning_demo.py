@@ -14,7 +14,7 @@ import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from foltr.cli.demo.progress import LINE_S, always, watch
-from foltr.cli.experiments.method import choose_method
+from foltr.cli.method import choose_method
 from foltr.cli.output import console, print_rows
 from foltr.cli.settings import Settings
 from foltr.errors import first_cause
@@ -44,7 +44,7 @@ class Demo:
         self._broker_url = broker_url
 
     async def run(self) -> dict[str, Any]:
-        from foltr.cli.experiments.datasets import find_data
+        from foltr.cli.datasets import find_data
         from storage.database import Database
         from storage.keys import KeyStore, keys_folder
         from storage.migrate import upgrade

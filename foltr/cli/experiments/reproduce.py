@@ -21,7 +21,7 @@ def reproduce(
         int | None, typer.Option(min=1, max=1000, help="Repetitions, if not the scale's own number")
     ] = None,
 ) -> None:
-    """Run an experiment of a paper again: figures, tables, every number, and a verdict on each of its claims.
+    """Run an experiment of a paper again: figures, tables, every number, and a verdict on each claim.
 
     Finished runs are kept in OUT/runs: the same command goes on where it was interrupted. They are run again when the
     data or the program has changed.

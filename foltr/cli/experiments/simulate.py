@@ -1,6 +1,5 @@
-"""``foltr simulate``: a federation in one process; ``foltr methods``: what can be simulated and what can be served."""
+"""``foltr simulate``: a federation in one process."""
 
-import dataclasses
 import json as json_text
 import signal
 import time
@@ -17,11 +16,11 @@ from foltr.aggregation.standing import Verdict
 from foltr.cli import options
 from foltr.cli.experiments import simulation_options as given
 from foltr.cli.fields import takes_fields
-from foltr.cli.output import console, print_rows
+from foltr.cli.output import console
+from foltr.cli.writing import check_writable
 from foltr.errors import SettingsError
 from foltr.protocol.events import EventKind
 from foltr.simulation.config import SimulationConfig, check_config
-from foltr.simulation.method_names import SIMULATOR_METHODS, simulated_parameters_of
 
 if TYPE_CHECKING:
     from foltr.simulation.checkpoint import CheckpointPlan
@@ -58,8 +57,8 @@ def simulate(
     check_data_name(config)
     if config.attack is not None and not config.attackers:
         raise SettingsError(f"--attack {config.attack}: nobody would run it; add --attackers with how many do")
-    given.check_writable(json, "--json", replaced=False)
-    given.check_writable(checkpoint, "--checkpoint")
+    check_writable(json, "--json", replaced=False)
+    check_writable(checkpoint, "--checkpoint")
     if out is not None:
         check_table_path(out)
     if resume and checkpoint is None:
@@ -269,38 +268,3 @@ def describe_exclusions(findings: list[dict[str, Any]], n_rounds: int) -> str:
     ]
     more = f" and {len(told) - _NAMES_SHOWN} more" if len(told) > _NAMES_SHOWN else ""
     return f"adaptive left out: {', '.join(told[:_NAMES_SHOWN])}{more}"
-
-
-@dataclasses.dataclass(frozen=True)
-class MethodRow:
-    """One method, for `foltr methods`."""
-
-    method: str
-    where: str
-    parameters: dict[str, str]
-    meaning: str
-
-
-def methods(json: options.Json = False) -> None:
-    """List the methods: their parameters with defaults, and where each runs."""
-    from foltr.methods.registry import METHODS
-
-    rows = [
-        MethodRow(name, "service, simulator", simulated_parameters_of(name), _meaning(method.training))
-        for name, method in METHODS.items()
-    ]
-    rows += [
-        MethodRow(name, "simulator", simulated_parameters_of(name), meaning)
-        for name, meaning in SIMULATOR_METHODS.items()
-    ]
-    if json:
-        print_rows(rows, (), title="Methods", as_json=True)
-        return
-    for row in rows:
-        console.print(f"{row.method} ({row.where}): {row.meaning}", markup=False, highlight=False, soft_wrap=True)
-        for name, default in row.parameters.items():
-            console.print(f"    --set {name}={default}", markup=False, highlight=False, soft_wrap=True)
-
-
-def _meaning(training: type[Any]) -> str:
-    return " ".join((training.__doc__ or "").split()).removesuffix(".")

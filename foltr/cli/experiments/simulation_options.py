@@ -6,7 +6,6 @@ from typing import Annotated, Any
 import typer
 
 from foltr.cli.fields import Option, read_values
-from foltr.errors import SettingsError
 from foltr.simulation.config import SimulationConfig
 
 # What a whole sweep has in common.
@@ -33,19 +32,3 @@ OutFile = Annotated[
 def read_config(values: dict[str, Any]) -> SimulationConfig:
     """The configuration of a command line, by field; SettingsError in one line."""
     return SimulationConfig.read(read_values(SimulationConfig, values, OPTIONS))
-
-
-def check_writable(path: Path | None, option: str, *, replaced: bool = True) -> None:
-    """SettingsError, before the work is done, if the file of an option could not be written.
-
-    Args:
-        replaced: see `foltr.simulation.sweeps.tables.check_file`.
-    """
-    from foltr.simulation.sweeps.tables import check_file
-
-    if path is None:
-        return
-    try:
-        check_file(path, replaced=replaced)
-    except SettingsError as error:
-        raise SettingsError(f"{option}: {error}") from error

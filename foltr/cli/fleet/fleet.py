@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import Coroutine, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,10 +17,7 @@ from edge_client.contribution import Alteration
 from edge_client.hindrances import REFUSALS, Hindrance, Obstacle
 from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
-from foltr.aggregation.rule_spec import RuleSpec
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
-from foltr.attacks.registry import CLICKS, AttackSpec
-from foltr.cli.fleet.collusion import Collusion
 from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.data.dataset import RankingDataset
 from foltr.data.sources import LoadedData
@@ -70,8 +67,6 @@ class Fleet:
         credentials: by name; empty: nothing is signed.
         credentials_files: where they are from, by name.
         users: by name, where devices differ.
-        attack: what the first ``n_attackers`` devices do; None: all are honest.
-        believed_rule: by which the attackers think the federator aggregates.
         alterations: by name, of devices that change what they send by themselves.
         guard, votes, evaluation, schema, unlearning_limits, privacy_limits: of the devices, see `EdgeClient`.
         alive_file: touched while nothing but the federator keeps devices from taking part.
@@ -93,9 +88,6 @@ class Fleet:
     users: Mapping[str, FleetUser] = field(default_factory=dict)
     n_rounds: int | None = None
     give_up_after_s: float | None = None
-    attack: AttackSpec | None = None
-    n_attackers: int = 0
-    believed_rule: RuleSpec | None = None
     alterations: Mapping[str, Alteration] = field(default_factory=dict)
     guard: float | None = None
     votes: bool = True
@@ -118,18 +110,11 @@ class Fleet:
             UnavailableError: some could not take part; the others have.
         """
         log.info("clients_started", n_clients=len(self.stores), federation=self.federation, broker=self.broker_url)
-        collusion = self._collusion()
         try:
             async with asyncio.TaskGroup() as group:
-                watching = [group.create_task(self._say_when_waiting())]
-                if collusion is not None:
-                    watching.append(group.create_task(collusion.fails()))
-                devices = [
-                    group.create_task(self._run_device(name, store, collusion)) for name, store in self.stores.items()
-                ]
-                await asyncio.wait(devices)
-                for task in watching:
-                    task.cancel()
+                watching = group.create_task(self._say_when_waiting())
+                await asyncio.wait([group.create_task(self._run_device(*one)) for one in self.stores.items()])
+                watching.cancel()
         except BaseExceptionGroup as failures:
             # One line is enough: the same cause usually stops them all.
             expected, others = failures.split(FoltrError)
@@ -143,11 +128,6 @@ class Fleet:
         name, why = next(iter(self.refused.items()))
         n, all_ = len(self.refused), len(self.stores)
         return UnavailableError(why if all_ == 1 else f"{n} of {all_} devices could not take part; {name}: {why}")
-
-    def _collusion(self) -> Collusion | None:
-        if self.attack is None:
-            return None
-        return Collusion(self.attack, tuple(self.stores), self.n_attackers, self.seed, self.believed_rule)
 
     async def _say_when_waiting(self) -> None:
         """Say why devices wait: soon after something is in the way, and now and then while there is no new round."""
@@ -185,17 +165,16 @@ class Fleet:
             self.newest_round = number
             log.info("round_open", round=number, n_clients=len(self.stores))
 
-    def _user(self, name: str) -> FleetUser:
+    def user(self, name: str) -> FleetUser:
+        """Return what the user of a device does."""
         if name in self.users:
             return self.users[name]
         return FleetUser(
             self.data.train, None, (click_model(self.clicks, self.data.n_grades),), n_interactions=self.interactions
         )
 
-    async def _run_device(self, name: str, store: str, collusion: Collusion | None) -> None:
-        streams, chosen = client_streams(self.seed, name), self._user(name)
-        if collusion is not None and collusion.spec.name == CLICKS and name in collusion.attackers:
-            chosen = _poisoned(chosen)
+    async def _run_device(self, name: str, store: str) -> None:
+        streams, chosen = client_streams(self.seed, name), self.user(name)
         click_models = tuple(personal(model, streams.user) for model in chosen.click_models)
         client = EdgeClient(
             self.broker_url,
@@ -213,7 +192,7 @@ class Fleet:
             schema=self.schema,
             unlearning_limits=self.unlearning_limits,
             privacy_limits=self.privacy_limits,
-            alter_update=self.alterations.get(name) if collusion is None else collusion.alteration_of(name),
+            alter_update=self.alterations.get(name),
             give_up_after_s=self.give_up_after_s,
         )
         async with client:
@@ -271,12 +250,6 @@ async def _unless_locked_out(client: EdgeClient, taking_part: Coroutine[Any, Any
     finally:
         task.cancel()
         await asyncio.wait([task])
-
-
-def _poisoned(user: FleetUser) -> FleetUser:
-    """A user who clicks what is irrelevant (thesis, Section 5.2.2)."""
-    n_grades = len(user.click_models[0].click_probability)
-    return replace(user, click_models=(click_model("poison", n_grades),))
 
 
 def _propensities(click_models: tuple[ClickModel, ...]) -> NDArray[np.float64] | None:

@@ -10,27 +10,9 @@ from typing import Any
 
 from foltr.errors import SettingsError
 from foltr.extras import install_command
+from foltr.user_files import check_file
 
 SUFFIXES = (".parquet", ".csv")
-
-
-def check_file(path: Path, *, replaced: bool = True) -> None:
-    """SettingsError, before the work is done, where a file could not be written.
-
-    Args:
-        replaced: a new file is put in its place, which needs the folder; else it is written to, e.g. a device.
-    """
-    folder = path.absolute().parent
-    try:
-        if not folder.is_dir():
-            raise SettingsError(f"{path}: there is no folder {path.parent}")
-        if path.is_dir():
-            raise SettingsError(f"{path}: this is a folder; expected the name of a file")
-        needed = folder if replaced or not path.exists() else path
-    except OSError as error:
-        raise SettingsError(f"{path}: it cannot be written: {error.strerror}") from error
-    if not os.access(needed, os.W_OK):
-        raise SettingsError(f"{path}: it cannot be written: no permission for {needed}")
 
 
 def check_folder(path: Path) -> None:

@@ -18,7 +18,6 @@ from foltr.cli.experiments.simulate import describe_exclusions
 from foltr.methods.preconditions import least_updates
 from foltr.methods.registry import METHODS
 from foltr.simulation import federated
-from foltr.simulation.method_names import all_methods
 
 SMALL = ("--clients", "3", "--interactions", "2", "--rounds", "3", "--eval-every", "2")
 
@@ -123,7 +122,7 @@ def test_secure_sums_say_what_they_promise(here, monkeypatch, capsys):
         (["--population", "type1"], "--data synthetic-intents or a folder with 1.txt to 4.txt"),
         (["--method", "lambdarank", "--participants", "2"], "participants: lambdarank"),
         (["--attack", "lie"], "add --attackers with how many do"),
-        (["--attackers", "1"], "`foltr attacks` lists what there is"),
+        (["--attackers", "1"], "`foltr attacks list` lists what there is"),
         (["--attack", "lie", "--attackers", "1", "--attack-set", "z"], "--attack-set: "),
         (["--aggregation", "krum", "--byzantine", "1"], "2m + 3 = 5 updates"),
         (["--aggregation", "median", "--aggregation-set", "beta=1"], "beta"),
@@ -194,15 +193,14 @@ def test_wrong_data_is_one_line(here, monkeypatch, capsys):
 
 
 def test_methods_are_listed(monkeypatch, capsys):
-    """All of them, with where they run; as JSON with the defaults of their parameters."""
+    """Those of the service; as JSON with the defaults of their parameters."""
     code, printed = command(monkeypatch, capsys, "methods", "--json")
     assert code == 0
     rows = {row["method"]: row for row in json.loads(printed)}
-    assert set(rows) == set(all_methods())
-    assert {name for name, row in rows.items() if "service" in row["where"]} == set(METHODS)
+    assert set(rows) == set(METHODS)
     assert rows["fpdgd"]["parameters"]["learning_rate"] == "0.1"
     _, printed = command(monkeypatch, capsys, "methods")
-    assert all(f"{name} (" in printed for name in all_methods())
+    assert all(f"{name}: " in printed for name in METHODS)
     assert "    --set personal_learning_rate=0.2\n" in printed, "names and values are whole, however narrow the screen"
 
 
@@ -305,10 +303,10 @@ def test_rules_and_attacks_are_listed(monkeypatch, capsys):
     assert "\nadaptive (n >= 4; from 4 updates): the mean without clients that evidence" in printed
     assert "\nmean: " in printed
     assert "    --aggregation-set bucket_size=VALUE, default 2\n" in printed
-    code, printed = command(monkeypatch, capsys, "attacks", "--json")
+    code, printed = command(monkeypatch, capsys, "attacks", "list", "--json")
     assert code == 0
     assert [row["attack"] for row in json.loads(printed)] == list(ATTACKS)
-    _, printed = command(monkeypatch, capsys, "attacks")
+    _, printed = command(monkeypatch, capsys, "attacks", "list")
     assert "    --attack-set epsilon=0.1\n" in printed
 
 

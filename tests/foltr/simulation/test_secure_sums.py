@@ -311,7 +311,7 @@ def test_the_clip_norm_follows_from_interactions_and_learning_rate():
 
 @pytest.mark.slow
 def test_noise_costs_little_on_average():
-    """What `foltr demo --secure` shows once, of six seeds: a hundred clients lose less than 0.02 in twenty rounds."""
+    """What `foltr demo-secure` shows once, of six seeds: a hundred clients lose less than 0.02 in twenty rounds."""
     read = load_data("mslr-sample", 1)
     lost = []
     for seed in range(1, 7):

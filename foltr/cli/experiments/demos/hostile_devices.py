@@ -1,4 +1,4 @@
-"""Hostile devices of ``foltr demo --secure``: vectors far too long, with the best norm proof that can be forged."""
+"""Hostile devices of ``foltr demo-secure``: vectors far too long, with the best norm proof that can be forged."""
 
 import os
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""``foltr demo --forget``: a device harms the model, asks to be forgotten, and what is left of it is looked for."""
+"""``foltr demo-forget``: a device harms the model, asks to be forgotten, and what is left of it is looked for."""
 
 import asyncio
 import secrets
@@ -14,11 +14,18 @@ from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
-from foltr.cli.demo.departure import FORGET_S, Departure, Place, check_receipt, hand_over
 from foltr.cli.demo.learning_demo import Demo, ndcg_of
-from foltr.cli.demo.leaver import GIVE_UP_S, LeavingDevice, Z, expected_ndcg
 from foltr.cli.demo.progress import always, say, wait_until, watch
-from foltr.cli.erasure.residue import at_broker, in_database, in_files, sqlite_files, stored_updates, traces_of
+from foltr.cli.experiments.demos.departure import FORGET_S, Departure, Place, check_receipt, hand_over
+from foltr.cli.experiments.demos.leaver import GIVE_UP_S, LeavingDevice, Z, expected_ndcg
+from foltr.cli.experiments.demos.residue import (
+    at_broker,
+    in_database,
+    in_files,
+    sqlite_files,
+    stored_updates,
+    traces_of,
+)
 from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.cli.output import print_rows
 from foltr.cli.settings import Settings
@@ -56,7 +63,7 @@ class ForgettingDemo(Demo):
         if n_clients < 2:
             raise SettingsError("clients: 1; whoever is left has to learn without the one that goes: at least 2")
         if settings.method not in _METHODS:
-            raise SettingsError(f"method: --forget is shown with {' or '.join(_METHODS)}, not with {settings.method}")
+            raise SettingsError(f"method: an erasure is shown with {' or '.join(_METHODS)}, not with {settings.method}")
         super().__init__(settings, n_clients, n_rounds, broker_url)
         self._departure: Departure | None = None
 

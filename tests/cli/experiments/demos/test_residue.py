@@ -8,7 +8,15 @@ from made_history import made_history
 
 from broker.address import BrokerAddress
 from broker.link import MqttLink
-from foltr.cli.erasure.residue import at_broker, in_database, in_files, n_bytes, sqlite_files, stored_updates, traces_of
+from foltr.cli.experiments.demos.residue import (
+    at_broker,
+    in_database,
+    in_files,
+    n_bytes,
+    sqlite_files,
+    stored_updates,
+    traces_of,
+)
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 from storage.database import Database

@@ -1,4 +1,4 @@
-"""``foltr rules``: what a federation may aggregate by; ``foltr attacks``: what hostile clients do to it."""
+"""``foltr rules`` and ``foltr methods``: what a federation may aggregate and learn by."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,6 +7,7 @@ from foltr.aggregation.rule_spec import MEAN, PRE_STEPS, RULES, parameters_of_ru
 from foltr.cli import options
 from foltr.cli.output import console, print_rows
 from foltr.methods.preconditions import LEAST_FOR_ADAPTIVE, least_updates
+from foltr.methods.registry import METHODS, parameters_of
 
 _RULES: Mapping[str, str] = {
     "mean": "every update counts by its interactions; one hostile client is enough to ruin it",
@@ -63,10 +64,10 @@ class RuleRow:
 
 
 @dataclass(frozen=True)
-class AttackRow:
-    """One attack, for `foltr attacks`."""
+class MethodRow:
+    """One method, for `foltr methods`."""
 
-    attack: str
+    method: str
     parameters: dict[str, str]
     meaning: str
 
@@ -92,18 +93,24 @@ def rules(json: options.Json = False) -> None:
             _tell(f"    --aggregation-set {name}=VALUE, default {default}")
 
 
-def attacks(json: options.Json = False) -> None:
-    """List the attacks that simulated clients can run, and their parameters with defaults."""
-    from foltr.attacks.registry import ATTACKS, attack_parameters_of
-
-    rows = [AttackRow(name, attack_parameters_of(name), meaning) for name, meaning in ATTACKS.items()]
+def methods(json: options.Json = False) -> None:
+    """List the methods, with their parameters and defaults."""
+    rows = [
+        MethodRow(name, _parameters_of(name), " ".join((method.training.__doc__ or "").split()).removesuffix("."))
+        for name, method in METHODS.items()
+    ]
     if json:
-        print_rows(rows, (), title="Attacks", as_json=True)
+        print_rows(rows, (), title="Methods", as_json=True)
         return
     for row in rows:
-        _tell(f"{row.attack}: {row.meaning}")
+        _tell(f"{row.method}: {row.meaning}")
         for name, default in row.parameters.items():
-            _tell(f"    --attack-set {name}={default}")
+            _tell(f"    --set {name}={default}")
+
+
+def _parameters_of(method: str) -> dict[str, str]:
+    """Return the parameters that are given as text: a logging policy is a file, with an option of its own."""
+    return {name: default for name, default in parameters_of(method).items() if name != "logging_policy"}
 
 
 def _tell(line: str) -> None:

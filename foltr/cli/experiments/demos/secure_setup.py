@@ -1,4 +1,4 @@
-"""Who takes part in ``foltr demo --secure``: an operator with a policy, a federator, helpers and devices."""
+"""Who takes part in ``foltr demo-secure``: an operator with a policy, a federator, helpers and devices."""
 
 import base64
 import math
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast, get_args
 
-from foltr.cli.demo.helper_process import HelperProcess
+from foltr.cli.experiments.demos.helper_process import HelperProcess
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, Credentials, device_identity
 from foltr.operator.policy_terms import NoiseBy, PolicyTerms, policy_of

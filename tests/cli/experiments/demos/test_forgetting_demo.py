@@ -1,4 +1,4 @@
-"""``foltr demo --forget`` does what it shows: harm, a request by MQTT, recovery, a receipt, and no byte left."""
+"""``foltr demo-forget`` does what it shows: harm, a request by MQTT, recovery, a receipt, and no byte left."""
 
 import json
 import sqlite3
@@ -8,8 +8,8 @@ import pytest
 from cli.commands import foltr, foltr_process
 from cli.snippets import commands_of
 
-from foltr.cli.demo.departure import check_promise
-from foltr.cli.erasure.residue import in_files, sqlite_files
+from foltr.cli.experiments.demos.departure import check_promise
+from foltr.cli.experiments.demos.residue import in_files, sqlite_files
 from foltr.data.sources import load_data
 from foltr.erasure.receipt import verify_receipt
 from foltr.errors import FoltrError
@@ -30,7 +30,7 @@ KEPT = {
 def demo(folder, *options: str, timeout_s: float = 60):
     """The results of a run in ``folder``, and what it printed."""
     file = folder / "results.json"
-    (command,) = commands_of("README.md", "foltr", "demo", "--forget")
+    (command,) = commands_of("README.md", "foltr", "demo-forget")
     done = foltr_process(*command[1:], *options, "--json", file, cwd=folder, timeout_s=timeout_s)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(file.read_text()), done.stdout
@@ -97,12 +97,12 @@ def test_at_the_size_it_has_by_default(tmp_path, mosquitto_server):
     ("options", "said"),
     [
         (("--clients", "1"), "clients: 1; whoever is left has to learn"),
-        (("--method", "foltr-es"), "method: --forget is shown with fpdgd or fedprox, not with foltr-es"),
+        (("--method", "foltr-es"), "method: an erasure is shown with fpdgd or fedprox, not with foltr-es"),
     ],
 )
 def test_what_makes_no_sense_is_one_line(options, said, tmp_path):
     """Exit code 2, and no database is made."""
-    done = foltr("demo", "--forget", "--data", "synthetic", *options, cwd=tmp_path)
+    done = foltr("demo-forget", "--data", "synthetic", *options, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1

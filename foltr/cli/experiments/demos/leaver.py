@@ -1,4 +1,4 @@
-"""The device that leaves `foltr demo --forget`, and what the simulator expects of the federation without its harm."""
+"""The device that leaves `foltr demo-forget`, and what the simulator expects of the federation without its harm."""
 
 from pathlib import Path
 from typing import Final

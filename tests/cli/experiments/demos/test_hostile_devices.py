@@ -6,7 +6,7 @@ from made_policies import VERIFY_KEY, policy
 from played import N_FEATURES
 from under_policy import DeviceUnderPolicy, identity, unmasked
 
-from foltr.cli.demo.hostile_devices import TIMES, lying
+from foltr.cli.experiments.demos.hostile_devices import TIMES, lying
 from foltr.protocol.signed_tickets import ticket_name
 from foltr.secure.field import to_signed
 from foltr.secure.message_proof import answer_message, is_message_kept

@@ -1,4 +1,4 @@
-"""``foltr demo --secure``: noised sums are all that anybody sees; a helper is killed and devices vanish meanwhile, and
+"""``foltr demo-secure``: noised sums are all that anybody sees; a helper is killed and devices vanish meanwhile, and
 hostile devices are found by their norm proofs."""
 
 import asyncio
@@ -12,11 +12,11 @@ from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.secure_terms import SecureSettings
 from federator.service import FederatorService
-from foltr.cli.demo.helper_process import HelperProcess, running
-from foltr.cli.demo.hostile_devices import TIMES, count_norm_proofs, lying
 from foltr.cli.demo.learning_demo import Demo
 from foltr.cli.demo.progress import always, say, watch
-from foltr.cli.demo.secure_setup import Parties, Promise, set_up
+from foltr.cli.experiments.demos.helper_process import HelperProcess, running
+from foltr.cli.experiments.demos.hostile_devices import TIMES, count_norm_proofs, lying
+from foltr.cli.experiments.demos.secure_setup import Parties, Promise, set_up
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.settings import Settings
 from foltr.errors import FoltrError, SettingsError

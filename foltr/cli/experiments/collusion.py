@@ -8,7 +8,7 @@ same order with the same draws, so its attackers send the same bits.
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import structlog
@@ -18,7 +18,9 @@ from edge_client.contribution import Alteration
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.attacks.attacked_round import attack_rng, craft
 from foltr.attacks.registry import CLICKS, AttackSpec, check_attack
-from foltr.errors import SettingsError
+from foltr.cli.fleet.fleet import Fleet, FleetUser
+from foltr.errors import SettingsError, first_cause
+from foltr.evaluation.click_models import click_model
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.client_selection import is_selected, round_seed
 from foltr.protocol.fields import pack_vector, unpack_vector
@@ -28,6 +30,35 @@ log = structlog.get_logger(__name__)
 
 _PATIENCE_S = 10.0
 _MEETINGS_KEPT = 4
+
+
+async def run_attacked(fleet: Fleet, spec: AttackSpec, n_attackers: int, rule: RuleSpec | None = None) -> None:
+    """Run a fleet whose first devices attack.
+
+    Args:
+        rule: which one they believe the federator aggregates by; None: they know of none.
+
+    Raises:
+        SettingsError: the attack makes no sense with the federation's method.
+    """
+    collusion = Collusion(spec, tuple(fleet.stores), n_attackers, fleet.seed, rule)
+    if spec.name == CLICKS:
+        fleet.users = {**fleet.users, **{name: _poisoned(fleet.user(name)) for name in collusion.attackers}}
+    altered = {name: collusion.alteration_of(name) for name in fleet.stores}
+    fleet.alterations = {name: one for name, one in altered.items() if one is not None}
+    try:
+        async with asyncio.TaskGroup() as group:
+            failing = group.create_task(collusion.fails())
+            await group.create_task(fleet.run())
+            failing.cancel()
+    except BaseExceptionGroup as failures:
+        raise first_cause(failures) from failures
+
+
+def _poisoned(user: FleetUser) -> FleetUser:
+    """Return a user who clicks what is irrelevant (thesis, Section 5.2.2)."""
+    n_grades = len(user.click_models[0].click_probability)
+    return replace(user, click_models=(click_model("poison", n_grades),))
 
 
 @dataclass

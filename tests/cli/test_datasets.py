@@ -2,7 +2,7 @@
 
 import pytest
 
-from foltr.cli.experiments.datasets import find_data
+from foltr.cli.datasets import find_data
 from foltr.errors import SettingsError, UnavailableError
 
 

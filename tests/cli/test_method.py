@@ -2,7 +2,7 @@
 
 import pytest
 
-from foltr.cli.experiments.method import choose_rule
+from foltr.cli.method import choose_rule
 from foltr.cli.settings import load_settings
 
 

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from foltr.attacks.attacked_round import attack_rng, craft
 from foltr.attacks.registry import read_attack
-from foltr.cli.fleet.collusion import Collusion
+from foltr.cli.experiments.collusion import Collusion
 from foltr.errors import SettingsError
 from foltr.protocol.announcements import RoundAnnouncement, Selection
 from foltr.protocol.client_selection import cutoff, round_seed, ticket

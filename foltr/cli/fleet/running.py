@@ -1,0 +1,180 @@
+"""What simulated devices are asked for on a command line, and one process of them."""
+
+import asyncio
+import signal
+import socket
+from collections import Counter
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import structlog
+import typer
+from pydantic import BaseModel, Field
+
+from edge_client.guard.guard import checked_share
+from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
+from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
+from foltr.alive_file import AliveFile
+from foltr.cli.fields import Option
+from foltr.cli.operator.identities import device_credentials, device_files
+from foltr.cli.output import console, print_json
+from foltr.cli.settings import Settings
+from foltr.errors import SettingsError
+from foltr.operator.credentials import read_credentials
+from foltr.protocol.topics import check_name
+from foltr.user_files import file_name_of
+
+if TYPE_CHECKING:
+    from foltr.cli.fleet.fleet import Fleet
+
+log = structlog.get_logger(__name__)
+
+RUN_FIELDS: Final = (
+    *("client_id", "credentials", "broker_url", "federation", "dataset", "clicks", "interactions", "store", "seed"),
+    *("feature_schema", "give_up_after_s"),
+)
+RUN_OPTIONS: Final = {
+    "feature_schema": Option(
+        "--schema", "FILE", "The devices' feature schema as JSON, which scales the data's features; default: by query"
+    ),
+}
+Count = Annotated[int, typer.Option(min=1, max=10_000, help="So many devices in one process, named ID-0001 and on")]
+NRounds = Annotated[
+    int | None, typer.Option("--rounds", min=1, max=2**31 - 1, help="Take part in so many rounds; default: in all")
+]
+
+
+class DeviceChoices(BaseModel):
+    """What the users of all devices agree to."""
+
+    guard: float | None = Field(
+        default=None,
+        description="The share of the lists with clicks, e.g. 0.1, that a device keeps to judge new models by, and "
+        "does not learn from: it refuses one that explains them far worse; default: no guard",
+    )
+    votes: Annotated[bool, Option("--votes/--no-votes")] = Field(
+        default=True,
+        description="Say with each update whether the newest model suits the user's clicks better or worse than the "
+        "federation's anchor",
+    )
+    evaluation: Annotated[bool, Option("--evaluation/--no-evaluation")] = Field(
+        default=True,
+        description="Say with each update how many of its lists were clicked, and how far up, if the federation asks",
+    )
+    unlearning_steps_a_day: int = Field(
+        default=USUAL_LIMITS.steps_a_day,
+        description="A device answers so many steps of unlearning jobs a day; 0 answers none",
+    )
+    unlearning_steps_a_click: int = Field(
+        default=USUAL_LIMITS.steps_a_click, description="It learns from a click that it kept in so many steps in all"
+    )
+    unlearning_fewest: int = Field(
+        default=USUAL_LIMITS.fewest_interactions, description="It answers no step from fewer clicks than so many"
+    )
+    max_epsilon: float = Field(
+        default=USUAL_PRIVACY.max_epsilon,
+        description="Take no part under a policy of secure sums with a higher epsilon",
+    )
+    max_delta: float = Field(default=USUAL_PRIVACY.max_delta, description="Nor under one with a higher delta")
+    min_cohort: int = Field(
+        default=USUAL_PRIVACY.min_cohort, description="Nor under one whose sums may be of fewer clients"
+    )
+
+    def of_fleet(self) -> dict[str, Any]:
+        """Return them as fields of a `Fleet`. SettingsError if a device cannot have one."""
+        return {
+            "guard": None if self.guard is None else checked_share(self.guard),
+            "votes": self.votes,
+            "evaluation": self.evaluation,
+            "unlearning_limits": UnlearningLimits(
+                self.unlearning_steps_a_day, self.unlearning_steps_a_click, self.unlearning_fewest
+            ),
+            "privacy_limits": PrivacyLimits(self.max_epsilon, self.max_delta, self.min_cohort),
+        }
+
+
+def device_name(settings: Settings) -> str:
+    """Return the name that the devices' names begin with: the one given, that of the credentials, or the machine's."""
+    named = None
+    if settings.credentials is not None and not Path(settings.credentials).is_dir():
+        named = read_credentials(Path(settings.credentials), "device").name
+    return check_name("client_id", settings.client_id or named or socket.gethostname())
+
+
+def make_fleet(settings: Settings, name: str, count: int, n_rounds: int | None, **of_fleet: Any) -> "Fleet":
+    """Load the data and make the devices ready to run.
+
+    Args:
+        of_fleet: more fields of the `Fleet`.
+    """
+    from foltr.cli.datasets import find_data
+    from foltr.cli.fleet.fleet import Fleet
+    from foltr.protocol.schemas import FeatureSchema
+
+    schema = None if settings.feature_schema is None else FeatureSchema.read(settings.feature_schema)
+    data = find_data(settings.dataset, settings.seed, normalise=schema is None)
+    if schema is not None and schema.n_features != data.train.n_features:
+        raise SettingsError(
+            f"schema: {settings.feature_schema} has {schema.n_features} features, {data.description} "
+            f"{data.train.n_features}"
+        )
+    names = [name] if count == 1 else [f"{name}-{i:04d}" for i in range(1, count + 1)]
+    credentials = device_credentials(settings, names)
+    federation = next((one.federation for one in credentials.values()), settings.federation)
+    return Fleet(
+        # Credentials name the broker, unless another was asked for.
+        broker_url=None if credentials and "broker_url" not in settings.model_fields_set else settings.broker_url,
+        federation=federation,
+        credentials=credentials,
+        credentials_files=device_files(settings, names),
+        data=data,
+        clicks=settings.clicks,
+        interactions=settings.interactions,
+        seed=settings.seed,
+        stores=_stores(settings, federation, names),
+        n_rounds=n_rounds,
+        give_up_after_s=settings.give_up_after_s,
+        schema=schema,
+        alive_file=AliveFile(settings.alive_file),
+        **of_fleet,
+    )
+
+
+async def run_fleet(fleet: "Fleet", work: Coroutine[Any, Any, None] | None = None) -> None:
+    """Run devices until they are done, or SIGTERM or Ctrl-C comes.
+
+    Args:
+        work: what runs the fleet; default: its own `Fleet.run`.
+    """
+    task = asyncio.create_task(work or fleet.run())
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, task.cancel)
+    try:
+        await task
+    except asyncio.CancelledError:
+        log.info("clients_stopped", n_clients=len(fleet.stores))
+
+
+def report(fleet: "Fleet", *, as_json: bool) -> None:
+    """Print which receipts the devices got, and how many models their guards refused."""
+    counts, has_guard = dict(Counter(fleet.receipts)), fleet.guard is not None
+    if as_json:
+        print_json({"receipts": counts} | ({"refused_models": fleet.n_refused_models} if has_guard else {}))
+        return
+    console.print("receipts: " + (", ".join(f"{code} {n}" for code, n in counts.items()) or "none"))
+    if has_guard:
+        console.print(f"models refused by guards: {fleet.n_refused_models}")
+
+
+def _stores(settings: Settings, federation: str, names: list[str]) -> dict[str, str]:
+    if len(names) == 1:
+        return {names[0]: settings.store or file_name_of(f"{federation}-{names[0]}", ".sqlite")}
+    if settings.store is None:
+        return dict.fromkeys(names, ":memory:")
+    folder = Path(settings.store)
+    if folder.exists() and not folder.is_dir():
+        raise SettingsError(f"store: {folder} is a file; several devices need a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    return {name: str(folder / file_name_of(name, ".sqlite")) for name in names}
