@@ -7,7 +7,6 @@ from typing import Annotated, Any, Self
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from foltr.aggregation.fates import Fate
-from foltr.erasure.digests import DigestVersion
 from foltr.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState, ForgetState, Requester
 from foltr.protocol.orders import OrderReply
 from foltr.protocol.states import JobState, Membership, OrderOutcome, Pacing, RoundState, Strategy
@@ -199,7 +198,6 @@ class Erasure(Shown):
     n_updates: int
     n_events: int
     erased_digest: str
-    digest_version: DigestVersion
     first_round: int | None
     key_destroyed: bool
     told: bool

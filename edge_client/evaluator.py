@@ -4,10 +4,9 @@ With an update go three means over the lists that it was made of: whether one wa
 first click, and the reciprocal rank of these clicks in the application's own order (`foltr.learning.rewards`). The base
 order is not kept, only what it earned, in the row of the list.
 
-A federator that asks says so on a topic of its own, for its own epoch: an older federator, which would refuse such an
-update, says nothing there. Under a policy it is the policy that asks, and what is told goes behind the masks
-(`edge_client.sums`). A method whose updates have noise of the device's own is never evaluated: what is said beside them
-would tell of the clicks what the noise is to hide.
+A federator that asks says so on a topic of its own, for its own epoch. Under a policy it is the policy that asks, and
+what is told goes behind the masks (`edge_client.sums`). A method whose updates have noise of the device's own is never
+evaluated: what is said beside them would tell of the clicks what the noise is to hide.
 """
 
 from collections.abc import Sequence

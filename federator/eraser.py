@@ -53,7 +53,6 @@ def signed_by(key: SigningKey | None) -> Callable[[ErasureRow, ErasureOutcome, A
         if key is None:
             return None
         receipt = ErasureReceipt(
-            version=row.digest_version,
             federation=row.federation,
             pseudonym=row.pseudonym,
             requested_at=utc_text(row.requested_at),

@@ -20,17 +20,11 @@ from storage.engines import BUSY_TIMEOUT_S
 _PACKAGE = Path(__file__).resolve().parent
 # "foltr" in ASCII: the advisory lock under which migrations run one process at a time.
 _LOCK_KEY = 0x666F6C7472
-ROWS_AT_ONCE = 50_000
-"""A step that goes through a large table does so many rows at once, and tells in between how far it is."""
 
 
-async def upgrade(db: Database, revision: str = "head", tell: Callable[[str], None] = lambda _: None) -> None:
-    """Move the schema forward to ``revision``, in one transaction. It may be there already.
-
-    Args:
-        tell: is told in words how far a step is that takes long on a large database.
-    """
-    await _run(db, lambda config: command.upgrade(config, revision), tell)
+async def upgrade(db: Database, revision: str = "head") -> None:
+    """Move the schema forward to ``revision``, in one transaction. It may be there already."""
+    await _run(db, lambda config: command.upgrade(config, revision))
 
 
 async def downgrade(db: Database, revision: str) -> None:
@@ -72,10 +66,10 @@ async def require_head(db: Database) -> None:
     )
 
 
-async def _run(db: Database, step: Callable[[Config], None], tell: Callable[[str], None] = lambda _: None) -> None:
+async def _run(db: Database, step: Callable[[Config], None]) -> None:
     def migrate(connection: Connection) -> None:
         config = _config()
-        config.attributes |= {"connection": connection, "tell": tell, "rows_at_once": ROWS_AT_ONCE}
+        config.attributes["connection"] = connection
         step(config)
 
     async with db.rebuilding() as connection:

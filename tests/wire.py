@@ -1,5 +1,6 @@
-"""The captured messages of the protocol, and envelopes as a peer may build them, for the tests of the codec."""
+"""A message of each kind with its bytes on the wire, and envelopes as a peer may build them, for tests of the codec."""
 
+import json
 import runpy
 from pathlib import Path
 
@@ -8,12 +9,15 @@ import msgpack
 from foltr.protocol.fields import SCHEMA_VERSION
 from foltr.protocol.updates import ModelUpdate
 
-# How the captured messages were made, and what they say. If the bytes of this version must change, SCHEMA_VERSION
-# must too: devices in the field read and write what those files hold, not what the code says today.
-CAPTURE = runpy.run_path(str(Path(__file__).parent / "foltr" / "captured" / "capture.py"))
+ROOT = Path(__file__).parents[1]
+CAPTURE = runpy.run_path(str(ROOT / "tests" / "foltr" / "captured" / "capture.py"))
 KEY, FIRST_SEQUENCE, name_of = CAPTURE["KEY"], CAPTURE["FIRST_SEQUENCE"], CAPTURE["name_of"]
 MESSAGES = CAPTURE["MESSAGES"] + CAPTURE["VARIANTS"]
-V4 = CAPTURE["captured"](4)
+# If these bytes must change once there is a release, SCHEMA_VERSION must too: devices in the field read and write them.
+WIRE = {
+    vector["name"]: bytes.fromhex(vector["payload"])
+    for vector in json.loads((ROOT / "clients" / "vectors" / "messages.json").read_text())["messages"]
+}
 JOIN = {"federation": "mail", "client_id": "device-7", "sdk_version": "0.1.0"}
 UPDATE = next(message for message, _ in MESSAGES if isinstance(message, ModelUpdate)).model_dump()
 

@@ -34,8 +34,7 @@ def upgrade(db: options.Db = None, give_up_after: options.GiveUpAfter = None) ->
     async def run() -> None:
         async with await Database.connect(settings.db_url, retry_for_s=settings.give_up_after_s or 0) as database:
             before = await current(database)
-            with _telling() as tell:
-                await upgrade_database(database, tell=tell)
+            await upgrade_database(database)
             after = f"from revision {before or 'none'} to {head()}" if before != head() else f"at {head()} already"
             console.print(f"{database.location}: {after}", soft_wrap=True)
 

@@ -1,18 +1,11 @@
-"""The digest of what was erased: a chain, so that it can be gone on with after each part, and after a crash.
-
-Version 1 was SHA-256 over all bytes one after the other, in order of rounds. Who was erased under it keeps that digest.
-A receipt's version is that of its digest.
-"""
+"""The digest of what was erased: a chain, so that it can be gone on with after each part, and after a crash."""
 
 import hashlib
 from collections.abc import Iterable
-from typing import Final, Literal
+from typing import Final
 
-DigestVersion = Literal[1, 2]
-DIGEST_VERSION: Final = 2
-"""The version of what `digest_with` makes."""
 NOTHING_DIGESTED: Final = hashlib.sha256().hexdigest()
-"""The digest before the first update, in either version."""
+"""The digest before the first update."""
 
 
 def digest_with(digest: str, bodies: Iterable[bytes]) -> str:

@@ -13,13 +13,12 @@ import binascii
 import json
 import re
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 from pydantic_core import PydanticCustomError
 
-from foltr.erasure.digests import DIGEST_VERSION, DigestVersion
 from foltr.erasure.states import NOTHING_UNLEARNED, Requester
 from foltr.errors import DataError, SettingsError
 from foltr.extras import install_command
@@ -30,9 +29,7 @@ from foltr.protocol.states import Strategy
 if TYPE_CHECKING:
     from jwt import PyJWS
 
-FIRST_VERSION = 1
-# A receipt's version is that of its digest: the fields are those of the first one.
-VERSION: Final = DIGEST_VERSION
+VERSION: Final = 1
 # Far more than any receipt has; what is larger is not read.
 MAX_RECEIPT_BYTES = 64 * 1024
 MAX_FIGURES = 64
@@ -80,7 +77,7 @@ class ErasureReceipt(BaseModel):
     """What was erased for one client, and what became of the models it had taught. `docs/erasure.md` has every field.
 
     Attributes:
-        version: 2; 1 has the same fields, but for what ``erased_digest`` is.
+        version: of these fields, and of what ``erased_digest`` is.
         pseudonym: see `foltr.erasure.pseudonyms`.
         requested_at, erased_at, completed_at: ISO 8601 in UTC; see `utc_text`.
         n_rounds, n_updates, n_events: completed rounds its updates were in; its updates and events that were deleted.
@@ -96,7 +93,7 @@ class ErasureReceipt(BaseModel):
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-    version: DigestVersion = VERSION
+    version: Literal[1] = VERSION
     federation: Name
     pseudonym: _Pseudonym
     requested_at: _UtcText
@@ -224,7 +221,7 @@ def _read_receipt(payload: bytes) -> ErasureReceipt:
     fields = _json_object("receipt", payload)
     version = fields.get("version")
     # By type, too: in Python, 1 == True == 1.0.
-    if type(version) is not int or version < FIRST_VERSION:
+    if type(version) is not int or version < VERSION:
         raise DataError(f"receipt: it is signed, but has no version ({version!r:.40}); tell the federation's operator")
     if version > VERSION:
         raise DataError(

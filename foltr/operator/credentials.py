@@ -10,9 +10,9 @@ import re
 import secrets
 import time
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, ValidationError, model_serializer
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from foltr.errors import MessageError, SettingsError
 from foltr.protocol.enrolment import issue_enrolment, read_enrolment, read_federator_key
@@ -94,13 +94,6 @@ class Credentials(BaseModel):
     succession: str | None = None
     kept_enrolments: str | None = None
     privacy: Privacy | None = None
-
-    @model_serializer(mode="wrap")
-    def _without_what_few_have(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        """Leave out what is not there: software from before there were successions reads these files, too."""
-        fields: dict[str, Any] = serialise(self)
-        absent = {name for name in ("succession", "kept_enrolments", "privacy") if getattr(self, name) is None}
-        return {name: value for name, value in fields.items() if name not in absent}
 
     @property
     def key(self) -> SigningKey:

@@ -10,9 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
 from foltr.secure.sealing import SEAL_BYTES
 
-# 1 had no sequence numbers and no signatures; 2 knew one method, FPDGD, and linear rankers only; 3 did not number what
-# counts.
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 1
 # No single weight of a ranker over features in [0, 1] moves this far in a round; what does would end learning.
 MAX_ABS_DELTA = 1e6
 # Brokers cut off packets at 1-2 MB by default; what is larger is sent in chunks.
@@ -69,7 +67,7 @@ class Message(BaseModel):
     kind_name: ClassVar[str]
     # How many items a list in it may have; a reader makes no room for more.
     longest_list: ClassVar[int] = 0
-    # No field is a message, nor left out: they are packed as they are.
+    # No field is a message: they are packed as they are.
     is_flat: ClassVar[bool] = False
 
     def packed(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """A device tells of itself, from joining to being forgotten, and shows what an operator signed about it."""
 
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
-from pydantic import Field, SerializerFunctionWrapHandler, StringConstraints, model_serializer
+from pydantic import Field, StringConstraints
 
 from foltr.protocol.fields import PRINTABLE, Message, Name, PublicKey, Timestamp
 
@@ -54,8 +54,7 @@ class Enrolment(Message):
 
     Attributes:
         serial: rises with every enrolment of a federation; a client's newer one replaces its older ones.
-        secure: the federation is one of secure sums: this device sends nothing but under a policy. False is not on
-            the wire.
+        secure: the federation is one of secure sums: this device sends nothing but under a policy.
     """
 
     kind_name: ClassVar[str] = "enrolment"
@@ -65,10 +64,3 @@ class Enrolment(Message):
     serial: Annotated[int, Field(ge=1, le=2**31 - 1)]
     issued_at: Timestamp
     secure: bool = False
-
-    @model_serializer(mode="wrap")
-    def _leave_out_what_is_usual(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = fields_of(self)
-        if not self.secure:
-            del fields["secure"]
-        return fields

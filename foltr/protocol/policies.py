@@ -11,7 +11,7 @@ import hashlib
 import math
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from foltr.errors import SettingsError
 from foltr.protocol.fields import MAX_DIM, Message, Name, PublicKey, Seal, Sha256, Timestamp
@@ -131,8 +131,8 @@ class Policy(Message):
         epsilon, delta: what k participations cost a client at most; ``gamma`` without norm proofs claims it with a
             delta of 0.
         norm_proof: what each message proves of its vector; None: nothing.
-        predecessors: hashes of the policies before it, the newest first. None of the first policy is on the wire.
-        votes: how clients vote; None: they do not. The policy has then the bytes that it had before there were votes.
+        predecessors: hashes of the policies before it, the newest first.
+        votes: how clients vote; None: they do not.
         evaluation: how clients say what their users' lists have earned; None likewise.
     """
 
@@ -156,7 +156,6 @@ class Policy(Message):
     delta: Annotated[float, Field(gt=0, lt=1, allow_inf_nan=False)]
     norm_proof: L2NormProof | None = None
     predecessors: Annotated[list[Sha256], Field(max_length=MAX_PREDECESSORS)] = Field(default_factory=list)
-    # None is not on the wire, so that who knows no votes reads every policy without.
     votes: SecureVotes | None = None
     evaluation: SecureEvaluation | None = None
 
@@ -242,14 +241,6 @@ class Policy(Message):
                 f"participations needs {least}"
             )
         return self
-
-    @model_serializer(mode="wrap")
-    def _leave_out_what_is_not_asked(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = fields_of(self)
-        for name in ("votes", "evaluation", "predecessors"):
-            if not fields[name]:
-                del fields[name]
-        return fields
 
     @property
     def n_epochs(self) -> int:

@@ -167,7 +167,7 @@ class ReceiptCode(StrEnum):
         _ORDER,
         _POLICY,
     )
-    # Whichever side is upgraded, the same bytes may be taken then.
+    # Once a side is upgraded, the same bytes may be taken.
     UNSUPPORTED_VERSION = (
         "unsupported_version",
         DeviceReaction.SEND_AGAIN,

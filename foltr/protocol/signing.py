@@ -24,7 +24,7 @@ from foltr.errors import SettingsError
 
 KEY_BYTES = 32
 SIGNATURE_BYTES = 64
-_DOMAIN = b"foltr message 2\n"
+_DOMAIN = b"foltr message 1\n"
 # Steps within one session, or one connection of a federator; the last one is for the last will, which is signed when
 # it begins.
 SESSION_STEPS = 1 << 16

@@ -1,8 +1,8 @@
 """A training tells devices what to learn: the ranker, and the settings of the method."""
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from foltr.protocol.explorations import SAFE, Exploration
 from foltr.protocol.fields import MAX_DIM, Dim, Message, Rate
@@ -32,15 +32,6 @@ class NeuralRankerSpec(Message):
     n_features: Dim
     hidden: Annotated[int, Field(ge=1, le=4096)] = 64
     activation: Activation = "sigmoid"
-
-    @model_serializer(mode="wrap")
-    def _sigmoid_goes_without_saying(self, serialise: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        # Software from before there was a choice refuses a field that it does not know. So it goes on with the sigmoid
-        # rankers that it has, and refuses others, which it would score wrongly.
-        fields: dict[str, Any] = serialise(self)
-        if self.activation == "sigmoid":
-            del fields["activation"]
-        return fields
 
     @model_validator(mode="after")
     def _weights_can_be_sent(self) -> "NeuralRankerSpec":

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, ClassVar, Final, Literal
 
-from pydantic import Field, SerializerFunctionWrapHandler, model_serializer, model_validator
+from pydantic import Field, model_validator
 
 from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.fields import (
@@ -120,8 +120,7 @@ class ModelUpdate(Message):
     This is all that leaves a device after a round: the body, how many interactions made it, and which they are: it
     covers those of the device's interactions that are above ``after``, up to ``through``. Some of them may not be in
     it (the device had dropped them, say), and none is in a later one. Beside it is a ``vote`` where the device compares
-    models, and an ``evaluation`` where the federator asks for one; without either it has the bytes that it had before
-    there were any, which every federator reads.
+    models, and an ``evaluation`` where the federator asks for one.
     """
 
     kind_name: ClassVar[str] = "update"
@@ -136,9 +135,9 @@ class ModelUpdate(Message):
     base_hash: ModelHash
     n_interactions: Annotated[int, Field(ge=1, le=100_000)]
     body: UpdateBody
-    # None: the device compares no models. It is then not on the wire.
+    # None: the device compares no models.
     vote: Vote | None = None
-    # None: nobody asked, or the device does not tell. Likewise.
+    # None: nobody asked, or the device does not tell.
     evaluation: Evaluation | None = None
 
     @model_validator(mode="after")
@@ -162,18 +161,7 @@ class ModelUpdate(Message):
         fields = self.__dict__.copy()
         for name in ("body", "vote", "evaluation"):
             part: Message | None = fields[name]
-            if part is None:
-                del fields[name]
-            else:
-                fields[name] = part.__dict__
-        return fields
-
-    @model_serializer(mode="wrap")
-    def _leave_out_what_is_not_there(self, fields_of: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        fields: dict[str, Any] = fields_of(self)
-        for name in ("vote", "evaluation"):
-            if fields[name] is None:
-                del fields[name]
+            fields[name] = None if part is None else part.__dict__
         return fields
 
 

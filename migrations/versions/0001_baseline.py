@@ -1,4 +1,4 @@
-"""Every table and view, as the first release has them.
+"""Every table and view.
 
 Revision ID: 0001
 """
@@ -11,29 +11,17 @@ down_revision = None
 branch_labels = None
 depends_on = None
 
-# Types are written out here rather than taken from storage.tables: a migration does not change when the code does.
+# Types are written out here rather than taken from `storage`: a migration does not change when the code does.
 _moment = sa.DateTime(timezone=True)
 _client_id = sa.String(64).with_variant(sa.String(64, collation="C"), "postgresql")
 _row_id = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
 # In the order that they are made in.
 _TABLES = (
-    "federations",
-    "audit_log",
-    "clients",
-    "models",
-    "events",
-    "orders",
-    "policies",
-    "rounds",
-    "unlearning_jobs",
-    "erasures",
-    "round_aggregations",
-    "updates",
-    "update_fates",
-    "defence_records",
-    "round_sums",
-    "helper_answers",
+    "federations", "audit_log", "body_parts", "clients", "ingest_batches", "ingest_workers", "ingestion", "leases",
+    "models", "policies", "standbys", "trainings", "unlearning_resets", "defence_records", "events", "orders",
+    "rounds", "unlearning_jobs", "erasures", "round_aggregations", "round_evaluations", "round_sums",
+    "round_tallies", "stored_rounds", "updates", "helper_answers", "update_bodies", "update_fates",
 )
 _VIEWS = ("round_history", "client_history", "event_history")
 
@@ -42,7 +30,8 @@ _DURATION_S = {
     "sqlite": "round((julianday(r.closed_at) - julianday(r.opened_at)) * 86400, 3)",
     "postgresql": "round(extract(epoch FROM r.closed_at - r.opened_at), 3)::double precision",
 }
-
+_MEAN = """coalesce(s.{0} / s.n_updates, (SELECT avg(u.{0}) FROM updates u
+      WHERE u.federation = r.federation AND u.round = r.number AND u.clicked IS NOT NULL)) AS {0}"""
 _ROUND_HISTORY = """
 CREATE VIEW round_history AS
 -- One row for each round.
@@ -77,11 +66,34 @@ SELECT
     CASE WHEN r.state = 'completed' THEN coalesce(a.rule, 'mean') END AS rule,  -- rule that made its model
     a.fallback_reason,  -- why that is not the rule it was opened with
     coalesce(a.n_clipped, 0) AS n_clipped,  -- updates the rule shortened
-    coalesce(a.n_dropped, 0) AS n_dropped   -- updates the rule left out
+    coalesce(a.n_dropped, 0) AS n_dropped,  -- updates the rule left out
+    r.anchor_version,   -- the model that devices were asked to compare the newest with; null: none
+    (SELECT count(*) FROM updates u
+      WHERE u.federation = r.federation AND u.round = r.number AND u.vote = -1) AS n_worse,  -- who finds it worse
+    (SELECT count(*) FROM updates u
+      WHERE u.federation = r.federation AND u.round = r.number AND u.vote = 0) AS n_none,    -- who cannot tell yet
+    (SELECT count(*) FROM updates u
+      WHERE u.federation = r.federation AND u.round = r.number AND u.vote = 1) AS n_better,  -- who finds it better
+    t.n_updates AS tally_n_updates,  -- updates in its secure sums, where these have votes; null: none
+    t.worse AS tally_worse,          -- votes worse among them, with the helpers' noise
+    t.better AS tally_better,        -- votes better among them, likewise
+    t.deviation AS tally_deviation,  -- standard deviation of the noise in each, in votes
+    -- how well it does, by the clicks of its devices' users: means over updates; of secure sums with the helpers' noise
+    coalesce(s.n_updates, (SELECT count(*) FROM updates u
+      WHERE u.federation = r.federation AND u.round = r.number AND u.clicked IS NOT NULL)) AS n_evaluations,
+    {clicked},
+    {reward},
+    {base_reward},
+    s.deviation / s.n_updates AS evaluation_deviation  -- standard deviation of the noise in each mean; null: none
 FROM rounds r
 LEFT JOIN round_aggregations a ON a.federation = r.federation AND a.round = r.number
+LEFT JOIN round_tallies t ON t.federation = r.federation AND t.round = r.number
+LEFT JOIN round_evaluations s ON s.federation = r.federation AND s.round = r.number
 """
 
+# Joined with clients by the federation, too: with it SQLite begins with a client that is asked for, and its index; else
+# it would read every update. The body is looked up for each row: of a join PostgreSQL would look into every part for
+# each row, and not into the one it is in.
 _CLIENT_HISTORY = """
 CREATE VIEW client_history AS
 -- One row for each client and round it contributed to.
@@ -100,11 +112,12 @@ SELECT
     f.share,            -- how much of the model's step is this update's, 0 to 1
     f.score,            -- what the rule decided by
     f.reason AS fate_reason,
-    -- what is stored of it; deleted: its round was thinned. By its length and not by cipher, which SQLite would look
-    -- for behind the body
-    CASE WHEN u.body IS NULL THEN 'deleted' WHEN length(u.body) = u.n_bytes THEN 'plain' ELSE 'sealed' END AS body
+    coalesce((
+        SELECT CASE b.cipher WHEN '' THEN 'plain' ELSE 'sealed' END FROM update_bodies b
+        WHERE b.federation = u.federation AND b.round = u.round AND b.client = u.client AND b.part = r.part
+    ), 'deleted') AS body      -- what is stored of it; deleted: its round was thinned
 FROM updates u
-JOIN clients c ON c.id = u.client
+JOIN clients c ON c.id = u.client AND c.federation = u.federation
 JOIN rounds r ON r.federation = u.federation AND r.number = u.round
 LEFT JOIN update_fates f ON f.federation = u.federation AND f.round = u.round AND f.client = u.client
 """
@@ -127,890 +140,42 @@ LEFT JOIN clients c ON c.id = e.client
 """
 
 _VIEW_COMMENTS = {
-    "round_history": "Every round with what it collected, what it refused and how it ended",
-    "client_history": "What every client contributed to every round",
-    "event_history": "What was refused, who came and who left, by name",
-}
-_COLUMN_COMMENTS = {
-    "round_history.duration_s": "Seconds from opening to closing; null while open",
-    "round_history.model_version": "The model it made; null unless completed",
-    "round_history.n_updates": "Updates of the round that are stored now",
-    "round_history.n_interactions": "Interactions behind those updates",
-    "round_history.n_rejected": "Updates refused that named this round",
-    "round_history.rule": "Rule that made its model; null unless completed",
-    "round_history.fallback_reason": "Why that is not the rule it was opened with; null if it is",
-    "client_history.n_bytes": "Length of the update as sent",
-    "client_history.round_state": "State of the round",
-    "client_history.model_version": "The model the update went into; null unless the round completed",
-    "client_history.fate": "What the rule made of it: kept, clipped or dropped; null without a rule",
+    "VIEW round_history": "Every round with what it collected, what it refused and how it ended",
+    "COLUMN round_history.duration_s": "Seconds from opening to closing; null while open",
+    "COLUMN round_history.model_version": "The model it made; null unless completed",
+    "COLUMN round_history.n_updates": "Updates of the round that are stored now",
+    "COLUMN round_history.n_interactions": "Interactions behind those updates",
+    "COLUMN round_history.n_rejected": "Updates refused that named this round",
+    "COLUMN round_history.rule": "Rule that made its model; null unless completed",
+    "COLUMN round_history.fallback_reason": "Why that is not the rule it was opened with; null if it is",
+    "COLUMN round_history.n_worse": "Its updates that came with the vote worse",
+    "COLUMN round_history.n_none": "Its updates that came with the vote none",
+    "COLUMN round_history.n_better": "Its updates that came with the vote better",
+    "COLUMN round_history.tally_n_updates": "Updates in its secure sums, where these have votes; null: none",
+    "COLUMN round_history.tally_worse": "Votes worse among them, with the noise of helpers",
+    "COLUMN round_history.tally_better": "Votes better among them, likewise",
+    "COLUMN round_history.tally_deviation": "Standard deviation of the noise in each, in votes",
+    "COLUMN round_history.n_evaluations": "Its updates that say how it does; of secure sums all updates in them",
+    "COLUMN round_history.clicked": "Mean share of their lists with a click; null: nobody was asked",
+    "COLUMN round_history.reward": "Mean reciprocal rank of the first click, in lists as shown; null likewise",
+    "COLUMN round_history.base_reward": "Mean reciprocal rank of these clicks in the base order; null likewise",
+    "COLUMN round_history.evaluation_deviation": "Standard deviation of the noise in each mean; null: none is added",
+    "VIEW client_history": "What every client contributed to every round",
+    "COLUMN client_history.n_bytes": "Length of the update as sent",
+    "COLUMN client_history.round_state": "State of the round",
+    "COLUMN client_history.model_version": "The model the update went into; null unless the round completed",
+    "COLUMN client_history.fate": "What the rule made of it: kept, clipped or dropped; null without a rule",
+    "VIEW event_history": "What was refused, who came and who left, by name",
 }
 
 
 def upgrade() -> None:
-    op.create_table(
-        "federations",
-        sa.Column("name", sa.String(64), nullable=False, comment="Name, as in the MQTT topics"),
-        sa.Column(
-            "writer_epoch",
-            sa.BigInteger(),
-            nullable=False,
-            comment="Epoch of the last claim, at least its unix seconds; only that federator may write",
-        ),
-        sa.Column(
-            "last_batch_id", sa.String(36), comment="The last committed batch: offered again, it is not applied again"
-        ),
-        sa.Column("ranker", sa.String(64), nullable=False, comment="Kind of ranker: linear or neural"),
-        sa.Column("n_features", sa.Integer(), nullable=False, comment="Features of one document"),
-        sa.Column("created_at", _moment, nullable=False, comment="When the federation was created, UTC"),
-        sa.Column("selection_seed", sa.LargeBinary(), comment="First seed of random selections; never changed"),
-        sa.Column(
-            "roster_version",
-            sa.Integer(),
-            server_default="0",
-            nullable=False,
-            comment="Version of the operator's roster; a lower one is refused",
-        ),
-        sa.Column("roster", sa.LargeBinary(), comment="The operator's roster, as signed"),
-        sa.Column(
-            "last_order",
-            sa.Integer(),
-            server_default="0",
-            nullable=False,
-            comment="Number of the operator's newest order that has an outcome; the next one is to follow it",
-        ),
-        sa.Column(
-            "method",
-            sa.String(64),
-            server_default="fpdgd",
-            nullable=False,
-            comment="How it learns, e.g. fpdgd; fixed as long as it exists",
-        ),
-        sa.Column("hidden", sa.Integer(), comment="Hidden units of a neural ranker; null for a linear one"),
-        sa.Column(
-            "aggregation_seed", sa.LargeBinary(), comment="Seed of what an aggregation draws; secret, never changed"
-        ),
-        sa.Column(
-            "pseudonym_key", sa.LargeBinary(), comment="Key of the pseudonyms of erased clients; secret, never changed"
-        ),
-        sa.Column(
-            "n_deletions",
-            sa.Integer(),
-            server_default="0",
-            nullable=False,
-            comment="Counts transactions that deleted something of a forgotten client",
-        ),
-        sa.Column(
-            "n_purged",
-            sa.Integer(),
-            server_default="0",
-            nullable=False,
-            comment="So many of them have left no byte of a name: the database was purged since",
-        ),
-        sa.Column(
-            "privacy",
-            sa.String(16),
-            server_default="trusted",
-            nullable=False,
-            comment="trusted or secure; fixed as long as it exists",
-        ),
-        sa.Column(
-            "schema_hash",
-            sa.LargeBinary(),
-            comment="SHA-256 of the feature schema; null without one. Fixed likewise",
-        ),
-        sa.CheckConstraint("(ranker = 'neural') = (hidden IS NOT NULL)", name=op.f("ck_federations_hidden_iff_neural")),
-        sa.CheckConstraint("last_order >= 0", name=op.f("ck_federations_last_order")),
-        sa.CheckConstraint("length(schema_hash) = 32", name=op.f("ck_federations_schema_hash_length")),
-        sa.CheckConstraint("length(name) BETWEEN 1 AND 64", name=op.f("ck_federations_name_length")),
-        sa.CheckConstraint("length(ranker) > 0", name=op.f("ck_federations_ranker_length")),
-        sa.CheckConstraint("n_features > 0", name=op.f("ck_federations_n_features")),
-        sa.CheckConstraint("n_purged BETWEEN 0 AND n_deletions", name=op.f("ck_federations_n_purged")),
-        sa.CheckConstraint("privacy IN ('trusted', 'secure')", name=op.f("ck_federations_privacy")),
-        sa.CheckConstraint("writer_epoch >= 0", name=op.f("ck_federations_writer_epoch")),
-        sa.PrimaryKeyConstraint("name", name=op.f("pk_federations")),
-        comment="One federation: a ranker learned together. The row is also the lock of its single writer",
-    )
-    op.create_table(
-        "audit_log",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("seq", sa.Integer(), nullable=False, comment="1, 2, 3, ..."),
-        sa.Column("at", _moment, nullable=False, comment="When it happened, UTC"),
-        sa.Column("kind", sa.String(64), nullable=False, comment="What happened, e.g. client_erased"),
-        sa.Column("body", sa.Text(), nullable=False, comment="What is said of it, JSON; nothing personal"),
-        sa.Column("previous_hash", sa.String(64), nullable=False, comment="Hash of the entry before"),
-        sa.Column(
-            "hash", sa.String(64), nullable=False, comment="SHA-256 over this entry and the hash before it, in hex"
-        ),
-        sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name=op.f("ck_audit_log_kind_length")),
-        sa.CheckConstraint("length(previous_hash) = 64 AND length(hash) = 64", name=op.f("ck_audit_log_hash_length")),
-        sa.CheckConstraint("seq >= 1", name=op.f("ck_audit_log_seq")),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_audit_log_federations_federation")),
-        sa.PrimaryKeyConstraint("federation", "seq", name=op.f("pk_audit_log")),
-        comment="What was erased and unlearned, as a chain of hashes: no entry can be changed unnoticed",
-    )
-    op.create_table(
-        "clients",
-        sa.Column(
-            "id", _row_id, autoincrement=True, nullable=False, comment="Key that other tables have; never used again"
-        ),
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column(
-            "client_id", _client_id, nullable=False, comment="Identity of the device within the federation: its name"
-        ),
-        sa.Column("membership", sa.String(16), nullable=False, comment="joined, left, stranger or forgotten"),
-        sa.Column("online", sa.Boolean(), nullable=False, comment="Connected, as far as its status messages tell"),
-        sa.Column(
-            "joined_at", _moment, comment="Start of the latest membership, UTC; null for who is, or was, no member"
-        ),
-        sa.Column("left_at", _moment, comment="When it left, UTC; set exactly while membership is left"),
-        sa.Column("last_seen_at", _moment, nullable=False, comment="Latest join, leave, status or refusal, UTC"),
-        sa.Column("n_features", sa.Integer(), comment="Features the device said it has"),
-        sa.Column("sdk_version", sa.String(64), comment="Version of foltr the device said it runs"),
-        sa.Column("public_key", sa.LargeBinary(), comment="Ed25519 key its messages are verified with"),
-        sa.Column("enrolment_serial", sa.Integer(), comment="Serial of the enrolment it joined with"),
-        sa.Column("revoked_at", _moment, comment="When its enrolment was revoked, UTC; null unless it is"),
-        sa.Column(
-            "membership_sequence",
-            sa.BigInteger(),
-            server_default="0",
-            nullable=False,
-            comment="Sequence number of its newest join or leave; an older one is a replay",
-        ),
-        sa.Column(
-            "status_sequence",
-            sa.BigInteger(),
-            server_default="0",
-            nullable=False,
-            comment="Sequence number of its newest status; an older one is out of date",
-        ),
-        sa.Column("quarantined_at", _moment, comment="When the operator quarantined it, UTC; null unless it is"),
-        sa.Column(
-            "quarantine_reason", sa.Text(), comment="Why, in the operator's words; null unless it is quarantined"
-        ),
-        sa.Column(
-            "counted_through",
-            sa.BigInteger(),
-            server_default="0",
-            nullable=False,
-            comment="The mark: its interactions up to this number are in stored updates, or will never be",
-        ),
-        sa.Column(
-            "enrolment",
-            sa.LargeBinary(),
-            comment="That enrolment as the operator signed it: helpers are shown it",
-        ),
-        sa.CheckConstraint("(membership = 'left') = (left_at IS NOT NULL)", name=op.f("ck_clients_left_at_iff_left")),
-        sa.CheckConstraint(
-            "(membership IN ('joined', 'left')) = (joined_at IS NOT NULL)", name=op.f("ck_clients_joined_at_iff_client")
-        ),
-        sa.CheckConstraint(
-            "membership IN ('joined', 'left', 'stranger', 'forgotten')", name=op.f("ck_clients_membership")
-        ),
-        sa.CheckConstraint(
-            "(quarantined_at IS NULL) = (quarantine_reason IS NULL)",
-            name=op.f("ck_clients_quarantine_reason_iff_quarantined"),
-        ),
-        sa.CheckConstraint("counted_through >= 0", name=op.f("ck_clients_counted_through")),
-        sa.CheckConstraint("length(client_id) BETWEEN 1 AND 64", name=op.f("ck_clients_client_id_length")),
-        sa.CheckConstraint("length(quarantine_reason) <= 500", name=op.f("ck_clients_quarantine_reason_length")),
-        sa.CheckConstraint("length(sdk_version) <= 64", name=op.f("ck_clients_sdk_version_length")),
-        sa.CheckConstraint("n_features > 0", name=op.f("ck_clients_n_features")),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_clients_federations_federation")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_clients")),
-        sa.UniqueConstraint("federation", "client_id", name=op.f("uq_clients_federation_client_id")),
-        comment="Every device that ever joined, and where it stands now; and strangers. No other table has names",
-        sqlite_autoincrement=True,
-    )
-    op.create_table(
-        "models",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column(
-            "version", sa.Integer(), nullable=False, comment="0 is the initial model; each completed round adds one"
-        ),
-        sa.Column("base_version", sa.Integer(), comment="The model this one was aggregated onto; null for version 0"),
-        sa.Column("round", sa.Integer(), comment="The round that made it; null for version 0 and where unlearning did"),
-        sa.Column(
-            "n_values",
-            sa.Integer(),
-            nullable=False,
-            comment="Number of values in weights; for a linear ranker the features",
-        ),
-        sa.Column(
-            "weights",
-            sa.LargeBinary(),
-            comment="Little-endian float32: the ranker's, then what only training uses; null once withdrawn",
-        ),
-        sa.Column(
-            "weights_hash",
-            sa.LargeBinary(),
-            nullable=False,
-            comment="First 16 bytes of SHA-256 of its weights; stays when they are withdrawn",
-        ),
-        sa.Column("created_at", _moment, nullable=False, comment="When it was committed, UTC"),
-        sa.Column("published_at", _moment, comment="When the broker took it, UTC; null: still to publish (outbox)"),
-        sa.Column(
-            "optimizer_state",
-            sa.LargeBinary(),
-            comment="The federator's optimiser after this model, e.g. Adam's moments; null where there is none",
-        ),
-        sa.Column(
-            "defence_state",
-            sa.LargeBinary(),
-            comment="What the rule of aggregation remembers of all together, or null",
-        ),
-        sa.Column("tainted_at", _moment, comment="Since when it is known to hold what an erased client sent, UTC"),
-        sa.Column("withdrawn_at", _moment, comment="When its weights were deleted, UTC; null while they are there"),
-        sa.Column("unlearning_job", sa.Integer(), comment="The unlearning job that made it; null where a round did"),
-        sa.CheckConstraint(
-            "(version = 0 OR unlearning_job IS NOT NULL) = (round IS NULL)",
-            name=op.f("ck_models_round_iff_made_by_one"),
-        ),
-        sa.CheckConstraint(
-            "(version = 0) = (base_version IS NULL)", name=op.f("ck_models_base_version_iff_not_initial")
-        ),
-        sa.CheckConstraint(
-            "(withdrawn_at IS NULL) = (weights IS NOT NULL)", name=op.f("ck_models_weights_until_withdrawn")
-        ),
-        sa.CheckConstraint("base_version < version", name=op.f("ck_models_base_version_before_version")),
-        sa.CheckConstraint("length(weights) = 4 * n_values", name=op.f("ck_models_weights_length")),
-        sa.CheckConstraint("length(weights_hash) = 16", name=op.f("ck_models_weights_hash_length")),
-        sa.CheckConstraint("version >= 0", name=op.f("ck_models_version")),
-        sa.CheckConstraint(
-            "withdrawn_at IS NULL OR tainted_at IS NOT NULL", name=op.f("ck_models_withdrawn_only_tainted")
-        ),
-        sa.ForeignKeyConstraint(
-            ["federation", "base_version"],
-            ["models.federation", "models.version"],
-            name=op.f("fk_models_models_federation_base_version"),
-        ),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_models_federations_federation")),
-        sa.PrimaryKeyConstraint("federation", "version", name=op.f("pk_models")),
-        comment="Every version of the ranker. It is the outbox too: a model is published until it is marked so",
-    )
-    op.create_table(
-        "events",
-        sa.Column("id", _row_id, autoincrement=True, nullable=False, comment="Order of recording"),
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("at", _moment, nullable=False, comment="When it happened, UTC"),
-        sa.Column("kind", sa.String(64), nullable=False, comment="What happened, e.g. update_rejected"),
-        sa.Column("code", sa.String(64), comment="Reason code of the receipt, e.g. late"),
-        sa.Column(
-            "client",
-            _row_id,
-            comment="The client as the message named it; null where it named none, or one of too many",
-        ),
-        sa.Column("round", sa.Integer(), comment="The round as the message named it"),
-        sa.Column("detail", sa.Text(), nullable=False, comment="What a person needs to know"),
-        sa.Column(
-            "n", sa.Integer(), server_default="1", nullable=False, comment="How often; of refusals, within the minute"
-        ),
-        sa.Column(
-            "minute", sa.BigInteger(), comment="Of a refusal: the minute, since 1970, of which equal ones are this row"
-        ),
-        sa.CheckConstraint("length(code) BETWEEN 1 AND 64", name=op.f("ck_events_code_length")),
-        sa.CheckConstraint("length(detail) <= 500", name=op.f("ck_events_detail_length")),
-        sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name=op.f("ck_events_kind_length")),
-        sa.CheckConstraint("minute IS NULL OR code IS NOT NULL", name=op.f("ck_events_minute_of_a_refusal")),
-        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_events_clients_client")),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_events_federations_federation")),
-        sa.PrimaryKeyConstraint("id", name=op.f("pk_events")),
-        sa.UniqueConstraint(
-            "federation",
-            "client",
-            "kind",
-            "code",
-            "round",
-            "minute",
-            name=op.f("uq_events_federation_client_kind_code_round_minute"),
-        ),
-        comment="What was refused, who came and who left",
-        sqlite_autoincrement=True,
-    )
-    op.create_index(op.f("ix_events_client"), "events", ["client"], unique=False)
-    op.create_index(op.f("ix_events_federation_round"), "events", ["federation", "round"], unique=False)
-    op.create_table(
-        "orders",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("number", sa.Integer(), nullable=False, comment="1, 2, 3, ... as the operator numbered them"),
-        sa.Column("kind", sa.String(64), nullable=False, comment="What was ordered, e.g. quarantine"),
-        sa.Column(
-            "payload", sa.LargeBinary(), comment="The order as signed; null once a client that it names was forgotten"
-        ),
-        sa.Column("digest", sa.LargeBinary(), nullable=False, comment="SHA-256 of the order as signed"),
-        sa.Column("outcome", sa.String(16), nullable=False, comment="obeyed or refused"),
-        sa.Column("code", sa.String(64), comment="Reason code of the refusal; null exactly where it was obeyed"),
-        sa.Column("detail", sa.Text(), nullable=False, comment="What a person needs to know"),
-        sa.Column(
-            "client",
-            _row_id,
-            comment="The client that it is about; null where it is about none, or one that was forgotten",
-        ),
-        sa.Column("at", _moment, nullable=False, comment="When it was obeyed or refused, UTC"),
-        sa.CheckConstraint("(outcome = 'obeyed') = (code IS NULL)", name=op.f("ck_orders_code_iff_refused")),
-        sa.CheckConstraint("outcome IN ('obeyed', 'refused')", name=op.f("ck_orders_outcome")),
-        sa.CheckConstraint("length(code) BETWEEN 1 AND 64", name=op.f("ck_orders_code_length")),
-        sa.CheckConstraint("length(detail) <= 500", name=op.f("ck_orders_detail_length")),
-        sa.CheckConstraint("length(digest) = 32", name=op.f("ck_orders_digest_length")),
-        sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name=op.f("ck_orders_kind_length")),
-        sa.CheckConstraint("number >= 1", name=op.f("ck_orders_number")),
-        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_orders_clients_client")),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_orders_federations_federation")),
-        sa.PrimaryKeyConstraint("federation", "number", name=op.f("pk_orders")),
-        comment="The operator's orders with what became of each: obeyed in their order, each exactly once",
-    )
-    op.create_index(op.f("ix_orders_client"), "orders", ["client"], unique=False)
-    op.create_table(
-        "policies",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column(
-            "hash",
-            sa.LargeBinary(),
-            nullable=False,
-            comment="SHA-256 of the signed bytes, by which rounds name it",
-        ),
-        sa.Column("version", sa.Integer(), nullable=False, comment="A higher one replaces a lower"),
-        sa.Column("signed", sa.LargeBinary(), nullable=False, comment="The policy as the operator signed it"),
-        sa.Column("adopted_at", _moment, nullable=False, comment="When the federator took it up, UTC"),
-        sa.CheckConstraint("length(hash) = 32", name=op.f("ck_policies_hash_length")),
-        sa.CheckConstraint("version >= 1", name=op.f("ck_policies_version")),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_policies_federations_federation")),
-        sa.PrimaryKeyConstraint("federation", "hash", name=op.f("pk_policies")),
-        sa.UniqueConstraint("federation", "version", name=op.f("uq_policies_federation_version")),
-        comment="The operator's policies that rounds were, or are to be, under",
-    )
-    op.create_table(
-        "rounds",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("number", sa.Integer(), nullable=False, comment="1, 2, 3, ..."),
-        sa.Column(
-            "state",
-            sa.String(16),
-            nullable=False,
-            comment="collecting, checking, opening, aggregating, completed or abandoned",
-        ),
-        sa.Column("base_version", sa.Integer(), nullable=False, comment="The model the round trains from"),
-        sa.Column("min_clients", sa.Integer(), nullable=False, comment="Fewer updates than this abandon the round"),
-        sa.Column("max_clients", sa.Integer(), nullable=False, comment="This many updates close the round at once"),
-        sa.Column("min_time_s", sa.Float(), nullable=False, comment="The round stays open at least this long, seconds"),
-        sa.Column("max_time_s", sa.Float(), nullable=False, comment="The round stays open at most this long, seconds"),
-        sa.Column("opened_at", _moment, nullable=False, comment="When it opened, UTC"),
-        sa.Column("closes_at", _moment, nullable=False, comment="The deadline, UTC"),
-        sa.Column("closed_at", _moment, comment="When it was completed or abandoned, UTC; null while open"),
-        sa.Column("reason", sa.Text(), comment="Why it was abandoned; null otherwise"),
-        sa.Column("n_updates", sa.Integer(), comment="Updates it had when it closed; null while open"),
-        sa.Column("n_interactions", sa.BigInteger(), comment="Interactions behind those updates; null while open"),
-        sa.Column("model_version", sa.Integer(), comment="The model it made; null unless completed"),
-        sa.Column("pacing", sa.String(16), server_default="deadline", nullable=False, comment="deadline or buffered"),
-        sa.Column(
-            "staleness_limit",
-            sa.Integer(),
-            server_default="0",
-            nullable=False,
-            comment="Buffered: how many model versions old an update's base may be",
-        ),
-        sa.Column(
-            "staleness_exponent",
-            sa.Float(),
-            server_default="0.5",
-            nullable=False,
-            comment="Buffered: an update of staleness s weighs (1 + s) ** -exponent",
-        ),
-        sa.Column("selection_seed", sa.LargeBinary(), comment="Seed of its random selection; null: all were asked"),
-        sa.Column(
-            "selection_cutoff", sa.LargeBinary(), comment="Whose ticket is at most this was asked; nobody has it"
-        ),
-        sa.Column("n_selected", sa.Integer(), comment="How many clients were to be asked"),
-        sa.Column("n_eligible", sa.Integer(), comment="Clients online when it opened"),
-        sa.Column(
-            "aggregation",
-            sa.String(64),
-            server_default="mean",
-            nullable=False,
-            comment="Rule it is aggregated by, e.g. nnm+krum",
-        ),
-        sa.Column(
-            "byzantine",
-            sa.Float(),
-            server_default="0.2",
-            nullable=False,
-            comment="Hostile clients the rule is to withstand: a count, or a share below 0.5",
-        ),
-        sa.Column(
-            "aggregation_parameters",
-            sa.Text(),
-            server_default="{}",
-            nullable=False,
-            comment="Parameters of the rule, JSON; those not named have their defaults",
-        ),
-        sa.Column(
-            "aggregation_fallback",
-            sa.String(64),
-            server_default="median",
-            nullable=False,
-            comment="Rule where too few arrive for the first one, or abandon",
-        ),
-        sa.Column(
-            "policy_hash",
-            sa.LargeBinary(),
-            comment="The policy that it is under; null: the federator sees every update",
-        ),
-        sa.Column(
-            "clip_norm", sa.Float(), comment="C, to which devices shorten what they send; null without a policy"
-        ),
-        sa.CheckConstraint(
-            "(policy_hash IS NULL) = (clip_norm IS NULL)", name=op.f("ck_rounds_clip_norm_iff_policy")
-        ),
-        sa.CheckConstraint(
-            "policy_hash IS NOT NULL OR NOT (state IN ('checking', 'opening'))",
-            name=op.f("ck_rounds_asks_under_a_policy"),
-        ),
-        sa.ForeignKeyConstraint(
-            ["federation", "policy_hash"],
-            ["policies.federation", "policies.hash"],
-            name=op.f("fk_rounds_policies_federation_policy_hash"),
-        ),
-        sa.CheckConstraint("(state = 'abandoned') = (reason IS NOT NULL)", name=op.f("ck_rounds_reason_iff_abandoned")),
-        sa.CheckConstraint(
-            "(state = 'completed') = (model_version IS NOT NULL)", name=op.f("ck_rounds_model_version_iff_completed")
-        ),
-        sa.CheckConstraint(
-            "(state IN ('collecting', 'checking', 'opening', 'aggregating')) = (closed_at IS NULL)",
-            name=op.f("ck_rounds_closed_at_iff_closed"),
-        ),
-        sa.CheckConstraint(
-            "(state IN ('collecting', 'checking', 'opening', 'aggregating')) = (n_interactions IS NULL)",
-            name=op.f("ck_rounds_n_interactions_iff_closed"),
-        ),
-        sa.CheckConstraint(
-            "(state IN ('collecting', 'checking', 'opening', 'aggregating')) = (n_updates IS NULL)",
-            name=op.f("ck_rounds_n_updates_iff_closed"),
-        ),
-        sa.CheckConstraint(
-            "state IN ('collecting', 'checking', 'opening', 'aggregating', 'completed', 'abandoned')", name=op.f("ck_rounds_state")
-        ),
-        sa.CheckConstraint("closes_at >= opened_at", name=op.f("ck_rounds_closes_after_opened")),
-        sa.CheckConstraint("length(reason) BETWEEN 1 AND 500", name=op.f("ck_rounds_reason_length")),
-        sa.CheckConstraint("min_clients >= 1 AND max_clients >= min_clients", name=op.f("ck_rounds_clients_range")),
-        sa.CheckConstraint("min_time_s >= 0 AND max_time_s >= min_time_s", name=op.f("ck_rounds_time_range")),
-        sa.CheckConstraint("number >= 1", name=op.f("ck_rounds_number")),
-        sa.ForeignKeyConstraint(
-            ["federation", "base_version"],
-            ["models.federation", "models.version"],
-            name=op.f("fk_rounds_models_federation_base_version"),
-        ),
-        sa.ForeignKeyConstraint(
-            ["federation", "model_version"],
-            ["models.federation", "models.version"],
-            name=op.f("fk_rounds_models_federation_model_version"),
-        ),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_rounds_federations_federation")),
-        sa.PrimaryKeyConstraint("federation", "number", name=op.f("pk_rounds")),
-        comment="Every round, open or closed",
-    )
-    op.create_index(
-        "uq_rounds_one_open",
-        "rounds",
-        ["federation"],
-        unique=True,
-        sqlite_where=sa.text("state IN ('collecting', 'checking', 'opening', 'aggregating')"),
-        postgresql_where=sa.text("state IN ('collecting', 'checking', 'opening', 'aggregating')"),
-    )
-    op.create_table(
-        "unlearning_jobs",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("number", sa.Integer(), nullable=False, comment="1, 2, 3, ..."),
-        sa.Column("state", sa.String(16), nullable=False, comment="running, paused, done or failed"),
-        sa.Column("strategy", sa.String(16), nullable=False, comment="fed_eraser, rollback or retrain"),
-        sa.Column(
-            "interval",
-            sa.Integer(),
-            nullable=False,
-            comment="Every so many rounds one is replayed; delta t of the thesis",
-        ),
-        sa.Column(
-            "local_interactions",
-            sa.Integer(),
-            nullable=False,
-            comment="Interactions a client learns from in a step; n' of the thesis",
-        ),
-        sa.Column("created_at", _moment, nullable=False, comment="When it was created, UTC"),
-        sa.Column("start_version", sa.Integer(), nullable=False, comment="The model it started from"),
-        sa.Column("start_round", sa.Integer(), nullable=False, comment="The first round it replays"),
-        sa.Column("step", sa.Integer(), nullable=False, comment="Calibration rounds that are done"),
-        sa.Column("n_steps", sa.Integer(), nullable=False, comment="Calibration rounds there are to do, as known now"),
-        sa.Column(
-            "last_round", sa.Integer(), comment="The stored round that its last step stood for; null before the first"
-        ),
-        sa.Column(
-            "weights", sa.LargeBinary(), comment="The model so far, little-endian float32; null once the job is closed"
-        ),
-        sa.Column(
-            "coverage_sum",
-            sa.Float(),
-            nullable=False,
-            comment="Sum of the coverages, 0 to 1, of the steps that are done",
-        ),
-        sa.Column("optimizer_state", sa.LargeBinary(), comment="The federator's optimiser after the step, or null"),
-        sa.Column(
-            "defence_state", sa.LargeBinary(), comment="What the rule of aggregation remembers of all together, or null"
-        ),
-        sa.Column("reason", sa.Text(), comment="Why it is paused or failed; null otherwise"),
-        sa.Column("closed_at", _moment, comment="When it was done or failed, UTC; null while open"),
-        sa.Column("model_version", sa.Integer(), comment="The model it made; null unless done"),
-        sa.Column("figures", sa.Text(), nullable=False, comment="What was measured of its model, JSON"),
-        sa.CheckConstraint(
-            "(state = 'done') = (model_version IS NOT NULL)", name=op.f("ck_unlearning_jobs_model_version_iff_done")
-        ),
-        sa.CheckConstraint(
-            "(state IN ('paused', 'failed')) = (reason IS NOT NULL)",
-            name=op.f("ck_unlearning_jobs_reason_iff_not_well"),
-        ),
-        sa.CheckConstraint(
-            "(state IN ('running', 'paused')) = (closed_at IS NULL)",
-            name=op.f("ck_unlearning_jobs_closed_at_iff_closed"),
-        ),
-        sa.CheckConstraint(
-            "(state IN ('running', 'paused')) = (weights IS NOT NULL)", name=op.f("ck_unlearning_jobs_weights_iff_open")
-        ),
-        sa.CheckConstraint("state IN ('running', 'paused', 'done', 'failed')", name=op.f("ck_unlearning_jobs_state")),
-        sa.CheckConstraint(
-            "strategy IN ('fed_eraser', 'rollback', 'retrain')", name=op.f("ck_unlearning_jobs_strategy")
-        ),
-        sa.CheckConstraint("coverage_sum >= 0 AND coverage_sum <= step", name=op.f("ck_unlearning_jobs_coverage_sum")),
-        sa.CheckConstraint("interval >= 1 AND local_interactions >= 1 AND start_round >= 1", name=op.f("ck_unlearning_jobs_plan")),
-        sa.CheckConstraint("length(reason) BETWEEN 1 AND 500", name=op.f("ck_unlearning_jobs_reason_length")),
-        sa.CheckConstraint("number >= 1", name=op.f("ck_unlearning_jobs_number")),
-        sa.CheckConstraint("step >= 0 AND n_steps >= step", name=op.f("ck_unlearning_jobs_steps")),
-        sa.ForeignKeyConstraint(
-            ["federation", "model_version"],
-            ["models.federation", "models.version"],
-            name=op.f("fk_unlearning_jobs_models_federation_model_version"),
-        ),
-        sa.ForeignKeyConstraint(
-            ["federation", "start_version"],
-            ["models.federation", "models.version"],
-            name=op.f("fk_unlearning_jobs_models_federation_start_version"),
-        ),
-        sa.ForeignKeyConstraint(
-            ["federation"], ["federations.name"], name=op.f("fk_unlearning_jobs_federations_federation")
-        ),
-        sa.PrimaryKeyConstraint("federation", "number", name=op.f("pk_unlearning_jobs")),
-        comment="Every attempt to make a model without the clients that were erased",
-    )
-    op.create_index(
-        "uq_unlearning_jobs_one_open",
-        "unlearning_jobs",
-        ["federation"],
-        unique=True,
-        sqlite_where=sa.text("state IN ('running', 'paused')"),
-        postgresql_where=sa.text("state IN ('running', 'paused')"),
-    )
-    op.create_table(
-        "erasures",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("pseudonym", sa.String(32), nullable=False, comment="What is left of its name: 32 hex digits"),
-        sa.Column(
-            "client", _row_id, comment="Its row of clients, which has its name until its device was told; then null"
-        ),
-        sa.Column("state", sa.String(16), nullable=False, comment="erased, waiting, unlearning or done"),
-        sa.Column("requested_at", _moment, nullable=False, comment="When it was asked for, UTC"),
-        sa.Column("requested_by", sa.String(16), nullable=False, comment="device or operator"),
-        sa.Column("erased_at", _moment, nullable=False, comment="When its rows were deleted, UTC"),
-        sa.Column("completed_at", _moment, comment="When no model in service held its updates any more, UTC"),
-        sa.Column("n_rounds", sa.Integer(), nullable=False, comment="Completed rounds that its updates were in"),
-        sa.Column("n_updates", sa.Integer(), nullable=False, comment="Its updates that were deleted"),
-        sa.Column("n_events", sa.Integer(), nullable=False, comment="Its events that were deleted"),
-        sa.Column(
-            "erased_digest",
-            sa.String(64),
-            nullable=False,
-            comment="SHA-256 over the deleted updates' bytes as stored, in order of rounds, in hex",
-        ),
-        sa.Column(
-            "first_round", sa.Integer(), comment="The first completed round with an update of it; null: in no model"
-        ),
-        sa.Column(
-            "key_fingerprint", sa.LargeBinary(), comment="Which data key its updates were sealed with; null: with none"
-        ),
-        sa.Column("key_destroyed", sa.Boolean(), nullable=False, comment="No data key of it exists any more"),
-        sa.Column("told", sa.Boolean(), nullable=False, comment="Its device knows"),
-        sa.Column("job", sa.Integer(), comment="The unlearning job it is or was in"),
-        sa.Column(
-            "receipt", sa.Text(), comment="The signed receipt; null before it is done, and where nothing is signed"
-        ),
-        sa.Column("audit_seq", sa.Integer(), comment="The entry of the audit log that completes it; null before"),
-        sa.CheckConstraint("(state = 'done') = (audit_seq IS NOT NULL)", name=op.f("ck_erasures_audit_seq_iff_done")),
-        sa.CheckConstraint(
-            "(state = 'done') = (completed_at IS NOT NULL)", name=op.f("ck_erasures_completed_at_iff_done")
-        ),
-        sa.CheckConstraint("requested_by IN ('device', 'operator')", name=op.f("ck_erasures_requested_by")),
-        sa.CheckConstraint("state <> 'unlearning' OR job IS NOT NULL", name=op.f("ck_erasures_unlearning_in_a_job")),
-        sa.CheckConstraint("state = 'done' OR receipt IS NULL", name=op.f("ck_erasures_receipt_only_done")),
-        sa.CheckConstraint("state IN ('erased', 'waiting', 'unlearning', 'done')", name=op.f("ck_erasures_state")),
-        sa.CheckConstraint(
-            "(n_rounds = 0) = (first_round IS NULL)", name=op.f("ck_erasures_first_round_iff_in_models")
-        ),
-        sa.CheckConstraint("length(erased_digest) = 64", name=op.f("ck_erasures_erased_digest_length")),
-        sa.CheckConstraint("length(key_fingerprint) = 8", name=op.f("ck_erasures_key_fingerprint_length")),
-        sa.CheckConstraint("length(pseudonym) = 32", name=op.f("ck_erasures_pseudonym_length")),
-        sa.CheckConstraint(
-            "n_rounds >= 0 AND n_updates >= n_rounds AND n_events >= 0", name=op.f("ck_erasures_counts")
-        ),
-        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_erasures_clients_client")),
-        sa.ForeignKeyConstraint(
-            ["federation", "job"],
-            ["unlearning_jobs.federation", "unlearning_jobs.number"],
-            name=op.f("fk_erasures_unlearning_jobs_federation_job"),
-        ),
-        sa.ForeignKeyConstraint(["federation"], ["federations.name"], name=op.f("fk_erasures_federations_federation")),
-        sa.PrimaryKeyConstraint("federation", "pseudonym", name=op.f("pk_erasures")),
-        comment="Every client that was forgotten: what proves it, and that its name is not used again",
-    )
-    op.create_index(op.f("ix_erasures_client"), "erasures", ["client"], unique=False)
-    op.create_index(op.f("ix_erasures_federation_state"), "erasures", ["federation", "state"], unique=False)
-    op.create_table(
-        "round_aggregations",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("round", sa.Integer(), nullable=False, comment="The round"),
-        sa.Column("rule", sa.String(64), nullable=False, comment="Rule that made its model"),
-        sa.Column(
-            "parameters", sa.Text(), nullable=False, comment="Parameters as used, JSON: n updates, m hostile ones, ..."
-        ),
-        sa.Column("fallback_reason", sa.Text(), comment="Why it is not the configured rule; null if it is"),
-        sa.Column("n_kept", sa.Integer(), nullable=False, comment="Updates in the model as they were sent"),
-        sa.Column("n_clipped", sa.Integer(), nullable=False, comment="Updates in the model after they were shortened"),
-        sa.Column("n_dropped", sa.Integer(), nullable=False, comment="Updates that are not in the model"),
-        sa.CheckConstraint(
-            "length(fallback_reason) BETWEEN 1 AND 500", name=op.f("ck_round_aggregations_fallback_reason_length")
-        ),
-        sa.CheckConstraint("length(rule) > 0", name=op.f("ck_round_aggregations_rule_length")),
-        sa.CheckConstraint(
-            "n_kept >= 0 AND n_clipped >= 0 AND n_dropped >= 0", name=op.f("ck_round_aggregations_counts")
-        ),
-        sa.ForeignKeyConstraint(
-            ["federation", "round"],
-            ["rounds.federation", "rounds.number"],
-            name=op.f("fk_round_aggregations_rounds_federation_round"),
-        ),
-        sa.PrimaryKeyConstraint("federation", "round", name=op.f("pk_round_aggregations")),
-        comment="How a round was aggregated by a rule; none for the plain mean",
-    )
-    op.create_table(
-        "updates",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("round", sa.Integer(), nullable=False, comment="The round it counts in"),
-        sa.Column("client", _row_id, nullable=False, comment="The device that sent it"),
-        sa.Column("update_id", sa.String(36), nullable=False, comment="Chosen by the device, kept on resending"),
-        sa.Column("base_version", sa.Integer(), nullable=False, comment="The model the device trained from"),
-        sa.Column("n_interactions", sa.Integer(), nullable=False, comment="Interactions behind it"),
-        sa.Column(
-            "encoding", sa.String(64), nullable=False, comment="How body is encoded: dense_f32, part_f32, evolution or masked_u64"
-        ),
-        sa.Column("n_bytes", sa.Integer(), nullable=False, comment="Length of the update as sent"),
-        sa.Column("received_at", _moment, nullable=False, comment="When the federator received it, UTC"),
-        sa.Column(
-            "covers_after",
-            sa.BigInteger(),
-            comment="It covers its client's interactions above this number; null once taken back with its round",
-        ),
-        sa.Column("covers_through", sa.BigInteger(), comment="... and up to this one"),
-        sa.Column(
-            "key_fingerprint", sa.LargeBinary(), comment="Which data key body is sealed with; null where it is as sent"
-        ),
-        sa.Column(
-            "cohort",
-            sa.Integer(),
-            comment="Of a masked update: which of its round's sums it is for; null of any other",
-        ),
-        sa.Column(
-            "position", sa.Integer(), comment="Of a masked update: its ticket's among those of its cohort, from 0"
-        ),
-        sa.Column(
-            "ticket", sa.LargeBinary(), comment="Of a masked update: what helpers are shown; goes with the body"
-        ),
-        sa.Column(
-            "fault", sa.String(32), comment="Why a helper took it out of its sum; null unless one did"
-        ),
-        sa.Column("body", sa.LargeBinary(), comment="The update itself, sealed as cipher says; null once thinned"),
-        sa.Column(
-            "cipher",
-            sa.String(64),
-            server_default="",
-            nullable=False,
-            comment="How body is sealed with its client's data key: aes-256-gcm; empty: it is as sent",
-        ),
-        sa.CheckConstraint(
-            "(cohort IS NOT NULL) = (encoding = 'masked_u64')", name=op.f("ck_updates_cohort_iff_masked")
-        ),
-        sa.CheckConstraint(
-            "(ticket IS NOT NULL) = (cohort IS NOT NULL AND body IS NOT NULL)",
-            name=op.f("ck_updates_ticket_goes_with_body"),
-        ),
-        sa.CheckConstraint("(cohort IS NULL) = (position IS NULL)", name=op.f("ck_updates_position_in_a_cohort")),
-        sa.CheckConstraint("fault IS NULL OR cohort IS NOT NULL", name=op.f("ck_updates_fault_of_a_masked_one")),
-        sa.CheckConstraint(
-            "(cipher = '') = (key_fingerprint IS NULL)", name=op.f("ck_updates_key_fingerprint_iff_sealed")
-        ),
-        sa.CheckConstraint("cipher IN ('', 'aes-256-gcm')", name=op.f("ck_updates_cipher")),
-        sa.CheckConstraint(
-            "length(body) = n_bytes + CASE cipher WHEN '' THEN 0 ELSE 28 END", name=op.f("ck_updates_n_bytes")
-        ),
-        sa.CheckConstraint("(covers_after IS NULL) = (covers_through IS NULL)", name=op.f("ck_updates_covers_both")),
-        sa.CheckConstraint("base_version >= 0", name=op.f("ck_updates_base_version")),
-        sa.CheckConstraint("covers_after >= 0 AND covers_after < covers_through", name=op.f("ck_updates_covers_range")),
-        sa.CheckConstraint("length(key_fingerprint) = 8", name=op.f("ck_updates_key_fingerprint_length")),
-        sa.CheckConstraint("length(update_id) BETWEEN 1 AND 36", name=op.f("ck_updates_update_id_length")),
-        sa.CheckConstraint(
-            "n_interactions <= covers_through - covers_after", name=op.f("ck_updates_covers_interactions")
-        ),
-        sa.CheckConstraint("n_interactions > 0", name=op.f("ck_updates_n_interactions")),
-        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_updates_clients_client")),
-        sa.ForeignKeyConstraint(
-            ["federation", "round"],
-            ["rounds.federation", "rounds.number"],
-            name=op.f("fk_updates_rounds_federation_round"),
-        ),
-        sa.PrimaryKeyConstraint("federation", "round", "client", name=op.f("pk_updates")),
-        sa.UniqueConstraint("client", "covers_after", name=op.f("uq_updates_client_covers_after")),
-        sa.UniqueConstraint("client", "update_id", name=op.f("uq_updates_client_update_id")),
-        comment="Every accepted update: the contribution of one client to one round",
-    )
-    op.create_index(
-        "uq_updates_position",
-        "updates",
-        ["federation", "round", "cohort", "position"],
-        unique=True,
-        sqlite_where=sa.text("cohort IS NOT NULL"),
-        postgresql_where=sa.text("cohort IS NOT NULL"),
-    )
-    op.create_table(
-        "update_fates",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("round", sa.Integer(), nullable=False, comment="The round"),
-        sa.Column("client", _row_id, nullable=False, comment="The device whose update it is"),
-        sa.Column("fate", sa.String(16), nullable=False, comment="kept, clipped or dropped"),
-        sa.Column(
-            "share", sa.Float(), comment="How much of the model's step is this update's, 0 to 1; null: cannot be said"
-        ),
-        sa.Column("score", sa.Float(), comment="What the rule decided by; its meaning is the rule's"),
-        sa.Column("reason", sa.Text(), nullable=False, comment="Why it was clipped or dropped; empty if it was kept"),
-        sa.CheckConstraint("fate IN ('kept', 'clipped', 'dropped')", name=op.f("ck_update_fates_fate")),
-        sa.CheckConstraint("length(reason) <= 500", name=op.f("ck_update_fates_reason_length")),
-        sa.CheckConstraint("share >= 0 AND share <= 1", name=op.f("ck_update_fates_share")),
-        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_update_fates_clients_client")),
-        sa.ForeignKeyConstraint(
-            ["federation", "round"],
-            ["round_aggregations.federation", "round_aggregations.round"],
-            name=op.f("fk_update_fates_round_aggregations_federation_round"),
-        ),
-        sa.PrimaryKeyConstraint("federation", "round", "client", name=op.f("pk_update_fates")),
-        comment="What a rule made of each update of a round; none for the plain mean",
-    )
-    op.create_index(op.f("ix_update_fates_client"), "update_fates", ["client"], unique=False)
-    op.create_table(
-        "defence_records",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column(
-            "job",
-            sa.Integer(),
-            nullable=False,
-            comment="The unlearning job whose steps it is of; 0: it is of the rounds",
-        ),
-        sa.Column("client", _row_id, nullable=False, comment="Whose record it is"),
-        sa.Column(
-            "record", sa.LargeBinary(), nullable=False, comment="What the rule of aggregation remembers of the client"
-        ),
-        sa.CheckConstraint("job >= 0", name=op.f("ck_defence_records_job")),
-        sa.ForeignKeyConstraint(["client"], ["clients.id"], name=op.f("fk_defence_records_clients_client")),
-        sa.PrimaryKeyConstraint("federation", "job", "client", name=op.f("pk_defence_records")),
-        comment="What the rule of aggregation remembers of each client after the newest model, or a job's newest step",
-    )
-    op.create_index(op.f("ix_defence_records_client"), "defence_records", ["client"], unique=False)
-    op.create_table(
-        "round_sums",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("round", sa.Integer(), nullable=False, comment="The round"),
-        sa.Column("cohort", sa.Integer(), nullable=False, comment="Which of its cohorts, from 0"),
-        sa.Column("n_tickets", sa.Integer(), nullable=False, comment="Positions of tickets that helpers were shown"),
-        sa.Column(
-            "n_clients", sa.Integer(), nullable=False, comment="Those in the sum: whom no helper took out"
-        ),
-        sa.Column(
-            "kept",
-            sa.LargeBinary(),
-            nullable=False,
-            comment="Those as bits by position, the first the highest",
-        ),
-        sa.Column(
-            "set_digest",
-            sa.LargeBinary(),
-            nullable=False,
-            comment="SHA-256 over the SHA-256 of each of their tickets",
-        ),
-        sa.Column(
-            "masked_sum",
-            sa.LargeBinary(),
-            comment="Sum of their masked vectors; null until all helpers have answered",
-        ),
-        sa.Column("fate", sa.String(16), comment="By the rule: kept, clipped or dropped; null of the plain mean"),
-        sa.Column(
-            "share", sa.Float(), comment="How much of the model's step is this sum's, 0 to 1; null: cannot be said"
-        ),
-        sa.CheckConstraint("fate IN ('kept', 'clipped', 'dropped')", name=op.f("ck_round_sums_fate")),
-        sa.CheckConstraint("cohort >= 0", name=op.f("ck_round_sums_cohort")),
-        sa.CheckConstraint("length(kept) = (n_tickets + 7) / 8", name=op.f("ck_round_sums_kept_length")),
-        sa.CheckConstraint(
-            "length(masked_sum) = 8 * (length(masked_sum) / 8)", name=op.f("ck_round_sums_masked_sum_length")
-        ),
-        sa.CheckConstraint("length(set_digest) = 32", name=op.f("ck_round_sums_set_digest_length")),
-        sa.CheckConstraint("n_clients BETWEEN 1 AND n_tickets", name=op.f("ck_round_sums_n_clients")),
-        sa.CheckConstraint("share >= 0 AND share <= 1", name=op.f("ck_round_sums_share")),
-        sa.ForeignKeyConstraint(
-            ["federation", "round"],
-            ["rounds.federation", "rounds.number"],
-            name=op.f("fk_round_sums_rounds_federation_round"),
-        ),
-        sa.PrimaryKeyConstraint("federation", "round", "cohort", name=op.f("pk_round_sums")),
-        sa.UniqueConstraint(
-            "federation",
-            "round",
-            "cohort",
-            "set_digest",
-            name=op.f("uq_round_sums_federation_round_cohort_set_digest"),
-        ),
-        comment="The set of clients of each cohort that a sum was asked of, fixed before anybody was asked, "
-        "and their sum",
-    )
-    op.create_table(
-        "helper_answers",
-        sa.Column("federation", sa.String(64), nullable=False, comment="Federation"),
-        sa.Column("round", sa.Integer(), nullable=False, comment="The round"),
-        sa.Column("cohort", sa.Integer(), nullable=False, comment="The cohort"),
-        sa.Column("helper", sa.String(64), nullable=False, comment="Who answered"),
-        sa.Column(
-            "start",
-            sa.Integer(),
-            nullable=False,
-            comment="The number of the sum that this part of the answer begins with",
-        ),
-        sa.Column(
-            "set_digest",
-            sa.LargeBinary(),
-            nullable=False,
-            comment="The set that it answers for: the one that was asked",
-        ),
-        sa.Column("answer", sa.LargeBinary(), nullable=False, comment="The answer as the helper signed it"),
-        sa.CheckConstraint("start >= 0", name=op.f("ck_helper_answers_start")),
-        sa.ForeignKeyConstraint(
-            ["federation", "round", "cohort", "set_digest"],
-            ["round_sums.federation", "round_sums.round", "round_sums.cohort", "round_sums.set_digest"],
-            name="fk_helper_answers_round_sums",
-        ),
-        sa.PrimaryKeyConstraint(
-            "federation", "round", "cohort", "helper", "start", name=op.f("pk_helper_answers")
-        ),
-        comment="What each helper answered for a set: the sum of its masks less the helper's noise, in parts",
-    )
+    _create_tables()
+    if _is_postgresql():
+        # ANALYZE would write names down in its statistics, of the most common ones and of bounds between others.
+        op.execute("ALTER TABLE clients ALTER COLUMN client_id SET STATISTICS 0")
+        # The part whose bodies are deleted row by row; the others are made as rounds need them.
+        op.execute("CREATE TABLE update_bodies_0 PARTITION OF update_bodies FOR VALUES IN (0)")
     _create_views()
 
 
@@ -1021,16 +186,859 @@ def downgrade() -> None:
         op.drop_table(table)
 
 
+def _is_postgresql() -> bool:
+    return op.get_context().dialect.name == "postgresql"
+
+
+def _column(name: str, kind: object, comment: str, **options: object) -> "sa.Column":
+    return sa.Column(name, kind, nullable=False, comment=comment, **options)
+
+
+def _nullable(name: str, kind: object, comment: str) -> "sa.Column":
+    return sa.Column(name, kind, comment=comment)
+
+
+def _federation() -> "sa.Column":
+    return _column("federation", sa.String(64), "Federation")
+
+
+def _index(name: str, table: str, columns: list[str], where: str, *, unique: bool = False) -> None:
+    """Create a partial index."""
+    condition = sa.text(where)
+    op.create_index(name, table, columns, unique=unique, sqlite_where=condition, postgresql_where=condition)
+
+
+def _only_on_sqlite(constraint: sa.Constraint) -> "list[sa.Constraint]":
+    """On PostgreSQL the same statements do it (`storage.body_tables`)."""
+    return [] if _is_postgresql() else [constraint]
+
+
+# Names of constraints follow the convention of the metadata (`storage.schema`).
+def _create_tables() -> None:
+    op.create_table(
+        "federations",
+        _column("name", sa.String(64), "Name, as in the MQTT topics"),
+        _column(
+            "writer_epoch",
+            sa.BigInteger(),
+            "Epoch of the last claim, at least its unix seconds; only that federator may write",
+        ),
+        _nullable("last_batch_id", sa.String(36), "The last committed batch: offered again, it is not applied again"),
+        _column("ranker", sa.String(64), "Kind of ranker: linear or neural"),
+        _column("n_features", sa.Integer(), "Features of one document"),
+        _column("created_at", _moment, "When the federation was created, UTC"),
+        _nullable("selection_seed", sa.LargeBinary(), "First seed of random selections; never changed"),
+        _column(
+            "roster_version",
+            sa.Integer(),
+            "Version of the operator's roster; a lower one is refused",
+            server_default="0",
+        ),
+        _nullable("roster", sa.LargeBinary(), "The operator's roster, as signed"),
+        _column(
+            "last_order",
+            sa.Integer(),
+            "Number of the operator's newest order that has an outcome; the next one is to follow it",
+            server_default="0",
+        ),
+        _column(
+            "method", sa.String(64), "How it learns, e.g. fpdgd; fixed as long as it exists", server_default="fpdgd"
+        ),
+        _nullable("hidden", sa.Integer(), "Hidden units of a neural ranker; null for a linear one"),
+        _nullable("aggregation_seed", sa.LargeBinary(), "Seed of what an aggregation draws; secret, never changed"),
+        _nullable("pseudonym_key", sa.LargeBinary(), "Key of the pseudonyms of erased clients; secret, never changed"),
+        _column(
+            "n_deletions",
+            sa.Integer(),
+            "Counts transactions that deleted something of a forgotten client",
+            server_default="0",
+        ),
+        _column(
+            "n_purged",
+            sa.Integer(),
+            "So many of them have left no byte of a name: the database was purged since",
+            server_default="0",
+        ),
+        _column("privacy", sa.String(16), "trusted or secure; fixed as long as it exists", server_default="trusted"),
+        _nullable("schema_hash", sa.LargeBinary(), "SHA-256 of the feature schema; null without one. Fixed likewise"),
+        _nullable(
+            "activation", sa.String(64), "Activation of the hidden units: sigmoid or relu; null for a linear one"
+        ),
+        sa.PrimaryKeyConstraint("name"),
+        sa.CheckConstraint("length(name) BETWEEN 1 AND 64", name="name_length"),
+        sa.CheckConstraint("privacy IN ('trusted', 'secure')", name="privacy"),
+        sa.CheckConstraint("writer_epoch >= 0", name="writer_epoch"),
+        sa.CheckConstraint("n_features > 0", name="n_features"),
+        sa.CheckConstraint("length(ranker) > 0", name="ranker_length"),
+        sa.CheckConstraint("(ranker = 'neural') = (hidden IS NOT NULL)", name="hidden_iff_neural"),
+        sa.CheckConstraint("(ranker = 'neural') = (activation IS NOT NULL)", name="activation_iff_neural"),
+        sa.CheckConstraint("activation IN ('sigmoid', 'relu')", name="activation"),
+        sa.CheckConstraint("n_purged BETWEEN 0 AND n_deletions", name="n_purged"),
+        sa.CheckConstraint("last_order >= 0", name="last_order"),
+        sa.CheckConstraint("length(schema_hash) = 32", name="schema_hash_length"),
+        comment="One federation: a ranker learned together. The row is also the lock of its single writer",
+    )
+    op.create_table(
+        "audit_log",
+        _federation(),
+        _column("seq", sa.Integer(), "1, 2, 3, ..."),
+        _column("at", _moment, "When it happened, UTC"),
+        _column("kind", sa.String(64), "What happened, e.g. client_erased"),
+        _column("body", sa.Text(), "What is said of it, JSON; nothing personal"),
+        _column("previous_hash", sa.String(64), "Hash of the entry before"),
+        _column("hash", sa.String(64), "SHA-256 over this entry and the hash before it, in hex"),
+        sa.PrimaryKeyConstraint("federation", "seq"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.CheckConstraint("seq >= 1", name="seq"),
+        sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name="kind_length"),
+        sa.CheckConstraint("length(previous_hash) = 64 AND length(hash) = 64", name="hash_length"),
+        comment="What was erased and unlearned, as a chain of hashes: no entry can be changed unnoticed",
+    )
+    op.create_table(
+        "body_parts",
+        _column("part", sa.Integer(), "Its number, from 1; never used again", autoincrement=True),
+        _federation(),
+        _column("first_round", sa.Integer(), "The first round whose bodies it is for"),
+        _column("last_round", sa.Integer(), "The last one"),
+        _column(
+            "interval",
+            sa.Integer(),
+            "Of these rounds 1, 1 + interval, 1 + 2 interval, ... are not in it: unlearning keeps them",
+        ),
+        _nullable("dropped_at", _moment, "When it was dropped with all bodies in it, UTC; null: it is there"),
+        sa.PrimaryKeyConstraint("part"),
+        sa.UniqueConstraint("federation", "first_round"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.CheckConstraint("first_round >= 1 AND last_round >= first_round", name="rounds"),
+        sa.CheckConstraint("interval >= 1", name="interval"),
+        comment="Blocks of rounds whose bodies go together: table update_bodies_N for part N; none on SQLite",
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "clients",
+        _column("id", _row_id, "Key that other tables have; never used again", autoincrement=True),
+        _federation(),
+        _column("client_id", _client_id, "Identity of the device within the federation: its name"),
+        _column("membership", sa.String(16), "joined, left, stranger or forgotten"),
+        _column("online", sa.Boolean(), "Connected, as far as its status messages tell"),
+        _nullable("joined_at", _moment, "Start of the latest membership, UTC; null for who is, or was, no member"),
+        _nullable("left_at", _moment, "When it left, UTC; set exactly while membership is left"),
+        _column("last_seen_at", _moment, "Latest join, leave, status or refusal, UTC"),
+        _nullable("n_features", sa.Integer(), "Features the device said it has"),
+        _nullable("sdk_version", sa.String(64), "Version of foltr the device said it runs"),
+        _nullable("public_key", sa.LargeBinary(), "Ed25519 key its messages are verified with"),
+        _nullable("enrolment_serial", sa.Integer(), "Serial of the enrolment it joined with"),
+        _nullable("revoked_at", _moment, "When its enrolment was revoked, UTC; null unless it is"),
+        _column(
+            "membership_sequence",
+            sa.BigInteger(),
+            "Sequence number of its newest join or leave; an older one is a replay",
+            server_default="0",
+        ),
+        _column(
+            "status_sequence",
+            sa.BigInteger(),
+            "Sequence number of its newest status; an older one is out of date",
+            server_default="0",
+        ),
+        _nullable("quarantined_at", _moment, "When the operator quarantined it, UTC; null unless it is"),
+        _nullable("quarantine_reason", sa.Text(), "Why, in the operator's words; null unless it is quarantined"),
+        _column(
+            "counted_through",
+            sa.BigInteger(),
+            "The mark: its interactions up to this number are in stored updates, or will never be",
+            server_default="0",
+        ),
+        _nullable("enrolment", sa.LargeBinary(), "That enrolment as the operator signed it: helpers are shown it"),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("federation", "client_id"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.CheckConstraint("length(client_id) BETWEEN 1 AND 64", name="client_id_length"),
+        sa.CheckConstraint("membership IN ('joined', 'left', 'stranger', 'forgotten')", name="membership"),
+        sa.CheckConstraint("(membership = 'left') = (left_at IS NOT NULL)", name="left_at_iff_left"),
+        sa.CheckConstraint("(membership IN ('joined', 'left')) = (joined_at IS NOT NULL)", name="joined_at_iff_client"),
+        sa.CheckConstraint("n_features > 0", name="n_features"),
+        sa.CheckConstraint("length(sdk_version) <= 64", name="sdk_version_length"),
+        sa.CheckConstraint(
+            "(quarantined_at IS NULL) = (quarantine_reason IS NULL)", name="quarantine_reason_iff_quarantined"
+        ),
+        sa.CheckConstraint("length(quarantine_reason) <= 500", name="quarantine_reason_length"),
+        sa.CheckConstraint("counted_through >= 0", name="counted_through"),
+        comment="Every device that ever joined, and where it stands now; and strangers. No other table has names",
+        sqlite_autoincrement=True,
+    )
+    op.create_table(
+        "ingest_batches",
+        _federation(),
+        _column("first_answer", sa.BigInteger(), "The number of its first answer"),
+        _column("clients", sa.Text(), "Whose updates are in it: their keys in clients, as a list in JSON"),
+        sa.PrimaryKeyConstraint("federation", "first_answer"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        comment="Batches that workers have stored since their leader let them take updates, until it does so again",
+    )
+    op.create_table(
+        "ingest_workers",
+        _federation(),
+        _column("worker_id", sa.String(64), "One process, as long as it lives"),
+        _column("seen_at", _moment, "When it wrote last; the database's clock, UTC"),
+        _column(
+            "arrived_before", _moment, "Every update that reached it before this moment is stored or answered, UTC"
+        ),
+        sa.PrimaryKeyConstraint("federation", "worker_id"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.CheckConstraint("length(worker_id) BETWEEN 1 AND 64", name="worker_id_length"),
+        comment="Ingest workers; one that was not seen for a while is gone",
+    )
+    op.create_table(
+        "ingestion",
+        _federation(),
+        _column("takes_updates", sa.String(16), "writer, leader or workers: nobody else stores an update"),
+        _column(
+            "n_answers",
+            sa.BigInteger(),
+            "Answers to devices that were numbered under the newest claim; each next one has a higher number",
+        ),
+        _column("n_collected", sa.Integer(), "Updates that the open round has; right while workers take them"),
+        _column("evaluation", sa.Boolean(), "Whether devices are asked what their users' lists earned"),
+        sa.PrimaryKeyConstraint("federation"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.CheckConstraint("takes_updates IN ('writer', 'leader', 'workers')", name="takes_updates"),
+        sa.CheckConstraint("n_answers >= 0", name="n_answers"),
+        sa.CheckConstraint("n_collected >= 0", name="n_collected"),
+        comment="Who takes a federation's updates; no row: its writer. Changed only by who holds the "
+        "federation's row",
+    )
+    op.create_table(
+        "leases",
+        _federation(),
+        _nullable("holder", sa.String(128), "The process that leads: host, number, chance; null: given up"),
+        _column("taken_at", _moment, "Since when; the database's clock, UTC"),
+        _nullable("expires_at", _moment, "Until when, unless it is renewed; the same clock. Null: given up"),
+        sa.PrimaryKeyConstraint("federation"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.CheckConstraint("length(holder) BETWEEN 1 AND 128", name="holder_length"),
+        sa.CheckConstraint("(holder IS NULL) = (expires_at IS NULL)", name="given_up"),
+        comment="The right to lead a federation, for a few seconds at a time; what fences a writer is its epoch",
+    )
+    op.create_table(
+        "models",
+        _federation(),
+        _column("version", sa.Integer(), "0 is the initial model; each completed round adds one"),
+        _nullable("base_version", sa.Integer(), "The model this one was aggregated onto; null for version 0"),
+        _nullable("round", sa.Integer(), "The round that made it; null of any other origin"),
+        _column("n_values", sa.Integer(), "Number of values in weights; for a linear ranker the features"),
+        _nullable(
+            "weights",
+            sa.LargeBinary(),
+            "Little-endian float32: the ranker's, then what only training uses; null once withdrawn",
+        ),
+        _column(
+            "weights_hash", sa.LargeBinary(), "First 16 bytes of SHA-256 of its weights; stays when they are withdrawn"
+        ),
+        _column("created_at", _moment, "When it was committed, UTC"),
+        _nullable("published_at", _moment, "When the broker took it, UTC; null: still to publish (outbox)"),
+        _nullable(
+            "optimizer_state",
+            sa.LargeBinary(),
+            "The federator's optimiser after this model, e.g. Adam's moments; null where there is none",
+        ),
+        _nullable("defence_state", sa.LargeBinary(), "What the rule of aggregation remembers of all together, or null"),
+        _nullable("tainted_at", _moment, "Since when it is known to hold what an erased client sent, UTC"),
+        _nullable("withdrawn_at", _moment, "When its weights were deleted, UTC; null while they are there"),
+        _nullable("unlearning_job", sa.Integer(), "The unlearning job that made it; null of any other origin"),
+        _nullable(
+            "restored_version",
+            sa.Integer(),
+            "The older model whose weights it has: those since were taken back; null of any other origin",
+        ),
+        sa.PrimaryKeyConstraint("federation", "version"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
+        sa.ForeignKeyConstraint(["federation", "restored_version"], ["models.federation", "models.version"]),
+        sa.CheckConstraint("version >= 0", name="version"),
+        sa.CheckConstraint("base_version < version", name="base_version_before_version"),
+        sa.CheckConstraint("(version = 0) = (base_version IS NULL)", name="base_version_iff_not_initial"),
+        sa.CheckConstraint(
+            "CASE WHEN version = 0 THEN 1 ELSE 0 END + CASE WHEN round IS NULL THEN 0 ELSE 1 END + CASE WHEN "
+            "unlearning_job IS NULL THEN 0 ELSE 1 END + CASE WHEN restored_version IS NULL THEN 0 ELSE 1 END = 1",
+            name="one_origin",
+        ),
+        sa.CheckConstraint(
+            "restored_version IS NULL OR restored_version = base_version", name="restored_onto_the_anchor"
+        ),
+        sa.CheckConstraint("length(weights) = 4 * n_values", name="weights_length"),
+        sa.CheckConstraint("length(weights_hash) = 16", name="weights_hash_length"),
+        sa.CheckConstraint("(withdrawn_at IS NULL) = (weights IS NOT NULL)", name="weights_until_withdrawn"),
+        sa.CheckConstraint("withdrawn_at IS NULL OR tainted_at IS NOT NULL", name="withdrawn_only_tainted"),
+        comment="Every version of the ranker. It is the outbox too: a model is published until it is marked so",
+    )
+    _index(
+        "ix_models_restored",
+        "models",
+        ["federation", "restored_version", "version"],
+        where="restored_version IS NOT NULL",
+    )
+    op.create_table(
+        "policies",
+        _federation(),
+        _column("hash", sa.LargeBinary(), "SHA-256 of the signed bytes, by which rounds name it"),
+        _column("version", sa.Integer(), "A higher one replaces a lower"),
+        _column("signed", sa.LargeBinary(), "The policy as the operator signed it"),
+        _column("adopted_at", _moment, "When the federator took it up, UTC"),
+        sa.PrimaryKeyConstraint("federation", "hash"),
+        sa.UniqueConstraint("federation", "version"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.CheckConstraint("length(hash) = 32", name="hash_length"),
+        sa.CheckConstraint("version >= 1", name="version"),
+        comment="The operator's policies that rounds were, or are to be, under",
+    )
+    op.create_table(
+        "standbys",
+        _federation(),
+        _column("holder", sa.String(128), "The process that waits for the lease"),
+        _column("seen_at", _moment, "When it looked last; the database's clock, UTC"),
+        sa.PrimaryKeyConstraint("federation", "holder"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.CheckConstraint("length(holder) BETWEEN 1 AND 128", name="holder_length"),
+        comment="Federators that wait to lead; one that was not seen for a while is gone",
+    )
+    op.create_table(
+        "trainings",
+        _federation(),
+        _column("from_round", sa.Integer(), "The first round that was computed with it"),
+        _column("training", sa.Text(), "Settings of the method as devices are told them, JSON"),
+        sa.PrimaryKeyConstraint("federation", "from_round"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.CheckConstraint("from_round >= 1", name="from_round"),
+        comment="What rounds were computed with, up to the next row's: it may change when the federator starts "
+        "again",
+    )
+    op.create_table(
+        "unlearning_resets",
+        _federation(),
+        _column("job", sa.Integer(), "The number of the job that would do it"),
+        _column("held_at", _moment, "Since when it waits for the operator's order, UTC"),
+        _column("first_round", sa.Integer(), "The first of the rounds whose teaching is lost by it"),
+        _column("last_round", sa.Integer(), "The last of them that was completed by then"),
+        _column("n_updates", sa.Integer(), "Updates of them that are stored: of clients that stay"),
+        _column("n_clients", sa.Integer(), "Clients that these are of"),
+        _nullable("ordered_at", _moment, "When the operator ordered it, UTC; null: not yet"),
+        sa.PrimaryKeyConstraint("federation", "job"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.CheckConstraint("job >= 1", name="job"),
+        sa.CheckConstraint("first_round >= 1 AND last_round >= first_round", name="rounds"),
+        sa.CheckConstraint("n_clients >= 1 AND n_updates >= n_clients", name="counts"),
+        comment="Unlearning jobs that would put the first model in service: none does without the operator's order",
+    )
+    op.create_table(
+        "defence_records",
+        _federation(),
+        _column("job", sa.Integer(), "Number of an unlearning job; 0: it is of the newest model"),
+        _column("client", _row_id, "Whose record it is"),
+        _column("record", sa.LargeBinary(), "What the rule of aggregation remembers of the client"),
+        sa.PrimaryKeyConstraint("federation", "job", "client"),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"]),
+        sa.CheckConstraint("job >= 0", name="job"),
+        comment="What the rule remembers of each client: after the newest model, a job's newest step, or as its "
+        "model came",
+    )
+    op.create_index("ix_defence_records_client", "defence_records", ["client"])
+    op.create_table(
+        "events",
+        _column("id", _row_id, "Order of recording", autoincrement=True),
+        _federation(),
+        _column("at", _moment, "When it happened, UTC"),
+        _column("kind", sa.String(64), "What happened, e.g. update_rejected"),
+        _nullable("code", sa.String(64), "Reason code of the receipt, e.g. late"),
+        _nullable(
+            "client", _row_id, "The client as the message named it; null where it named none, or one of too many"
+        ),
+        _nullable("round", sa.Integer(), "The round as the message named it"),
+        _column("detail", sa.Text(), "What a person needs to know"),
+        _column("n", sa.Integer(), "How often; of refusals, within the minute", server_default="1"),
+        _nullable("minute", sa.BigInteger(), "Of a refusal: the minute, since 1970, of which equal ones are this row"),
+        sa.PrimaryKeyConstraint("id"),
+        sa.UniqueConstraint("federation", "client", "kind", "code", "round", "minute"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"]),
+        sa.CheckConstraint("minute IS NULL OR code IS NOT NULL", name="minute_of_a_refusal"),
+        sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name="kind_length"),
+        sa.CheckConstraint("length(code) BETWEEN 1 AND 64", name="code_length"),
+        sa.CheckConstraint("length(detail) <= 500", name="detail_length"),
+        comment="What was refused, who came and who left",
+        sqlite_autoincrement=True,
+    )
+    op.create_index("ix_events_client", "events", ["client"])
+    op.create_index("ix_events_federation_round", "events", ["federation", "round"])
+    op.create_table(
+        "orders",
+        _federation(),
+        _column("number", sa.Integer(), "1, 2, 3, ... as the operator numbered them"),
+        _column("kind", sa.String(64), "What was ordered, e.g. quarantine"),
+        _nullable("payload", sa.LargeBinary(), "The order as signed; null once a client that it names was forgotten"),
+        _column("digest", sa.LargeBinary(), "SHA-256 of the order as signed"),
+        _column("outcome", sa.String(16), "obeyed or refused"),
+        _nullable("code", sa.String(64), "Reason code of the refusal; null exactly where it was obeyed"),
+        _column("detail", sa.Text(), "What a person needs to know"),
+        _nullable(
+            "client", _row_id, "The client that it is about; null where it is about none, or one that was forgotten"
+        ),
+        _column("at", _moment, "When it was obeyed or refused, UTC"),
+        sa.PrimaryKeyConstraint("federation", "number"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"]),
+        sa.CheckConstraint("number >= 1", name="number"),
+        sa.CheckConstraint("length(kind) BETWEEN 1 AND 64", name="kind_length"),
+        sa.CheckConstraint("length(digest) = 32", name="digest_length"),
+        sa.CheckConstraint("outcome IN ('obeyed', 'refused')", name="outcome"),
+        sa.CheckConstraint("(outcome = 'obeyed') = (code IS NULL)", name="code_iff_refused"),
+        sa.CheckConstraint("length(code) BETWEEN 1 AND 64", name="code_length"),
+        sa.CheckConstraint("length(detail) <= 500", name="detail_length"),
+        comment="The operator's orders with what became of each: obeyed in their order, each exactly once",
+    )
+    op.create_index("ix_orders_client", "orders", ["client"])
+    op.create_table(
+        "rounds",
+        _federation(),
+        _column("number", sa.Integer(), "1, 2, 3, ..."),
+        _column("state", sa.String(16), "collecting, checking, opening, aggregating, completed or abandoned"),
+        _column("base_version", sa.Integer(), "The model the round trains from"),
+        _column("min_clients", sa.Integer(), "Fewer updates than this abandon the round"),
+        _column("max_clients", sa.Integer(), "This many updates close the round at once"),
+        _column("min_time_s", sa.Float(), "The round stays open at least this long, seconds"),
+        _column("max_time_s", sa.Float(), "The round stays open at most this long, seconds"),
+        _column("opened_at", _moment, "When it opened, UTC"),
+        _column("closes_at", _moment, "The deadline, UTC"),
+        _nullable("closed_at", _moment, "When it was completed or abandoned, UTC; null while open"),
+        _nullable("reason", sa.Text(), "Why it was abandoned; null otherwise"),
+        _nullable("n_updates", sa.Integer(), "Updates it had when it closed; null while open"),
+        _nullable("n_interactions", sa.BigInteger(), "Interactions behind those updates; null while open"),
+        _nullable("model_version", sa.Integer(), "The model it made; null unless completed"),
+        _column("pacing", sa.String(16), "deadline or buffered", server_default="deadline"),
+        _column(
+            "staleness_limit",
+            sa.Integer(),
+            "Buffered: how many model versions old an update's base may be",
+            server_default="0",
+        ),
+        _column(
+            "staleness_exponent",
+            sa.Float(),
+            "Buffered: an update of staleness s weighs (1 + s) ** -exponent",
+            server_default="0.5",
+        ),
+        _nullable("selection_seed", sa.LargeBinary(), "Seed of its random selection; null: all were asked"),
+        _nullable("selection_cutoff", sa.LargeBinary(), "Whose ticket is at most this was asked; nobody has it"),
+        _nullable("n_selected", sa.Integer(), "How many clients were to be asked"),
+        _nullable("n_eligible", sa.Integer(), "Clients online when it opened"),
+        _column("aggregation", sa.String(64), "Rule it is aggregated by, e.g. nnm+krum", server_default="mean"),
+        _column(
+            "byzantine",
+            sa.Float(),
+            "Hostile clients the rule is to withstand: a count, or a share below 0.5",
+            server_default="0.2",
+        ),
+        _column(
+            "aggregation_parameters",
+            sa.Text(),
+            "Parameters of the rule, JSON; those not named have their defaults",
+            server_default="{}",
+        ),
+        _column(
+            "aggregation_fallback",
+            sa.String(64),
+            "Rule where too few arrive for the first one, or abandon",
+            server_default="median",
+        ),
+        _nullable(
+            "policy_hash", sa.LargeBinary(), "The policy that it is under; null: the federator sees every update"
+        ),
+        _nullable("clip_norm", sa.Float(), "C, to which devices shorten what they send; null without a policy"),
+        _nullable(
+            "anchor_version",
+            sa.Integer(),
+            "The model that devices compare the newest with, and vote on; null: nobody is asked to",
+        ),
+        _nullable(
+            "period_s",
+            sa.Float(),
+            "How often devices come by, as they were told when it opened, seconds; null: they stay connected",
+        ),
+        _column(
+            "part",
+            sa.Integer(),
+            "The part of update_bodies that its updates' bodies are in, or were; 0: they are deleted row by row",
+            server_default="0",
+        ),
+        sa.PrimaryKeyConstraint("federation", "number"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.ForeignKeyConstraint(["federation", "base_version"], ["models.federation", "models.version"]),
+        sa.ForeignKeyConstraint(["federation", "model_version"], ["models.federation", "models.version"]),
+        sa.ForeignKeyConstraint(["federation", "anchor_version"], ["models.federation", "models.version"]),
+        sa.ForeignKeyConstraint(["federation", "policy_hash"], ["policies.federation", "policies.hash"]),
+        sa.CheckConstraint("number >= 1", name="number"),
+        sa.CheckConstraint("anchor_version <= base_version", name="anchor_version"),
+        sa.CheckConstraint("period_s > 0", name="period"),
+        sa.CheckConstraint("part >= 0", name="part"),
+        sa.CheckConstraint(
+            "state IN ('collecting', 'checking', 'opening', 'aggregating', 'completed', 'abandoned')", name="state"
+        ),
+        sa.CheckConstraint("(policy_hash IS NULL) = (clip_norm IS NULL)", name="clip_norm_iff_policy"),
+        sa.CheckConstraint(
+            "policy_hash IS NOT NULL OR NOT (state IN ('checking', 'opening'))", name="asks_under_a_policy"
+        ),
+        sa.CheckConstraint("min_clients >= 1 AND max_clients >= min_clients", name="clients_range"),
+        sa.CheckConstraint("min_time_s >= 0 AND max_time_s >= min_time_s", name="time_range"),
+        sa.CheckConstraint("closes_at >= opened_at", name="closes_after_opened"),
+        sa.CheckConstraint(
+            "(state IN ('collecting', 'checking', 'opening', 'aggregating')) = (closed_at IS NULL)",
+            name="closed_at_iff_closed",
+        ),
+        sa.CheckConstraint(
+            "(state IN ('collecting', 'checking', 'opening', 'aggregating')) = (n_updates IS NULL)",
+            name="n_updates_iff_closed",
+        ),
+        sa.CheckConstraint(
+            "(state IN ('collecting', 'checking', 'opening', 'aggregating')) = (n_interactions IS NULL)",
+            name="n_interactions_iff_closed",
+        ),
+        sa.CheckConstraint("(state = 'abandoned') = (reason IS NOT NULL)", name="reason_iff_abandoned"),
+        sa.CheckConstraint("(state = 'completed') = (model_version IS NOT NULL)", name="model_version_iff_completed"),
+        sa.CheckConstraint("length(reason) BETWEEN 1 AND 500", name="reason_length"),
+        comment="Every round, open or closed",
+    )
+    _index(
+        "uq_rounds_one_open",
+        "rounds",
+        ["federation"],
+        unique=True,
+        where="state IN ('collecting', 'checking', 'opening', 'aggregating')",
+    )
+    op.create_table(
+        "unlearning_jobs",
+        _federation(),
+        _column("number", sa.Integer(), "1, 2, 3, ..."),
+        _column("state", sa.String(16), "running, paused, done or failed"),
+        _column("strategy", sa.String(16), "fed_eraser, rollback, retrain, fed_remove or relearn"),
+        _column("interval", sa.Integer(), "Every so many rounds one is replayed; delta t of the thesis"),
+        _column("local_interactions", sa.Integer(), "Interactions a client learns from in a step; n' of the thesis"),
+        _column("created_at", _moment, "When it was created, UTC"),
+        _column("start_version", sa.Integer(), "The model it started from"),
+        _column("start_round", sa.Integer(), "The first round it replays"),
+        _column("step", sa.Integer(), "Calibration rounds that are done"),
+        _column("n_steps", sa.Integer(), "Calibration rounds there are to do, as known now"),
+        _nullable("last_round", sa.Integer(), "The stored round that its last step stood for; null before the first"),
+        _nullable("weights", sa.LargeBinary(), "The model so far, little-endian float32; null once the job is closed"),
+        _column("coverage_sum", sa.Float(), "Sum of the coverages, 0 to 1, of the steps that are done"),
+        _nullable("optimizer_state", sa.LargeBinary(), "The federator's optimiser after the step, or null"),
+        _nullable("defence_state", sa.LargeBinary(), "What the rule of aggregation remembers of all together, or null"),
+        _nullable("reason", sa.Text(), "Why it is paused or failed; null otherwise"),
+        _nullable("closed_at", _moment, "When it was done or failed, UTC; null while open"),
+        _nullable("model_version", sa.Integer(), "The model it made; null unless done"),
+        _column("figures", sa.Text(), "What was measured of its model, JSON"),
+        sa.PrimaryKeyConstraint("federation", "number"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.ForeignKeyConstraint(["federation", "start_version"], ["models.federation", "models.version"]),
+        sa.ForeignKeyConstraint(["federation", "model_version"], ["models.federation", "models.version"]),
+        sa.CheckConstraint("number >= 1", name="number"),
+        sa.CheckConstraint("state IN ('running', 'paused', 'done', 'failed')", name="state"),
+        sa.CheckConstraint(
+            "strategy IN ('fed_eraser', 'rollback', 'retrain', 'fed_remove', 'relearn')", name="strategy"
+        ),
+        sa.CheckConstraint("interval >= 1 AND local_interactions >= 1 AND start_round >= 1", name="plan"),
+        sa.CheckConstraint("step >= 0 AND n_steps >= step", name="steps"),
+        sa.CheckConstraint("coverage_sum >= 0 AND coverage_sum <= step", name="coverage_sum"),
+        sa.CheckConstraint("(state IN ('running', 'paused')) = (weights IS NOT NULL)", name="weights_iff_open"),
+        sa.CheckConstraint("(state IN ('running', 'paused')) = (closed_at IS NULL)", name="closed_at_iff_closed"),
+        sa.CheckConstraint("(state IN ('paused', 'failed')) = (reason IS NOT NULL)", name="reason_iff_not_well"),
+        sa.CheckConstraint("(state = 'done') = (model_version IS NOT NULL)", name="model_version_iff_done"),
+        sa.CheckConstraint("length(reason) BETWEEN 1 AND 500", name="reason_length"),
+        comment="Every attempt to make a model without the clients that were erased",
+    )
+    _index(
+        "uq_unlearning_jobs_one_open",
+        "unlearning_jobs",
+        ["federation"],
+        unique=True,
+        where="state IN ('running', 'paused')",
+    )
+    op.create_table(
+        "erasures",
+        _federation(),
+        _column("pseudonym", sa.String(32), "What is left of its name: 32 hex digits"),
+        _nullable("client", _row_id, "Its row of clients, which has its name until its device was told; then null"),
+        _column("state", sa.String(16), "erasing, erased, waiting, unlearning or done"),
+        _column("requested_at", _moment, "When it was asked for, UTC"),
+        _column("requested_by", sa.String(16), "device or operator"),
+        _column(
+            "erased_at", _moment, "When its last row was deleted, UTC; of one that is being erased: when that began"
+        ),
+        _nullable("completed_at", _moment, "When no model in service held its updates any more, UTC"),
+        _column("n_rounds", sa.Integer(), "Completed rounds that its updates were in"),
+        _column("n_updates", sa.Integer(), "Its updates that were deleted"),
+        _column("n_events", sa.Integer(), "Its events that were deleted"),
+        _column(
+            "erased_digest",
+            sa.String(64),
+            "Chain of SHA-256 over the deleted updates' bytes as stored, the newest first, in hex",
+        ),
+        _nullable("first_round", sa.Integer(), "The first completed round with an update of it; null: in no model"),
+        _nullable("key_fingerprint", sa.LargeBinary(), "Which data key its updates were sealed with; null: with none"),
+        _column("key_destroyed", sa.Boolean(), "No data key of it exists any more"),
+        _column("told", sa.Boolean(), "Its device knows"),
+        _nullable("job", sa.Integer(), "The unlearning job it is or was in"),
+        _nullable("receipt", sa.Text(), "The signed receipt; null before it is done, and where nothing is signed"),
+        _nullable("audit_seq", sa.Integer(), "The entry of the audit log that completes it; null before"),
+        _nullable("overdue_at", _moment, "When it was told that its deadline had passed, UTC; null: never"),
+        sa.PrimaryKeyConstraint("federation", "pseudonym"),
+        sa.ForeignKeyConstraint(["federation"], ["federations.name"]),
+        sa.ForeignKeyConstraint(["federation", "job"], ["unlearning_jobs.federation", "unlearning_jobs.number"]),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"]),
+        sa.CheckConstraint("length(pseudonym) = 32", name="pseudonym_length"),
+        sa.CheckConstraint("state IN ('erasing', 'erased', 'waiting', 'unlearning', 'done')", name="state"),
+        sa.CheckConstraint("requested_by IN ('device', 'operator')", name="requested_by"),
+        sa.CheckConstraint("n_rounds >= 0 AND n_updates >= n_rounds AND n_events >= 0", name="counts"),
+        sa.CheckConstraint("(n_rounds = 0) = (first_round IS NULL)", name="first_round_iff_in_models"),
+        sa.CheckConstraint("length(erased_digest) = 64", name="erased_digest_length"),
+        sa.CheckConstraint("length(key_fingerprint) = 8", name="key_fingerprint_length"),
+        sa.CheckConstraint("(state = 'done') = (completed_at IS NOT NULL)", name="completed_at_iff_done"),
+        sa.CheckConstraint("(state = 'done') = (audit_seq IS NOT NULL)", name="audit_seq_iff_done"),
+        sa.CheckConstraint("state = 'done' OR receipt IS NULL", name="receipt_only_done"),
+        sa.CheckConstraint("state <> 'unlearning' OR job IS NOT NULL", name="unlearning_in_a_job"),
+        comment="Every client that was forgotten: what proves it, and that its name is not used again",
+    )
+    op.create_index("ix_erasures_client", "erasures", ["client"])
+    op.create_index("ix_erasures_federation_state", "erasures", ["federation", "state"])
+    op.create_table(
+        "round_aggregations",
+        _federation(),
+        _column("round", sa.Integer(), "The round"),
+        _column("rule", sa.String(64), "Rule that made its model"),
+        _column("parameters", sa.Text(), "Parameters as used, JSON: n updates, m hostile ones, ..."),
+        _nullable("fallback_reason", sa.Text(), "Why it is not the configured rule; null if it is"),
+        _column("n_kept", sa.Integer(), "Updates in the model as they were sent"),
+        _column("n_clipped", sa.Integer(), "Updates in the model after they were shortened"),
+        _column("n_dropped", sa.Integer(), "Updates that are not in the model"),
+        sa.PrimaryKeyConstraint("federation", "round"),
+        sa.ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
+        sa.CheckConstraint("length(rule) > 0", name="rule_length"),
+        sa.CheckConstraint("length(fallback_reason) BETWEEN 1 AND 500", name="fallback_reason_length"),
+        sa.CheckConstraint("n_kept >= 0 AND n_clipped >= 0 AND n_dropped >= 0", name="counts"),
+        comment="How a round was aggregated by a rule; none for the plain mean",
+    )
+    op.create_table(
+        "round_evaluations",
+        _federation(),
+        _column("round", sa.Integer(), "The round: completed, under a policy with evaluation"),
+        _column("n_updates", sa.Integer(), "Updates in its sums"),
+        _column("clicked", sa.Float(), "Sum of their shares of lists with a click, with noise"),
+        _column("reward", sa.Float(), "Sum of their mean rewards of lists as shown, likewise"),
+        _column("base_reward", sa.Float(), "Sum of their mean rewards in the base order, likewise"),
+        _column("deviation", sa.Float(), "Standard deviation of the helpers' noise in each, in updates"),
+        sa.PrimaryKeyConstraint("federation", "round"),
+        sa.ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
+        sa.CheckConstraint("n_updates >= 1", name="n_updates"),
+        sa.CheckConstraint("deviation >= 0", name="deviation"),
+        comment="What the evaluations in a round's secure sums come to; without those that an erased client was in",
+    )
+    op.create_table(
+        "round_sums",
+        _federation(),
+        _column("round", sa.Integer(), "The round"),
+        _column("cohort", sa.Integer(), "Which of its cohorts, from 0"),
+        _column("n_tickets", sa.Integer(), "Positions of tickets that helpers were shown"),
+        _column("n_clients", sa.Integer(), "Those in the sum: whom nobody took out"),
+        _column("kept", sa.LargeBinary(), "Those as bits by position, the first the highest"),
+        _column("set_digest", sa.LargeBinary(), "SHA-256 over the SHA-256 of each of their tickets"),
+        _nullable("masked_sum", sa.LargeBinary(), "Sum of their masked vectors; null until all helpers have answered"),
+        _nullable("fate", sa.String(16), "By the rule: kept, clipped or dropped; null of the plain mean"),
+        _nullable("share", sa.Float(), "How much of the model's step is this sum's, 0 to 1; null: cannot be said"),
+        _nullable(
+            "n_norm_proofs_failed", sa.Integer(), "Those taken out as their norm proofs fail; null: there are none"
+        ),
+        sa.PrimaryKeyConstraint("federation", "round", "cohort"),
+        sa.UniqueConstraint("federation", "round", "cohort", "set_digest"),
+        sa.ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
+        sa.CheckConstraint("cohort >= 0", name="cohort"),
+        sa.CheckConstraint("n_clients BETWEEN 1 AND n_tickets", name="n_clients"),
+        sa.CheckConstraint("n_norm_proofs_failed BETWEEN 0 AND n_tickets - n_clients", name="n_norm_proofs_failed"),
+        sa.CheckConstraint("length(kept) = (n_tickets + 7) / 8", name="kept_length"),
+        sa.CheckConstraint("length(set_digest) = 32", name="set_digest_length"),
+        sa.CheckConstraint("length(masked_sum) = 8 * (length(masked_sum) / 8)", name="masked_sum_length"),
+        sa.CheckConstraint("fate IN ('kept', 'clipped', 'dropped')", name="fate"),
+        sa.CheckConstraint("share >= 0 AND share <= 1", name="share"),
+        comment="The set of clients of each cohort that a sum was asked of, fixed before anybody was asked, and "
+        "their sum",
+    )
+    op.create_table(
+        "round_tallies",
+        _federation(),
+        _column("round", sa.Integer(), "The round: completed, with an anchor, under a policy with votes"),
+        _column("n_updates", sa.Integer(), "Updates in its sums"),
+        _column("worse", sa.Float(), "Votes worse among them, with the helpers' noise"),
+        _column("better", sa.Float(), "Votes better among them, likewise"),
+        _column("deviation", sa.Float(), "Standard deviation of the noise in each, in votes"),
+        sa.PrimaryKeyConstraint("federation", "round"),
+        sa.ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
+        sa.CheckConstraint("n_updates >= 1", name="n_updates"),
+        sa.CheckConstraint("deviation > 0", name="deviation"),
+        comment="What the votes in a round's secure sums come to; without those that an erased client was in",
+    )
+    op.create_table(
+        "stored_rounds",
+        _federation(),
+        _column("round", sa.Integer(), "The round: completed, and no update of it was thinned"),
+        sa.PrimaryKeyConstraint("federation", "round"),
+        sa.ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
+        comment="The rounds that unlearning can go through: what is left of their updates is stored, and there "
+        "is some",
+    )
+    op.create_table(
+        "updates",
+        _federation(),
+        _column("round", sa.Integer(), "The round it counts in"),
+        _column("client", _row_id, "The device that sent it"),
+        _column("update_id", sa.String(36), "Chosen by the device, kept on resending"),
+        _column("base_version", sa.Integer(), "The model the device trained from"),
+        _column("n_interactions", sa.Integer(), "Interactions behind it"),
+        _column("encoding", sa.String(64), "How its body is encoded: dense_f32, part_f32, evolution or masked_u64"),
+        _column("n_bytes", sa.Integer(), "Length of the update as sent"),
+        _column("received_at", _moment, "When the federator received it, UTC"),
+        _nullable(
+            "covers_after",
+            sa.BigInteger(),
+            "It covers its client's interactions above this number; null once taken back with its round",
+        ),
+        _nullable("covers_through", sa.BigInteger(), "... and up to this one"),
+        _nullable("cohort", sa.Integer(), "Of a masked update: which of its round's sums it is for; null of any other"),
+        _nullable("position", sa.Integer(), "Of a masked update: its ticket's among those of its cohort, from 0"),
+        _nullable("fault", sa.String(32), "Why it was taken out of its sum; null unless it was"),
+        _nullable(
+            "vote",
+            sa.SmallInteger(),
+            "Of the newest model against its round's anchor: -1 worse, 0 none, 1 better; null: no vote",
+        ),
+        _nullable(
+            "clicked", sa.Float(), "Share of its lists with a click, 0 to 1; null: it came without an evaluation"
+        ),
+        _nullable(
+            "reward", sa.Float(), "Mean reciprocal rank of the first click, in its lists as shown; null likewise"
+        ),
+        _nullable("base_reward", sa.Float(), "Mean reciprocal rank of these clicks in the base order; null likewise"),
+        sa.PrimaryKeyConstraint("federation", "round", "client"),
+        sa.UniqueConstraint("client", "update_id"),
+        sa.UniqueConstraint("client", "covers_after"),
+        sa.ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"]),
+        sa.CheckConstraint("length(update_id) BETWEEN 1 AND 36", name="update_id_length"),
+        sa.CheckConstraint("base_version >= 0", name="base_version"),
+        sa.CheckConstraint("n_interactions > 0", name="n_interactions"),
+        sa.CheckConstraint("(covers_after IS NULL) = (covers_through IS NULL)", name="covers_both"),
+        sa.CheckConstraint("covers_after >= 0 AND covers_after < covers_through", name="covers_range"),
+        sa.CheckConstraint("n_interactions <= covers_through - covers_after", name="covers_interactions"),
+        sa.CheckConstraint("n_bytes >= 0", name="n_bytes"),
+        sa.CheckConstraint("(cohort IS NOT NULL) = (encoding = 'masked_u64')", name="cohort_iff_masked"),
+        sa.CheckConstraint("(cohort IS NULL) = (position IS NULL)", name="position_in_a_cohort"),
+        sa.CheckConstraint("fault IS NULL OR cohort IS NOT NULL", name="fault_of_a_masked_one"),
+        sa.CheckConstraint("vote IN (-1, 0, 1)", name="vote"),
+        sa.CheckConstraint("clicked BETWEEN 0 AND 1", name="clicked"),
+        sa.CheckConstraint("(reward IS NULL) = (clicked IS NULL) AND reward BETWEEN 0 AND clicked", name="reward"),
+        sa.CheckConstraint(
+            "(base_reward IS NULL) = (clicked IS NULL) AND base_reward BETWEEN 0 AND clicked", name="base_reward"
+        ),
+        comment="Every accepted update: the contribution of one client to one round; kept for ever",
+    )
+    _index(
+        "ix_updates_evaluations",
+        "updates",
+        ["federation", "round", "clicked", "reward", "base_reward"],
+        where="clicked IS NOT NULL",
+    )
+    _index("ix_updates_votes", "updates", ["federation", "round", "client", "vote"], where="vote IS NOT NULL")
+    _index(
+        "uq_updates_position",
+        "updates",
+        ["federation", "round", "cohort", "position"],
+        unique=True,
+        where="cohort IS NOT NULL",
+    )
+    op.create_table(
+        "helper_answers",
+        _federation(),
+        _column("round", sa.Integer(), "The round"),
+        _column("cohort", sa.Integer(), "The cohort"),
+        _column("helper", sa.String(64), "Who answered"),
+        _column("start", sa.Integer(), "The number of the sum that this part of the answer begins with"),
+        _column("set_digest", sa.LargeBinary(), "The set that it answers for: the one that was asked"),
+        _column("answer", sa.LargeBinary(), "The answer as the helper signed it"),
+        sa.PrimaryKeyConstraint("federation", "round", "cohort", "helper", "start"),
+        sa.ForeignKeyConstraint(
+            ["federation", "round", "cohort", "set_digest"],
+            ["round_sums.federation", "round_sums.round", "round_sums.cohort", "round_sums.set_digest"],
+            name="fk_helper_answers_round_sums",
+        ),
+        sa.CheckConstraint("start >= 0", name="start"),
+        comment="What each helper answered for a set: the sum of its masks less the helper's noise, in parts",
+    )
+    op.create_table(
+        "update_bodies",
+        _federation(),
+        _column("round", sa.Integer(), "The round of its update"),
+        _column("client", _row_id, "The device that sent it"),
+        _column(
+            "part",
+            sa.Integer(),
+            "As its round's: bodies of one part are deleted together, those of part 0 row by row",
+            server_default="0",
+        ),
+        _column(
+            "cipher",
+            sa.String(64),
+            "How body is sealed with its client's data key: aes-256-gcm; empty: it is as sent",
+            server_default="",
+        ),
+        _nullable("key_fingerprint", sa.LargeBinary(), "Which data key body is sealed with; null where it is as sent"),
+        _nullable("ticket", sa.LargeBinary(), "Of a masked update: what helpers are shown; null of any other"),
+        _column("body", sa.LargeBinary(), "The update itself, sealed as cipher says"),
+        sa.PrimaryKeyConstraint("federation", "round", "client", "part"),
+        sa.CheckConstraint("part >= 0", name="part"),
+        sa.CheckConstraint("cipher IN ('', 'aes-256-gcm')", name="cipher"),
+        sa.CheckConstraint("(cipher = '') = (key_fingerprint IS NULL)", name="key_fingerprint_iff_sealed"),
+        sa.CheckConstraint("length(key_fingerprint) = 8", name="key_fingerprint_length"),
+        sa.CheckConstraint("cipher = '' OR length(body) >= 28", name="sealed_length"),
+        *_only_on_sqlite(
+            sa.ForeignKeyConstraint(
+                ["federation", "round", "client"], ["updates.federation", "updates.round", "updates.client"]
+            )
+        ),
+        comment="What was sent with each update, until its round is thinned",
+        postgresql_partition_by="LIST (part)",
+    )
+    op.create_table(
+        "update_fates",
+        _federation(),
+        _column("round", sa.Integer(), "The round"),
+        _column("client", _row_id, "The device whose update it is"),
+        _column("fate", sa.String(16), "kept, clipped or dropped"),
+        _nullable("share", sa.Float(), "How much of the model's step is this update's, 0 to 1; null: cannot be said"),
+        _nullable("score", sa.Float(), "What the rule decided by; its meaning is the rule's"),
+        _column("reason", sa.Text(), "Why it was clipped or dropped; empty if it was kept"),
+        sa.PrimaryKeyConstraint("federation", "round", "client"),
+        sa.ForeignKeyConstraint(["federation", "round"], ["round_aggregations.federation", "round_aggregations.round"]),
+        sa.ForeignKeyConstraint(["client"], ["clients.id"]),
+        sa.CheckConstraint("fate IN ('kept', 'clipped', 'dropped')", name="fate"),
+        sa.CheckConstraint("share >= 0 AND share <= 1", name="share"),
+        sa.CheckConstraint("length(reason) <= 500", name="reason_length"),
+        comment="What a rule made of each update of a round; none for the plain mean",
+    )
+    op.create_index("ix_update_fates_client", "update_fates", ["client"])
+
+
 def _create_views() -> None:
-    dialect = op.get_bind().dialect.name
-    if dialect == "postgresql":
-        # ANALYZE would write names down in its statistics, of the most common ones and of bounds between others.
-        op.execute("ALTER TABLE clients ALTER COLUMN client_id SET STATISTICS 0")
-    op.execute(_ROUND_HISTORY.format(duration_s=_DURATION_S[dialect]))
+    means = {column: _MEAN.format(column) for column in ("clicked", "reward", "base_reward")}
+    op.execute(_ROUND_HISTORY.format(duration_s=_DURATION_S[op.get_context().dialect.name], **means))
     op.execute(_CLIENT_HISTORY)
     op.execute(_EVENT_HISTORY)
-    if dialect == "postgresql":  # SQLite keeps no comments
-        for view, comment in _VIEW_COMMENTS.items():
-            op.execute(f"COMMENT ON VIEW {view} IS '{comment}'")
-        for column, comment in _COLUMN_COMMENTS.items():
-            op.execute(f"COMMENT ON COLUMN {column} IS '{comment}'")
+    if _is_postgresql():  # SQLite keeps no comments
+        for what, comment in _VIEW_COMMENTS.items():
+            op.execute(f"COMMENT ON {what} IS '{comment}'")

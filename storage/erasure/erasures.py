@@ -137,7 +137,6 @@ async def _delete_rows(
             "n_updates": row.n_updates,
             "n_events": row.n_events,
             "erased_digest": digest,
-            "digest_version": row.digest_version,
         }
         await append_audit(connection, row.federation, at, CLIENT_ERASED, body)
     changed = {"state": row.state, "erased_at": row.erased_at, "erased_digest": digest}

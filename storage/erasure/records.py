@@ -6,7 +6,6 @@ from datetime import datetime
 from typing import Literal
 
 from foltr.erasure.audit import AuditEntry
-from foltr.erasure.digests import DIGEST_VERSION, DigestVersion
 from foltr.erasure.states import ErasureState, Requester
 from foltr.protocol.states import JobState, Strategy
 from storage.records import NewEvent, NewOrder, RoundOpening
@@ -38,7 +37,7 @@ class ErasureRow:
         client_id: None once its device was told.
         n_rounds: completed rounds that its updates were in; with 0 there is nothing to unlearn.
         n_updates: deleted ones, those of rounds without a model, too.
-        digest_version: what ``erased_digest`` is; see `foltr.erasure.digests`.
+        erased_digest: see `foltr.erasure.digests`.
     """
 
     federation: str
@@ -61,7 +60,6 @@ class ErasureRow:
     receipt: str | None
     audit_seq: int | None
     overdue_at: datetime | None = None
-    digest_version: DigestVersion = DIGEST_VERSION
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,6 @@ from foltr.protocol.states import Strategy
 from foltr.protocol.trainings import FpdgdPaperTraining
 from storage.erasure.unlearning_jobs import list_jobs
 from storage.errors import WriterFencedError
-from storage.migrate import downgrade, upgrade
 from storage.models import get_anchor, latest_model
 from storage.queries import get_round, list_events
 from storage.rounds import latest_round
@@ -349,20 +348,6 @@ async def test_of_two_federators_one_takes_back(voting, restarted_voting) -> Non
     with pytest.raises(WriterFencedError):
         await served.turn()
     assert await taken_back(served) == []
-
-
-async def test_a_database_of_before_goes_on(voting, restarted_voting) -> None:
-    """With its open round and the updates in it, which say nothing."""
-    served, devices = await voting(**RULED)
-    await play(served, devices, GOOD)
-    served.update(devices["a"], 2, 1, body=ONES)
-    await served.turn()
-    await downgrade(served.db, "0010")
-    await upgrade(served.db)
-    following = await restarted_voting(served)
-    await play(following, devices, GOOD, names="bcde")
-    second = await get_round(following.db, "mail", 2)
-    assert (second.state, second.n_updates, second.n_evaluations) == ("completed", 5, 4)
 
 
 async def test_a_copy_from_before_is_put_back(voting, restarted_voting) -> None:

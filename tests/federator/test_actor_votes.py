@@ -12,7 +12,6 @@ from foltr.failpoints import Failpoint
 from foltr.protocol.orders import QuarantineClient, RevokeClient
 from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
 from storage.errors import WriterFencedError
-from storage.migrate import downgrade, upgrade
 from storage.models import latest_model
 from storage.queries import get_round, list_events
 from storage.rounds import latest_round
@@ -246,18 +245,6 @@ async def test_of_two_federators_one_takes_back(voting, restarted_voting) -> Non
     with pytest.raises(WriterFencedError):
         await served.turn()
     assert await origins(served) == [(0, None, None), (1, 0, None)]
-
-
-async def test_a_database_of_before_goes_on(voting, restarted_voting) -> None:
-    """Its open round has no anchor, the next one has: the newest model."""
-    served, devices = await voting()
-    await play(served, devices)
-    await downgrade(served.db, "0008")
-    await upgrade(served.db)
-    following = await restarted_voting(served)
-    assert following.shown.anchor is None
-    await play(following, devices, "-----")
-    assert following.shown.anchor.version == 2
 
 
 async def test_a_copy_from_before_is_put_back(voting, restarted_voting) -> None:

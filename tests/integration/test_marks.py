@@ -264,7 +264,7 @@ async def test_an_update_its_pardon_and_a_copy_of_it_wait_for_the_federator(scen
 
 
 async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(scene, tmp_path):
-    """Whoever answers `unsupported_version`, in this version or the last: the update stays, and counts once."""
+    """Whoever answers `unsupported_version`, in this version or another: the update stays, and counts once."""
     (device,) = scene.devices
     await serve_and_join(scene)
     await scene.kill_federator()
@@ -274,7 +274,7 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
     federator = read_credentials(tmp_path / "operator" / "federator.json", "federator").key
     inbox = scene.inboxes[0]
     newest = open_envelope(scene.recorder.heard[inbox][-1]).sequence
-    who = {"federation": FEDERATION, "client_id": client_name(0), "detail": "schema version 4; this side speaks 3"}
+    who = {"federation": FEDERATION, "client_id": client_name(0), "detail": "schema version 1; this side speaks 2"}
     unsupported, join = ReceiptCode.UNSUPPORTED_VERSION, scene.recorder.heard[scene.topics_of_joins[0]][-1]
     answers = (
         UpdateReceipt(**who, update_id=None, payload_digest=payload_digest(update), code=unsupported),
@@ -283,7 +283,7 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
     )
     for step, answer in enumerate(answers, start=1):
         payload = encode(answer, inbox, newest + step, federator)
-        await scene.recorder.say_again(inbox, as_version_3(payload), retain=False)
+        await scene.recorder.say_again(inbox, of_another_version(payload), retain=False)
         await scene.recorder.say_again(inbox, payload, retain=False)
     await until(lambda: device.receipts == {"unsupported_version": 2}, 20, "the device did not hear it")
     await asyncio.sleep(0.5)
@@ -295,8 +295,8 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
     assert await device.wait_settled(30)
     await scene.all_count_once()
     assert device.n_updates_counted == 2
-    # A device of the last version is told so by the real one, and this device does not take it for its own affair.
-    await scene.say_again(0, as_version_3(update))
+    # A device of another version is told so by the real one, and this device does not take it for its own affair.
+    await scene.say_again(0, of_another_version(update))
     await until(lambda: device.receipts.get("unsupported_version") == 3, 20, "the version was not refused")
     scene.click(0)
     await scene.all_count_once()
@@ -341,6 +341,6 @@ async def test_after_another_pacing_and_a_restored_database_a_copy_counts_beside
     assert {row.pacing for row in await list_rounds(scene.deployment.database, FEDERATION)} == {"deadline", "buffered"}
 
 
-def as_version_3(payload: bytes) -> bytes:
-    """The envelope of a message with the version before this one; what a signature covers is the same."""
-    return bytes(msgpack.packb({**msgpack.unpackb(payload), "v": 3}))
+def of_another_version(payload: bytes) -> bytes:
+    """The envelope of a message with the version after this one; what a signature covers is the same."""
+    return bytes(msgpack.packb({**msgpack.unpackb(payload), "v": SCHEMA_VERSION + 1}))

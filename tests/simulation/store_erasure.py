@@ -78,7 +78,6 @@ def _erase(tables: Tables, request: ErasureRequest) -> ErasureRow:
         "n_updates": len(held),
         "n_events": n_events,
         "erased_digest": digest,
-        "digest_version": erased.digest_version,
     }
     append_audit(tables, request.erased_at, "client_erased", body)
     return erased

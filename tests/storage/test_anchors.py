@@ -27,7 +27,6 @@ from storage.erasure.unlearning_jobs import (
 )
 from storage.errors import WriterFencedError
 from storage.federations import claim_federation
-from storage.migrate import downgrade, upgrade
 from storage.models import get_anchor, get_model, latest_model, list_models, restored_versions
 from storage.queries import get_round, list_events
 from storage.records import Batch, MembershipChange, NewEvent, NewModel, QuarantineChange
@@ -340,21 +339,3 @@ async def test_a_vote_goes_with_its_client(ruined) -> None:
     await erase_client(ruined.db, "web", ruined.epoch, ruined.request("d"))
     row = await get_round(ruined.db, "web", 2)
     assert (row.n_worse, row.n_updates) == (3, 3)
-
-
-async def test_an_open_round_outlives_a_schema_that_is_taken_back(ruined) -> None:
-    """Before 0009 there are no votes and no anchor; a restored model is known again afterwards, and all else stays."""
-    await restore(ruined, 5, 1, 5)
-    await ruined.commit(Batch(updates=[ruined.update("c", "c6", 6, base_version=5, vote=1)]))
-    before = await ruined.dump()
-    await downgrade(ruined.db, "0008")
-    await upgrade(ruined.db)
-    after = await ruined.dump()
-    assert {name for name in before if before[name] != after[name]} == {"rounds", "updates"}
-    # Of a round, its anchor and what later versions of the schema say.
-    assert [row[:-3] for row in after["rounds"]] == [row[:-3] for row in before["rounds"]]
-    assert [row[:-4] for row in after["updates"]] == [row[:-4] for row in before["updates"]]
-    assert {value for row in after["rounds"] for value in row[-3:-1]} == {None}
-    assert {row[-1] for row in after["updates"]} == {None}
-    await end(ruined, 6, 6, {"d": 1}, 6)
-    assert (await get_round(ruined.db, "web", 6)).n_better == 1

@@ -11,7 +11,6 @@ from storage.database import Database
 from storage.errors import PartsRefusedError, WriterFencedError
 from storage.federations import claim_federation
 from storage.keys import KeyStore
-from storage.migrate import downgrade, upgrade
 from storage.queries import list_contributions
 from storage.records import Batch, NewModel
 from storage.rekeying import rekey
@@ -258,25 +257,6 @@ async def test_other_keys_seal_what_is_in_any_part(divided, keys: KeyStore) -> N
     for number in whole:
         bodies = [row.body for row in await load_updates(divided.db, "web", number, "", 9)]
         assert bodies == [f"{name} in {number}".encode() for name in NAMES]
-
-
-async def test_a_schema_that_is_taken_back_has_all_bodies_with_their_updates(divided) -> None:
-    """Up again they are in part 0, whichever they were in; what was dropped stays so."""
-    stored = divided
-    await drop(stored, 6)
-    before, whole = await stored.dump(), await whole_rounds(stored)
-    await downgrade(stored.db, "0015")
-    async with stored.db.reading() as connection:
-        stored_with = text("SELECT count(*), count(body), count(DISTINCT round) FROM updates WHERE body IS NOT NULL")
-        assert (await connection.execute(stored_with)).one() == (2 * len(whole), 2 * len(whole), len(whole))
-    await upgrade(stored.db)
-    assert await whole_rounds(stored) == whole
-    assert await parts(stored) == {0: whole}
-    after = await stored.dump()
-    part = list(update_bodies.columns).index(update_bodies.c.part)
-    unplaced = [(*row[:part], 0, *row[part + 1 :]) for row in before["update_bodies"]]
-    assert after["update_bodies"] == unplaced
-    assert after["updates"] == before["updates"]
 
 
 async def test_a_client_is_found_without_looking_through_history(divided) -> None:

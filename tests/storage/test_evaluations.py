@@ -8,7 +8,6 @@ from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.protocol.evaluations import Evaluation
 from storage.erasure.erasures import erase_client
 from storage.evaluations import list_rewards
-from storage.migrate import downgrade, upgrade
 from storage.policies import adopt_policy
 from storage.queries import get_round, list_rounds
 from storage.records import Batch, NewModel, QuarantineChange
@@ -139,19 +138,3 @@ async def test_rewards_of_sums_have_the_noise_in_their_error(summing) -> None:
     (found,) = await list_rewards(summing.db, "web", 0, 3)
     assert (found.base_version, found.n_updates, found.mean) == (0, 100, 0.5)
     assert found.standard_error == pytest.approx((0.0025 + 0.0009) ** 0.5)
-
-
-async def test_an_open_round_outlives_a_schema_that_is_taken_back(stored) -> None:
-    """Before 0011 there are no evaluations; all else stays, and the round takes some again afterwards."""
-    await stored.join("a", "b")
-    await stored.open(1)
-    await stored.commit(Batch(updates=[stored.update("a", "a1", evaluation=GOOD, vote=-1)]))
-    before = await stored.dump()
-    await downgrade(stored.db, "0010")
-    await upgrade(stored.db)
-    after = await stored.dump()
-    assert {name for name in before if before[name] != after[name]} == {"updates"}
-    assert [row[:-3] for row in after["updates"]] == [row[:-3] for row in before["updates"]]
-    assert [row[-3:] for row in after["updates"]] == [(None, None, None)]
-    await stored.commit(Batch(updates=[stored.update("b", "b1", evaluation=FAIR)]))
-    assert shown(await get_round(stored.db, "web", 1)) == (1, 0.5, 0.25, 0.5, None)

@@ -1,6 +1,9 @@
 """The migrations make the schema that the code expects, and can be taken back."""
 
 import asyncio
+import shutil
+import subprocess
+import sys
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,26 +14,81 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
-from federator.eraser import signed_by
-from foltr.erasure.audit import next_entry
-from foltr.erasure.receipt import verify_receipt
-from foltr.erasure.states import NOTHING_UNLEARNED
 from foltr.errors import SettingsError
-from foltr.protocol.signing import SigningKey
 from storage import migrate
 from storage.arrivals import load_clients
 from storage.database import Database
-from storage.erasure.erasures import erase_client, list_erasures
-from storage.erasure.records import ErasureOutcome
-from storage.erasure.unlearning_jobs import list_stored_rounds
 from storage.federations import get_federation
-from storage.migrate import current, downgrade, head, require_head, upgrade
+from storage.migrate import _migrations, current, downgrade, head, require_head, upgrade
 from storage.queries import list_contributions, list_rounds
-from storage.retention import delete_old_bodies
 from storage.tables import metadata
 from storage.views import views
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
+
+
+# A step as a later version may have it: SQLite writes the table anew, to which others refer.
+_NEXT_STEP = """
+import os
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0002"
+down_revision = "0001"
+
+
+def upgrade() -> None:
+    with op.batch_alter_table("models") as models:
+        models.add_column(sa.Column("n_bytes", sa.Integer()))
+    op.execute("UPDATE models SET n_bytes = length(weights)")
+    with op.batch_alter_table("models") as models:
+        models.create_check_constraint("n_bytes", "n_bytes >= 0")
+    AT_ITS_END
+
+
+def downgrade() -> None:
+    with op.batch_alter_table("models") as models:
+        models.drop_constraint("n_bytes", type_="check")
+        models.drop_column("n_bytes")
+"""
+
+
+class Following:
+    """A copy of the migrations, to which a made-up next step may be added."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = Path(shutil.copytree(_migrations(), folder))
+        self._step = folder / "versions" / "0002_next.py"
+
+    def add(self, at_its_end: str = "") -> None:
+        self._step.write_text(_NEXT_STEP.replace("AT_ITS_END", at_its_end))
+
+    def remove(self) -> None:
+        self._step.unlink()
+
+    def upgrade_in_a_process(self, url: str) -> int:
+        """Return the exit code of the process."""
+        migrates = (
+            "import asyncio, pathlib, sys\n"
+            f"from {Database.__module__} import Database\n"
+            f"from {migrate.__name__.rpartition('.')[0]} import migrate\n"
+            "migrate._migrations = lambda: pathlib.Path(sys.argv[1])\n"
+            "async def upgrade():\n"
+            "    async with await Database.connect(sys.argv[2]) as db:\n"
+            "        await migrate.upgrade(db)\n"
+            "asyncio.run(upgrade())\n"
+        )
+        command = [sys.executable, "-c", migrates, self.folder, url]
+        return subprocess.run(command, check=False, timeout=60).returncode
+
+
+@pytest.fixture
+def following(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Following:
+    """The migrations of a version that has none beyond ours until a test adds one."""
+    made = Following(tmp_path / "migrations")
+    monkeypatch.setattr(migrate, "_migrations", lambda: made.folder)
+    return made
 
 
 async def test_upgrade_makes_every_table_and_view(migrated: Database) -> None:
@@ -160,92 +218,41 @@ async def test_an_old_schema_says_what_to_run(database_url: str) -> None:
             await require_head(db)
 
 
-async def test_the_rounds_of_before_are_listed(learned) -> None:
-    """A database that was filled before they were has them from the upgrade on, but for thinned and abandoned ones."""
-    await delete_old_bodies(learned.db, "web", learned.epoch, before_round=5, interval=3)
-    await downgrade(learned.db, "0001")
-    await upgrade(learned.db)
-    assert await list_stored_rounds(learned.db, "web", 1, 9) == [1, 4]
-
-
-async def test_a_large_history_is_moved_in_slices_and_told_of(learned, monkeypatch) -> None:
-    """Each of whole rounds; nothing is told of one that is moved at once."""
-    await downgrade(learned.db, "0015")
-    told: list[str] = []
-    await upgrade(learned.db, tell=told.append)
-    anew = "the table of updates is written anew, without"
-    moved = ("body", "ticket", "key_fingerprint", "cipher") if learned.db.dialect == "sqlite" else ("them",)
-    assert told == [f"{anew} {words}" for words in moved]
-    before = await learned.dump()
-    await downgrade(learned.db, "0015")
-    told.clear()
-    monkeypatch.setattr(migrate, "ROWS_AT_ONCE", 3)
-    await upgrade(learned.db, tell=told.append)
-    assert told[: -len(moved)] == [f"bodies of {n} of 9 updates are in their own table" for n in (2, 5, 6, 9)]
-    assert await learned.dump() == before
-
-
-async def test_columns_are_not_dropped_by_a_sqlite_that_damages_files(learned, monkeypatch) -> None:
-    """There the table of updates is written anew, and comes to the same rows and the same schema."""
-    if learned.db.dialect != "sqlite":
-        pytest.skip("SQLite's alone")
+async def test_a_later_step_keeps_every_row(learned, following) -> None:
+    """From the baseline to a next step and back: it changes a table that others refer to, and fills what it adds."""
     before = await learned.dump()
     async with learned.db.reading() as connection:
         schema = await connection.run_sync(_schema)
-    for version, words in (((3, 35, 4), ["the table of updates is written anew"]), ((3, 35, 5), None)):
-        await downgrade(learned.db, "0015")
-        monkeypatch.setattr("sqlite3.sqlite_version_info", version)
-        told: list[str] = []
-        await upgrade(learned.db, tell=told.append)
-        assert words is None or told == words
-        async with learned.db.reading() as connection:
-            assert await connection.run_sync(_schema) == schema
-            assert await connection.scalar(text("PRAGMA integrity_check")) == "ok"
-        assert await learned.dump() == before
-
-
-async def test_rankers_of_before_are_of_sigmoid_units(migrated: Database) -> None:
-    """Taken back, one of ReLU units is none that an older foltr goes on with; up again it is what it was."""
-    made = {"writer_epoch": 1, "n_features": 3, "created_at": NOW}
-    rankers = {
-        "linear": {"ranker": "linear"},
-        "sigmoid": {"ranker": "neural", "hidden": 8, "activation": "sigmoid"},
-        "relu": {"ranker": "neural", "hidden": 10, "activation": "relu"},
-    }
-    async with migrated.transaction() as connection:
-        for name, ranker in rankers.items():
-            await connection.execute(insert(metadata.tables["federations"]).values(name=name, **made, **ranker))
-    stored = text("SELECT name, ranker, hidden FROM federations")
-
-    async def rows() -> dict[str, tuple[str, int | None]]:
-        async with migrated.reading() as connection:
-            return {name: (ranker, hidden) for name, ranker, hidden in await connection.execute(stored)}
-
-    await downgrade(migrated, "0013")
-    assert await rows() == {"linear": ("linear", None), "sigmoid": ("neural", 8), "relu": ("relu-10", None)}
-    await upgrade(migrated)
-    assert await rows() == {"linear": ("linear", None), "sigmoid": ("neural", 8), "relu": ("neural", 10)}
-    for name, ranker in rankers.items():
-        found = await get_federation(migrated, name)
-        assert found is not None
-        assert found.activation == ranker.get("activation")
-
-
-async def test_who_was_erased_before_digests_were_chains_has_a_receipt_of_that_version(learned) -> None:
-    """Whenever it is signed; of whom rows are left to delete the digest is a chain, as it was."""
-    whole, begun = (
-        await learned.erase("a"),
-        await erase_client(learned.db, "web", learned.epoch, learned.request("c"), limit=1),
-    )
-    assert (whole.digest_version, begun.digest_version) == (2, 2)
-    await downgrade(learned.db, "0018")
+    following.add()
+    with pytest.raises(SettingsError, match=r"revision 0001, this foltr needs 0002: run `foltr db upgrade`"):
+        await require_head(learned.db)
     await upgrade(learned.db)
-    rows = {row.pseudonym: row for row in await list_erasures(learned.db, "web")}
-    assert [rows[one.pseudonym].digest_version for one in (whole, begun)] == [1, 2]
-    sign, entry = signed_by(SigningKey(bytes(32))), next_entry(None, NOW, "erasure_completed", {})
-    for row in rows.values():
-        receipt = sign(row, ErasureOutcome(NOTHING_UNLEARNED, NOW), entry)
-        assert verify_receipt(receipt, SigningKey(bytes(32)).public).version == row.digest_version
+    await require_head(learned.db)
+    async with learned.db.reading() as connection:
+        assert (await connection.scalars(text("SELECT n_bytes FROM models ORDER BY version"))).all() == [12] * 4
+    assert await learned.dump() == before
+    await downgrade(learned.db, "0001")
+    assert await current(learned.db) == "0001"
+    assert await learned.dump() == before
+    async with learned.db.reading() as connection:
+        assert await connection.run_sync(_schema) == schema
+    await upgrade(learned.db)
+    following.remove()
+    with pytest.raises(SettingsError, match=r"0002, which this foltr does not know \(its newest is 0001\)"):
+        await require_head(learned.db)
+
+
+async def test_a_killed_upgrade_changes_nothing(learned, following, migrated_url) -> None:
+    """The process ends after the step has changed the table; the next upgrade does all of it."""
+    before = await learned.dump()
+    following.add(at_its_end="os.kill(os.getpid(), 9)")
+    assert await asyncio.to_thread(following.upgrade_in_a_process, migrated_url) == -9
+    assert await current(learned.db) == "0001"
+    assert await learned.dump() == before
+    following.add()
+    await upgrade(learned.db)
+    assert await current(learned.db) == "0002"
+    assert await learned.dump() == before
 
 
 async def _insert_a_row_for_each_table(db: Database) -> None:

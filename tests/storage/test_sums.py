@@ -12,7 +12,6 @@ from foltr.protocol.states import PAUSING, AbandonReason, Privacy, RoundState
 from storage.bodies import is_body_of
 from storage.body_tables import update_bodies
 from storage.federations import create_federation, get_federation
-from storage.migrate import downgrade, upgrade
 from storage.policies import adopt_policy, load_policies
 from storage.queries import list_events
 from storage.records import Batch, MembershipChange, NewEvent, NewModel
@@ -163,22 +162,6 @@ async def test_how_many_norm_proofs_failed_is_kept_with_the_set(stored) -> None:
         of_tickets = select(update_bodies.c.ticket, updates.c.fault).join_from(updates, update_bodies, is_body_of())
         faults = (await connection.execute(of_tickets)).all()
     assert {row.ticket: row.fault for row in faults} == {b"a": None, b"b": "norm_proof_failed", b"c": None}
-
-
-async def test_an_open_secure_round_outlives_a_schema_that_is_taken_back(stored) -> None:
-    """Before 0008 sets do not say how many norm proofs failed; all else of them, and of the answers, stays."""
-    await summed(stored)
-    sets = [NewSet(0, 3, 2, b"\xc0", bytes(32), n_norm_proofs_failed=1)]
-    await begin_opening(stored.db, "web", stored.epoch, 1, sets, {"b": TicketFault.NORM_PROOF_FAILED})
-    await answer(stored, "ada")
-    (before,) = await load_sums(stored.db, "web", 1)
-    await downgrade(stored.db, "0007")
-    await upgrade(stored.db)
-    assert await load_sums(stored.db, "web", 1) == [replace(before, n_norm_proofs_failed=None)]
-    await answer(stored, "bob")
-    assert await answered_sets(stored.db, "web", 1) == {("ada", 0), ("bob", 0)}
-    await begin_summing(stored.db, "web", stored.epoch, 1, {0: WORDS}, 2)
-    await complete_round(stored.db, "web", stored.epoch, 1, NewModel(1, bytes(12)), stored.opening(1).closes_at)
 
 
 async def test_a_sum_is_stored_only_with_the_answers_of_all_helpers(stored) -> None:

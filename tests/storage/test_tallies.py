@@ -8,7 +8,6 @@ from sqlalchemy import delete
 from foltr.aggregation.standing import RoundTally
 from foltr.protocol.helper_messages import TicketFault
 from storage.anchors import list_tallies, restore_anchor
-from storage.migrate import downgrade, upgrade
 from storage.model_tables import models
 from storage.policies import adopt_policy
 from storage.queries import get_round
@@ -113,16 +112,3 @@ async def test_tallies_go_with_the_sums_that_a_client_is_in(summing) -> None:
     await summing.erase("a")
     assert await worse(summing, 0) == [3.25, 2.25]
     assert (await get_round(summing.db, "web", 1)).tally_worse is None
-
-
-async def test_a_schema_that_is_taken_back_loses_tallies_alone(summing) -> None:
-    """Before 0010 there are none."""
-    await end(summing, 1, "abcd", tally(1), 0)
-    before = await summing.dump()
-    await downgrade(summing.db, "0009")
-    await upgrade(summing.db)
-    after = await summing.dump()
-    assert {name for name in before if before[name] != after[name]} == {"round_tallies"}
-    assert after["round_tallies"] == []
-    await end(summing, 2, "abcd", tally(2), 0)
-    assert await worse(summing, 0) == [2.25]

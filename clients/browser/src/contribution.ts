@@ -54,6 +54,8 @@ export class Contributor {
       base_hash: round.base_hash,
       n_interactions: ids.length,
       body: { kind: "dense" as const, dim: workingModel.base.length, values: workingModel.delta() },
+      vote: null,
+      evaluation: null,
     };
     const payload = await this.session.sign(ModelUpdate, update, "updates");
     if (payload.length > MAX_MESSAGE_BYTES) return this.log("error", "update_too_large", { bytes: payload.length });

@@ -43,7 +43,7 @@ export async function readCredentials(file: unknown, key: KeptKey, verify: Verif
     policy: parsed["policy"] == null ? null : bytesOf(parsed, "policy"),
   };
   const { secure } = await checkEnrolment(credentials, key, verify);
-  return { ...credentials, isPinned: secure === true };
+  return { ...credentials, isPinned: secure };
 }
 
 /**

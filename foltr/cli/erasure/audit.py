@@ -35,14 +35,17 @@ _N_TOLD = 3
 # What an entry and the row that was stored with it have in common; the last is when.
 _SAME = {
     "client_erased": (
-        *("requested_by", "requested_at", "n_rounds", "n_updates", "n_events", "erased_digest", "digest_version"),
+        "requested_by",
+        "requested_at",
+        "n_rounds",
+        "n_updates",
+        "n_events",
+        "erased_digest",
         "erased_at",
     ),
     "erasure_completed": ("key_destroyed", "completed_at"),
     "job_started": ("strategy", "start_version", "start_round", "created_at"),
 }
-# What entries of before say by leaving it out.
-_UNSAID = {"digest_version": 1}
 
 
 @dataclass(frozen=True)
@@ -409,7 +412,7 @@ def _difference(entry: "AuditEntry", row: "ErasureRow | UnlearningJobRow | None"
     if row is None:
         return []
     *names, when = _SAME[entry.kind]
-    said = {**_UNSAID, **_content(entry), when: to_plain(entry.at)}
+    said = {**_content(entry), when: to_plain(entry.at)}
     fields = [name for name in (*names, when) if said.get(name) != to_plain(getattr(row, name))]
     return [f"entry {entry.seq} and the row {which} differ in {', '.join(fields)}"] if fields else []
 

@@ -81,7 +81,7 @@ def test_all_is_well_with_a_broker_and_an_upgraded_database(mqtt_broker, migrate
     options = ("--broker", mqtt_broker, "--db", migrated_url)
     found = doctor(*options)
     assert {found[what][0] for what in ("foltr", "broker", "database", "database writes")} == {"ok"}
-    assert "schema version 4" in found["foltr"][1]
+    assert "schema version 1" in found["foltr"][1]
     assert found["access list"][0] == "warning"
     assert "anyone can write" in found["access list"][1]
     assert found["tls"][0] == "absent"
@@ -399,8 +399,8 @@ def test_a_round_that_should_have_ended_is_said():
 def test_another_schema_version_is_told_in_words():
     """Which side is older, and what to upgrade."""
     payload = encode(announcement(3, time.time()))
-    for version, older in ((3, "upgrade the peer"), (5, "upgrade this side")):
-        spoken = payload.replace(b"\xa1v\x04", b"\xa1v" + bytes([version]))
+    for version, older in ((0, "upgrade the peer"), (2, "upgrade this side")):
+        spoken = payload.replace(b"\xa1v\x01", b"\xa1v" + bytes([version]))
         (found,) = checks_broker.announced_findings(visit(round=spoken))
         assert found.state is State.PROBLEM
         assert older in found.detail

@@ -359,7 +359,7 @@ def test_an_unsigned_update_is_signed_once_there_are_credentials(store):
     assert open_envelope(again.payload).is_signed_by(credentials.key.public, UPDATES)
 
 
-@pytest.mark.parametrize("payload", [b"\x81\xa1v\x01", b"junk"], ids=["schema version 1", "junk"])
+@pytest.mark.parametrize("payload", [b"\x81\xa1v\x02", b"junk"], ids=["schema version 2", "junk"])
 @pytest.mark.parametrize("credentials", [None, identity()], ids=["unsigned", "signed"])
 def test_an_update_of_other_software_is_made_again(store, payload, credentials):
     """It cannot be signed, nor would anyone understand it: it goes, its clicks stay."""

@@ -23,7 +23,6 @@ from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
 from storage.aggregation_tables import trainings
 from storage.database import Database
 from storage.keys import KeyStore
-from storage.migrate import downgrade, upgrade
 from storage.model_tables import models
 from storage.models import get_model, latest_model
 from storage.queries import list_rounds
@@ -210,22 +209,6 @@ async def test_settings_may_change_with_the_federator(joined, serve, rng):
         assert (await replay_round(served.db, recipes, number)).differs == ()
     found = await counterfactual(served.db, recipes, "nobody", 1)
     assert found.made.tobytes() == found.newest.tobytes()
-
-
-async def test_rounds_from_before_settings_were_stored_say_so(joined, serve, rng):
-    """A database that was upgraded in the middle: what ends since then repeats, also the round that was open."""
-    served, devices = await joined()
-    await play(served, devices, 2, rng)
-    await downgrade(served.db, "0003")
-    await upgrade(served.db)
-    served = await serve(SEVEN, n_features=N_FEATURES, unlearning=EAGER)
-    for device in devices:
-        served.update(device, 3, 2, body=body_of(None, rng))
-    await served.turn()
-    recipes = await load_recipes(served.db, "mail")
-    assert (await replay_round(served.db, recipes, 3)).differs == ()
-    with pytest.raises(DataError, match="what round 2 was computed with is not stored"):
-        await replay_round(served.db, recipes, 2)
 
 
 async def test_a_thinned_round_says_so(joined, rng):

@@ -1,18 +1,5 @@
-"""How the captured messages were made: one of each kind, as each released version of the protocol wrote it.
+"""One message of each kind, and the key that signs them; `clients/vectors/messages.json` has their bytes."""
 
-    python tests/foltr/captured/capture.py      # writes what is missing for this version
-    python tests/foltr/captured/capture.py v1   # makes version 1 again, from the commit that spoke it; v2 likewise
-
-A file that is there is never replaced: devices in the field go on writing what it holds. From version 2 on they are
-signed with the key below, which signs nothing else.
-"""
-
-import io
-import os
-import subprocess
-import sys
-import tarfile
-import tempfile
 from pathlib import Path
 
 from foltr.learning.scaling import Scaling
@@ -29,7 +16,7 @@ from foltr.protocol.codec import encode
 from foltr.protocol.enrolment_requests import DeskHead, EnrolmentAnswer, EnrolmentCode, EnrolmentRequest
 from foltr.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.protocol.explorations import InterleavingExploration, SamplingExploration, ShareExploration, SwapsExploration
-from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
+from foltr.protocol.fields import CHUNK_BYTES, Message, pack_vector
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.helper_messages import (
     CheckAnswer,
@@ -533,43 +520,6 @@ VARIANTS: list[tuple[Message, str]] = [
     ),
 ]
 
-# Run with nothing but version 1's own kernel on the path.
-V1_COMMIT = "6e65326"
-V1_MODULES = ("__init__", "errors", "messages", "codec")
-V1_PROGRAM = """
-import sys
-from pathlib import Path
-from foltr.codec import encode
-from foltr.messages import *
-from foltr.messages import MESSAGE_TYPES
-UPDATE_ID = "0123456789abcdef" * 2
-CLIENT = {"federation": "mail", "client_id": "device-7"}
-training = PdgdTraining(learning_rate=0.1, serp_length=10, min_interactions=5, max_interactions=8)
-ranker = LinearRankerSpec(n_features=2)
-delta = DenseDelta(dim=2, values=pack_vector([0.5, -0.25]))
-messages = [
-    Join(**CLIENT, sdk_version="0.1.0"),
-    Leave(**CLIENT),
-    Status(**CLIENT, online=True),
-    ModelAnnouncement(federation="mail", version=3, ranker=ranker, weights=pack_vector([1.0, -2.5])),
-    RoundAnnouncement(
-        federation="mail", round=4, open=True, base_version=3, opened_at=1000.5, closes_at=1600.5, training=training
-    ),
-    ModelUpdate(**CLIENT, update_id=UPDATE_ID, round=4, base_version=3, n_interactions=5, body=delta),
-    UpdateReceipt(**CLIENT, update_id=UPDATE_ID, code=ReceiptCode.BUSY, detail="full", retry_after_s=2.0),
-    MembershipReceipt(**CLIENT, code=ReceiptCode.JOINED),
-]
-assert {type(message) for message in messages} == set(MESSAGE_TYPES.values())
-for message in messages:
-    path = Path(sys.argv[1], f"{message.kind_name}.msgpack")
-    if not path.exists():
-        path.write_bytes(encode(message))
-"""
-
-
-# Version 2 wrote its captures with the program that stood here.
-V2_COMMIT = "3541f69"
-
 
 def name_of(message: Message) -> str:
     """The name of its file: the kind, and whose variant it is where there are several."""
@@ -601,63 +551,5 @@ def name_of(message: Message) -> str:
     return message.kind_name
 
 
-def captured(version: int) -> dict[str, bytes]:
-    """The messages of a version, by the name of their file."""
-    return {path.stem: path.read_bytes() for path in sorted((FOLDER / f"v{version}").glob("*.msgpack"))}
-
-
 def signed(message: Message, topic: str, sequence: int = FIRST_SEQUENCE) -> bytes:
     return encode(message, topic, sequence, KEY)
-
-
-def capture_this_version() -> None:
-    folder = FOLDER / f"v{SCHEMA_VERSION}"
-    folder.mkdir(exist_ok=True)
-    for message, topic in MESSAGES + VARIANTS:
-        path = folder / f"{name_of(message)}.msgpack"
-        if not path.exists():
-            path.write_bytes(signed(message, topic))
-
-
-def capture_version_1() -> None:
-    folder = FOLDER / "v1"
-    folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as kernel:
-        (Path(kernel) / "foltr").mkdir()
-        for module in V1_MODULES:
-            source = subprocess.run(
-                ["git", "show", f"{V1_COMMIT}:foltr/{module}.py"], check=True, capture_output=True, cwd=FOLDER
-            ).stdout
-            (Path(kernel) / "foltr" / f"{module}.py").write_bytes(source)
-        # Run there, too: the working directory comes before everything else on the path.
-        subprocess.run(
-            [sys.executable, "-c", V1_PROGRAM, str(folder)],
-            check=True,
-            cwd=kernel,
-            env={**os.environ, "PYTHONPATH": kernel},
-        )
-
-
-def capture_version_2() -> None:
-    paths = ("foltr", "tests/foltr/captured/capture.py")
-    archive = subprocess.run(
-        ["git", "archive", V2_COMMIT, *paths], check=True, capture_output=True, cwd=FOLDER.parents[2]
-    ).stdout
-    folder = FOLDER / "v2"
-    folder.mkdir(exist_ok=True)
-    with tempfile.TemporaryDirectory() as tree:
-        with tarfile.open(fileobj=io.BytesIO(archive)) as files:
-            files.extractall(tree, filter="data")
-        subprocess.run([sys.executable, paths[1]], check=True, cwd=tree, env={**os.environ, "PYTHONPATH": tree})
-        for made in sorted(Path(tree, paths[1]).parent.glob("v2/*.msgpack")):
-            if not (folder / made.name).exists():
-                (folder / made.name).write_bytes(made.read_bytes())
-
-
-if __name__ == "__main__":
-    if sys.argv[1:] == ["v1"]:
-        capture_version_1()
-    elif sys.argv[1:] == ["v2"]:
-        capture_version_2()
-    else:
-        capture_this_version()

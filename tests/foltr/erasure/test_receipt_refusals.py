@@ -83,11 +83,11 @@ def test_no_header_but_ours_is_read(header):
 # --- what was signed and still is no receipt ------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("version", [3, 4, 1_000_000, 10**30])
+@pytest.mark.parametrize("version", [2, 3, 1_000_000, 10**30])
 def test_a_newer_version_says_what_to_do(version):
     """It is known to be genuine, and that an upgrade will read it, whatever fields it has."""
     said = refused(signed({"version": version, "something": ["new"]}))
-    assert f"its version {version} is newer than this foltr reads (2): upgrade foltr" in said
+    assert f"its version {version} is newer than this foltr reads (1): upgrade foltr" in said
 
 
 @pytest.mark.parametrize("version", [0, -1, True, 1.0, "1", None, [1]])
@@ -99,7 +99,7 @@ def test_a_version_that_never_was_is_refused(version):
 
 def test_a_newer_version_by_another_key_is_refused_for_that():
     """What is not genuine is not to be upgraded for."""
-    assert "not this key's" in refused(signed({"version": 3}, key=OTHER_KEY))
+    assert "not this key's" in refused(signed({"version": 2}, key=OTHER_KEY))
 
 
 PAYLOAD = json.dumps(FIELDS)

@@ -6,7 +6,7 @@ import pytest
 
 from foltr.errors import SettingsError
 from foltr.operator import credentials as credentials_module
-from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials
+from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.operator.enrolment_rotation import begin_rotation
 from foltr.operator.folder import create_authority, open_authority
 from foltr.operator.register import read_enrolment_key
@@ -194,10 +194,3 @@ def test_the_federators_key_is_rotated_before_and_after(folder):
     with open_authority(folder) as authority:
         authority.rotate_federator_key(BROKER)
     is_whole(folder, [device])
-
-
-def test_files_without_a_succession_are_as_they_were(folder):
-    """Older software reads them."""
-    text = (folder / "operator.json").read_text()
-    assert ("succession" in text, "kept_enrolments" in text) == (False, False)
-    assert Credentials.model_validate_json(text).operator_keys.former == ()

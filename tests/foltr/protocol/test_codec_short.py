@@ -2,7 +2,7 @@
 
 import msgpack
 import pytest
-from wire import MESSAGES, V4, name_of
+from wire import MESSAGES, WIRE, name_of
 
 from foltr.protocol.codec import _unpack_as_we_pack, _unpack_carefully, open_envelope
 
@@ -12,7 +12,7 @@ KINDS = [pytest.param(message, id=name_of(message)) for message, _ in MESSAGES]
 @pytest.mark.parametrize("message", KINDS)
 def test_what_is_packed_as_we_pack_it_reads_as_what_is_read_with_care(message):
     """Envelope and body of every message of the protocol."""
-    wire, longest_list = V4[name_of(message)], type(message).longest_list
+    wire, longest_list = WIRE[name_of(message)], type(message).longest_list
     for data, longest in ((wire, 0), (open_envelope(wire).body, longest_list)):
         assert _unpack_as_we_pack(data, longest) == _unpack_carefully(data, "message", longest)
 

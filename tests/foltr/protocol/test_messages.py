@@ -8,7 +8,6 @@ from hypothesis.extra import numpy as hnp
 from pydantic import ValidationError
 
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
-from foltr.protocol.codec import decode, encode
 from foltr.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, MAX_DIM, pack_vector, unpack_vector
 from foltr.protocol.membership import Enrolment, Join, Leave, Status
 from foltr.protocol.messages import MESSAGE_TYPES
@@ -134,16 +133,6 @@ def test_a_model_has_the_weights_of_its_ranker_and_what_only_training_uses():
         ModelAnnouncement(**model, weights=bytes(4 * 10))
     with pytest.raises(ValidationError, match=f"at most {MAX_DIM}"):
         NeuralRankerSpec(n_features=MAX_DIM // 2, hidden=2)
-
-
-def test_a_sigmoid_ranker_is_announced_as_ever_and_a_relu_one_says_so():
-    """Software that knows no activation goes on with the former, and refuses the field of the latter."""
-    before = {"kind": "neural", "n_features": 3, "hidden": 2}
-    assert NeuralRankerSpec(n_features=3, hidden=2).model_dump() == before
-    relu = NeuralRankerSpec(n_features=3, hidden=2, activation="relu")
-    model = ModelAnnouncement(federation="mail", version=1, ranker=relu, weights=bytes(4 * 10))
-    assert model.model_dump()["ranker"] == before | {"activation": "relu"}
-    assert decode(encode(model), ModelAnnouncement) == model
 
 
 NAN, INF = float("nan"), float("inf")

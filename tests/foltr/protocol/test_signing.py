@@ -139,7 +139,7 @@ def test_no_two_messages_share_their_signed_bytes(one, other):
 def test_what_is_signed_names_the_protocol():
     """A signature made for anything else, even with the same key, is none of a message."""
     assert signed_bytes("a/b", "join", 258, b"body") == (
-        b"foltr message 2\na/b\njoin\n\x00\x00\x00\x00\x00\x00\x01\x02body"
+        b"foltr message 1\na/b\njoin\n\x00\x00\x00\x00\x00\x00\x01\x02body"
     )
 
 

@@ -4,7 +4,6 @@ import pytest
 from pydantic import ValidationError
 
 from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.fields import Message
 from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, Vote
 
 UPDATE = {
@@ -75,34 +74,6 @@ def test_a_masked_update_has_no_vote():
         ModelUpdate(**masked, vote=Vote(anchor_version=3, value=1))
 
 
-class UpdateBeforeVotes(Message):
-    """An update as it was read before there were votes."""
-
-    kind_name = "update"
-    federation: str
-    client_id: str
-    update_id: str
-    round: int
-    base_version: int
-    after: int
-    through: int
-    base_hash: bytes
-    n_interactions: int
-    body: DenseDelta
-
-
-def test_an_update_without_a_vote_is_what_it_was_before_there_were_votes():
-    """Any federator reads it; one that knows no votes announces no anchor, so that no device sends it one."""
-    plain, voting = (ModelUpdate(**UPDATE, vote=vote) for vote in (None, Vote(anchor_version=0, value=0)))
-    for fields in (plain.model_dump(), plain.model_dump(mode="json")):
-        assert set(fields) == set(UPDATE)
-    assert UpdateBeforeVotes.model_validate(plain.model_dump()).body == UPDATE["body"]
-    assert ModelUpdate.model_validate(plain.model_dump()) == plain
-    assert ModelUpdate.model_validate(voting.model_dump()) == voting
-    with pytest.raises(ValidationError, match="vote"):
-        UpdateBeforeVotes.model_validate(voting.model_dump())
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -130,12 +101,3 @@ def test_a_masked_update_has_no_evaluation():
     masked = {**UPDATE, "body": MaskedVector(dim=1, values=bytes(8), ticket=b"a ticket")}
     with pytest.raises(ValidationError, match="an evaluation beside a masked body"):
         ModelUpdate(**masked, evaluation=Evaluation(clicked=1.0, reward=0.5, base_reward=0.5))
-
-
-def test_an_update_without_an_evaluation_is_what_it_was_before_there_were_any():
-    """Any federator reads it; one that knows none asks for none, so that no device sends it one."""
-    told = ModelUpdate(**UPDATE, evaluation=Evaluation(clicked=1.0, reward=0.5, base_reward=0.25))
-    assert set(ModelUpdate(**UPDATE).model_dump()) == set(UPDATE)
-    assert ModelUpdate.model_validate(told.model_dump()) == told
-    with pytest.raises(ValidationError, match="evaluation"):
-        UpdateBeforeVotes.model_validate(told.model_dump())

@@ -16,7 +16,7 @@ import type { MessageType } from "./messages.js";
 import { pack, unpack } from "./msgpack.js";
 import { sign, SIGNATURE_BYTES, signedBytes, type KeptKey, type Verify } from "./signing.js";
 
-export const SCHEMA_VERSION = 4;
+export const SCHEMA_VERSION = 1;
 const ENVELOPE_KEYS = ["v", "kind", "sequence", "body", "signature"];
 
 /** A message whose body has not been looked at yet. */
@@ -117,6 +117,5 @@ function read<S extends Shape>(type: MessageType<S>, body: Bytes): Fields<S> {
 }
 
 function packBody<S extends Shape>(type: MessageType<S>, fields: Fields<S>): Bytes {
-  const present = Object.keys(type.shape).filter((key) => fields[key] !== undefined);
-  return pack(Object.fromEntries(present.map((key) => [key, fields[key]])));
+  return pack(Object.fromEntries(Object.keys(type.shape).map((key) => [key, fields[key]])));
 }

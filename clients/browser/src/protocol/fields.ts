@@ -86,6 +86,12 @@ export function optional<T, D extends T | null | undefined>(check: Check<T>, oth
   return (value, place) => (value === undefined || value === null ? otherwise : check(value, place));
 }
 
+/** What this side never says, and the federation's own software may. */
+export const nothing: Check<null> = (value, place) => {
+  if (value !== undefined && value !== null) throw wrong(place, "null");
+  return null;
+};
+
 export function literal<L extends string>(...allowed: L[]): Check<L> {
   return (value, place) => {
     if (!allowed.includes(value as L)) throw wrong(place, `one of ${allowed.join(", ")}`);

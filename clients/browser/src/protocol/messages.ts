@@ -17,6 +17,7 @@ import {
   MAX_MESSAGE_BYTES,
   modelHash,
   name,
+  nothing,
   number,
   optional,
   publicKey,
@@ -191,6 +192,8 @@ export const ModelUpdate = message(
     base_hash: modelHash,
     n_interactions: integer(1, 100_000),
     body: updateBody,
+    vote: nothing, // this client compares no models
+    evaluation: nothing, // and tells nobody how its lists do
   },
   (update) =>
     update.n_interactions > update.through - update.after
@@ -242,7 +245,7 @@ export const Enrolment = message("enrolment", {
   public_key: publicKey,
   serial: integer(1, 2 ** 31 - 1),
   issued_at: timestamp,
-  secure: optional(boolean, undefined), // false is not on the wire
+  secure: optional(boolean, false as boolean),
 });
 
 export const FederatorKey = message("federator_key", {

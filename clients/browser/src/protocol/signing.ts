@@ -8,7 +8,7 @@ import { concat, type Bytes } from "./fields.js";
 
 export const KEY_BYTES = 32;
 export const SIGNATURE_BYTES = 64;
-const DOMAIN = new TextEncoder().encode("foltr message 2\n");
+const DOMAIN = new TextEncoder().encode("foltr message 1\n");
 const NEWLINE = new Uint8Array([10]);
 // Steps within one session; the last one is for the last will, which is signed when the session begins.
 export const SESSION_STEPS = 1n << 16n;

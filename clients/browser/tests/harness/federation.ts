@@ -64,8 +64,7 @@ export class PlayedFederation {
   /** Return what `foltr enrol --public-key` writes for a key; `secure`: in a folder for secure sums. */
   async enrol(name: string, key: Bytes, secure = false): Promise<Record<string, unknown>> {
     const serial = ++this.serial;
-    const pin = { secure: secure || undefined };
-    const fields = { federation: FEDERATION, client_id: name, public_key: key, serial, issued_at: 1000.5, ...pin };
+    const fields = { federation: FEDERATION, client_id: name, public_key: key, serial, issued_at: 1000.5, secure };
     const enrolment = await encode(Enrolment, fields, this.topics.enrolment(name), BigInt(serial), this.operator);
     const base64 = (bytes: Uint8Array) => Buffer.from(bytes).toString("base64");
     return {
