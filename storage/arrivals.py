@@ -17,7 +17,6 @@ from foltr.protocol.states import WITHDRAWABLE, Membership, RoundState
 from storage.bodies import INSERT_BODIES
 from storage.cipher import StoredBody, encrypt_bodies
 from storage.clients import is_client, key_of, select_clients
-from storage.constants import constant
 from storage.database import Database, fetch_all, insert_into
 from storage.erasure.gathering import allow_reset
 from storage.events import clean, store_events
@@ -25,7 +24,6 @@ from storage.federations import fenced_transaction, require_epoch, writer_transa
 from storage.marks import move_marks, withdraw_updates
 from storage.models import mark_model_published
 from storage.orders import store_orders
-from storage.plain_rows import PlainInsert
 from storage.policies import store_policy
 from storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange, StoredUpdate
 from storage.rounds import change_deadline, require_collecting, stop_collecting
@@ -36,7 +34,7 @@ from storage.tables import clients, federations, rounds, updates
 # statement for any number of them. `(client_id, update_id) IN (...)` scans every update of the federation; so
 # does SQLite with a plain JOIN, while its CROSS JOIN means: the left side first.
 _FIND_UPDATES = {
-    "sqlite": constant(
+    "sqlite": (
         text("""
         SELECT c.client_id, u.update_id, u.round, u.covers_after IS NOT NULL
         FROM json_each(:identities) AS wanted
@@ -160,7 +158,7 @@ async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch
 
 
 # Made once: to build a statement takes as long as to run it.
-_NOTE_BATCH = constant(
+_NOTE_BATCH = (
     update(federations)
     .where(
         federations.c.name == bindparam("of_federation"),
@@ -169,16 +167,14 @@ _NOTE_BATCH = constant(
     )
     .values(last_batch_id=bindparam("new_batch"))
 )
-_NOTE_BATCH_OF_ROUND = constant(
-    _NOTE_BATCH.where(
-        select(rounds.c.number)
-        .where(
-            rounds.c.federation == bindparam("of_federation"),
-            rounds.c.number == bindparam("number"),
-            rounds.c.state == RoundState.COLLECTING,
-        )
-        .exists()
+_NOTE_BATCH_OF_ROUND = _NOTE_BATCH.where(
+    select(rounds.c.number)
+    .where(
+        rounds.c.federation == bindparam("of_federation"),
+        rounds.c.number == bindparam("number"),
+        rounds.c.state == RoundState.COLLECTING,
     )
+    .exists()
 )
 
 
@@ -186,6 +182,8 @@ async def store_updates(
     connection: AsyncConnection, name: str, new: Sequence[NewUpdate], bodies: Sequence[StoredBody]
 ) -> None:
     """Store updates within a transaction; their clients' marks are moved by now."""
+    if not new:
+        return
     values = [
         {
             "of_federation": name,
@@ -206,7 +204,7 @@ async def store_updates(
         }
         for item in new
     ]
-    await _INSERT_UPDATES.execute(connection, values)
+    await connection.execute(_INSERT_UPDATES, values)
     of_updates = [
         {
             "of_federation": name,
@@ -220,7 +218,7 @@ async def store_updates(
         }
         for item, stored in zip(new, bodies, strict=True)
     ]
-    await INSERT_BODIES.execute(connection, of_updates)
+    await connection.execute(INSERT_BODIES, of_updates)
 
 
 def _told(evaluation: Evaluation | None) -> dict[str, float | None]:
@@ -309,7 +307,7 @@ def _change_client(**values: Any) -> Update:
 
 
 _CLIENT = key_of(bindparam("of_federation"), bindparam("of_client"), is_client())
-_INSERT_UPDATES = PlainInsert(insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT))
+_INSERT_UPDATES = insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT)
 _SEQUENCE: BindParameter[int] = bindparam("with_sequence")
 _LEFT_AT = bindparam("at", type_=clients.c.left_at.type)
 _GONE = {
