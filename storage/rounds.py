@@ -306,7 +306,9 @@ async def complete_round(
         if had_memory or defence_state is not None:
             defence_state = await store_defence(connection, name, ROUNDS, defence_state)
         # What an erased client sent is in every model made from one that it is in, until the unlearned one.
-        base = select(models.c.tainted_at).where(models.c.federation == name, models.c.version == stored.base_version)
+        base = models.alias()
+        is_base = base.c.federation == name, base.c.version == stored.base_version
+        base_tainted_at = select(base.c.tainted_at).where(*is_base).scalar_subquery()
         await connection.execute(
             insert(models).values(
                 federation=name,
@@ -317,7 +319,7 @@ async def complete_round(
                 weights=model.weights,
                 weights_hash=model_hash(model.weights),
                 created_at=closed_at,
-                tainted_at=None if await connection.scalar(base) is None else closed_at,
+                tainted_at=case((base_tainted_at.is_not(None), closed_at)),
                 optimizer_state=model.optimizer_state,
                 defence_state=defence_state,
             )
@@ -415,8 +417,10 @@ async def _close(
     reason: str | None = None,
 ) -> None:
     # Counted from the rows themselves, so the closed round says what was summed, not what was believed.
-    counted = select(func.count(), func.coalesce(func.sum(updates.c.n_interactions), 0))
-    n_updates, n_interactions = (await connection.execute(counted.where(*_is_its_update(name, number)))).one()
+    n_updates, n_interactions = (
+        select(counted).where(*_is_its_update(name, number)).scalar_subquery()
+        for counted in (func.count(), func.coalesce(func.sum(updates.c.n_interactions), 0))
+    )
     await connection.execute(
         update(rounds)
         .where(*_is_round(name, number))
