@@ -24,6 +24,7 @@ from storage.federations import fenced_transaction, require_epoch, writer_transa
 from storage.marks import move_marks, withdraw_updates
 from storage.models import mark_model_published
 from storage.orders import store_orders
+from storage.plain_rows import PlainInsert
 from storage.policies import store_policy
 from storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange, StoredUpdate
 from storage.rounds import change_deadline, require_collecting, stop_collecting
@@ -182,8 +183,6 @@ async def store_updates(
     connection: AsyncConnection, name: str, new: Sequence[NewUpdate], bodies: Sequence[StoredBody]
 ) -> None:
     """Store updates within a transaction; their clients' marks are moved by now."""
-    if not new:
-        return
     values = [
         {
             "of_federation": name,
@@ -204,7 +203,7 @@ async def store_updates(
         }
         for item in new
     ]
-    await connection.execute(_INSERT_UPDATES, values)
+    await _INSERT_UPDATES.execute(connection, values)
     of_updates = [
         {
             "of_federation": name,
@@ -218,7 +217,7 @@ async def store_updates(
         }
         for item, stored in zip(new, bodies, strict=True)
     ]
-    await connection.execute(INSERT_BODIES, of_updates)
+    await INSERT_BODIES.execute(connection, of_updates)
 
 
 def _told(evaluation: Evaluation | None) -> dict[str, float | None]:
@@ -307,7 +306,7 @@ def _change_client(**values: Any) -> Update:
 
 
 _CLIENT = key_of(bindparam("of_federation"), bindparam("of_client"), is_client())
-_INSERT_UPDATES = insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT)
+_INSERT_UPDATES = PlainInsert(insert(updates).inline().values(federation=bindparam("of_federation"), client=_CLIENT))
 _SEQUENCE: BindParameter[int] = bindparam("with_sequence")
 _LEFT_AT = bindparam("at", type_=clients.c.left_at.type)
 _GONE = {

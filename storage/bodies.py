@@ -13,6 +13,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from storage.body_tables import update_bodies
 from storage.clients import is_client, key_of, select_named
 from storage.database import Database, is_cancelled
+from storage.plain_rows import PlainInsert
 from storage.tables import rounds, updates
 
 _OF_BODY = (update_bodies.c.cipher, update_bodies.c.key_fingerprint, update_bodies.c.ticket, update_bodies.c.body)
@@ -52,7 +53,9 @@ def select_updates(name: Any, number: Any) -> Select[Any]:
 
 _CLIENT = key_of(bindparam("of_federation"), bindparam("of_client"), is_client())
 _PART = part_of(bindparam("of_federation"), bindparam("of_round"))
-INSERT_BODIES = insert(update_bodies).inline().values(federation=bindparam("of_federation"), client=_CLIENT, part=_PART)
+INSERT_BODIES = PlainInsert(
+    insert(update_bodies).inline().values(federation=bindparam("of_federation"), client=_CLIENT, part=_PART)
+)
 
 
 async def places_of(connection: AsyncConnection, client: int) -> Sequence[Row[*tuple[Any, ...]]]:

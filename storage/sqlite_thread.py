@@ -25,6 +25,7 @@ class SqliteThread:
     def __init__(self, url: URL) -> None:
         self._executor = ThreadPoolExecutor(1, "foltr-sqlite")
         self._engine = create_sqlite_engine(url)
+        self._writer = self._engine.execution_options(**{WRITES: True})
 
     async def run(self, make: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """Return what a coroutine returns that is made and awaited in the thread.
@@ -44,7 +45,7 @@ class SqliteThread:
         """
         with ExitStack() as stack:
             try:
-                connection = stack.enter_context(self._engine.execution_options(**{WRITES: writes}).begin())
+                connection = stack.enter_context((self._writer if writes else self._engine).begin())
             except Exception as error:
                 raise unavailable(error) from error
             yield cast("AsyncConnection", _ThreadConnection(connection))
@@ -75,6 +76,9 @@ class _ThreadConnection:
 
     async def scalars(self, statement: Executable, parameters: Any = None) -> Any:
         return self._connection.scalars(statement, parameters)
+
+    async def exec_driver_sql(self, statement: str, rows: Any) -> Any:
+        return self._connection.exec_driver_sql(statement, rows)
 
 
 def _finish(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
