@@ -76,10 +76,8 @@ def create_engine(
 
 
 def create_sqlite_engine(url: URL) -> Engine:
-    """Make an engine of SQLite for a thread that may wait; the one that closes its connections may be another one."""
-    engine = create_sync_engine(
-        url.set(drivername="sqlite"), connect_args={**_SQLITE_OPTIONS, "check_same_thread": False}
-    )
+    """Make an engine of SQLite for a thread that may wait."""
+    engine = create_sync_engine(url.set(drivername="sqlite"), connect_args=dict(_SQLITE_OPTIONS))
     _listen_sqlite(engine)
     return engine
 

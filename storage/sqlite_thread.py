@@ -2,7 +2,7 @@
 
 A driver for an event loop visits a thread of its own for each statement, and wakes the loop each time. A transaction of
 eight statements takes three times as long that way, so a frequent one is made in this thread as a whole
-(`storage.database.Database.run`). Its function is the same as in the event loop; what it awaits is there at once.
+(`storage.database.Database.run`). Its function is the same as in the event loop; the database answers it at once.
 """
 
 import asyncio
@@ -24,6 +24,8 @@ class SqliteThread:
 
     def __init__(self, url: URL) -> None:
         self._executor = ThreadPoolExecutor(1, "foltr-sqlite")
+        # A loop of its own, for what a transaction waits for beside its database: a new data key on the disk.
+        self._runner = asyncio.Runner()
         self._engine = create_sqlite_engine(url)
         self._writer = self._engine.execution_options(**{WRITES: True})
 
@@ -32,7 +34,7 @@ class SqliteThread:
 
         A caller that is cancelled hears no answer: what has begun is done to its end.
         """
-        return await asyncio.get_running_loop().run_in_executor(self._executor, _finish, make)
+        return await asyncio.get_running_loop().run_in_executor(self._executor, lambda: self._runner.run(make()))
 
     @asynccontextmanager
     async def begin(
@@ -52,10 +54,9 @@ class SqliteThread:
 
     async def close(self) -> None:
         """Finish all transactions that were asked for, close the connection and end the thread."""
-        try:
-            await asyncio.to_thread(self._executor.shutdown)
-        finally:
-            self._engine.dispose()
+        self._executor.submit(self._engine.dispose)
+        self._executor.submit(self._runner.close)
+        await asyncio.to_thread(self._executor.shutdown)
 
 
 class _ThreadConnection:
@@ -79,15 +80,3 @@ class _ThreadConnection:
 
     async def exec_driver_sql(self, statement: str, rows: Any) -> Any:
         return self._connection.exec_driver_sql(statement, rows)
-
-
-def _finish(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """Run a coroutine that awaits nothing but the database of its own thread."""
-    coroutine = make()
-    try:
-        coroutine.send(None)
-    except StopIteration as finished:
-        return cast("T", finished.value)
-    finally:
-        coroutine.close()
-    raise RuntimeError("a transaction in SQLite's thread awaits something else than its database")

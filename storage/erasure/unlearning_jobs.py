@@ -17,8 +17,8 @@ from foltr.erasure.audit import AuditEntry
 from foltr.erasure.states import ErasureEvent, ErasureState
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.fields import model_hash
 from foltr.protocol.announcements import MOST_NAMED
+from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
 from storage.clients import is_left
 from storage.database import Database, fetch_all, fetch_one

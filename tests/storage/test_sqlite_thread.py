@@ -112,20 +112,6 @@ async def test_an_answer_that_comes_after_its_event_loop_has_ended_is_nobodys(tm
     await thread.close()
 
 
-async def test_a_transaction_awaits_its_database_alone(db):
-    """Whatever else it waited for would hold up all others."""
-
-    async def sleepy(db: Database) -> None:
-        async with db.transaction() as connection:
-            await connection.execute(text("INSERT INTO numbers VALUES (1)"))
-            await asyncio.sleep(0)
-
-    with pytest.raises(RuntimeError, match="awaits something else"):
-        await db.run(sleepy)
-    await db.run(store, 2)
-    assert await stored(db) == [2]
-
-
 async def test_what_the_driver_refuses_tells_no_values(db):
     """Neither in the thread nor in the event loop: they may be somebody's."""
     async with db.transaction() as connection:
