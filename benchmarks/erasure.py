@@ -20,13 +20,13 @@ from pathlib import Path
 
 from sqlalchemy import insert, text
 
+from federator.store import FederationStore
 from foltr.erasure.pseudonyms import pseudonym
 from foltr.protocol.states import Privacy
 from storage.body_tables import update_bodies
 from storage.clients import find_keys
 from storage.database import Database
 from storage.erasure.records import ErasureRequest
-from storage.federation_store import SqlFederationStore
 from storage.keys import KeyStore, fingerprint
 from storage.migrate import upgrade
 from storage.model_tables import models
@@ -55,7 +55,7 @@ class Arrivals:
         return [later - earlier for earlier, later in pairwise(moments)]
 
 
-async def fill(db: Database, data_keys: KeyStore, store: SqlFederationStore, n_bytes: int, names: list[str]) -> int:
+async def fill(db: Database, data_keys: KeyStore, store: FederationStore, n_bytes: int, names: list[str]) -> int:
     """Store past rounds until the database is about that large, the leaver in every tenth; return how many."""
     await store.create_federation(
         3, "linear", bytes(12), NOW, selection_seed=bytes(32), aggregation_seed=bytes(32), pseudonym_key=PSEUDONYM_KEY,
@@ -128,7 +128,7 @@ async def _fill_round(
         )
 
 
-async def keep_arriving(store: SqlFederationStore, number: int, names: list[str], arrivals: Arrivals) -> None:
+async def keep_arriving(store: FederationStore, number: int, names: list[str], arrivals: Arrivals) -> None:
     """One update after the other, each in its own transaction, until it is over; a refusal among them."""
     for i in count():
         if arrivals.over:
@@ -145,7 +145,7 @@ async def keep_arriving(store: SqlFederationStore, number: int, names: list[str]
         await asyncio.sleep(0.001)
 
 
-async def forget(store: SqlFederationStore) -> dict[str, float]:
+async def forget(store: FederationStore) -> dict[str, float]:
     """As `federator.eraser` does it; how many seconds each part took."""
     spent = {}
     known_as = pseudonym(PSEUDONYM_KEY, LEAVER)
@@ -202,7 +202,7 @@ async def run(url: str, keys: Path, gigabytes: float, n_clients: int) -> None:
     names = [*others[: n_clients // 2], LEAVER, *others[n_clients // 2 :]]
     async with await Database.connect(url, keys=data_keys) as db:
         await upgrade(db)
-        store = SqlFederationStore(db, NAME)
+        store = FederationStore(db, NAME)
         n_rounds = await fill(db, data_keys, store, int(gigabytes * 1e9), names)
         found, n_bytes = await files_with(db, LEAVER.encode())
         print(f"{n_bytes / 1e9:.2f} GB, {n_clients} clients, {n_rounds} rounds; load average {os.getloadavg()[0]:.1f}")

@@ -19,6 +19,7 @@ import numpy as np
 from sqlalchemy import Table, func, make_url, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
+from federator.store import FederationStore
 from foltr.erasure.pseudonyms import pseudonym
 from foltr.protocol.states import Privacy, RoundState
 from storage.body_parts import part_for
@@ -27,7 +28,6 @@ from storage.cipher import AES_256_GCM
 from storage.clients import find_keys
 from storage.database import Database
 from storage.erasure.tables import stored_rounds
-from storage.federation_store import SqlFederationStore
 from storage.keys import KeyStore, fingerprint
 from storage.model_tables import models
 from storage.records import Batch, MembershipChange
@@ -75,7 +75,7 @@ class Past:
 async def fill(db: Database, keys: KeyStore, past: Past) -> float:
     """Store the rounds that are not there yet; return how many seconds that took."""
     began = time.perf_counter()
-    store = SqlFederationStore(db, NAME)
+    store = FederationStore(db, NAME)
     await _join(store, keys, past)
     members = [client.client_id for client in await store.load_clients()]
     async with db.reading() as connection:
@@ -96,7 +96,7 @@ async def fill(db: Database, keys: KeyStore, past: Past) -> float:
     return time.perf_counter() - began
 
 
-async def _join(store: SqlFederationStore, keys: KeyStore, past: Past) -> None:
+async def _join(store: FederationStore, keys: KeyStore, past: Past) -> None:
     await store.create_federation(
         past.dim, "linear", bytes(4 * past.dim), BEGAN, selection_seed=bytes(32), aggregation_seed=bytes(32),
         pseudonym_key=PSEUDONYM_KEY, method="fpdgd", hidden=None, privacy=Privacy.TRUSTED,

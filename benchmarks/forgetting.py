@@ -26,6 +26,7 @@ from sqlalchemy import insert, text
 from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
+from federator.store import FederationStore
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.membership import Forget
 from foltr.protocol.states import JobState, Privacy, Strategy
@@ -36,7 +37,6 @@ from storage.clients import find_keys
 from storage.database import Database
 from storage.erasure.tables import stored_rounds
 from storage.erasure.unlearning_jobs import list_jobs
-from storage.federation_store import SqlFederationStore
 from storage.keys import KeyStore, fingerprint
 from storage.migrate import upgrade
 from storage.model_tables import models
@@ -53,7 +53,7 @@ ASK_AFTER_S = 5.0
 # --- the database that is there ---------------------------------------------------------------------------------
 
 
-async def fill(store: SqlFederationStore, db: Database, keys: KeyStore, names: Sequence[str], n_rounds: int) -> None:
+async def fill(store: FederationStore, db: Database, keys: KeyStore, names: Sequence[str], n_rounds: int) -> None:
     """Store past rounds, each with an update of every device but sybils, who are in the newest only."""
     await store.create_federation(
         N_FEATURES, "linear", bytes(4 * N_FEATURES), NOW, selection_seed=bytes(32), aggregation_seed=bytes(32),
@@ -132,7 +132,7 @@ async def run(asked: Asked, folder: Path) -> None:
     async with await Database.connect(f"sqlite:///{folder}/foltr.sqlite", keys=keys) as db:
         await upgrade(db)
         n_rounds = max(2 * SYBIL_ROUNDS, int(asked.gigabytes * 1e9) // (ROW_BYTES * asked.devices))
-        await fill(SqlFederationStore(db, NAME), db, keys, names, n_rounds)
+        await fill(FederationStore(db, NAME), db, keys, names, n_rounds)
         size = (folder / "foltr.sqlite").stat().st_size
         print(f"{size / 1e9:.2f} GB, {len(names)} clients, {n_rounds} rounds; load average {os.getloadavg()[0]:.1f}")
         fleet = Fleet(names, N_FEATURES)
@@ -141,7 +141,7 @@ async def run(asked: Asked, folder: Path) -> None:
             NAME, N_FEATURES, RoundPolicy(10, max(10, asked.devices // 2), 1.0, 20.0),
             unlearning=UnlearningPolicy(asked.strategy, every_s=2.0, swap_every_s=0.0, step_s=5.0),
         )  # fmt: skip
-        async with serving(plan, SqlFederationStore(db, NAME), fleet) as running:
+        async with serving(plan, FederationStore(db, NAME), fleet) as running:
             await _measure(asked, fleet, db, [*trusted[: asked.leaving], *sybils], running)
 
 

@@ -39,6 +39,7 @@ from servers import describe_machine
 
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
+from federator.store import FederationStore
 from foltr.errors import UnavailableError
 from foltr.protocol.membership import Forget
 from foltr.protocol.topics import ClientTopic
@@ -50,7 +51,6 @@ from storage.cipher import require_keys
 from storage.database import Database
 from storage.erasure.client_rows import rows_of
 from storage.erasure.erasures import list_erasures, unreadable_clients
-from storage.federation_store import SqlFederationStore
 from storage.keys import KeyStore
 from storage.migrate import upgrade
 from storage.retention import RetentionStep
@@ -79,7 +79,7 @@ class Asked:
     leaving: int
 
 
-class TimedStore(SqlFederationStore):
+class TimedStore(FederationStore):
     """A store that notes how long each transaction took, and what retention has done."""
 
     def __init__(self, db: Database, federation: str) -> None:

@@ -26,7 +26,6 @@ from federator.job_driver import Unlearner
 from federator.leftovers import TurnedAwayRetained
 from federator.log_lines import log_batch
 from federator.outlook import look_ahead
-from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
 from federator.publishing.retained import RetainedTopics
@@ -38,7 +37,6 @@ from federator.rows import batch_of
 from federator.sharing import Alone, Sharing
 from federator.store import FederationStore
 from federator.summing.driver import Sender, Summing
-from federator.summing.store import SumStore
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.audit_heads import AuditHead
 from foltr.protocol.signing import SigningKey
@@ -72,14 +70,13 @@ class FederationActor:
         *,
         retained: RetainedTopics,
         key: SigningKey | None = None,
-        sums: SumStore | None = None,
         requests: Sender | None = None,
         sharing: Sharing | None = None,
     ) -> None:
         self._sharing = sharing or Alone(clock)
         self.state = FederationState(plan)
         self._plan = plan
-        self._store = store = patient(store, plan.database_patience_s)
+        self._store = store
         self._receipts = receipts
         self._retained = retained
         self._clock = clock
@@ -88,9 +85,8 @@ class FederationActor:
         self.intake = BoundedIntake(clock.now, self._sender_of, intake_limits or IntakeLimits(), self._erases)
         self._key = key
         self._sign = signed_by(key)
-        self._sums = None if sums is None else patient(sums, plan.database_patience_s)
         self._summing = self._new_summing(requests)
-        self.rounds = Rounds(plan, store, clock, receipts, self._sums)
+        self.rounds = Rounds(plan, store, clock, receipts)
         self.eraser = Eraser(plan.federation, store, clock, receipts, retained, key, plan.unlearning.deadline_s)
         self._erasure_pace = ErasurePace(clock)
         self._unlearner = self._new_unlearner()
@@ -105,11 +101,10 @@ class FederationActor:
         self._is_called = False
 
     def _new_summing(self, requests: Sender | None) -> Summing | None:
-        plan, sums = self._plan, self._sums
-        if plan.secure is None or sums is None or requests is None:
+        plan = self._plan
+        if plan.secure is None or requests is None:
             return None
-        deadline_s, wake = plan.secure.helper_deadline_s, self.intake.wake
-        return Summing(plan.federation, self._store, sums, requests, deadline_s, wake)
+        return Summing(plan.federation, self._store, requests, plan.secure.helper_deadline_s, self.intake.wake)
 
     def _new_unlearner(self) -> Unlearner:
         state, suspects = self.state, self.rounds.suspects
@@ -123,7 +118,7 @@ class FederationActor:
         ``published`` is the last published head of the audit log, if heard; ``leader`` what this process is called.
         """
         now = self._turn_ended_at = self._clock.now()
-        claimed = await claim(self._store, self._plan, now, newest_epoch, self._sums)
+        claimed = await claim(self._store, self._plan, now, newest_epoch)
         self.state = claimed.state
         self._sharing.begin(self.epoch)
         if self.is_replaced:

@@ -1,9 +1,5 @@
 """What a federator measures. `federator.watching` counts what is stored; the rest is read when somebody asks."""
 
-import math
-
-from federator.actor import FederationActor
-from federator.clock import Clock
 from foltr.measures import MINUTES, Measures, label
 from foltr.protocol.events import EventKind
 from foltr.protocol.receipts import ReceiptCode
@@ -114,22 +110,3 @@ class FederatorMeasures(Measures):
         else:
             kind = str((self._topics.parse(topic) or ("", None))[1])
         self.messages.add(of=kind)
-
-    def read(self, actor: FederationActor, clock: Clock) -> None:
-        """Read what is so now, of an actor that has started. In the event loop: nothing changes meanwhile."""
-        self.turning.set(actor.turning_for_s)
-        self.waiting.set(len(actor.intake))
-        counts = actor.state.members.count()
-        self.clients.set(counts.n_members, "member")
-        self.clients.set(counts.n_online, "online")
-        self.clients.set(counts.n_quarantined, "quarantined")
-        self.model_version.set(actor.rounds.model.version)
-        current = actor.state.round
-        for state in OPEN_ROUND:
-            self.round_state.set(None if current is None else float(current.state is state), state)
-        self.round_number.set(None if current is None else current.number)
-        self.round_opened.set(None if current is None else current.opened_at)
-        self.round_updates.set(None if current is None else len(current.contributions))
-        self.round_quorum.set(None if current is None else current.policy.min_clients)
-        overdue = 0.0 if current is None or math.isinf(current.closes_at) else clock.now() - current.closes_at
-        self.round_overdue.set(None if current is None else max(0.0, overdue))

@@ -14,7 +14,6 @@ from federator.rows import resumed_round
 from federator.secure_terms import SecureTerms
 from federator.store import FederationStore
 from federator.summing.adoption import adopt_policies
-from federator.summing.store import SumStore
 from foltr.methods.registry import initial_weights, spec_of
 from foltr.numerics.streams import first_model_rng
 from foltr.protocol.fields import pack_vector, unpack_vector
@@ -37,9 +36,7 @@ class Claim:
     policies: Mapping[bytes, SignedPolicy]
 
 
-async def claim(
-    store: FederationStore, plan: FederationPlan, now: float, newest_epoch: int = 0, sums: SumStore | None = None
-) -> Claim:
+async def claim(store: FederationStore, plan: FederationPlan, now: float, newest_epoch: int = 0) -> Claim:
     """Claim the federation, which is created if there is none; its state knows its members, and no round yet.
 
     Args:
@@ -65,7 +62,7 @@ async def claim(
         await store.forget_presence()
     state.restore_orders(await store.standing_orders(state.members.roster_through))
     state.members.restore_forgotten(federation.pseudonym_key, await store.forgotten_pseudonyms())
-    policies = {} if sums is None else await adopt_policies(sums, plan, now)
+    policies = await adopt_policies(store, plan, now)
     state.policy = list(policies.values())[-1] if policies else None
     return Claim(federation.aggregation_seed, state, policies)
 

@@ -100,7 +100,9 @@ class Retention:
 
     async def _drop(self) -> None:
         at = datetime.fromtimestamp(self._clock.now(), UTC)
-        step = await self._store.drop_old_part(self._goal, self._plan.unlearning.interval, at, self._most_moved)
+        step = await self._store.drop_old_part(
+            self._goal, self._plan.unlearning.interval, at, most_moved=self._most_moved
+        )
         if step.is_delayed:
             delay_s = _DELAYS_S[min(self._n_delays, len(_DELAYS_S) - 1)]
             self._n_delays += 1

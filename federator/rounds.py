@@ -27,7 +27,6 @@ from federator.store import FederationStore
 from federator.summing.driver import SumsStored
 from federator.summing.machine import GiveUp
 from federator.summing.masked_sums import ImplausibleSumError
-from federator.summing.store import SumStore
 from foltr.aggregation.client_records import suspects_of
 from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
@@ -46,16 +45,8 @@ log = structlog.get_logger(__name__)
 class Rounds:
     """The rounds of one federation. Only its single writer calls it."""
 
-    def __init__(
-        self,
-        plan: FederationPlan,
-        store: FederationStore,
-        clock: Clock,
-        receipts: ReceiptSender,
-        sums: SumStore | None = None,
-    ) -> None:
+    def __init__(self, plan: FederationPlan, store: FederationStore, clock: Clock, receipts: ReceiptSender) -> None:
         self._plan = plan
-        self._sums = sums
         self._store = store
         self._receipts = receipts
         self._clock = clock
@@ -167,7 +158,7 @@ class Rounds:
             self.announce()  # it takes no more updates, and no other round does before helpers have answered
             return False
         try:
-            sums = None if self._sums is None else await collected_sums(self._sums, self._plan, self.seed, current)
+            sums = await collected_sums(self._store, self._plan, self.seed, current)
             tally, evaluation = None if sums is None else sums.tally, self._evaluation_in(sums, current)
             standing = await count_standing(self._store, self._state, current, tally)
             verdict = verdict_on(self.model, self._state.anchor, standing)

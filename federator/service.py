@@ -15,13 +15,12 @@ from broker.believed import BelievedAuthorities
 from broker.buffer import IntakeLimits
 from broker.link import InboundMessage, LastWill, MqttLink
 from federator.actor import FederationActor
-from federator.clock import SteadyClock
+from federator.clock import Clock, SteadyClock
 from federator.group_watch import GroupWatch
 from federator.leading.holder import new_holder
 from federator.leading.keeper import LeaseKeeper
 from federator.leading.standby import Standby
 from federator.measures import FederatorMeasures
-from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.predecessor import Predecessor
 from federator.publishing.announcements import Announcer, ReceiptSender
@@ -32,22 +31,20 @@ from federator.publishing.retained import RetainedTopics
 from federator.replaced_keys import key_replaced
 from federator.resumption import create
 from federator.sharing import Sharing
+from federator.store import FederationStore
 from federator.waiting import wait_for_broker
-from federator.watching import Watch, watched
+from federator.watching import Watch
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.errors import MessageError, SettingsError, UnavailableError, first_cause
 from foltr.operator.credentials import FEDERATOR_USER
 from foltr.protocol.codec import Signer
 from foltr.protocol.evaluations import EvaluationRequest
 from foltr.protocol.signing import EpochSequence, SigningKey
-from foltr.protocol.states import TakesUpdates
+from foltr.protocol.states import OPEN_ROUND, TakesUpdates
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.tracing import NO_TRACER, Tracer
 from storage.database import Database, is_transient
-from storage.federation_store import SqlFederationStore
-from storage.ingest_store import SqlIngestStore
 from storage.leases import LEASE_S, Claimant, make_way
-from storage.sum_store import SqlSumStore
 
 log = structlog.get_logger(__name__)
 
@@ -127,27 +124,26 @@ class FederatorService:
         self._retained = RetainedTopics(self._link, signer)
         self._requests = RequestSender(self._link, topics, signer)
         self.measures = FederatorMeasures(plan.federation)
-        watch, self._clock = Watch(self.measures, tracer), SteadyClock()
+        self._clock = SteadyClock()
         takes_updates = TakesUpdates.LEADER if shares else TakesUpdates.WRITER
         claimant = Claimant(self._holder, takes_over=not standby)
-        in_sql = SqlFederationStore(db, plan.federation, claimant, takes_updates=takes_updates)
-        store, clock = watched(in_sql, watch), self._clock
-        self._store = patient(store, plan.database_patience_s)
+        clock = self._clock
+        self._store = FederationStore(
+            db, plan.federation, claimant, takes_updates, plan.database_patience_s, Watch(self.measures, tracer)
+        )
         sharing = None
         if numbers is not None:
-            ingest = patient(SqlIngestStore(db, plan.federation, lambda: store.epoch), plan.database_patience_s)
             asks = plan.asks_for_evaluation
-            sharing = Sharing(ingest, clock, self._receipts, numbers, evaluation=asks)
+            sharing = Sharing(self._store, clock, self._receipts, numbers, evaluation=asks)
         self._shares = shares
         self._actor = FederationActor(
             plan,
-            store,
+            self._store,
             self._receipts,
             clock,
             intake_limits,
             retained=self._retained,
             key=key,
-            sums=watched(SqlSumStore(db, plan.federation, lambda: store.epoch), watch),
             requests=self._requests,
             sharing=sharing,
         )
@@ -295,7 +291,7 @@ class FederatorService:
         if self._group_watch is not None:
             self.measures.swallowed.set(self._group_watch.unanswered)
         if self._has_started:
-            self.measures.read(self._actor, self._clock)
+            read_actor(self.measures, self._actor, self._clock)
         return self.measures
 
     def _receive(self, message: InboundMessage) -> None:
@@ -355,3 +351,23 @@ def _subscriptions(plan: FederationPlan, topics: Topics, *, shares: bool) -> tup
         from_clients.append(topics.probe_answer(FEDERATOR_USER))
     usual = (*from_clients, topics.roster, topics.roster_chunks, topics.operator, topics.authorities)
     return usual if plan.secure is None else (*usual, topics.policy, topics.helper_answers("+"))
+
+
+def read_actor(measures: FederatorMeasures, actor: FederationActor, clock: Clock) -> None:
+    """Measure what is so now, of an actor that has started. In the event loop: nothing changes meanwhile."""
+    measures.turning.set(actor.turning_for_s)
+    measures.waiting.set(len(actor.intake))
+    counts = actor.state.members.count()
+    measures.clients.set(counts.n_members, "member")
+    measures.clients.set(counts.n_online, "online")
+    measures.clients.set(counts.n_quarantined, "quarantined")
+    measures.model_version.set(actor.rounds.model.version)
+    current = actor.state.round
+    for state in OPEN_ROUND:
+        measures.round_state.set(None if current is None else float(current.state is state), state)
+    measures.round_number.set(None if current is None else current.number)
+    measures.round_opened.set(None if current is None else current.opened_at)
+    measures.round_updates.set(None if current is None else len(current.contributions))
+    measures.round_quorum.set(None if current is None else current.policy.min_clients)
+    overdue = 0.0 if current is None or math.isinf(current.closes_at) else clock.now() - current.closes_at
+    measures.round_overdue.set(None if current is None else max(0.0, overdue))

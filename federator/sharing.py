@@ -12,8 +12,7 @@ worker has said that all which reached it before that is stored, or has been sil
 
 import asyncio
 import math
-from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -25,9 +24,10 @@ from federator.publishing.announcements import ReceiptSender
 from federator.publishing.answer_numbers import AnswerNumbers
 from federator.round import RecordedUpdate, Round
 from federator.rows import deadline_of
-from foltr.errors import ProtocolViolationError, UnavailableError
+from federator.store import FederationStore
+from foltr.errors import ProtocolViolationError
 from foltr.protocol.states import RoundState, TakesUpdates
-from storage.ingest_records import CollectedUpdate, TakenBack, WorkersRow
+from storage.ingest_records import TakenBack
 from storage.records import DeadlineChange
 
 log = structlog.get_logger(__name__)
@@ -40,25 +40,6 @@ WORKERS_LATE_S: Final = 2.0
 _LEAST_TURN_S: Final = 0.02
 _LONGEST_REST_S: Final = 0.5
 _LEAST_LOOK_S: Final = 0.005
-
-
-class LeaderStore(Protocol):
-    """What a leader shares with workers: each method is one transaction, and safe to do again.
-
-    Raises:
-        WriterFencedError: another federator has claimed the federation since.
-    """
-
-    def unavailable(self, error: Exception) -> UnavailableError:
-        """Say in one line which database failed, why, and what to do."""
-
-    async def hand_over(self, n_answers: int, n_collected: int, *, evaluation: bool) -> None: ...
-
-    async def take_back(self) -> TakenBack: ...
-
-    async def look_at_workers(self) -> WorkersRow | None: ...
-
-    async def list_collected(self, number: int, of: Sequence[int]) -> list[CollectedUpdate]: ...
 
 
 class Alone:
@@ -103,7 +84,7 @@ class Sharing:
     """
 
     def __init__(
-        self, store: LeaderStore, clock: Clock, receipts: ReceiptSender, numbers: AnswerNumbers, *, evaluation: bool
+        self, store: FederationStore, clock: Clock, receipts: ReceiptSender, numbers: AnswerNumbers, *, evaluation: bool
     ) -> None:
         self._store = store
         self._clock = clock

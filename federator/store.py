@@ -1,189 +1,275 @@
-"""The store of a federation, as its single writer needs it: SQL behind it, or the dicts of a simulation."""
+"""What a federator stores: the transactions of `storage`, made for one federation, tried again and measured.
 
-from collections.abc import AsyncIterator, Collection, Sequence
-from datetime import datetime
-from typing import Protocol
+A transaction is a function of `storage` that takes the database, the federation's name and, if it writes, the claim
+that it proves. The store fills in these three: a caller names the transaction and gives what it is about.
+"""
 
-from foltr.aggregation.effectiveness import RoundReward
-from foltr.aggregation.standing import RoundTally, Standing
-from foltr.erasure.audit import AuditEntry
+import asyncio
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
+
+import structlog
+
+from federator.watching import Watch
 from foltr.errors import UnavailableError
-from foltr.protocol.announcements import MOST_NAMED
-from foltr.protocol.states import Privacy
-from foltr.protocol.trainings import Activation
-from storage.body_parts import DropStep
-from storage.erasure.records import (
-    ErasureRequest,
-    ErasureRow,
-    Gathered,
-    HeldReset,
-    JobCompletion,
-    JobStep,
-    NewJob,
-    Sign,
-    UnlearningJobRow,
+from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.states import TakesUpdates
+from storage import (
+    anchors,
+    arrivals,
+    body_parts,
+    evaluations,
+    federations,
+    ingest,
+    ingest_batches,
+    models,
+    orders,
+    policies,
+    retention,
+    rounds,
+    sums,
+    suspects,
+    trainings,
 )
-from storage.records import (
-    Batch,
-    ClientRow,
-    CountingUpdate,
-    FederationRow,
-    ModelRow,
-    NewEvent,
-    NewModel,
-    NewOrder,
-    RoundOpening,
-    RoundRow,
-    StoredUpdate,
-    UpdateRow,
-)
-from storage.restored_records import Restoration, RestoredVersion
-from storage.retention import RetentionStep
+from storage.database import Database, is_transient
+from storage.erasure import audit_log, erasures, gathering, unlearning_jobs
+from storage.erasure.client_rows import NAMING_TABLES
+from storage.leases import Claimant
+from storage.migrate import require_head
+from storage.records import UpdateRow
 
+log = structlog.get_logger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+PATIENCE_S: Final = 60.0
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.1, 5.0
 _UPDATES_AT_ONCE, _BYTES_AT_ONCE = 256, 32 * 1024 * 1024
 
 
-class FederationStore(Protocol):
-    """The store of one federation: each method is one transaction, named as in `storage`, and safe to do again.
+class Transactions:
+    """Makes transactions, each tried again while the database is away: all are safe to do again.
+
+    Args:
+        patience_s: how long one transaction is tried.
+        watch: is told of each try.
+
+    Attributes:
+        location: where the database is, without a password.
+        epoch: the claim that is written under; 0 without one.
+    """
+
+    def __init__(self, location: str, patience_s: float = PATIENCE_S, watch: Watch | None = None) -> None:
+        self.location = location
+        self.epoch = 0
+        self._patience_s = patience_s
+        self._watch = watch
+
+    def unavailable(self, error: Exception) -> UnavailableError:
+        """Say in one line which database failed, why, and what to do."""
+        return UnavailableError(f"{self.location} cannot be used: {error}")
+
+    async def make(self, transaction: Callable[[], Awaitable[T]], name: str = "", given: tuple[Any, ...] = ()) -> T:
+        """Return what a transaction returns; its name and what it is given are for the watch.
+
+        Raises:
+            UnavailableError: the database was away for longer than the patience.
+        """
+        loop, watch = asyncio.get_running_loop(), self._watch
+        deadline, pause_s = loop.time() + self._patience_s, _FIRST_PAUSE_S
+        while True:
+            try:
+                return await (transaction() if watch is None else watch.measured(transaction, name, given))
+            except Exception as error:
+                if not is_transient(error):
+                    raise
+                cause = self.unavailable(error)
+                if loop.time() >= deadline:
+                    raise UnavailableError(
+                        f"{cause}, then start the federator again: nothing accepted is lost "
+                        f"(tried for {self._patience_s:g} s)"
+                    ) from error
+                log.warning("database_unavailable", cause=str(cause))
+            await asyncio.sleep(random.uniform(0.5, 1) * pause_s)  # noqa: S311 (spreads retries, no secret)
+            pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+
+
+def _reads(
+    transaction: Callable[Concatenate[Database, str, P], Coroutine[Any, Any, T]], *, frequent: bool = False
+) -> Callable[Concatenate["FederationStore", P], Coroutine[Any, Any, T]]:
+    """Make the method for a transaction that proves no claim; a frequent one is short and made by `Database.run`."""
+
+    async def method(self: "FederationStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def run() -> Coroutine[Any, Any, T]:
+            if frequent:
+                return self.db.run(transaction, self.federation, *args, **kwargs)
+            return transaction(self.db, self.federation, *args, **kwargs)
+
+        return await self.make(run, transaction.__name__, (*args, *kwargs.values()))
+
+    return method
+
+
+def _writes(
+    transaction: Callable[Concatenate[Database, str, int, P], Coroutine[Any, Any, T]], *, frequent: bool = False
+) -> Callable[Concatenate["FederationStore", P], Coroutine[Any, Any, T]]:
+    """Make the method for a transaction that proves the store's claim; see `_reads`."""
+
+    async def method(self: "FederationStore", /, *args: P.args, **kwargs: P.kwargs) -> T:
+        def run() -> Coroutine[Any, Any, T]:
+            if frequent:
+                return self.db.run(transaction, self.federation, self.epoch, *args, **kwargs)
+            return transaction(self.db, self.federation, self.epoch, *args, **kwargs)
+
+        return await self.make(run, transaction.__name__, (*args, *kwargs.values()))
+
+    return method
+
+
+class FederationStore(Transactions):
+    """The store of one federation, in SQLite or PostgreSQL, for its single writer and for ingest workers.
 
     Once it has claimed the federation it holds the epoch, and every write proves that this is the latest claim.
+
+    Args:
+        claimant: who has the federation's lease with its claim; None leaves the lease as it is.
+        takes_updates: who stores updates under its claim.
 
     Raises:
         WriterFencedError: from a write, another federator has claimed the federation since.
         ProtocolViolationError: from a write that contradicts what is stored; nothing of it is kept.
     """
 
-    location: str
-    """Where it is, in words that hold no password."""
-    epoch: int
-    """The claim it writes under; 0 before `claim_federation`."""
+    def __init__(
+        self,
+        db: Database,
+        federation: str,
+        claimant: Claimant | None = None,
+        takes_updates: TakesUpdates = TakesUpdates.WRITER,
+        patience_s: float = PATIENCE_S,
+        watch: Watch | None = None,
+    ) -> None:
+        super().__init__(db.location, patience_s, watch)
+        self.db = db
+        self.federation = federation
+        self._claimant = claimant
+        self._takes_updates = takes_updates
 
     def unavailable(self, error: Exception) -> UnavailableError:
-        """Say in one line which database failed, why, and what to do."""
+        return self.db.unavailable(error)
 
     # --- the federation -------------------------------------------------------------------------------------
 
-    async def create_federation(
-        self,
-        n_features: int,
-        ranker: str,
-        initial_weights: bytes,
-        now: datetime,
-        *,
-        selection_seed: bytes,
-        aggregation_seed: bytes,
-        pseudonym_key: bytes,
-        method: str,
-        hidden: int | None,
-        activation: Activation | None = None,
-        privacy: Privacy,
-        schema_hash: bytes | None = None,
-        first_model_is_chosen: bool = False,
-    ) -> None: ...
+    create_federation = _reads(federations.create_federation)
 
-    async def claim_federation(self, at: float) -> int: ...
+    async def claim_federation(self, at: float) -> int:
+        """Become the only writer; see `storage.federations.claim_federation`."""
 
-    async def require_writer(self) -> None:
-        """Raise WriterFencedError where another federator has claimed the federation since; it only reads."""
+        async def claim() -> int:
+            epoch = await federations.claim_federation(
+                self.db, self.federation, at, self._claimant, self._takes_updates
+            )
+            # Within what is tried again: a claim whose answer was lost is made once more, and the later one holds.
+            failpoint(Failpoint.FEDERATION_CLAIMED)
+            return epoch
 
-    async def get_federation(self) -> FederationRow | None: ...
+        self.epoch = await self.make(claim, "claim_federation", (at,))
+        return self.epoch
 
-    async def load_clients(self) -> list[ClientRow]: ...
+    require_writer = _writes(federations.require_writer)
+    get_federation = _reads(federations.get_federation)
+    load_clients = _reads(arrivals.load_clients)
+    forget_presence = _writes(arrivals.forget_presence)
+    latest_model = _reads(models.latest_model)
+    model_hashes = _reads(models.model_hashes)
+    newest_unlearned = _reads(models.newest_unlearned)
+    restored_versions = _reads(models.restored_versions)
+    get_anchor = _reads(models.get_anchor)
+    count_votes = _reads(anchors.count_votes, frequent=True)
+    list_tallies = _reads(anchors.list_tallies)
+    list_rewards = _reads(evaluations.list_rewards, frequent=True)
+    count_suspects_alone = _reads(suspects.count_suspects_alone, frequent=True)
+    restore_anchor = _writes(anchors.restore_anchor)
 
-    async def forget_presence(self) -> None: ...
+    # --- what arrives ---------------------------------------------------------------------------------------
 
-    async def latest_model(self) -> ModelRow | None: ...
+    commit_batch = _writes(arrivals.commit_batch, frequent=True)
+    find_updates = _reads(arrivals.find_updates, frequent=True)
+    find_orders = _reads(orders.find_orders)
+    standing_orders = _reads(orders.standing_orders)
 
-    async def model_hashes(self, since: int) -> dict[int, bytes]: ...
+    # --- rounds ---------------------------------------------------------------------------------------------
 
-    async def newest_unlearned(self) -> int: ...
+    load_open_round = _reads(rounds.load_open_round)
+    latest_round = _reads(rounds.latest_round)
+    first_round_on = _reads(rounds.first_round_on)
+    open_round = _writes(rounds.open_round)
+    note_training = _writes(trainings.note_training)
+    load_trainings = _reads(trainings.load_trainings)
+    begin_aggregation = _writes(rounds.begin_aggregation, frequent=True)
+    load_updates = _reads(rounds.load_updates, frequent=True)
+    complete_round = _writes(rounds.complete_round, frequent=True)
+    abandon_round = _writes(rounds.abandon_round, frequent=True)
+    prepare_part = _writes(body_parts.prepare_part)
+    drop_old_part = _writes(body_parts.drop_old_part)
+    delete_old_bodies = _writes(retention.delete_old_bodies)
 
-    async def restored_versions(self) -> list[RestoredVersion]: ...
+    # --- secure sums ----------------------------------------------------------------------------------------
 
-    async def get_anchor(self, version: int) -> ModelRow | None: ...
+    load_policies = _reads(policies.load_policies)
+    adopt_policy = _writes(policies.adopt_policy)
+    load_tickets = _reads(sums.load_tickets)
+    load_masked = _reads(sums.load_masked)
+    count_failed_rounds = _reads(sums.count_failed_rounds)
+    begin_opening = _writes(sums.begin_opening)
+    store_answers = _writes(sums.store_answers)
+    answered_sets = _reads(sums.answered_sets)
+    begin_summing = _writes(sums.begin_summing)
+    load_sums = _reads(sums.load_sums)
+    load_answers = _reads(sums.load_answers)
 
-    async def count_votes(self, anchor_version: int, number: int, n_rounds: int) -> Standing: ...
+    # --- ingest workers: theirs prove no claim --------------------------------------------------------------
 
-    async def list_tallies(self, anchor_version: int, n_rounds: int) -> list[RoundTally]: ...
+    hand_over = _writes(ingest.hand_over)
+    take_back = _writes(ingest.take_back)
+    look_at_workers = _writes(ingest.look_at_workers)
+    list_collected = _reads(ingest.list_collected)
+    find_public_keys = _reads(ingest_batches.find_public_keys)
+    list_keys = _reads(ingest_batches.list_keys)
+    find_facts = _reads(ingest_batches.find_facts)
+    take_updates = _reads(ingest_batches.take_updates)
+    note_worker = _reads(ingest.note_worker)
+    forget_worker = _reads(ingest.forget_worker)
 
-    async def list_rewards(self, since_version: int, number: int) -> list[RoundReward]: ...
+    async def require_head(self) -> None:
+        """Raise SettingsError unless the tables are those that this version was written for."""
+        await self.make(partial(require_head, self.db), "require_head")
 
-    async def count_suspects_alone(self, number: int) -> int: ...
+    # --- erasures -------------------------------------------------------------------------------------------
 
-    async def restore_anchor(self, restoration: Restoration) -> None: ...
+    erase_client = _writes(erasures.erase_client)
+    erase_more = _writes(erasures.erase_more)
+    find_erasure = _reads(erasures.find_erasure)
+    is_named = _reads(erasures.is_named)
+    waiting_erasures = _reads(erasures.waiting_erasures)
+    unfinished_erasures = _reads(erasures.unfinished_erasures)
+    forgotten_pseudonyms = _reads(erasures.forgotten_pseudonyms)
+    gathered = _reads(gathering.gathered)
+    note_overdue = _writes(gathering.note_overdue)
+    hold_reset = _writes(gathering.hold_reset)
+    find_reset = _reads(gathering.find_reset)
+    note_key_destroyed = _writes(erasures.note_key_destroyed)
+    note_told = _writes(erasures.note_told)
+    drop_untold_names = _writes(erasures.drop_untold_names)
+    complete_erasure = _writes(erasures.complete_erasure)
+    audit_entry = _reads(audit_log.find_audit_entry)
+    deletions_to_purge = _reads(erasures.deletions_to_purge)
+    note_purge = _writes(erasures.note_purge)
 
-    # --- what arrives -----------------------------------------------------------------------------------------
-
-    async def commit_batch(self, batch: Batch) -> None: ...
-
-    async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredUpdate]: ...
-
-    async def find_orders(self, numbers: Collection[int]) -> dict[int, NewOrder]: ...
-
-    async def standing_orders(self, after: int) -> list[NewOrder]: ...
-
-    # --- rounds -----------------------------------------------------------------------------------------------
-
-    async def load_open_round(self) -> tuple[RoundRow, list[CountingUpdate]] | None: ...
-
-    async def latest_round(self) -> RoundRow | None: ...
-
-    async def open_round(self, opening: RoundOpening) -> None: ...
-
-    async def note_training(self, from_round: int, training: str) -> None: ...
-
-    async def load_trainings(self) -> dict[int, str]: ...
-
-    async def begin_aggregation(self, number: int) -> None: ...
-
-    async def load_updates(
-        self, number: int, after: str, limit: int, *, readable_only: bool = False
-    ) -> list[UpdateRow]: ...
-
-    async def complete_round(
-        self, number: int, model: NewModel, closed_at: datetime, next_opening: RoundOpening | None = None
-    ) -> None: ...
-
-    async def abandon_round(
-        self,
-        number: int,
-        reason: str,
-        closed_at: datetime,
-        next_opening: RoundOpening | None = None,
-        noted: Sequence[NewEvent] = (),
-    ) -> None: ...
-
-    async def prepare_part(self, open_round: int, n_rounds: int, interval: int) -> int: ...
-
-    async def drop_old_part(self, before_round: int, interval: int, at: datetime, most_moved: int) -> DropStep: ...
-
-    async def delete_old_bodies(
-        self, before_round: int, interval: int, *, first_round: int = 1, limit: int = 500
-    ) -> RetentionStep: ...
-
-    # --- erasures ---------------------------------------------------------------------------------------------
-
-    async def erase_client(self, request: ErasureRequest) -> ErasureRow: ...
-
-    async def erase_more(self, pseudonym: str, at: datetime) -> ErasureRow: ...
-
-    async def find_erasure(self, pseudonym: str) -> ErasureRow | None: ...
-
-    async def is_named(self, client_id: str) -> bool: ...
-
-    async def waiting_erasures(self) -> list[ErasureRow]: ...
-
-    async def gathered(self) -> Gathered: ...
-
-    async def note_overdue(self, requested_before: datetime, at: datetime) -> int: ...
-
-    async def hold_reset(self, job: int, at: datetime) -> HeldReset | None: ...
-
-    async def find_reset(self, job: int) -> HeldReset | None: ...
-
-    async def unfinished_erasures(self) -> list[ErasureRow]: ...
-
-    async def forgotten_pseudonyms(self) -> set[str]: ...
+    # These two are no transactions: what fails is done again later, by the one that asked for it.
 
     async def destroy_key(self, client_id: str, fingerprint: bytes | None) -> bool:
         """Destroy the client's data key, which lies outside the database; False if it was not found.
@@ -191,54 +277,28 @@ class FederationStore(Protocol):
         Args:
             fingerprint: of the key that its updates were sealed with: no other is destroyed. None: with none.
         """
-
-    async def note_key_destroyed(self, pseudonym: str, *, destroyed: bool = True) -> ErasureRow: ...
-
-    async def note_told(self, pseudonym: str) -> None: ...
-
-    async def drop_untold_names(self, erased_before: datetime) -> int: ...
-
-    async def complete_erasure(self, pseudonym: str, completed_at: datetime, sign: Sign) -> ErasureRow: ...
-
-    async def audit_entry(self, seq: int | None = None) -> AuditEntry | None:
-        """Find an entry of the audit log; without a number the newest."""
-
-    async def deletions_to_purge(self) -> int | None: ...
-
-    async def note_purge(self, n_deletions: int) -> None: ...
+        keys = self.db.keys
+        return keys is not None and await asyncio.to_thread(keys.destroy, self.federation, client_id, fingerprint)
 
     async def purge(self) -> bool:
-        """Leave no byte of a forgotten name in the database's files; False where it is to be done again."""
+        """Leave no byte of a forgotten name in the database's files; False if it is to be done again."""
+        return await self.db.purge(*NAMING_TABLES)
 
-    # --- unlearning jobs --------------------------------------------------------------------------------------
+    # --- unlearning jobs ------------------------------------------------------------------------------------
 
-    async def create_job(self, new: NewJob) -> UnlearningJobRow: ...
-
-    async def load_job(self, number: int | None = None) -> UnlearningJobRow | None: ...
-
-    async def list_jobs(self, limit: int = 100) -> list[UnlearningJobRow]: ...
-
-    async def job_erasures(self, number: int) -> list[ErasureRow]: ...
-
-    async def job_entries(self, number: int, limit: int = MOST_NAMED) -> list[AuditEntry]: ...
-
-    async def commit_step(self, number: int, step: JobStep) -> None: ...
-
-    async def pause_job(self, number: int, reason: str) -> None: ...
-
-    async def resume_job(self, number: int) -> None: ...
-
-    async def fail_job(self, number: int, reason: str, closed_at: datetime, noted: Sequence[NewEvent] = ()) -> None: ...
-
-    async def complete_job(self, number: int, completion: JobCompletion, sign: Sign) -> list[ErasureRow]: ...
-
-    async def last_clean_model(self, before_round: int) -> ModelRow | None: ...
-
-    async def first_round_on(self, version: int) -> int | None: ...
-
-    async def list_taught_rounds(self, first: int, limit: int) -> list[RoundRow]: ...
-
-    async def list_stored_rounds(self, first: int, limit: int) -> list[int]: ...
+    create_job = _writes(unlearning_jobs.create_job)
+    load_job = _reads(unlearning_jobs.load_job)
+    list_jobs = _reads(unlearning_jobs.list_jobs)
+    job_erasures = _reads(unlearning_jobs.job_erasures)
+    job_entries = _reads(unlearning_jobs.job_entries)
+    commit_step = _writes(unlearning_jobs.commit_step)
+    pause_job = _writes(unlearning_jobs.pause_job)
+    resume_job = _writes(unlearning_jobs.resume_job)
+    fail_job = _writes(unlearning_jobs.fail_job)
+    complete_job = _writes(unlearning_jobs.complete_job)
+    last_clean_model = _reads(unlearning_jobs.last_clean_model)
+    list_taught_rounds = _reads(unlearning_jobs.list_taught_rounds)
+    list_stored_rounds = _reads(unlearning_jobs.list_stored_rounds)
 
 
 def updates_at_once(n_bytes: int) -> int:

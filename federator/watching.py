@@ -1,16 +1,15 @@
-"""Measures and traces a federator by what it stores: a store that is watched, and what is seen of it.
+"""Measures and traces a federator by what it stores.
 
 All that counts passes the store: what was stored was promised, and nothing else was. So neither the loop nor the rounds
-know that they are measured, and a simulation, whose store nobody watches, pays nothing.
+know that they are measured.
 """
 
-import inspect
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from datetime import UTC, datetime
 from statistics import fmean
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from federator.measures import FederatorMeasures
 from foltr.protocol.evaluations import Evaluation
@@ -18,7 +17,7 @@ from foltr.protocol.states import AbandonReason, RoundState
 from foltr.tracing import NO_SPAN, NO_TRACER, Attributes, Span, Tracer
 from storage.records import Batch, CountingUpdate, NewEvent, NewModel, RoundOpening, RoundRow
 
-S = TypeVar("S")
+T = TypeVar("T")
 
 # Traced are transactions that write: a trace of a round is to be read, and what is read has no end.
 _TRACED = (
@@ -38,6 +37,18 @@ class Watch:
         self._closing_since: datetime | None = None
         self._earned: dict[str, Evaluation] = {}
         self._is_whole = True
+
+    async def measured(self, make: Callable[[], Awaitable[T]], transaction: str, arguments: Sequence[Any]) -> T:
+        """Note a transaction, once the database has made it or has not."""
+        began = time.monotonic()
+        try:
+            with self.span(transaction, arguments):
+                answer = await make()
+        except Exception:
+            self._measures.transactions_failed.add()
+            raise
+        self.made(transaction, time.monotonic() - began, arguments, answer)
+        return answer
 
     def span(self, transaction: str, arguments: Iterable[Any]) -> AbstractContextManager[None]:
         """Trace a transaction as a part of the open round, if it is one that writes."""
@@ -82,10 +93,6 @@ class Watch:
         opening = _opening_of(arguments)
         if opening is not None:
             self._begin(opening.number, opening.opened_at)
-
-    def failed(self) -> None:
-        """Note a transaction that the database has not made."""
-        self._measures.transactions_failed.add()
 
     def _note_evaluations(self, batch: Batch) -> None:
         for _, client_id in batch.withdrawn:
@@ -134,39 +141,6 @@ class Watch:
     def _end(self, closed_at: datetime, attributes: Attributes) -> None:
         self._round.end(closed_at.timestamp(), attributes)
         self._round, self._opened_at, self._closing_since = NO_SPAN, None, None
-
-
-def watched(store: S, watch: Watch) -> S:
-    """Give the store with each of its transactions noted, once the database has made it or has not."""
-    return cast("S", _Watched(store, watch))
-
-
-class _Watched:
-    def __init__(self, store: Any, watch: Watch) -> None:
-        self._store = store
-        self._watch = watch
-
-    def __getattr__(self, name: str) -> Any:
-        attribute = getattr(self._store, name)
-        if not inspect.iscoroutinefunction(attribute):
-            return attribute
-        watch = self._watch
-
-        async def transaction(*args: Any, **options: Any) -> Any:
-            given = (*args, *options.values())
-            began = time.monotonic()
-            try:
-                with watch.span(name, given):
-                    answer = await attribute(*args, **options)
-            except Exception:
-                watch.failed()
-                raise
-            watch.made(name, time.monotonic() - began, given, answer)
-            return answer
-
-        # The next one is found where this one was looked for.
-        setattr(self, name, transaction)
-        return transaction
 
 
 def _events_of(arguments: Iterable[Any]) -> Iterable[NewEvent]:

@@ -17,7 +17,6 @@ from foltr.protocol.states import WITHDRAWABLE, Membership, RoundState
 from storage.bodies import INSERT_BODIES
 from storage.cipher import StoredBody, encrypt_bodies
 from storage.clients import is_client, key_of, select_clients
-from storage.constants import constant
 from storage.database import Database, fetch_all, insert_into
 from storage.erasure.gathering import allow_reset
 from storage.events import clean, store_events
@@ -36,7 +35,7 @@ from storage.tables import clients, federations, rounds, updates
 # statement for any number of them. `(client_id, update_id) IN (...)` scans every update of the federation; so
 # does SQLite with a plain JOIN, while its CROSS JOIN means: the left side first.
 _FIND_UPDATES = {
-    "sqlite": constant(
+    "sqlite": (
         text("""
         SELECT c.client_id, u.update_id, u.round, u.covers_after IS NOT NULL
         FROM json_each(:identities) AS wanted
@@ -160,7 +159,7 @@ async def _begin_batch(connection: AsyncConnection, name: str, epoch: int, batch
 
 
 # Made once: to build a statement takes as long as to run it.
-_NOTE_BATCH = constant(
+_NOTE_BATCH = (
     update(federations)
     .where(
         federations.c.name == bindparam("of_federation"),
@@ -169,16 +168,14 @@ _NOTE_BATCH = constant(
     )
     .values(last_batch_id=bindparam("new_batch"))
 )
-_NOTE_BATCH_OF_ROUND = constant(
-    _NOTE_BATCH.where(
-        select(rounds.c.number)
-        .where(
-            rounds.c.federation == bindparam("of_federation"),
-            rounds.c.number == bindparam("number"),
-            rounds.c.state == RoundState.COLLECTING,
-        )
-        .exists()
+_NOTE_BATCH_OF_ROUND = _NOTE_BATCH.where(
+    select(rounds.c.number)
+    .where(
+        rounds.c.federation == bindparam("of_federation"),
+        rounds.c.number == bindparam("number"),
+        rounds.c.state == RoundState.COLLECTING,
     )
+    .exists()
 )
 
 

@@ -21,8 +21,7 @@ from foltr.errors import UnavailableError
 from storage.engines import IDLE_TIMEOUT_S, REBUILDS, WRITES, create_engine
 from storage.keys import KeyStore
 from storage.rewriting import rewrite_postgres, rewrite_sqlite
-from storage.thread_connection import ThreadConnections
-from storage.transaction_thread import TransactionThread
+from storage.sqlite_thread import SqliteThread
 from storage.urls import in_words, read_url
 
 Record = TypeVar("Record")
@@ -58,27 +57,19 @@ class Database:
         keys: KeyStore | None = None,
         idle_timeout_s: float = IDLE_TIMEOUT_S,
         process: str | None = None,
-        *,
-        threads: bool = True,
     ) -> None:
-        """Check the URL and load the driver; connect to nothing yet.
-
-        Args:
-            threads: of SQLite, each connection has a thread; else there is one, and the thread waits that asks for
-                something.
-        """
+        """Check the URL and load the driver; connect to nothing yet."""
         self.keys = keys
         self.process = process
         parsed = read_url(url) if isinstance(url, str) else url
         self.dialect = parsed.get_backend_name()
         self.location = in_words(parsed)
         self._idle_timeout_s = idle_timeout_s
-        self.engine = create_engine(parsed, idle_timeout_s=idle_timeout_s, process=process, threads=threads)
+        self.engine = create_engine(parsed, idle_timeout_s=idle_timeout_s, process=process)
         self._writer = self.engine.execution_options(**{WRITES: True})
         self._reader = self.engine
         self._file: tuple[int, int] | None = None  # as `follow_file` saw it last
-        self._apart: tuple[TransactionThread, Database] | None = None
-        self._in_thread = None if threads else ThreadConnections(self.engine)
+        self._thread: SqliteThread | None = None
         if self.dialect == "postgresql":
             # One snapshot for all statements of a reading, as SQLite gives anyway.
             self._reader = self.engine.execution_options(isolation_level="REPEATABLE READ", postgresql_readonly=True)
@@ -133,8 +124,6 @@ class Database:
 
     def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
         """Write in one transaction: committed when the block ends, rolled back when it raises."""
-        if self._in_thread is not None:
-            return self._in_thread.begin("BEGIN IMMEDIATE", self.unavailable)
         return self._begin(self._writer)
 
     def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
@@ -142,8 +131,6 @@ class Database:
         of, connection = _SNAPSHOT.get()
         if of is self and connection is not None:
             return nullcontext(connection)
-        if self._in_thread is not None:
-            return self._in_thread.begin("BEGIN", self.unavailable)
         return self._begin(self._reader)
 
     async def run(
@@ -152,18 +139,15 @@ class Database:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Return what a function comes to that makes a transaction of this database, its first argument.
+        """Return what a function returns that makes a transaction of this database, its first argument.
 
-        Of SQLite all of it is made in a thread that does nothing else (`storage.transaction_thread`), one after the
-        other: for what is short, and made often.
+        On SQLite the transaction is made in a thread that does nothing else (`storage.sqlite_thread`), one after the
+        other: use it for what is short and frequent.
         """
         if self.dialect != "sqlite":
             return await transaction(self, *args, **kwargs)
-        if self._apart is None:
-            there = Database(self.engine.url, self.keys, self._idle_timeout_s, self.process, threads=False)
-            self._apart = TransactionThread(), there
-        thread, there = self._apart
-        return await thread.run(partial(transaction, there, *args, **kwargs))
+        self._thread = self._thread or SqliteThread(self.engine.url)
+        return await self._thread.run(partial(transaction, _InThread(self, self._thread), *args, **kwargs))
 
     @asynccontextmanager
     async def snapshot(self) -> AsyncIterator[None]:
@@ -278,11 +262,9 @@ class Database:
     async def close(self) -> None:
         """Close every connection."""
         try:
-            if self._apart is not None:
-                (thread, there), self._apart = self._apart, None
-                await thread.end(there.close)
-            if self._in_thread is not None:
-                await self._in_thread.close()
+            thread, self._thread = self._thread, None
+            if thread is not None:
+                await thread.close()
         finally:
             await self.engine.dispose()
 
@@ -343,6 +325,20 @@ class Database:
             "Start PostgreSQL (for example `docker compose up -d postgres` or `pg_ctl start`) "
             "and check the host and the port in db_url"
         )
+
+
+class _InThread(Database):
+    """A SQLite database for a function that runs in its thread."""
+
+    def __init__(self, database: Database, thread: SqliteThread) -> None:
+        self.keys, self.dialect, self.location = database.keys, database.dialect, database.location
+        self._begin_in_thread = partial(thread.begin, unavailable=self.unavailable)
+
+    def transaction(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self._begin_in_thread(writes=True)
+
+    def reading(self) -> AbstractAsyncContextManager[AsyncConnection]:
+        return self._begin_in_thread(writes=False)
 
 
 def is_transient(error: BaseException) -> bool:

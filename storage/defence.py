@@ -18,7 +18,6 @@ from foltr.errors import DataError
 from foltr.protocol.states import Membership
 from storage.aggregation_tables import defence_records
 from storage.clients import find_keys
-from storage.constants import constant
 from storage.database import Database, insert_into
 from storage.erasure.records import UnlearningJobRow
 from storage.model_tables import models
@@ -82,15 +81,14 @@ async def forget_defence(
     there.
 
     Args:
-        versions: whose may be forgotten, three at most.
+        versions: whose may be forgotten.
         keep: the anchor.
 
     Returns:
         whether any of these had it.
     """
-    known = [version for version in versions if version is not None]
-    of = dict(zip(_VERSIONS, known + [known[0]] * (len(_VERSIONS) - len(known)), strict=True)) if known else {}
-    held = set(await connection.scalars(_HAVING_MEMORY, {"of_federation": name, **of})) if known else set[int]()
+    of_these = models.c.federation == name, models.c.version.in_({each for each in versions if each is not None})
+    held = set(await connection.scalars(select(models.c.version).where(*of_these, models.c.defence_state.is_not(None))))
     if forgotten := held - {keep}:
         await connection.execute(
             update(models)
@@ -98,17 +96,6 @@ async def forget_defence(
             .values(defence_state=None)
         )
     return bool(held)
-
-
-# So many at most; a list of any length is written into the statement each time anew.
-_VERSIONS = ("one", "another", "a_third")
-_HAVING_MEMORY = constant(
-    select(models.c.version).where(
-        models.c.federation == bindparam("of_federation"),
-        models.c.version.in_([bindparam(version) for version in _VERSIONS]),
-        models.c.defence_state.is_not(None),
-    )
-)
 
 
 async def begin_defence(connection: AsyncConnection, name: str, job: int) -> bytes | None:

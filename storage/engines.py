@@ -5,7 +5,8 @@ Every wait is bounded: connecting, waiting for a lock, a statement, a connection
 
 from typing import Any, Final
 
-from sqlalchemy import URL, Connection, event
+from sqlalchemy import URL, Connection, Engine, event
+from sqlalchemy import create_engine as create_sync_engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 from foltr.errors import UnavailableError
@@ -19,9 +20,10 @@ STATEMENT_TIMEOUT_S: Final = 30
 ANSWER_TIMEOUT_S: Final = 5
 IDLE_TIMEOUT_S: Final = 2 * STATEMENT_TIMEOUT_S
 
-WRITES, REBUILDS, BEGUN = "foltr_writes", "foltr_rebuilds", "foltr_begun"
-"""Options of an engine: its transactions write; they change the schema, as `storage.database.Database.rebuilding`; they
-have begun when SQLAlchemy hears of them, as those of `storage.thread_connection`."""
+WRITES, REBUILDS = "foltr_writes", "foltr_rebuilds"
+"""Options of an engine: its transactions write; they change the schema (`storage.database.Database.rebuilding`)."""
+# No isolation level: sqlite3 must not begin transactions by itself, the event below does.
+_SQLITE_OPTIONS: Final = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
 
 
 def application_name(process: str | None) -> str:
@@ -34,8 +36,6 @@ def create_engine(
     statement_timeout_s: float | None = None,
     idle_timeout_s: float = IDLE_TIMEOUT_S,
     process: str | None = None,
-    *,
-    threads: bool = True,
 ) -> AsyncEngine:
     """Make the engine of a database; it connects when used.
 
@@ -43,7 +43,6 @@ def create_engine(
         statement_timeout_s: how long a statement may take in PostgreSQL; None: as long as is usual.
         idle_timeout_s: PostgreSQL ends a transaction that says nothing for so long.
         process: what it calls the sessions by.
-        threads: of SQLite, each connection has a thread of its own.
 
     Raises:
         UnavailableError: the driver is not installed.
@@ -52,8 +51,7 @@ def create_engine(
     is_sqlite = url.get_backend_name() == "sqlite"
     options: dict[str, Any]
     if is_sqlite:
-        # No isolation level: sqlite3 must not begin transactions by itself, the event below does.
-        options = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
+        options = _SQLITE_OPTIONS
     else:
         options = {
             "timeout": CONNECT_TIMEOUT_S,
@@ -67,20 +65,26 @@ def create_engine(
                 "jit": "off",
             },
         }
-    driver = None
     try:
-        if is_sqlite:
-            from storage.sqlite_driver import SqliteDriver
-
-            driver = SqliteDriver(threads=threads)
-        engine = create_async_engine(url, connect_args=options, pool_timeout=CONNECT_TIMEOUT_S, module=driver)
+        engine = create_async_engine(url, connect_args=options, pool_timeout=CONNECT_TIMEOUT_S)
     except ModuleNotFoundError as error:
         extra = "federator" if is_sqlite else "postgres"
         raise UnavailableError(f"{in_words(url)} needs the package {error.name}: {install_command(extra)}") from error
     if is_sqlite:
-        event.listen(engine.sync_engine, "connect", _prepare_sqlite)
-        event.listen(engine.sync_engine, "begin", _begin_sqlite)
+        _listen_sqlite(engine.sync_engine)
     return engine
+
+
+def create_sqlite_engine(url: URL) -> Engine:
+    """Make an engine of SQLite for a thread that may wait."""
+    engine = create_sync_engine(url.set(drivername="sqlite"), connect_args=dict(_SQLITE_OPTIONS))
+    _listen_sqlite(engine)
+    return engine
+
+
+def _listen_sqlite(engine: Engine) -> None:
+    event.listen(engine, "connect", _prepare_sqlite)
+    event.listen(engine, "begin", _begin_sqlite)
 
 
 def _prepare_sqlite(connection: Any, _record: object) -> None:
@@ -96,8 +100,6 @@ def _begin_sqlite(connection: Connection) -> None:
     # IMMEDIATE takes the write lock at once. A deferred transaction that reads and then writes can be
     # refused in the middle, without the busy timeout, because its snapshot is out of date.
     options = connection.get_execution_options()
-    if options.get(BEGUN, False):
-        return
     if options.get(REBUILDS, False):
         connection.exec_driver_sql("PRAGMA foreign_keys=OFF")
     connection.exec_driver_sql("BEGIN IMMEDIATE" if options.get(WRITES, False) else "BEGIN")

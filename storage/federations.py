@@ -17,7 +17,6 @@ from foltr.errors import ProtocolViolationError, SettingsError
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import Privacy, TakesUpdates
 from foltr.protocol.trainings import Activation
-from storage.constants import constant
 from storage.database import Database, fetch_all, fetch_one, insert_into
 from storage.errors import WriterFencedError
 from storage.ingest_tables import ingest_batches, ingestion
@@ -211,8 +210,8 @@ async def require_writer(db: Database, name: str, epoch: int) -> None:
 
 
 # Made once: to build a statement takes longer than to run it.
-_NEWEST_EPOCH = constant(select(federations.c.writer_epoch).where(federations.c.name == bindparam("of_federation")))
-_NEWEST_EPOCH_LOCKED = constant(_NEWEST_EPOCH.with_for_update())
+_NEWEST_EPOCH = select(federations.c.writer_epoch).where(federations.c.name == bindparam("of_federation"))
+_NEWEST_EPOCH_LOCKED = _NEWEST_EPOCH.with_for_update()
 
 
 def _require_newest(name: str, newest: int | None, epoch: int) -> None:

@@ -78,11 +78,11 @@ async def take_back(db: Database, name: str, epoch: int) -> TakenBack:
     return TakenBack(n_answers, n_collected, new)
 
 
-async def look_at_workers(db: Database, name: str, epoch: int | None = None) -> WorkersRow | None:
+async def look_at_workers(db: Database, name: str, epoch: int = 0) -> WorkersRow | None:
     """See how workers are; None where no federator was ever started to share with them.
 
     Args:
-        epoch: of the leader that asks; None for anybody else.
+        epoch: of the leader that asks; 0 for anybody else.
 
     Raises:
         WriterFencedError: another federator has taken over.
@@ -102,7 +102,7 @@ async def look_at_workers(db: Database, name: str, epoch: int | None = None) -> 
         row = (await connection.execute(statement.where(federations.c.name == name))).one_or_none()
     if row is None:
         return None
-    if epoch is not None and row.writer_epoch != epoch:
+    if epoch and row.writer_epoch != epoch:
         raise WriterFencedError(
             f"federation {name!r} is at writer epoch {row.writer_epoch}, this federator holds {epoch}: "
             "another federator has taken over. Stop this one"
@@ -135,8 +135,10 @@ def _keys(connection: AsyncConnection, keys: Sequence[int]) -> Select[Any]:
 async def note_worker(db: Database, name: str, worker_id: str, arrived_before: datetime) -> Noted:
     """Say that a worker lives, and how far it is.
 
-    The federation's row is not asked for: it may be held for long.
+    The federation's row is not asked for: it may be held for long. A worker has no claim that a restore would end, and
+    goes on in the file that is there by then.
     """
+    await db.follow_file()
     async with db.transaction() as connection:
         await store_worker(connection, name, worker_id, arrived_before)
         columns = rounds.c.opened_at, rounds.c.min_time_s, rounds.c.closes_at

@@ -56,6 +56,7 @@ async def take_updates(
         ProtocolViolationError: what was decided contradicts what is stored; nothing of it is kept.
         SettingsError: a client has sealed updates, and their key is not at hand.
     """
+    await db.follow_file()  # a worker has no claim that a restore would end
     failpoint(Failpoint.INGEST_BEGUN)
     async with writer_transaction(db, name) as connection:
         if db.dialect == "postgresql":

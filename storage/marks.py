@@ -15,14 +15,13 @@ from foltr.errors import ProtocolViolationError
 from storage.bodies import in_round
 from storage.body_tables import update_bodies
 from storage.clients import key_of
-from storage.constants import constant
 from storage.records import NewUpdate
 from storage.tables import clients, updates
 
 # One statement for any number of clients: the marks come as one JSON array, joined as a table. A CROSS JOIN means to
 # SQLite: the left side first; else it would read the whole array for each client.
 _MOVE_MARKS = {
-    "sqlite": constant(
+    "sqlite": (
         text("""
         UPDATE clients SET counted_through = moved.through
         FROM (

@@ -4,11 +4,10 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, bindparam, exists, func, select, update
+from sqlalchemy import ColumnElement, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.protocol.states import AbandonReason
-from storage.constants import constant
 from storage.database import Database, fetch_all, fetch_one
 from storage.defence import ROUNDS, with_defence
 from storage.model_tables import models
@@ -128,16 +127,8 @@ def is_taken_back(name: str, version: ColumnElement[int]) -> ColumnElement[bool]
 
 async def mark_model_published(connection: AsyncConnection, name: str, version: int, at: datetime) -> None:
     """Mark a model as taken by the broker, within a transaction; the first mark stays."""
-    await connection.execute(_MARK_PUBLISHED, {"of_federation": name, "of_version": version, "at": at})
-
-
-# Made once: to build a statement takes longer than to run it.
-_MARK_PUBLISHED = constant(
-    update(models)
-    .where(
-        models.c.federation == bindparam("of_federation"),
-        models.c.version == bindparam("of_version"),
-        models.c.published_at.is_(None),
+    await connection.execute(
+        update(models)
+        .where(models.c.federation == name, models.c.version == version, models.c.published_at.is_(None))
+        .values(published_at=at)
     )
-    .values(published_at=bindparam("at"))
-)

@@ -1,7 +1,7 @@
-"""Many rows in one statement, each value given to the driver as it is.
+"""Inserts many rows in one statement and gives the driver each value as it is.
 
-SQLAlchemy asks the type of each column to adapt each value, which of an update takes as long as to insert it. Nearly
-all values are what the drivers take anyway: numbers, text, bytes. Moments are not in SQLite, which keeps them as text.
+SQLAlchemy asks the type of each column to adapt each value. For an update that takes as long as inserting it. Nearly
+all values are what the drivers take anyway: numbers, text, bytes. SQLite has no moments and keeps them as text.
 """
 
 from collections.abc import Callable, Mapping, Sequence

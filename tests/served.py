@@ -10,7 +10,8 @@ from federator.measures import FederatorMeasures
 from federator.plan import FederationPlan
 from federator.publishing.answer_numbers import AnswerNumbers
 from federator.sharing import Sharing
-from federator.watching import Watch, watched
+from federator.store import FederationStore
+from federator.watching import Watch
 from foltr.protocol.fields import Message
 from foltr.protocol.helper_messages import CheckRequest, OpenRequest
 from foltr.protocol.membership import Join
@@ -20,9 +21,6 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import TakesUpdates
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.database import Database
-from storage.federation_store import SqlFederationStore
-from storage.ingest_store import SqlIngestStore
-from storage.sum_store import SqlSumStore
 
 TOPICS = Topics("mail")
 # Thousands may join at once, all of them strangers at first.
@@ -123,12 +121,13 @@ class Served:
         self.requests = Requests()
         watch = watch or Watch(FederatorMeasures(plan.federation))
         takes_updates = TakesUpdates.LEADER if shares else TakesUpdates.WRITER
-        store = watched(SqlFederationStore(db, plan.federation, takes_updates=takes_updates), watch)
+        patience_s = plan.database_patience_s
+        store = FederationStore(db, plan.federation, None, takes_updates, patience_s, watch)
         self.sharing = None
         if shares:
-            numbers, ingest = AnswerNumbers(), SqlIngestStore(db, plan.federation, lambda: store.epoch)
+            numbers = AnswerNumbers()
             self.receipts = NumberedReceipts(numbers)
-            self.sharing = Sharing(ingest, self.clock, self.receipts, numbers, evaluation=False)
+            self.sharing = Sharing(store, self.clock, self.receipts, numbers, evaluation=False)
         self.actor = FederationActor(
             plan,
             store,
@@ -137,7 +136,6 @@ class Served:
             limits,
             retained=self.retained,
             key=key,
-            sums=SqlSumStore(db, plan.federation, lambda: store.epoch),
             requests=self.requests,
             sharing=self.sharing,
         )

@@ -8,7 +8,6 @@ from federator.closing.stored_rules import found_events, new_aggregation
 from federator.plan import FederationPlan
 from federator.round import Round
 from federator.store import FederationStore, stream_updates
-from federator.summing.store import SumStore
 from foltr.aggregation.crowd import after_suspects_alone
 from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.aggregation.standing import RoundTally
@@ -50,7 +49,9 @@ async def next_model(
     return await asyncio.to_thread(aggregation.finish, weights, memory)
 
 
-async def collected_sums(sums: SumStore, plan: FederationPlan, seed: bytes, current: Round) -> CollectedSums | None:
+async def collected_sums(
+    store: FederationStore, plan: FederationPlan, seed: bytes, current: Round
+) -> CollectedSums | None:
     """Collect the stored sums of a round: one update for each cohort, and what is beside them; None of a trusted round.
 
     Raises:
@@ -59,7 +60,7 @@ async def collected_sums(sums: SumStore, plan: FederationPlan, seed: bytes, curr
     """
     if current.terms is None:
         return None
-    rows, answers = await sums.load_sums(current.number), await sums.load_answers(current.number)
+    rows, answers = await store.load_sums(current.number), await store.load_answers(current.number)
     recipe = Recipe(plan.federation, plan.training, plan.ranker, seed)
     return collect_sums(rows, answers, recipe, current.number, current.policy.rule, current.terms)
 

@@ -14,10 +14,10 @@ from broker.link import InboundMessage, MqttLink
 from federator.clock import SteadyClock
 from federator.ingest.measures import WorkerMeasures
 from federator.ingest.worker import BEAT_EVERY_S, IngestWorker
-from federator.persistence import patient
 from federator.plan import FederationPlan
 from federator.publishing.announcements import ReceiptSender
 from federator.publishing.answer_numbers import AnswerNumbers
+from federator.store import FederationStore
 from federator.waiting import wait_for_broker
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.errors import SettingsError, first_cause
@@ -29,7 +29,6 @@ from foltr.protocol.states import Privacy
 from foltr.protocol.topics import ClientTopic, Topics
 from storage.database import Database
 from storage.federations import get_federation
-from storage.ingest_store import SqlIngestStore
 
 log = structlog.get_logger(__name__)
 
@@ -107,7 +106,7 @@ class IngestService:
         self._probe_answers = ProbeAnswers(topics, self._link)
         numbers = AnswerNumbers()
         self._receipts = ReceiptSender(self._link, topics, Signer(key, EpochSequence()), numbers)
-        store = patient(SqlIngestStore(db, plan.federation), plan.database_patience_s)
+        store = FederationStore(db, plan.federation, patience_s=plan.database_patience_s)
         self._worker = IngestWorker(
             worker_id, plan, store, self._receipts, numbers, SteadyClock(), intake_limits, key=key
         )

@@ -11,7 +11,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final
 
 import structlog
 
@@ -31,14 +31,12 @@ from federator.publishing.announcements import ReceiptSender
 from federator.publishing.answer_numbers import AnswerNumbers
 from federator.reading import Limits, UpdateOffered
 from federator.replaced_keys import is_replaced, key_replaced
-from foltr.errors import UnavailableError
+from federator.store import FederationStore
 from foltr.methods.registry import body_spec
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import TakesUpdates
 from foltr.protocol.topics import Topics
-from storage.ingest_batches import Decide
-from storage.ingest_records import Asked, Ground, Ingested, Noted, NotNow, RoundFacts, Taken, WorkersRow
-from storage.records import NewOrder
+from storage.ingest_records import Asked, Ground, NotNow, RoundFacts, Taken
 
 log = structlog.get_logger(__name__)
 
@@ -56,38 +54,6 @@ _DROPPED_AFTER_S: Final = 30.0
 # Clients nobody has heard of share this many places in the intake, however many names they use.
 _N_STRANGERS: Final = 64
 _MOST_KEYS: Final = 200_000
-
-
-class WorkerStore(Protocol):
-    """What a worker asks and stores: each method is one transaction, and safe to do again."""
-
-    def unavailable(self, error: Exception) -> UnavailableError:
-        """Say in one line which database failed, why, and what to do."""
-
-    async def find_keys(self, client_ids: frozenset[str]) -> dict[str, bytes | None]: ...
-
-    async def list_keys(self, after: int) -> tuple[dict[str, bytes | None], int]: ...
-
-    async def find_facts(self) -> RoundFacts | None: ...
-
-    async def look_at_workers(self) -> WorkersRow | None: ...
-
-    async def take_updates(
-        self,
-        asked: Asked,
-        decide: Decide,
-        known: RoundFacts | None = None,
-        worker_id: str | None = None,
-    ) -> Ingested | NotNow: ...
-
-    async def require_head(self) -> None:
-        """Raise SettingsError unless the tables are those that this version was written for."""
-
-    async def standing_orders(self) -> list[NewOrder]: ...
-
-    async def note_worker(self, worker_id: str, arrived_before: datetime) -> Noted: ...
-
-    async def forget_worker(self, worker_id: str) -> None: ...
 
 
 @dataclass
@@ -115,7 +81,7 @@ class IngestWorker:
         self,
         worker_id: str,
         plan: FederationPlan,
-        store: WorkerStore,
+        store: FederationStore,
         receipts: ReceiptSender,
         numbers: AnswerNumbers,
         clock: Clock,
@@ -280,7 +246,7 @@ class IngestWorker:
         if unknown:
             if len(self._keys) > _MOST_KEYS:
                 self._forget_keys()
-            self._keys |= await self._store.find_keys(unknown)
+            self._keys |= await self._store.find_public_keys(unknown)
         return await asyncio.to_thread(verify_offers, offers, self._keys) if is_signed else list(offers)
 
     async def _know(self, facts: RoundFacts) -> None:
@@ -295,7 +261,7 @@ class IngestWorker:
         # A leader of another version may have come, with tables that this one must not write to.
         await self._store.require_head()
         state = FederationState(self._plan)
-        state.restore_orders(await self._store.standing_orders())
+        state.restore_orders(await self._store.standing_orders(0))
         if is_replaced(state, self._plan, self._key):
             raise key_replaced(self._plan.federation)
         training = training_of(facts.training, self._plan.federation)

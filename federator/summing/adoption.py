@@ -2,14 +2,14 @@
 
 from federator.clock import to_datetime
 from federator.plan import FederationPlan
-from federator.summing.store import SumStore
+from federator.store import FederationStore
 from foltr.errors import MessageError, SettingsError
 from foltr.protocol.operator_keys import stored_by
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
 from storage.sum_records import NewPolicy, PolicyRow
 
 
-async def adopt_policies(sums: SumStore, plan: FederationPlan, now: float) -> dict[bytes, SignedPolicy]:
+async def adopt_policies(store: FederationStore, plan: FederationPlan, now: float) -> dict[bytes, SignedPolicy]:
     """Return all policies by their hashes, the newest last; that of the plan is stored if it is newer than all.
 
     Raises:
@@ -17,10 +17,10 @@ async def adopt_policies(sums: SumStore, plan: FederationPlan, now: float) -> di
     """
     if plan.secure is None:
         return {}
-    known = [_read(row, plan) for row in await sums.load_policies()]
+    known = [_read(row, plan) for row in await store.load_policies()]
     newest, given = known[-1] if known else None, plan.secure.policy
     if newest is None or given.policy.version > newest.policy.version:
-        await sums.adopt_policy(NewPolicy(given.hash, given.policy.version, given.signed, to_datetime(now)))
+        await store.adopt_policy(NewPolicy(given.hash, given.policy.version, given.signed, to_datetime(now)))
         known.append(given)
     elif given.policy.version == newest.policy.version and given.hash != newest.hash:
         raise SettingsError(

@@ -25,7 +25,6 @@ from federator.summing.masked_sums import add_masked
 from federator.summing.pause import Pause
 from federator.summing.presence import Presence
 from federator.summing.proof_checks import ProofChecks
-from federator.summing.store import SumStore
 from federator.summing.verdicts import CheckProofs
 from foltr.errors import DataError, MessageError
 from foltr.failpoints import Failpoint, failpoint
@@ -66,14 +65,12 @@ class Summing:
         self,
         federation: str,
         store: FederationStore,
-        sums: SumStore,
         sender: Sender,
         deadline_s: float,
         wake: Callable[[], None],
     ) -> None:
         self._federation = federation
         self._store = store
-        self._sums = sums
         self._sender = sender
         self._deadline_s = deadline_s
         self._arrived: deque[bytes] = deque(maxlen=_MAX_WAITING)
@@ -81,7 +78,7 @@ class Summing:
         self._number = 0
         self._presence: Presence | None = None
         self._proofs = ProofChecks(wake)
-        self._pause = Pause(sums)
+        self._pause = Pause(store)
         self._answered_since: FailedRounds | None = None  # after these all helpers have answered
         self.awaits_helpers = False
 
@@ -137,7 +134,7 @@ class Summing:
         for answer, signed in self._answers(current.terms):
             machine.take(answer, signed, now)
         if answers := machine.unstored():
-            await self._sums.store_answers(current.number, answers)
+            await self._store.store_answers(current.number, answers)
             failpoint(Failpoint.ANSWERS_STORED)
             machine.stored(answers)
         ended = self._take_checked(machine) or await self._do_step(machine, current, current.terms, now)
@@ -178,13 +175,13 @@ class Summing:
 
     async def _begin(self, current: Round, terms: SecureTerms, now: float) -> SumMachine:
         number = current.number
-        cohorts = cohorts_of(await self._sums.load_tickets(number))
-        sets = await self._sums.load_sums(number) if current.state is RoundState.OPENING else []
+        cohorts = cohorts_of(await self._store.load_tickets(number))
+        sets = await self._store.load_sums(number) if current.state is RoundState.OPENING else []
         terms = replace(terms, epoch=epoch_of(terms.policy.policy, current.opened_at))
         machine = SumMachine(self._federation, number, terms, current.policy.rule, cohorts, self._deadline_s, now, sets)
         if sets:
             current.kept = {row.cohort: row.kept for row in sets}
-            for helper, cohort in await self._sums.answered_sets(number):
+            for helper, cohort in await self._store.answered_sets(number):
                 machine.answered_before(helper, cohort)
         self._arrived.clear()
         self._proofs.drop()
@@ -212,7 +209,7 @@ class Summing:
             return GiveUp(AbandonReason.AGGREGATION_FAILED, detail)
         positions = [row.position for row in check.rows]
         try:
-            bodies = await self._sums.load_masked(current.number, check.cohort, positions)
+            bodies = await self._store.load_masked(current.number, check.cohort, positions)
         except DataError as error:
             return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))  # a data key is lost, say
         self._proofs.begin(check, bodies, verify_key, shape)
@@ -237,7 +234,7 @@ class Summing:
             NewEvent(at, "ticket_refused", fault, client_id=client_id, round=current.number)
             for client_id, fault in step.faults.items()
         ]
-        await self._sums.begin_opening(current.number, step.sets, step.faults, noted)
+        await self._store.begin_opening(current.number, step.sets, step.faults, noted)
         failpoint(Failpoint.SETS_STORED)
         current.move(RoundEvent.SETS_FIXED)
         current.kept = {each.cohort: each.kept for each in step.sets}
@@ -246,12 +243,12 @@ class Summing:
 
     async def _add_up(self, current: Round, terms: SecureTerms) -> SumsStored | GiveUp:
         dim = terms.policy.policy.n_summed
-        sets = await self._sums.load_sums(current.number)
+        sets = await self._store.load_sums(current.number)
         try:
             sums = await add_masked(stream_updates(self._store, current.number, updates_at_once(8 * dim)), sets, dim)
         except DataError as error:
             return GiveUp(AbandonReason.AGGREGATION_FAILED, str(error))  # a data key is lost, say
-        await self._sums.begin_summing(current.number, sums, len(terms.policy.policy.helpers))
+        await self._store.begin_summing(current.number, sums, len(terms.policy.policy.helpers))
         failpoint(Failpoint.SUMS_STORED)
         current.move(RoundEvent.SUMS_OPENED)
         return SumsStored()

@@ -13,7 +13,7 @@ import structlog
 
 from federator.round import Round
 from federator.secure_terms import SecureTerms
-from federator.summing.store import SumStore
+from federator.store import FederationStore
 from foltr.protocol.epochs import ends_soon
 from foltr.protocol.states import AbandonReason
 from storage.sum_records import FailedRounds
@@ -32,8 +32,8 @@ class Pause:
         failed: the rounds before the open one that have failed, as last looked back upon.
     """
 
-    def __init__(self, sums: SumStore) -> None:
-        self._sums = sums
+    def __init__(self, store: FederationStore) -> None:
+        self._store = store
         self._looked_back_at: tuple[int, float] | None = None  # the round, and when it was opened
         self._told_end: tuple[int, bool] | None = None  # the policy, and whether it has ended
         self._paused_until = self._until = 0.0
@@ -66,7 +66,7 @@ class Pause:
                 log.warning("policy_ended", round=current.number, policy=policy.version, ends_at=policy.ends_at)
             else:
                 log.warning("policy_ends_soon", policy=policy.version, ends_at=policy.ends_at)
-        self.failed = failed = await self._sums.count_failed_rounds(terms.policy.hash)
+        self.failed = failed = await self._store.count_failed_rounds(terms.policy.hash)
         if terms.lacks_verify_key:
             # Whatever devices sent to it would be in no sum.
             log.warning("verify_key_lost", round=current.number, policy=terms.policy.policy.version)

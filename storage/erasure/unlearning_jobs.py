@@ -17,6 +17,7 @@ from foltr.erasure.audit import AuditEntry
 from foltr.erasure.states import ErasureEvent, ErasureState
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
+from foltr.protocol.announcements import MOST_NAMED
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
 from storage.clients import is_left
@@ -127,7 +128,7 @@ async def job_erasures(db: Database, name: str, number: int) -> list[ErasureRow]
         return await select_erasures(connection, name, erasures.c.job == number)
 
 
-async def job_entries(db: Database, name: str, number: int, limit: int) -> list[AuditEntry]:
+async def job_entries(db: Database, name: str, number: int, limit: int = MOST_NAMED) -> list[AuditEntry]:
     """List the entries of the audit log that say of a job's clients that they were erased, the newest first."""
     of_client = (erasures.c.federation == audit_log.c.federation) & (erasures.c.erased_at == audit_log.c.at)
     # Two may have been erased at the same moment; the body names one of them.

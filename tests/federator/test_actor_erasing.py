@@ -117,7 +117,7 @@ async def test_who_asks_again_meanwhile_is_told_and_keeps_its_key_until_its_rows
         destroyed.append(client_id)
         return True
 
-    monkeypatch.setattr("storage.federation_store.SqlFederationStore.destroy_key", destroy)
+    monkeypatch.setattr("federator.store.FederationStore.destroy_key", destroy)
     served.receipts.sent.clear()
     ask(served, alice)
     await served.turn()

@@ -15,6 +15,7 @@ from federator.closing.stored_rules import round_rng
 from federator.plan import FederationPlan
 from federator.resumption import claim
 from federator.round import RoundPolicy
+from federator.store import FederationStore
 from foltr.aggregation.client_records import Records
 from foltr.aggregation.fates import Fate
 from foltr.aggregation.round_report import ClientFate, Finding, RoundReport
@@ -28,7 +29,6 @@ from foltr.protocol.orders import LiftQuarantine, OrderAnswer, QuarantineClient,
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.protocol.updates import DenseDelta
-from storage.federation_store import SqlFederationStore
 from storage.federations import get_federation
 from storage.models import list_models
 from storage.queries import (
@@ -230,7 +230,7 @@ async def test_the_draws_of_a_round_follow_from_what_is_stored(serve):
     for _ in range(2):
         served = await serve(FIVE, n_features=N_FEATURES)
         federation = await get_federation(served.db, "mail")
-        claimed = await claim(SqlFederationStore(served.db, "mail"), FederationPlan("mail", N_FEATURES), 0.0)
+        claimed = await claim(FederationStore(served.db, "mail"), FederationPlan("mail", N_FEATURES), 0.0)
         assert claimed.aggregation_seed == federation.aggregation_seed
         assert federation.aggregation_seed != federation.selection_seed
     draws = [round_rng(federation.aggregation_seed, number).random() for number in (1, 1, 2)]

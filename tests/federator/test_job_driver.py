@@ -6,13 +6,13 @@ import pytest
 from federator import gathering
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
+from federator.store import FederationStore
 from foltr.protocol.announcements import UnlearningRound
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.membership import Forget
 from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
 from foltr.protocol.updates import DenseDelta, UnlearningUpdate
-from storage.federation_store import SqlFederationStore
 from storage.models import latest_model
 
 N_FEATURES = 4
@@ -52,14 +52,14 @@ async def answer_all(served, devices):
 def listings(monkeypatch):
     """The numbers of rounds that were listed, for each question to the database."""
     found = []
-    asked = SqlFederationStore.list_stored_rounds
+    asked = FederationStore.list_stored_rounds
 
     async def counted(self, first, limit):
         numbers = await asked(self, first, limit)
         found.append(numbers)
         return numbers
 
-    monkeypatch.setattr(SqlFederationStore, "list_stored_rounds", counted)
+    monkeypatch.setattr(FederationStore, "list_stored_rounds", counted)
     return found
 
 

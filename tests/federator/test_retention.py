@@ -120,7 +120,7 @@ async def test_where_no_part_may_be_made_rounds_go_on(thinning, monkeypatch):
     async def refuse(*_arguments):
         raise PartsRefusedError("permission denied for schema public")
 
-    monkeypatch.setattr("storage.federation_store.SqlFederationStore.prepare_part", refuse)
+    monkeypatch.setattr("federator.store.FederationStore.prepare_part", refuse)
     monkeypatch.setattr(retention.log, "warning", lambda event, **_: refused.append(event))
     served, devices = await thinning()
     await play(served, devices, 1, 12)

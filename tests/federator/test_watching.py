@@ -10,7 +10,8 @@ from served import GENEROUS, Served
 from federator.measures import FederatorMeasures
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
-from federator.watching import Watch, watched
+from federator.service import read_actor
+from federator.watching import Watch
 from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.membership import Forget, Leave
@@ -97,7 +98,7 @@ async def test_what_is_so_now_is_read_of_the_actor(begin, unsigned):
     served.update(unsigned("anna"))
     await served.turn()
     served.clock.at += 61
-    measures.read(served.actor, served.clock)
+    read_actor(measures, served.actor, served.clock)
     assert measures.clients.now == {"member": 3, "online": 3, "quarantined": 0}
     assert (measures.round_number.now[""], measures.round_updates.now[""], measures.round_quorum.now[""]) == (1, 1, 2)
     assert measures.round_state.now["collecting"] == 1
@@ -202,16 +203,3 @@ async def test_what_the_database_did_not_make_is_no_event(begin, unsigned):
         await served.join([unsigned("anna")])
     assert measures.events.counts["client_joined"] == before
     assert measures.transactions_failed.counts[""] == 1
-
-
-async def test_a_watched_store_has_what_it_had():
-    """What is no transaction is passed on as it is now, not as it was."""
-
-    class Store:
-        epoch = 1
-
-    store = Store()
-    seen = watched(store, Watch(FederatorMeasures("mail")))
-    assert seen.epoch == 1
-    store.epoch = 2
-    assert seen.epoch == 2

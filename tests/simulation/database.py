@@ -183,18 +183,6 @@ class SimulatedStore:
         self.transact(change, None)
 
 
-async def write(db: Session, change: Callable[[Tables], Any], epoch: int | None = None) -> Any:
-    await db.before()
-    result = db.store.transact(change, epoch)
-    await db.after()
-    return result
-
-
-async def read(db: Session) -> Tables:
-    await db.before()
-    return db.store.tables
-
-
 def require(condition: bool, constraint: str) -> None:
     if not condition:
         raise ProtocolViolationError(f"constraint {constraint}")

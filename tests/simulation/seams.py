@@ -21,9 +21,9 @@ import edge_client.membership
 import federator.actor
 import federator.closing.step_model
 import federator.eraser
-import federator.persistence
 import federator.publishing.heartbeat
 import federator.resumption
+import federator.store
 import foltr.protocol.codec
 import foltr.protocol.signing
 import foltr.unlearning.schedule
@@ -135,7 +135,7 @@ def simulated(world: "World") -> Iterator[None]:
             },
         ),
         (
-            federator.persistence,
+            federator.store,
             {
                 "random": SimpleNamespace(uniform=rng.uniform),
                 "asyncio": SimpleNamespace(sleep=pause, get_running_loop=lambda: loop),

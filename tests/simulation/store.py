@@ -4,14 +4,15 @@ A method of the stores is one transaction: it happens after a while, and now and
 the database is away.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import fields, replace
 from datetime import datetime
 from typing import Any
 
-from simulation.database import NAME, Session, Tables, federation_of, read, require, write
+from simulation.database import NAME, Session, Tables, federation_of, require
 
-from foltr.errors import DataError, ProtocolViolationError, UnavailableError
+from federator.store import Transactions
+from foltr.errors import DataError, ProtocolViolationError
 from foltr.failpoints import Failpoint
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import OPEN_ROUND, Membership, OrderOutcome, Privacy, RoundState
@@ -260,17 +261,32 @@ def _close(tables: Tables, number: int, **outcome: Any) -> None:
     )
 
 
-class RoundStore:
+class RoundStore(Transactions):
     """Rounds and what arrives in them, as `federator.store.FederationStore` has them."""
 
-    location = "the simulated database"
-
     def __init__(self, session: Session) -> None:
-        self.session, self.epoch = session, 0
+        super().__init__("the simulated database")
+        self.session = session
 
-    @staticmethod
-    def unavailable(error: Exception) -> UnavailableError:
-        return UnavailableError(str(error))
+    async def write(self, change: Callable[[Tables], Any], epoch: int | None = None) -> Any:
+        """Change the database in one transaction, again while it is away."""
+
+        async def once() -> Any:
+            await self.session.before()
+            result = self.session.store.transact(change, epoch)
+            await self.session.after()
+            return result
+
+        return await self.make(once)
+
+    async def read(self) -> Tables:
+        """Wait for the database, again while it is away, and look at what is stored."""
+
+        async def once() -> Tables:
+            await self.session.before()
+            return self.session.store.tables
+
+        return await self.make(once)
 
     async def create_federation(
         self,
@@ -324,7 +340,7 @@ class RoundStore:
                     published_at=None,
                 )
 
-        await write(self.session, change)
+        await self.write(change)
 
     async def claim_federation(self, at: float) -> int:
         def change(tables: Tables) -> int:
@@ -332,24 +348,24 @@ class RoundStore:
             tables.federation = replace(federation_of(tables), writer_epoch=epoch)
             return tables.federation.writer_epoch
 
-        self.epoch = await write(self.session, change)
+        self.epoch = await self.write(change)
         self.session.pass_failpoint(Failpoint.FEDERATION_CLAIMED)
         return self.epoch
 
     async def require_writer(self) -> None:
-        newest = federation_of(await read(self.session)).writer_epoch
+        newest = federation_of(await self.read()).writer_epoch
         if newest != self.epoch:
             raise WriterFencedError(f"writer epoch {newest}, this federator holds {self.epoch}")
 
     async def get_federation(self) -> FederationRow | None:
-        return (await read(self.session)).federation
+        return (await self.read()).federation
 
     async def model_hashes(self, since: int) -> dict[int, bytes]:
-        models = (await read(self.session)).models
+        models = (await self.read()).models
         return {version: row.weights_hash for version, row in models.items() if version >= since}
 
     async def latest_model(self) -> ModelRow | None:
-        models = (await read(self.session)).models
+        models = (await self.read()).models
         return models[max(models)] if models else None
 
     async def commit_batch(self, batch: Batch) -> None:
@@ -357,22 +373,22 @@ class RoundStore:
             self.session.store.keys.seal(tables, batch.updates)
             store_batch(tables, batch)
 
-        await write(self.session, change, self.epoch)
+        await self.write(change, self.epoch)
 
     async def find_updates(self, identities: Collection[tuple[str, str]]) -> dict[tuple[str, str], StoredUpdate]:
-        tables = await read(self.session)
+        tables = await self.read()
         known = {identity: tables.identities[identity] for identity in identities if identity in tables.identities}
         rows = {identity: tables.updates[number, identity[0]] for identity, number in known.items()}
         return {identity: StoredUpdate(row.round, row.covers_after is not None) for identity, row in rows.items()}
 
     async def find_orders(self, numbers: Collection[int]) -> dict[int, NewOrder]:
-        known = (await read(self.session)).orders
+        known = (await self.read()).orders
         return {number: known[number] for number in numbers if number in known}
 
     async def standing_orders(self, after: int) -> list[NewOrder]:
         stored = self.session.store.tables
         # Where there are none it takes no time, as what only looks at erasures.
-        tables = await read(self.session) if stored.orders else stored
+        tables = await self.read() if stored.orders else stored
         newest = federation_of(tables).last_order
         return [
             order
@@ -381,19 +397,19 @@ class RoundStore:
         ]
 
     async def load_clients(self) -> list[ClientRow]:
-        return list((await read(self.session)).clients.values())
+        return list((await self.read()).clients.values())
 
     async def forget_presence(self) -> None:
         def change(tables: Tables) -> None:
             tables.clients.update({name: replace(row, online=False) for name, row in tables.clients.items()})
 
-        await write(self.session, change, self.epoch)
+        await self.write(change, self.epoch)
 
     async def open_round(self, opening: RoundOpening) -> None:
-        await write(self.session, lambda tables: open_next(tables, opening), self.epoch)
+        await self.write(lambda tables: open_next(tables, opening), self.epoch)
 
     async def load_open_round(self) -> tuple[RoundRow, list[CountingUpdate]] | None:
-        tables = await read(self.session)
+        tables = await self.read()
         found = tables.open_rounds()
         if not found:
             return None
@@ -401,7 +417,7 @@ class RoundStore:
         return found[0], [CountingUpdate(row.client_id, row.update_id, row.covers_after or 0) for row in rows]
 
     async def latest_round(self) -> RoundRow | None:
-        rounds = (await read(self.session)).rounds
+        rounds = (await self.read()).rounds
         return rounds[max(rounds)] if rounds else None
 
     async def note_training(self, from_round: int, training: str) -> None:
@@ -410,15 +426,15 @@ class RoundStore:
             is_new = not before or before[max(before)] != training
             tables.trainings = before | ({from_round: training} if is_new else {})
 
-        await write(self.session, change, self.epoch)
+        await self.write(change, self.epoch)
 
     async def begin_aggregation(self, number: int) -> None:
-        await write(self.session, lambda tables: stop_collecting(tables, number), self.epoch)
+        await self.write(lambda tables: stop_collecting(tables, number), self.epoch)
 
     async def load_updates(
         self, number: int, after: str, limit: int, *, readable_only: bool = False
     ) -> list[UpdateRow]:
-        rows = [row for row in (await read(self.session)).of_round(number) if row.client_id.encode() > after.encode()]
+        rows = [row for row in (await self.read()).of_round(number) if row.client_id.encode() > after.encode()]
         readable = [row for row in rows if row.body is not None and self.session.store.keys.opens(row)]
         if len(readable) < len(rows) and not readable_only:
             raise DataError(f"an update of round {number} was deleted when its round was thinned, or its key is gone")
@@ -445,7 +461,7 @@ class RoundStore:
                 tables.updates[row.round, row.client_id] = replace(row, body=None, cipher=None, ticket=None)
             return RetentionStep(len(rows[:limit]), before_round if len(rows) <= limit else rows[limit - 1].round)
 
-        step: RetentionStep = await write(self.session, change, self.epoch)
+        step: RetentionStep = await self.write(change, self.epoch)
         return step
 
     async def complete_round(
@@ -483,7 +499,7 @@ class RoundStore:
             if next_opening is not None:
                 open_next(tables, next_opening)
 
-        await write(self.session, change, self.epoch)
+        await self.write(change, self.epoch)
 
     async def abandon_round(
         self,
@@ -500,4 +516,4 @@ class RoundStore:
             if next_opening is not None:
                 open_next(tables, next_opening)
 
-        await write(self.session, change, self.epoch)
+        await self.write(change, self.epoch)

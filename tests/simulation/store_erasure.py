@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from simulation.database import NAME, Session, Tables, federation_of, read, require, write
+from simulation.database import NAME, Tables, federation_of, require
 from simulation.store import RoundStore, note_events, store_orders
 
 from foltr.erasure.audit import AuditEntry, next_entry
@@ -25,10 +25,6 @@ from storage.erasure.records import (
     Sign,
 )
 from storage.records import NewEvent
-
-
-async def look(db: Session) -> Tables:
-    return await read(db) if db.store.tables.erasures else db.store.tables
 
 
 def _erase(tables: Tables, request: ErasureRequest) -> ErasureRow:
@@ -146,6 +142,11 @@ def put_erasure(tables: Tables, row: ErasureRow) -> ErasureRow:
 class ErasureStore(RoundStore):
     """Erasures, as `federator.store.FederationStore` has them."""
 
+    async def look(self) -> Tables:
+        """Look at what is stored; while nobody was erased it takes no time."""
+        stored = self.session.store.tables
+        return await self.read() if stored.erasures else stored
+
     async def erase_client(self, request: ErasureRequest) -> ErasureRow:
         def change(tables: Tables) -> ErasureRow:
             store_orders(tables, [] if request.order is None else [request.order])
@@ -161,28 +162,28 @@ class ErasureStore(RoundStore):
             self.session.pass_failpoint(Failpoint.IN_ERASURE_TRANSACTION)
             return row
 
-        row: ErasureRow = await write(self.session, change, self.epoch)
+        row: ErasureRow = await self.write(change, self.epoch)
         return row
 
     async def erase_more(self, pseudonym: str, at: datetime) -> ErasureRow:
         """Its rows went all at once, with `erase_client`."""
-        row = (await read(self.session)).erasures[pseudonym]
+        row = (await self.read()).erasures[pseudonym]
         require(row.state is not ErasureState.ERASING, f"{pseudonym} is being erased until {at}")
         return row
 
     async def find_erasure(self, pseudonym: str) -> ErasureRow | None:
-        return (await look(self.session)).erasures.get(pseudonym)
+        return (await self.look()).erasures.get(pseudonym)
 
     async def is_named(self, client_id: str) -> bool:
-        tables = await read(self.session)
+        tables = await self.read()
         rows = (*tables.events, *tables.orders.values())
         return client_id not in tables.clients and any(row.client_id == client_id for row in rows)
 
     async def waiting_erasures(self) -> list[ErasureRow]:
-        return those(await look(self.session), lambda row: row.state is ErasureState.WAITING)
+        return those(await self.look(), lambda row: row.state is ErasureState.WAITING)
 
     async def gathered(self) -> Gathered:
-        tables = await look(self.session)
+        tables = await self.look()
         requested = [row.requested_at for row in tables.erasures.values() if row.state is ErasureState.WAITING]
         swapped = [job.closed_at for job in tables.jobs.values() if job.closed_at and job.state is JobState.DONE]
         return Gathered(len(requested), min(requested, default=None), max(swapped, default=None))
@@ -192,7 +193,7 @@ class ErasureStore(RoundStore):
             is_old = row.requested_at < requested_before and row.overdue_at is None
             return is_old and row.state is not ErasureState.DONE
 
-        if not those(await look(self.session), is_late):
+        if not those(await self.look(), is_late):
             return 0
 
         def change(tables: Tables) -> int:
@@ -203,7 +204,7 @@ class ErasureStore(RoundStore):
             note_events(tables, [NewEvent(at, "erasure_overdue", detail)])
             return len(late)
 
-        n_late: int = await write(self.session, change, self.epoch)
+        n_late: int = await self.write(change, self.epoch)
         return n_late
 
     async def hold_reset(self, job: int, at: datetime) -> HeldReset | None:
@@ -219,20 +220,20 @@ class ErasureStore(RoundStore):
             note_events(tables, [NewEvent(at, "unlearning_held", held.cost)])
             return held
 
-        held: HeldReset | None = await write(self.session, change, self.epoch)
+        held: HeldReset | None = await self.write(change, self.epoch)
         return held
 
     async def find_reset(self, job: int) -> HeldReset | None:
-        return (await look(self.session)).resets.get(job)
+        return (await self.look()).resets.get(job)
 
     async def unfinished_erasures(self) -> list[ErasureRow]:
         return those(
-            await look(self.session),
+            await self.look(),
             lambda row: row.state is ErasureState.ERASED or (not row.told and row.client_id is not None),
         )
 
     async def forgotten_pseudonyms(self) -> set[str]:
-        return set((await look(self.session)).erasures)
+        return set((await self.look()).erasures)
 
     async def note_key_destroyed(self, pseudonym: str, *, destroyed: bool = True) -> ErasureRow:
         def change(tables: Tables) -> ErasureRow:
@@ -242,7 +243,7 @@ class ErasureStore(RoundStore):
                 row = replace(row, state=ErasureState.WAITING, client_id=None if row.told else row.client_id)
             return put_erasure(tables, row)
 
-        row: ErasureRow = await write(self.session, change, self.epoch)
+        row: ErasureRow = await self.write(change, self.epoch)
         return row
 
     async def note_told(self, pseudonym: str) -> None:
@@ -252,7 +253,7 @@ class ErasureStore(RoundStore):
                 tables, replace(row, told=True, client_id=row.client_id if row.state is ErasureState.ERASED else None)
             )
 
-        await write(self.session, change, self.epoch)
+        await self.write(change, self.epoch)
 
     async def drop_untold_names(self, erased_before: datetime) -> int:
         def change(tables: Tables) -> int:
@@ -267,7 +268,7 @@ class ErasureStore(RoundStore):
                 count_deletion(tables)
             return len(dropped)
 
-        return await write(self.session, change, self.epoch) if self.session.store.tables.erasures else 0
+        return await self.write(change, self.epoch) if self.session.store.tables.erasures else 0
 
     async def complete_erasure(self, pseudonym: str, completed_at: datetime, sign: Sign) -> ErasureRow:
         def change(tables: Tables) -> ErasureRow:
@@ -277,16 +278,16 @@ class ErasureStore(RoundStore):
             require(row.first_round is None, f"erasure {pseudonym} has {row.n_rounds} rounds to unlearn")
             return finish_erasure(tables, row, ErasureOutcome("none", completed_at), sign)
 
-        row: ErasureRow = await write(self.session, change, self.epoch)
+        row: ErasureRow = await self.write(change, self.epoch)
         return row
 
     async def audit_entry(self, seq: int | None = None) -> AuditEntry | None:
-        audit = (await look(self.session)).audit
+        audit = (await self.look()).audit
         of_number = [entry for entry in audit if seq is None or entry.seq == seq]
         return of_number[-1] if of_number else None
 
     async def deletions_to_purge(self) -> int | None:
-        federation = federation_of(await look(self.session))
+        federation = federation_of(await self.look())
         return federation.n_deletions if federation.n_purged < federation.n_deletions else None
 
     async def note_purge(self, n_deletions: int) -> None:
@@ -294,7 +295,7 @@ class ErasureStore(RoundStore):
             require(0 <= n_deletions <= tables.n_deletions, "ck_federations_n_purged")
             tables.federation = replace(federation_of(tables), n_purged=n_deletions)
 
-        await write(self.session, change, self.epoch)
+        await self.write(change, self.epoch)
 
     async def destroy_key(self, client_id: str, fingerprint: bytes | None) -> bool:  # noqa: ARG002 (nothing is sealed here)
         return self.session.store.keys.destroy(client_id)

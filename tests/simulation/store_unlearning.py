@@ -6,14 +6,13 @@ from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from simulation.database import NAME, Tables, require, write
+from simulation.database import NAME, Tables, require
 from simulation.store import close_without_model, note_events, open_next
 from simulation.store_erasure import (
     ErasureStore,
     append_audit,
     count_deletion,
     finish_erasure,
-    look,
     put_erasure,
     those,
 )
@@ -142,7 +141,7 @@ class SimulatedFederationStore(ErasureStore):
         return []
 
     async def count_suspects_alone(self, number: int) -> int:
-        rounds = [row for row in (await look(self.session)).rounds.values() if row.number < number]
+        rounds = [row for row in (await self.look()).rounds.values() if row.number < number]
         last = max((row.number for row in rounds if row.state is RoundState.COMPLETED), default=0)
         alone = [row for row in rounds if row.number > last and row.reason == AbandonReason.ONLY_SUSPECTS]
         return sum((row.n_updates or 0) < row.max_clients for row in alone)
@@ -193,24 +192,24 @@ class SimulatedFederationStore(ErasureStore):
             append_audit(tables, new.created_at, "job_started", body)
             return job
 
-        job: UnlearningJobRow = await write(self.session, change, self.epoch)
+        job: UnlearningJobRow = await self.write(change, self.epoch)
         return job
 
     async def load_job(self, number: int | None = None) -> UnlearningJobRow | None:
-        jobs = (await look(self.session)).jobs
+        jobs = (await self.look()).jobs
         if number is not None:
             return jobs.get(number)
         return next((job for job in jobs.values() if job.state in OPEN_JOB), None)
 
     async def list_jobs(self, limit: int = 100) -> list[UnlearningJobRow]:
-        jobs = (await look(self.session)).jobs
+        jobs = (await self.look()).jobs
         return [jobs[number] for number in sorted(jobs)][-limit:]
 
     async def job_erasures(self, number: int) -> list[ErasureRow]:
-        return those(await look(self.session), lambda row: row.job == number)
+        return those(await self.look(), lambda row: row.job == number)
 
     async def job_entries(self, number: int, limit: int = MOST_NAMED) -> list[AuditEntry]:
-        tables = await look(self.session)
+        tables = await self.look()
         of_job = {row.pseudonym for row in those(tables, lambda row: row.job == number)}
         newest_first = [entry for entry in reversed(tables.audit) if entry.kind == "client_erased"]
         return [entry for entry in newest_first if entry.body["pseudonym"] in of_job][:limit]
@@ -237,13 +236,13 @@ class SimulatedFederationStore(ErasureStore):
             )
             _put_job(tables, made)
 
-        await write(self.session, change, self.epoch)
+        await self.write(change, self.epoch)
 
     async def pause_job(self, number: int, reason: str) -> None:
-        await write(self.session, lambda tables: _change_state(tables, number, JobState.PAUSED, reason), self.epoch)
+        await self.write(lambda tables: _change_state(tables, number, JobState.PAUSED, reason), self.epoch)
 
     async def resume_job(self, number: int) -> None:
-        await write(self.session, lambda tables: _change_state(tables, number, JobState.RUNNING, None), self.epoch)
+        await self.write(lambda tables: _change_state(tables, number, JobState.RUNNING, None), self.epoch)
 
     async def fail_job(
         self,
@@ -264,7 +263,7 @@ class SimulatedFederationStore(ErasureStore):
             append_audit(tables, closed_at, "job_failed", body)
             note_events(tables, noted)
 
-        await write(self.session, change, self.epoch)
+        await self.write(change, self.epoch)
 
     async def complete_job(self, number: int, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
         def change(tables: Tables) -> list[ErasureRow]:
@@ -276,18 +275,18 @@ class SimulatedFederationStore(ErasureStore):
             self.session.pass_failpoint(Failpoint.IN_SWAP_TRANSACTION)
             return finished
 
-        finished: list[ErasureRow] = await write(self.session, change, self.epoch)
+        finished: list[ErasureRow] = await self.write(change, self.epoch)
         return finished
 
     async def load_trainings(self) -> dict[int, str]:
-        return (await look(self.session)).trainings
+        return (await self.look()).trainings
 
     async def newest_unlearned(self) -> int:
-        models = (await look(self.session)).models.values()
+        models = (await self.look()).models.values()
         return max((model.version for model in models if model.unlearning_job is not None), default=0)
 
     async def last_clean_model(self, before_round: int) -> ModelRow | None:
-        tables = await look(self.session)
+        tables = await self.look()
         since = [
             row.model_version
             for row in tables.rounds.values()
@@ -304,16 +303,16 @@ class SimulatedFederationStore(ErasureStore):
         return tables.models[max(clean)] if clean else None
 
     async def first_round_on(self, version: int) -> int | None:
-        rounds = (await look(self.session)).rounds.values()
+        rounds = (await self.look()).rounds.values()
         return min((row.number for row in rounds if row.base_version >= version), default=None)
 
     async def list_taught_rounds(self, first: int, limit: int) -> list[RoundRow]:
-        tables = await look(self.session)
+        tables = await self.look()
         held = (tables.rounds[number] for number in sorted({number for number, _ in tables.updates}))
         return [row for row in held if row.number >= first and row.state is RoundState.COMPLETED][:limit]
 
     async def list_stored_rounds(self, first: int, limit: int) -> list[int]:
-        tables = await look(self.session)
+        tables = await self.look()
         held = {number for number, _ in tables.updates}
         held -= {number for (number, _), row in tables.updates.items() if row.body is None}
         found = (number for number in sorted(held) if tables.rounds[number].state is RoundState.COMPLETED)

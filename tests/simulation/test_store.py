@@ -18,6 +18,7 @@ from simulation.world import run
 from sqlalchemy import select
 
 import federator.eraser
+from federator.store import FederationStore
 from storage import model_tables, tables
 from storage.bodies import is_body_of
 from storage.body_tables import update_bodies
@@ -27,7 +28,6 @@ from storage.erasure import tables as erasure_tables
 from storage.erasure.audit_log import stream_audit
 from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
 from storage.events import event_values
-from storage.federation_store import SqlFederationStore
 from storage.models import model_row
 from storage.order_tables import orders
 from storage.records import ClientRow, FederationRow, NewOrder, RoundRow, UpdateRow
@@ -124,7 +124,7 @@ def played(seed: int) -> tuple[Tables, Recording]:
 
 async def play_again(db: Database, recording: Recording) -> None:
     """The same transactions on a real database; receipts are signed once more, and come out the same."""
-    stores = [SqlFederationStore(db, NAME) for _ in range(recording.n_stores)]
+    stores = [FederationStore(db, NAME) for _ in range(recording.n_stores)]
     with mock.patch.object(federator.eraser, "sign_receipt", sign_stand_in):
         for number, name, args, options in recording.calls:
             await getattr(stores[number], name)(*args, **options)
@@ -152,7 +152,7 @@ async def test_the_simulated_database_is_like_the_real_one(seed: int, tmp_path: 
         assert tuple([entry async for entry in stream_audit(db, NAME)]) == simulated.audit
         database = quiet_database()
         database.tables = simulated
-        dicts, sql = SimulatedFederationStore(QuietSession(database)), SqlFederationStore(db, NAME)
+        dicts, sql = SimulatedFederationStore(QuietSession(database)), FederationStore(db, NAME)
         for name, arguments in questions(simulated):
             assert await getattr(dicts, name)(*arguments) == await getattr(sql, name)(*arguments), name
 

@@ -21,7 +21,6 @@ from foltr.errors import DataError, ProtocolViolationError
 from foltr.protocol.states import JobState, OrderOutcome, Privacy, RoundState, Strategy
 from storage.erasure.records import ErasureRequest, ErasureRow, JobCompletion, JobStep, NewJob
 from storage.errors import WriterFencedError
-from storage.federation_store import SqlFederationStore
 from storage.records import (
     Batch,
     CountingUpdate,
@@ -68,12 +67,12 @@ async def connect(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
         return
     if request.param == "sqlite":
         async with await open_migrated(f"sqlite:///{tmp_path / 'foltr.sqlite'}") as db:
-            yield lambda: SqlFederationStore(db, NAME)
+            yield lambda: FederationStore(db, NAME)
         return
     databases = request.getfixturevalue("postgres_databases")
     url = databases.migrated()
     async with await open_migrated(url) as db:
-        yield lambda: SqlFederationStore(db, NAME)
+        yield lambda: FederationStore(db, NAME)
     databases.release(url)
 
 

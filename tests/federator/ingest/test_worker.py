@@ -20,6 +20,7 @@ from federator.plan import FederationPlan
 from federator.publishing.answer_numbers import AnswerNumbers
 from federator.round import RoundPolicy
 from federator.sharing import WORKERS_LATE_S
+from federator.store import FederationStore
 from foltr.errors import SettingsError
 from foltr.protocol.evaluations import Evaluation
 from foltr.protocol.fields import model_hash
@@ -31,7 +32,6 @@ from foltr.protocol.topics import ClientTopic, Topics
 from foltr.protocol.updates import Vote
 from storage.database import Database
 from storage.ingest import look_at_workers
-from storage.ingest_store import SqlIngestStore
 from storage.ingest_tables import ingest_workers
 from storage.keys import KeyStore
 from storage.queries import list_clients, list_rounds
@@ -72,7 +72,7 @@ async def new_worker(db, plan, clock, name="one", key=None, limits=GENEROUS) -> 
     receipts = NumberedReceipts(numbers)
     known = await plan_of(db, plan.federation, plan.enrolment_key, plan.key_sequence, 0.0)
     assert known is not None
-    store = SqlIngestStore(db, plan.federation)
+    store = FederationStore(db, plan.federation)
     return IngestWorker(name, known, store, receipts, numbers, clock, limits, key=key), receipts
 
 

@@ -5,9 +5,11 @@ import threading
 
 import pytest
 from sqlalchemy import text
+from sqlalchemy.exc import IntegrityError
 
 from storage.database import Database
-from storage.transaction_thread import TransactionThread
+from storage.sqlite_thread import SqliteThread
+from storage.urls import read_url
 
 WITHIN_S = 5.0
 
@@ -36,7 +38,7 @@ async def stored(db: Database) -> list[int]:
 
 async def test_a_transaction_is_made_in_the_thread_and_others_see_it(db):
     """The event loop has its own connections to the same file."""
-    assert await db.run(store, 1, 2) == "foltr-sqlite"
+    assert (await db.run(store, 1, 2)).startswith("foltr-sqlite")
     assert await store(db, 3) == "MainThread"
     assert await db.run(stored) == await stored(db) == [1, 2, 3]
 
@@ -57,9 +59,17 @@ async def test_they_are_made_one_after_the_other_in_the_order_in_which_they_were
 
 async def test_whoever_is_cancelled_hears_no_answer_and_what_has_begun_is_done(db):
     """A commit may be on the disk by then; whoever asks for the same again finds it done."""
-    asked = asyncio.create_task(db.run(store, 1))
-    await asyncio.sleep(0)
+
+    async def slowly(db: Database) -> None:
+        began.set()
+        let_go.wait(WITHIN_S)
+        await store(db, 1)
+
+    began, let_go = threading.Event(), threading.Event()
+    asked = asyncio.create_task(db.run(slowly))
+    await asyncio.to_thread(began.wait, WITHIN_S)
     asked.cancel()
+    let_go.set()
     with pytest.raises(asyncio.CancelledError):
         await asked
     await db.run(store, 2)
@@ -71,19 +81,26 @@ async def test_closing_waits_for_what_was_asked_for_and_ends_the_thread(db):
     asked = asyncio.create_task(db.run(store, 1))
     await asyncio.sleep(0)
     await db.close()
-    assert await asked == "foltr-sqlite"
-    assert "foltr-sqlite" not in {thread.name for thread in threading.enumerate()}
+    assert (await asked).startswith("foltr-sqlite")
+    assert not any(thread.name.startswith("foltr-sqlite") for thread in threading.enumerate())
     await db.run(store, 2)
     assert await stored(db) == [1, 2]
 
 
-async def test_an_answer_that_comes_after_its_event_loop_has_ended_is_nobodys():
+async def test_an_answer_that_comes_after_its_event_loop_has_ended_is_nobodys(tmp_path):
     """A test, or a command, may end before its last transaction."""
-    thread, began, go_on = TransactionThread(), threading.Event(), threading.Event()
+    thread, began, go_on = (
+        SqliteThread(read_url(f"sqlite:///{tmp_path / 'a.sqlite'}")),
+        threading.Event(),
+        threading.Event(),
+    )
 
     async def wait() -> None:
         began.set()
         go_on.wait()
+
+    async def again() -> str:
+        return "again"
 
     async def ask() -> None:
         asyncio.ensure_future(thread.run(wait))  # noqa: RUF006 (it is cancelled with its loop)
@@ -91,8 +108,19 @@ async def test_an_answer_that_comes_after_its_event_loop_has_ended_is_nobodys():
 
     await asyncio.to_thread(asyncio.run, ask())
     go_on.set()
-    assert await thread.run(lambda: asyncio.sleep(0, "again")) == "again"
-    await thread.end(lambda: asyncio.sleep(0))
+    assert await thread.run(again) == "again"
+    await thread.close()
+
+
+async def test_what_the_driver_refuses_tells_no_values(db):
+    """Neither in the thread nor in the event loop: they may be somebody's."""
+    async with db.transaction() as connection:
+        await connection.execute(text("CREATE UNIQUE INDEX one ON numbers (number)"))
+    await db.run(store, 4711)
+    for ask in (db.run(store, 4711), store(db, 4711)):
+        with pytest.raises(IntegrityError) as caught:
+            await ask
+        assert "4711" not in str(caught.value.orig)
 
 
 async def test_who_is_cancelled_while_it_closes_leaves_no_connection(tmp_path):
