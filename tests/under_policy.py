@@ -4,12 +4,14 @@ import base64
 import hashlib
 
 import numpy as np
+from device_options import grouped
 from links import NotedLink
 from made_policies import OPERATOR, SEALING, VERIFY_KEY, policy
 from played import N_FEATURES, TOPICS, adding_learner, model
 
 from broker.link import InboundMessage
 from edge_client.agent import Agent
+from edge_client.options import DeviceOptions
 from edge_client.store.store import DeviceStore
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
@@ -81,7 +83,9 @@ class DeviceUnderPolicy:
         """Start on the store as it is, and hear what the broker retains."""
         self.link = NotedLink()
         self.store = DeviceStore(self.path, client_id="device-7", federation="mail", max_interactions=100)
-        self.agent = Agent(self.link, self.store, "mail", "device-7", self.credentials, **self.options)
+        self.agent = Agent(
+            self.link, self.store, DeviceOptions("mail", "device-7", self.credentials, **grouped(**self.options))
+        )
         self.agent.begin_session()
         self.join()
 

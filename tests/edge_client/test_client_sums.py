@@ -15,6 +15,7 @@ from played import TOPICS, WITHIN_S, Federator, adding_learner, see
 from under_policy import CLIP_NORM, FEDERATOR, identity, opened
 
 from edge_client.client import EdgeClient
+from edge_client.options import Connection, Experiment
 from edge_client.store.store import DeviceStore
 from foltr.failpoints import VARIABLE, Failpoint
 from foltr.operator.credentials import write_credentials
@@ -49,7 +50,9 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def under_policy(url, store, credentials):
-    return EdgeClient(url, credentials=credentials, store=store, learner=adding_learner, seed=1)
+    return EdgeClient(
+        credentials, store=store, connection=Connection(url), experiment=Experiment(learner=adding_learner, seed=1)
+    )
 
 
 async def publish_policy(federator):
