@@ -70,12 +70,13 @@ class DeviceUnderPolicy:
         credentials: others than those with the policy; None: it signs nothing.
     """
 
-    def __init__(self, path, signed=None, *, mark=0, credentials="of the policy", **options):
+    def __init__(self, path, signed=None, *, mark=0, credentials="of the policy", on_event=None, **options):
         self.path = path
         self.signed = policy() if signed is None else signed
         self.mark = mark
         self.credentials = identity(self.signed) if credentials == "of the policy" else credentials
         self.options = {"seed": 1, "learner": adding_learner, **options}
+        self._on_event = on_event
         self._sequence = 0
         self.start()
 
@@ -83,9 +84,8 @@ class DeviceUnderPolicy:
         """Start on the store as it is, and hear what the broker retains."""
         self.link = NotedLink()
         self.store = DeviceStore(self.path, client_id="device-7", federation="mail", max_interactions=100)
-        self.agent = Agent(
-            self.link, self.store, DeviceOptions("mail", "device-7", self.credentials, **grouped(**self.options))
-        )
+        options = DeviceOptions("mail", "device-7", self.credentials, **grouped(**self.options))
+        self.agent = Agent(self.link, self.store, options, on_event=self._on_event)
         self.agent.begin_session()
         self.join()
 

@@ -31,13 +31,14 @@ SECURE = SecureRound(policy_hash=POLICY.hash, clip_norm=CLIP_NORM)
 CLICKING = """
 import asyncio, sys
 import numpy as np
-from edge_client.client import EdgeClient
+from foltr import Connection, EdgeClient, Experiment
 
 def add(weights, interaction, training):
     return weights + interaction.features[0]
 
 async def main(url, credentials, store):
-    async with EdgeClient(url, credentials=credentials, store=store, learner=add, seed=1) as client:
+    experiment = Experiment(seed=1, learner=add)
+    async with EdgeClient(credentials, store=store, connection=Connection(url), experiment=experiment) as client:
         await client.next_round()
         for number in (3, 8):
             features = np.zeros((3, 16), np.float32)

@@ -55,11 +55,12 @@ class Device:
         self.agent = None
 
     @contextlib.contextmanager
-    def started(self, schema, **options):
+    def started(self, schema, on_event=None, **options):
         fields = {"client_id": "device-7", "federation": "mail", "max_interactions": 100}
         with contextlib.closing(DeviceStore(self._path, **fields)) as store:
             options = {"seed": 1, "learner": adding_learner, **options}
-            self.agent = Agent(self.link, store, DeviceOptions("mail", "device-7", schema=schema, **grouped(**options)))
+            chosen = DeviceOptions("mail", "device-7", schema=schema, **grouped(**options))
+            self.agent = Agent(self.link, store, chosen, on_event=on_event)
             yield self
 
     def hear(self, topic, message):

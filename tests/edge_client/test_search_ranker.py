@@ -222,7 +222,7 @@ async def test_threads_rank_and_record_while_models_come(mqtt_broker, path):
 
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=5, max_interactions=50)
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, seed=3)
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, experiment=Experiment(seed=3))
         await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
         with ThreadPoolExecutor(n_threads) as pool:
             searching = [asyncio.get_running_loop().run_in_executor(pool, search, i) for i in range(n_threads)]
@@ -471,7 +471,7 @@ async def test_it_learns_what_the_client_for_event_loops_learns(mqtt_broker, pat
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         training = PdgdTraining(min_interactions=1000, max_interactions=1000, serp_length=11)
         await federator.announce(1, newest=announcement, training=training)
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, seed=9)
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, experiment=Experiment(seed=9))
         await asyncio.to_thread(until, lambda: (ranker.model_version, ranker.serp_length) == (3, 11))
         async with EdgeClient(
             identity(mqtt_broker, "device-8"), store=tmp_path / "8.sqlite", experiment=Experiment(seed=9)

@@ -57,10 +57,11 @@ async def test_a_policy_beyond_the_limits_gets_nothing(path):
     (line,) = [line for line in logs if line["event"] == "round_objected"]
     assert "epsilon 1e+06 is above 10" in line["excess"]
     assert "2 clients, and 10 are the fewest" in line["excess"]
-    found = blocker_of(ConnectedLink(), device.agent, 0.0)
+    device.agent.link = ConnectedLink()
+    found = blocker_of(device.agent, 0.0)
     assert found.kind is BlockerKind.POLICY_BEYOND_LIMITS
     assert "privacy_limits" in found.message
-    assert "under a policy beyond its limits" in state_of(device.agent, found, None).standing
+    assert "under a policy beyond its limits" in state_of(device.agent, found, None).status
     assert device.store.entries() == []
     device.store.close()
 
