@@ -16,8 +16,8 @@ from api.schemas import Health
 from api.served import Served
 from api.shell import Shell, explain_errors
 from api.stream import Live
-from foltr import __version__
 from foltr.logs import get_logger
+from foltr.version import __version__
 
 log = get_logger("api.app")
 

@@ -13,6 +13,7 @@ import numpy as np
 from servers import read_devices
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment, Privacy
 from edge_client.store.store import Interaction
 from edge_client.sums.privacy_limits import PrivacyLimits
 from foltr.cli.output import configure_logging
@@ -29,7 +30,12 @@ async def run(devices: list[dict[str, Any]], dim: int) -> None:
 
     async def one(identity: dict[str, Any]) -> None:
         limits = PrivacyLimits(min_cohort=2)
-        async with EdgeClient(**identity, store=":memory:", learner=constant, privacy_limits=limits) as client:
+        async with EdgeClient(
+            store=":memory:",
+            experiment=Experiment(learner=constant),
+            privacy=Privacy(privacy_limits=limits),
+            **identity,
+        ) as client:
             newest = 0
             while True:
                 round_ = await client.next_round(after=newest, timeout_s=600)

@@ -35,6 +35,7 @@ from servers import HERE, Servers, describe_machine, read_devices, write_devices
 
 from edge_client.client import EdgeClient
 from edge_client.events import Event, Resting, UpdateAnswered
+from edge_client.options import Privacy, Ranking
 
 DIM, N_DOCUMENTS, N_LISTS = 20, 10, 2
 _AT_ONCE = 64
@@ -106,7 +107,9 @@ async def _visit(device: dict[str, Any], store: Path, counts: Counts) -> float:
     counts.n_connected += 1
     counts.most_connected = max(counts.most_connected, counts.n_connected)
     try:
-        async with EdgeClient(**device, store=store, gate=False, keep_interactions=0, on_event=note) as client:
+        async with EdgeClient(
+            store=store, on_event=note, ranking=Ranking(gate=False), privacy=Privacy(keep_interactions=0), **device
+        ) as client:
             rng = np.random.default_rng()
             for _ in range(N_LISTS):
                 client.record_clicks(client.rank(rng.random((N_DOCUMENTS, DIM), np.float32), 5), [0])

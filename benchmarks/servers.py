@@ -31,6 +31,7 @@ from broker.access import Anonymous, ClientCertificates, Passwords
 from broker.broker_records import BrokerCredentials, read_credentials
 from broker.mosquitto import CONFIG_NAME, MosquittoSettings
 from broker.provision import provision_broker, provision_users
+from edge_client.options import Connection
 from foltr.operator.credentials import BrokerAccess, Credentials, write_secret
 from foltr.operator.folder import create_authority
 
@@ -179,7 +180,10 @@ def read_devices(path: Path) -> list[dict[str, Any]]:
     """Keyword arguments of `EdgeClient`, one device each."""
     devices = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
     return [
-        {key: Credentials.model_validate(value) if key == "credentials" else value for key, value in device.items()}
+        {
+            "credentials": Credentials.model_validate(device.pop("credentials")) if "credentials" in device else None,
+            "connection": Connection(**device),
+        }
         for device in devices
     ]
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from servers import read_devices
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from edge_client.store.store import Interaction
 from edge_client.training.working_model import Learner
 from foltr.cli.output import configure_logging
@@ -55,7 +56,7 @@ class Group:
         rng = np.random.default_rng()
         features = np.ones((1, self._n_columns), np.float32)
         store, learner = self._stores / f"{i}.sqlite", one_hot_learner(i % self._n_columns)
-        async with EdgeClient(**identity, store=store, learner=learner) as client:
+        async with EdgeClient(store=store, experiment=Experiment(learner=learner), **identity) as client:
             while not self._ended.is_set():
                 try:
                     async with asyncio.timeout(rng.exponential(self._pace_s)):

@@ -39,10 +39,11 @@ print(time.perf_counter() - began)
 _RANK = """
 import asyncio, sys, time
 import numpy as np
-from foltr import EdgeClient
+from foltr import Connection, EdgeClient
 async def main():
     features = np.random.default_rng(0).random((120, int(sys.argv[2])), dtype=np.float32)
-    async with EdgeClient(broker=sys.argv[1], client_id="one", federation=sys.argv[3], store=":memory:") as client:
+    connection = Connection(sys.argv[1], sys.argv[3], "one")
+    async with EdgeClient(store=":memory:", connection=connection) as client:
         while client.model_version is None:
             await asyncio.sleep(0.001)
         for _ in range(2):

@@ -29,7 +29,7 @@ from results_tables import (
 from api.app import make_app
 from api.served import Served
 from api.tokens import TokenFile
-from edge_client.client import EdgeClient
+from edge_client.options import Experiment, Privacy, Ranking
 from edge_client.search_ranker import SearchRanker
 from federator.ingest.measures import WorkerMeasures
 from federator.job import TRANSITIONS as OF_JOBS
@@ -63,6 +63,8 @@ from storage.tables import metadata
 from storage.views import client_history, event_history, round_history
 
 DOCS = Path(__file__).parent
+# Of options, each with arguments of its own.
+_GROUPS = (Ranking, Privacy, Experiment)
 
 REACTION_WORDS = {
     DeviceReaction.SETTLE: "drops the update; what the mark leaves of its interactions goes into a later one",
@@ -143,13 +145,19 @@ def receipts_table() -> str:
 
 
 def arguments_table() -> str:
-    """What a `SearchRanker` is made with, in the words of its docstring, or of `EdgeClient`'s if that says so."""
-    meanings = _documented_arguments(EdgeClient) | _documented_arguments(SearchRanker)
+    """What a `SearchRanker` is made with, and what is in each group of options, in the words of their docstrings."""
     lines = ["| argument | default | what it is |", "|---|---|---|"]
-    for name, parameter in inspect.signature(SearchRanker).parameters.items():
-        default = json.dumps(parameter.default) if isinstance(parameter.default, str) else parameter.default
-        lines.append(f"| `{name}` | `{default}` | {meanings[name]} |")
+    for made, prefix in ((SearchRanker, ""), (Ranking, "Ranking."), (Privacy, "Privacy."), (Experiment, "Experiment.")):
+        meanings = _documented_arguments(made)
+        for name, parameter in inspect.signature(made).parameters.items():
+            chosen = parameter.default
+            default = f"{type(chosen).__name__}()" if isinstance(chosen, _GROUPS) else _as_written(chosen)
+            lines.append(f"| `{prefix}{name}` | `{default}` | {meanings[name]} |")
     return "\n".join(lines)
+
+
+def _as_written(value: object) -> str:
+    return json.dumps(value) if isinstance(value, str) else str(value)
 
 
 def _documented_arguments(of: type) -> dict[str, str]:

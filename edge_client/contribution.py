@@ -62,6 +62,13 @@ class _Draft(NamedTuple):
     evaluation: Evaluation | None
 
 
+class Reports(NamedTuple):
+    """What says, beside an update, how the models do by the user's clicks."""
+
+    voter: Voter
+    evaluator: Evaluator
+
+
 class Contributor:
     """Contributes for one device.
 
@@ -81,18 +88,16 @@ class Contributor:
         participation: Participation,
         trainer: Trainer,
         sums: SecureSums,
-        voter: Voter,
-        evaluator: Evaluator,
+        reports: Reports,
         alter: Alteration | None,
         on_change: Callable[[], None],
     ) -> None:
         self._session = session
         self._store = store
         self._participation = participation
-        self._trainer = trainer
+        self.trainer = trainer
         self._sums = sums
-        self._voter = voter
-        self._evaluator = evaluator
+        self.reports = reports
         self._alter = alter
         self._on_change = on_change
         self._altering: asyncio.Task[None] | None = None
@@ -107,14 +112,14 @@ class Contributor:
     @property
     def waits_to_join(self) -> bool:
         """There is enough for an update, and it is not known yet where it is to begin."""
-        return self._store.mark() is None and self._trainer.has_enough and self._participation.may_contribute()
+        return self._store.mark() is None and self.trainer.has_enough and self._participation.may_contribute()
 
     def contribute(self) -> None:
         """Make an update if a round is open and enough was learned."""
         round_, mark = self._participation.round, self._store.mark()
         if round_ is None or self.is_altering or not self._participation.may_contribute():
             return
-        if mark is None or not self._trainer.has_enough:
+        if mark is None or not self.trainer.has_enough:
             return  # the answer to the join will tell the mark
         draft = self._draft(round_, mark)
         if draft is None:
@@ -126,7 +131,7 @@ class Contributor:
             self._altering = asyncio.create_task(altered, name=f"alter-{draft.update.client_id}")
 
     def _draft(self, round_: RoundAnnouncement, mark: int) -> _Draft | None:
-        learned, charged, body = self._trainer.learned(), None, self._trainer.body()
+        learned, charged, body = self.trainer.learned(), None, self.trainer.body()
         through, n = learned.interaction_ids[-1], len(learned.interaction_ids)
         model = self._participation.model
         if self._participation.policy is not None and model is not None:
@@ -151,8 +156,8 @@ class Contributor:
             n_interactions=n,
             body=body,
         )
-        evaluation = self._evaluator.evaluation_of(learned.interaction_ids)
-        return _Draft(update, round_, learned, charged, self._voter.vote(), evaluation)
+        evaluation = self.reports.evaluator.evaluation_of(learned.interaction_ids)
+        return _Draft(update, round_, learned, charged, self.reports.voter.vote(), evaluation)
 
     def take_receipt(self, receipt: UpdateReceipt) -> None:
         """Take a receipt. If it settles the pending update, there may be a next one."""
@@ -211,8 +216,8 @@ class Contributor:
             self._participation.begin_rounds_anew()
         self.n_counted += settlement.counted
         if settlement.taken_back:
-            self._trainer.take_back()
-        self._trainer.catch_up()
+            self.trainer.take_back()
+        self.trainer.catch_up()
         self.contribute()
 
     def _tell(self, settlement: Settlement, receipt: UpdateReceipt | None) -> None:

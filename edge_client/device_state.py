@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from edge_client.agent import Agent
-from edge_client.hindrances import Hindrance
+from edge_client.blockers import Blocker
+from edge_client.parts import DeviceParts
 from edge_client.training.working_model import WorkingModel
 from foltr.learning.gate import Gate, Source
 from foltr.protocol.explorations import Exploration, InterleavingExploration, NoExploration
@@ -36,56 +36,56 @@ class DeviceState:
     """A state of a device; as text, in words.
 
     Attributes:
-        standing: where it stands with its federation: ``connected``, ``without a broker``, ``not enrolled``, ``closed``
+        status: how it stands with its federation: ``connected``, ``without a broker``, ``not enrolled``, ``closed``
             and so on.
         order: whose order the next list is in.
         model_version: the global model that it has; None without one.
         remarks: what else its owner should know.
     """
 
-    standing: str
+    status: str
     order: Order = Order(Source.BASE)
     model_version: int | None = None
     remarks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return "; ".join([f"{self.standing}: lists are in {self.order}", *self.remarks])
+        return "; ".join([f"{self.status}: lists are in {self.order}", *self.remarks])
 
 
-def state_of(agent: Agent, hindrance: Hindrance | None, n_features: int | None) -> DeviceState:
+def state_of(device: DeviceParts, blocker: Blocker | None, n_features: int | None) -> DeviceState:
     """Return the state of a device that is a client of a federation.
 
     Args:
-        n_features: how many the application said that it has; None where it did not.
+        n_features: how many the application said that it has; None if it did not.
     """
-    if agent.forgotten:
-        state = agent.forgetting.state
-        remarks = ("nothing is recorded", *([] if state is None else [f"{state}: {state.meaning}"]))
+    forget_state = device.forgetting.state
+    if device.forgotten:
+        remarks = (
+            "nothing is recorded",
+            *([] if forget_state is None else [f"{forget_state}: {forget_state.meaning}"]),
+        )
         return DeviceState("forgotten", remarks=remarks)
-    working_model, gate = agent.trainer.working_model, agent.gate
-    fits = agent.trainer.misfit is None and (
+    if forget_state is not None:
+        status = f"asked to be forgotten ({forget_state})"
+    elif device.participation.left:
+        status = "left"
+    elif blocker is not None:
+        status = blocker.kind.meaning
+    else:
+        status = "between two visits" if device.visits.is_resting else "connected"
+    working_model, gate = device.trainer.working_model, device.gate
+    fits = device.trainer.misfit is None and (
         working_model is None or n_features is None or n_features == working_model.n_features
     )
+    order = order_of_next(working_model if fits else None, device.exploration, None if gate is None else gate.gate)
     version = None if working_model is None else working_model.base_version
     parts = [
-        _standing(agent, hindrance),
+        status,
         "no model yet" if version is None else f"model {version}",
-        *(["in quarantine"] if agent.contributor.quarantined else []),
+        *(["in quarantine"] if device.contributor.quarantined else []),
     ]
-    order = order_of_next(working_model if fits else None, agent.exploration, None if gate is None else gate.gate)
-    remarks = (*agent.features.remarks, *agent.audit.remarks, *agent.policy.remarks)
+    remarks = (*device.features.remarks, *device.audit.remarks, *device.policy.remarks)
     return DeviceState(", ".join(parts), order, version, remarks)
-
-
-def _standing(agent: Agent, hindrance: Hindrance | None) -> str:
-    forget_state = agent.forgetting.state
-    if forget_state is not None:
-        return f"asked to be forgotten ({forget_state})"
-    if agent.participation.left:
-        return "left"
-    if hindrance is not None:
-        return hindrance.obstacle.meaning
-    return "between two visits" if agent.visits.is_resting else "connected"
 
 
 def order_of_next(working_model: WorkingModel | None, exploration: Exploration | None, gate: Gate | None) -> Order:

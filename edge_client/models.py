@@ -14,8 +14,6 @@ from edge_client.participation import Participation
 from edge_client.serps import Serp
 from edge_client.store.interaction_rows import Within
 from edge_client.store.store import DeviceStore
-from edge_client.training.trainer import Trainer
-from edge_client.votes.voter import Voter
 from foltr.errors import DataError
 from foltr.logs import get_logger
 from foltr.protocol.announcements import ModelAnnouncement
@@ -37,20 +35,17 @@ class Models:
         store: DeviceStore,
         participation: Participation,
         in_parts: ModelInParts,
-        trainer: Trainer,
         contributor: Contributor,
         guard: Guard | None,
-        voter: Voter,
         on_event: Observer,
     ) -> None:
         self._session = session
         self._store = store
         self._participation = participation
         self._in_parts = in_parts
-        self._trainer = trainer
+        self._trainer, self._voter = contributor.trainer, contributor.reports.voter
         self._contributor = contributor
         self.guard = guard
-        self._voter = voter
         self._tell = on_event
         # No model below it is used, whoever announces it when. One that came too early is kept for when it may be:
         # of a federation whose database was restored the model may come before the round that says so.

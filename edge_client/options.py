@@ -1,4 +1,4 @@
-"""An application's options for an `EdgeClient` are checked before anything is opened."""
+"""What an application chooses for its device; each group is checked when it is made, before anything is opened."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,6 +9,7 @@ import numpy.typing as npt
 from broker.address import BrokerAddress
 from edge_client.contribution import Alteration
 from edge_client.guard.guard import checked_share
+from edge_client.store.store import KEPT_INTERACTIONS
 from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from edge_client.training.working_model import Learner
@@ -19,29 +20,144 @@ from foltr.protocol.schemas import FeatureSchema
 from foltr.protocol.topics import check_name
 
 
-@dataclass(frozen=True, eq=False)
-class DeviceOptions:
-    """Options of a device, checked; each is what `EdgeClient` says of it."""
+@dataclass(frozen=True)
+class Connection:
+    """How a device reaches its federation; credentials say all of it but the last.
 
-    federation: str
-    client_id: str
-    address: BrokerAddress
-    credentials: Credentials | None = None
-    exploration: Exploration | None = None
-    seed: int | None = None
-    learner: Learner | None = None
-    propensities: npt.NDArray[np.float64] | None = None
-    guard: float | None = None
+    Args:
+        broker: ``mqtt[s]://[user:password@]host[:port]``; by default the one in the credentials.
+        federation, client_id: who this is; by default as the credentials say.
+        give_up_after_s: how long the broker may be away before `EdgeClient.wait_connected` and
+            `EdgeClient.next_round` fail for good; None: for ever. Ranking and recording go on all the same.
+    """
+
+    broker: str | None = None
+    federation: str | None = None
+    client_id: str | None = None
+    give_up_after_s: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Ranking:
+    """How a device makes its lists.
+
+    Args:
+        exploration: how lists are drawn around the best order the device knows, by name (``"none"``, ``"swaps:0.1"``;
+            `foltr.protocol.explorations`); None: as the federation says. Of ``"none"`` no method learns that draws its
+            lists, and FOLtR-ES shows no perturbed ranker's.
+        gate: lists come from the model only once the user's clicks say that it is better than the application's own
+            order, and as long as they do not say that it is worse (`foltr.learning.gate`). False, for experiments as in
+            the papers, shows the model's lists from the first model on.
+        guard: of the lists with clicks, the share that is held back to judge new models by, above 0 and at most 0.5: a
+            model that explains them far worse than the one in use is refused (`edge_client.guard.guard`). They are not
+            learned from and never sent, which is the price: with 0.1, a tenth of the clicks. None: every model that
+            the federation announces is used.
+        propensities: (k,) in (0, 1], how likely this user examines each position, where the application knows it
+            and the method (FedIPS) asks. Never sent.
+
+    Raises:
+        SettingsError: there is no such exploration, or the guard is no share, or judges by lists that are not drawn.
+        DataError: the propensities are not probabilities above 0.
+    """
+
+    exploration: Exploration | str | None = None
     gate: bool = True
+    guard: float | None = None
+    propensities: npt.ArrayLike | None = None
+
+    def __post_init__(self) -> None:
+        drawn = checked_exploration(self.exploration)
+        if self.guard is not None:
+            if isinstance(drawn, NoExploration):
+                raise SettingsError("guard: it judges by lists that are drawn; leave it out, or exploration none")
+            checked_share(self.guard)
+        checked_propensities(self.propensities)
+
+
+@dataclass(frozen=True)
+class Privacy:
+    """What a device keeps of its user's clicks, and what it tells of them.
+
+    Args:
+        max_interactions: how many interactions may wait on the device; beyond it the oldest are dropped.
+        keep_interactions: how many of those that count are kept on the device, to learn from them again when another
+            client is to be unlearned, or when they count no more because their round was abandoned; the oldest go.
+            Never sent. 0 keeps none: then this device cannot help the federation to forget others.
+        votes: with an update goes whether the newest model explains this user's clicks worse than an older one that
+            the federation names, better, or neither: one of -1, 0 and 1 (`edge_client.votes.voter`). No clicks are
+            held back for it. False compares nothing and sends none.
+        evaluation: with an update goes how many of its lists were clicked, and how far up, there and in the
+            application's own order, each as a mean (`edge_client.evaluator`), if the federation asks. False tells
+            nothing.
+        unlearning_limits: how much steps of unlearning jobs may ask of this device, as each answer shows something of
+            its user's clicks: how many a day, how many of one click, and of how few clicks at a time.
+        privacy_limits: the highest epsilon and delta of a policy of secure sums, and the fewest clients of a sum. Under
+            a policy beyond them this device takes no part; see `blocker`.
+
+    Raises:
+        SettingsError: a number is negative.
+    """
+
+    max_interactions: int = 10_000
+    keep_interactions: int = KEPT_INTERACTIONS
     votes: bool = True
     evaluation: bool = True
-    schema: FeatureSchema | None = None
-    alter_update: Alteration | None = None
-    give_up_after_s: float | None = None
     unlearning_limits: UnlearningLimits = USUAL_LIMITS
-    # Where `foltr forget --credentials` keeps the wish of this client; None where credentials have no file.
-    wish_file: Path | None = None
     privacy_limits: PrivacyLimits = USUAL_PRIVACY
+
+    def __post_init__(self) -> None:
+        if self.keep_interactions < 0:
+            raise SettingsError(
+                f"keep_interactions: {self.keep_interactions} is below 0; give how many of the interactions in updates "
+                "to keep, or 0"
+            )
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """What experiments and tests choose, and no real application.
+
+    Args:
+        seed: of everything the device draws; None takes fresh entropy, and what must be drawn the same after a
+            restart comes from the store.
+        learner: how one interaction changes the weights; None, except in tests: by the announced method.
+        alter_update: for experiments on attacks, see `Alteration`; None sends what was learned.
+
+    Raises:
+        SettingsError: the seed is not one of 63 bits.
+    """
+
+    seed: int | None = None
+    learner: Learner | None = None
+    alter_update: Alteration | None = None
+
+    def __post_init__(self) -> None:
+        if self.seed is not None and not 0 <= self.seed < 2**63:
+            raise SettingsError(f"seed: {self.seed} is not between 0 and 2**63 - 1")
+
+
+def checked_exploration(exploration: Exploration | str | None) -> Exploration | None:
+    """Return the exploration, from its text where that is given; SettingsError for a text that is none."""
+    return read_exploration(exploration) if isinstance(exploration, str) else exploration
+
+
+def declared_schema(schema: FeatureSchema | str | Path | None) -> FeatureSchema | None:
+    """Return the schema, from its file where a path is given; SettingsError where that is none."""
+    return FeatureSchema.read(schema) if isinstance(schema, str | Path) else schema
+
+
+def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.float64] | None:
+    """Return them as (k,) float64; DataError where they are not probabilities above 0."""
+    if propensities is None:
+        return None
+    try:
+        checked = np.array(propensities, np.float64)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"propensities: expected numbers, one for each position: {error}") from error
+    if checked.ndim != 1 or len(checked) == 0 or not ((checked > 0.0) & (checked <= 1.0)).all():
+        raise DataError("propensities: expected a probability in (0, 1] for each position, the first one first")
+    checked.flags.writeable = False
+    return checked
 
 
 def agreed_name(option: str, value: str | None, of_credentials: str | None) -> str:
@@ -64,60 +180,14 @@ def broker_address(broker: str | None, credentials: Credentials | None) -> Broke
     return BrokerAddress.parse(broker)
 
 
-def checked_seed(seed: int | None) -> int | None:
-    """Return the seed; SettingsError where it is not one of 63 bits."""
-    if seed is not None and not 0 <= seed < 2**63:
-        raise SettingsError(f"seed: {seed} is not between 0 and 2**63 - 1")
-    return seed
+@dataclass(frozen=True, eq=False)
+class DeviceOptions:
+    """All that was chosen for one client of a federation, who it is and which features its application has."""
 
-
-def checked_n_features(n_features: int | None, schema: FeatureSchema | None) -> int | None:
-    """Return the number; SettingsError where it is below 1, or a schema says it already."""
-    if n_features is not None and schema is not None:
-        raise SettingsError("n_features: the schema says how many there are; leave one of the two out")
-    if n_features is not None and n_features < 1:
-        raise SettingsError(f"n_features: {n_features} is no number of columns; give how many each document has")
-    return n_features
-
-
-def checked_exploration(exploration: Exploration | str | None) -> Exploration | None:
-    """Return the exploration, from its text where that is given; SettingsError for a text that is none."""
-    return read_exploration(exploration) if isinstance(exploration, str) else exploration
-
-
-def checked_guard(guard: float | None, exploration: Exploration | str | None) -> float | None:
-    """Return the share; SettingsError where it is none, or the lists say nothing of another order."""
-    if guard is None:
-        return None
-    if isinstance(checked_exploration(exploration), NoExploration):
-        raise SettingsError("guard: it judges by lists that are drawn; leave it out, or exploration none")
-    return checked_share(guard)
-
-
-def declared_schema(schema: FeatureSchema | str | Path | None) -> FeatureSchema | None:
-    """Return the schema, from its file where a path is given; SettingsError where that is none."""
-    return FeatureSchema.read(schema) if isinstance(schema, str | Path) else schema
-
-
-def checked_keep_interactions(keep_interactions: int) -> int:
-    """Return the number; SettingsError where it is negative."""
-    if keep_interactions < 0:
-        raise SettingsError(
-            f"keep_interactions: {keep_interactions} is below 0; give how many of the interactions in updates to keep, "
-            "or 0"
-        )
-    return keep_interactions
-
-
-def checked_propensities(propensities: npt.ArrayLike | None) -> npt.NDArray[np.float64] | None:
-    """Return them as (k,) float64; DataError where they are not probabilities above 0."""
-    if propensities is None:
-        return None
-    try:
-        checked = np.array(propensities, np.float64)
-    except (TypeError, ValueError) as error:
-        raise DataError(f"propensities: expected numbers, one for each position: {error}") from error
-    if checked.ndim != 1 or len(checked) == 0 or not ((checked > 0.0) & (checked <= 1.0)).all():
-        raise DataError("propensities: expected a probability in (0, 1] for each position, the first one first")
-    checked.flags.writeable = False
-    return checked
+    federation: str
+    client_id: str
+    credentials: Credentials | None = None
+    schema: FeatureSchema | None = None
+    ranking: Ranking = Ranking()
+    privacy: Privacy = Privacy()
+    experiment: Experiment = Experiment()

@@ -10,15 +10,13 @@ import numpy as np
 import numpy.typing as npt
 
 from edge_client.contribution import Contributor
-from edge_client.evaluator import Evaluator
-from edge_client.events import GateChanged, Observer, quiet
+from edge_client.events import GateChanged, Observer
 from edge_client.gating import DeviceGate
 from edge_client.models import Models
 from edge_client.serps import Serp
 from edge_client.store.interaction_rows import Within
 from edge_client.store.store import DeviceStore
-from edge_client.training.trainer import Trainer
-from edge_client.votes.voter import Compared, Voter
+from edge_client.votes.voter import Compared
 from foltr.learning.gate import Gate
 from foltr.learning.interaction import Interaction
 
@@ -30,7 +28,6 @@ class Recorder:
     """Records for one device.
 
     Args:
-        voter: compares two models by each list.
         on_model: called when a list that was held back lets a refused model be judged again.
         later: given where threads record that are not the device's: what is recorded is learned by that one. None
             learns at once.
@@ -42,25 +39,21 @@ class Recorder:
         self,
         store: DeviceStore,
         models: Models,
-        trainer: Trainer,
         contributor: Contributor,
-        voter: Voter,
-        evaluator: Evaluator,
         on_model: Callable[[], None],
-        later: Later | None = None,
-        gate: DeviceGate | None = None,
-        tell: Observer | None = None,
+        later: Later | None,
+        gate: DeviceGate | None,
+        tell: Observer,
     ) -> None:
         self._store = store
         self._models = models
-        self._trainer = trainer
         self._contributor = contributor
-        self._voter = voter
-        self._evaluator = evaluator
+        self._trainer = contributor.trainer
+        self._voter, self._evaluator = contributor.reports
         self._on_model = on_model
         self._later = later
         self._gate = gate
-        self._tell = quiet(tell)
+        self._tell = tell
         self._lock = threading.Lock()
         # The store forgets a list once its update counts; the application may name it again.
         self._recorded: weakref.WeakSet[Serp] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""A device runs in one event loop: its connection, its agent, and the task that gives the agent its turns."""
+"""A device runs in one event loop: its connection, its agent, and its visits where it does not stay connected."""
 
 import asyncio
 import threading
@@ -6,76 +6,72 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 
-from broker.believed import BelievedAuthorities
+from broker.address import BrokerAddress
 from broker.link import InboundMessage, LastWill, MqttLink
 from edge_client.agent import Agent
+from edge_client.blockers import is_lasting
+from edge_client.device import Device
 from edge_client.events import Connected, Observer, Resting, quiet
 from edge_client.forgetting import ENROL_AGAIN, ForgetResult
-from edge_client.hindrances import Hindrance, hindrance_of, is_lasting
 from edge_client.messaging.outbox import is_set_within
-from edge_client.news import News
 from edge_client.options import DeviceOptions
 from edge_client.recording import Later
 from edge_client.store.store import DeviceStore
 from foltr.erasure.states import ForgetState
-from foltr.errors import DataError, FoltrError, MessageError, UnavailableError, UsageError
+from foltr.errors import FoltrError, UnavailableError, UsageError
 from foltr.logs import get_logger
-from foltr.operator.credentials import Credentials
 from foltr.operator.wish_file import drop_wish, is_kept
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.trainings import PdgdTraining
 
 log = get_logger(__name__)
 
-SERP_LENGTH = PdgdTraining().serp_length
-"""How many documents are shown as long as no federation has said it."""
 _GOODBYE_S = 2.0
 _LONGEST_PAUSE_S = 60.0
 
 
-class Runtime:
+class Runtime(Device):
     """Runs one device.
 
     Args:
+        give_up_after_s: see `Connection`.
+        wish_file: where `foltr forget --credentials` keeps the wish of this client; None if the credentials are no
+            file.
         on_event: told what happens, in the thread of the event loop.
 
     Raises:
         SettingsError: the address holds certificates that cannot be used; nothing was opened yet.
     """
 
-    def __init__(self, options: DeviceOptions, on_event: Observer | None = None) -> None:
-        self.options = options
+    def __init__(
+        self,
+        options: DeviceOptions,
+        address: BrokerAddress,
+        give_up_after_s: float | None,
+        wish_file: Path | None,
+        on_event: Observer | None,
+    ) -> None:
+        self.federation, self.client_id = options.federation, options.client_id
+        self._options = options
+        self._wish_file = wish_file
         self._tell = quiet(on_event)
-        self._link = self._make_link(options)
-        self._agent: Agent | None = None
-        self._authorities: BelievedAuthorities | None = None
-        self._credentials = options.credentials
-        self._turns: asyncio.Task[None] | None = None
-        self._visiting: asyncio.Task[None] | None = None
-        self._called, self._is_connection_told = asyncio.Event(), False
-        self._last_hindrance: Hindrance | None = None  # as the last visit ended
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
-        self._news = News()
-
-    def _make_link(self, options: DeviceOptions) -> MqttLink:
         topics = Topics(options.federation)
-        return MqttLink(
-            options.address,
+        self._link = MqttLink(
+            address,
             # No name holds a colon, so no two share an id.
-            client_id=f"foltr:{options.federation}:{options.client_id}",
+            client_id=f"foltr:{self.federation}:{self.client_id}",
             subscriptions=(
                 # The first ones first: whose keys the others are signed with, and what may be sent, depends on them.
                 *(topics.operator_key, topics.federator_key, topics.policy, topics.schema, topics.authorities),
                 # And the anchor, and whether evaluations are asked for, before the round, by which they count.
-                *((topics.anchor,) if options.votes else ()),
-                *((topics.evaluation,) if options.evaluation else ()),
+                *((topics.anchor,) if options.privacy.votes else ()),
+                *((topics.evaluation,) if options.privacy.evaluation else ()),
                 # So is how often to come by.
                 *(topics.pace, topics.model, topics.round, topics.unlearning_round),
                 *(topics.federator_status, topics.audit_head),
-                topics.client(options.client_id, ClientTopic.INBOX),
+                topics.client(self.client_id, ClientTopic.INBOX),
             ),
             on_message=self._receive,
             on_connected=self._begin_connection,
@@ -83,9 +79,14 @@ class Runtime:
             # The retained topics hold all a returning device needs, and what it missed it asks for by
             # resending; a broker should not queue every round for every device that is switched off.
             persistent=False,
-            give_up_after_s=options.give_up_after_s,
+            give_up_after_s=give_up_after_s,
             on_failed=self._wake,
         )
+        self._agent: Agent | None = None
+        self._tasks: list[asyncio.Task[None]] = []
+        self._called, self._is_connection_told = asyncio.Event(), False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = 0
 
     # --- its life -------------------------------------------------------------------------------------------
 
@@ -95,40 +96,14 @@ class Runtime:
         Args:
             later: see `Recorder`.
         """
-        options = self.options
-        credentials = self._credentials = self._with_stored_succession(store)
         if self._is_asked_beside and not store.forgotten and store.forget_state() is None:
             store.put_forget_state(ForgetState.ASKED)
-        operator = None if credentials is None else credentials.operator_keys
-        kept = None if store.forgotten else store.authorities()
-        self._authorities = BelievedAuthorities(self._link, operator, options.federation, kept)
-        self._agent = Agent(
-            self._link,
-            store,
-            options.federation,
-            options.client_id,
-            credentials,
-            exploration=options.exploration,
-            seed=options.seed,
-            learner=options.learner,
-            propensities=options.propensities,
-            guard=options.guard,
-            gate=options.gate,
-            votes=options.votes,
-            evaluation=options.evaluation,
-            schema=options.schema,
-            alter_update=options.alter_update,
-            unlearning_limits=options.unlearning_limits,
-            privacy_limits=options.privacy_limits,
-            later=later,
-            on_event=self._tell,
-        )
+        self._agent = Agent(self._link, store, self._options, later, self._tell)
 
     @property
     def _is_asked_beside(self) -> bool:
         """Whether `foltr forget --credentials` has asked, perhaps while this device was off."""
-        options = self.options
-        beside, own = options.wish_file, options.credentials
+        beside, own = self._wish_file, self._options.credentials
         return beside is not None and own is not None and is_kept(beside, own)
 
     async def start(self) -> None:
@@ -140,64 +115,169 @@ class Runtime:
             await self._begin_visit()
         else:
             visits.is_resting = self.agent.participation.rests = True
-        self._turns = asyncio.create_task(self._give_turns(), name=f"agent-{self.options.client_id}")
-        self._visiting = asyncio.create_task(self._visit(), name=f"visits-{self.options.client_id}")
+        self._tasks = [
+            asyncio.create_task(self.agent.run(), name=f"agent-{self.client_id}"),
+            asyncio.create_task(self._visit(), name=f"visits-{self.client_id}"),
+        ]
 
     async def stop(self) -> None:
         """Say goodbye and disconnect."""
-        if self._turns is None:
+        if not self._tasks:
             return
-        tasks = [task for task in (self._turns, self._visiting) if task is not None]
-        for task in tasks:
+        for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*self._tasks, return_exceptions=True)
         try:
             await self.agent.contributor.close()
             if self._link.connected:
                 async with asyncio.timeout(_GOODBYE_S):
                     await self.agent.say_goodbye()
         except (UnavailableError, TimeoutError):
-            log.debug("goodbye_not_sent", client_id=self.options.client_id)
+            log.debug("goodbye_not_sent", client_id=self.client_id)
         finally:
             await self._link.__aexit__()
 
     @property
     def agent(self) -> Agent:
+        """What acts behind this door. Raises UsageError before it is entered."""
         if self._agent is None:
-            raise UsageError(
-                f"client {self.options.client_id} was not entered yet: `async with EdgeClient(...) as client:`"
-            )
+            raise UsageError(f"client {self.client_id} was not entered yet: `async with EdgeClient(...) as client:`")
         return self._agent
 
     @property
-    def connected(self) -> bool:
-        return self._link.connected
-
-    @property
-    def federator_online(self) -> bool | None:
-        """Return as `EdgeClient.federator_online` says."""
-        return self.agent.watch.online(time.monotonic()) if self.connected else None
-
-    @property
-    def hindrance(self) -> Hindrance | None:
-        """Return as `EdgeClient.hindrance` says."""
-        if self.agent.visits.period_s is not None and not self.connected and not self.agent.forgotten:
-            return self._last_hindrance  # between two visits, or at the beginning of one
-        return hindrance_of(self._link, self.agent, time.monotonic())
-
-    @property
-    def was_started(self) -> bool:
-        return self._loop is not None
+    def store(self) -> DeviceStore:
+        """The device's own file. Raises UsageError before it is entered."""
+        return self.agent.store
 
     def check_thread(self) -> None:
         """Raise UsageError in any thread but the event loop's."""
-        if self.was_started and threading.get_ident() != self._thread:
+        if self._loop is not None and threading.get_ident() != self._thread:
             raise UsageError(
-                f"client {self.options.client_id} is of another thread: an EdgeClient belongs to the event loop that "
+                f"client {self.client_id} is of another thread: an EdgeClient belongs to the event loop that "
                 "entered it. Call it there, or use a SearchRanker, which all threads may"
             )
 
-    # --- its visits, where it does not stay connected ---------------------------------------------------------
+    def _check_loop(self) -> None:
+        if self._loop is not None and asyncio.get_running_loop() is not self._loop:
+            raise UsageError(
+                f"client {self.client_id} is of another event loop: an EdgeClient belongs to the one that "
+                "entered it. Call it there, or use a SearchRanker, which needs none"
+            )
+
+    # --- what is waited for ---------------------------------------------------------------------------------
+
+    async def wait_connected(self, timeout_s: float = 30.0) -> None:
+        """Wait for the broker; UnavailableError after ``timeout_s``. Never needed: ranking works without."""
+        self._check_loop()
+        if not self.agent.visits.is_resting:
+            await self._link.wait_connected(timeout_s)
+
+    async def next_round(self, after: int = 0, timeout_s: float = 60.0) -> RoundAnnouncement:
+        """Wait for the newest open round above ``after``, with its model at hand, or the news that there is no more.
+
+        Returns:
+            a round with ``open=False`` where ``after`` was the federation's last one and is closed.
+
+        Raises:
+            UnavailableError: no such round within ``timeout_s``, with what was in the way; or the broker was given up,
+                or this client was forgotten, or the federator does not take it in.
+        """
+        self._check_loop()
+        agent, federation, client_id = self.agent, self.federation, self.client_id
+
+        def ready() -> bool:
+            if agent.forgotten:
+                raise UnavailableError(f"client {client_id} of {federation!r} was forgotten: {ENROL_AGAIN}")
+            if agent.membership.refusal is not None and self.blocker is not None:
+                raise UnavailableError(f"client {client_id} of {federation!r}: {self.blocker.message}")
+            if self._link.failure is not None:
+                raise self._link.failure
+            round_ = agent.participation.round
+            if round_ is None or (round_.open and round_.round <= after):
+                return False  # as after most turns
+            at_hand = agent.models.at_hand()
+            if not at_hand:
+                return False
+            if not round_.open:
+                # A last round that was there before us says nothing about what is to come.
+                return round_.last and 0 < after <= round_.round
+            return round_.base_version in at_hand and not agent.trainer.is_loading
+
+        if not await self._true_within(ready, timeout_s):
+            there = f"the federator of {federation!r} is there; what it waits for says, where it runs, foltr rounds why"
+            cause = there if self.blocker is None else self.blocker.message
+            if agent.trainer.is_loading:
+                cause = "numba compiles what it learns by, which takes many seconds once after an install or upgrade"
+            raise UnavailableError(f"client {client_id}: no round after {after} within {timeout_s:g} s: {cause}")
+        round_ = agent.participation.round
+        if round_ is None:
+            raise RuntimeError("a round was announced and is gone")
+        return round_
+
+    async def wait_settled(self, timeout_s: float = 60.0) -> bool:
+        """Wait up to ``timeout_s``; return whether the pending update (if any) got its receipt."""
+        self._check_loop()
+        agent = self.agent
+        # Who is not taken in waits in vain, and who asked to be forgotten, too.
+        await self._true_within(
+            lambda: agent.is_settled or is_lasting(agent.membership.refusal) or agent.forgetting.waiting, timeout_s
+        )
+        return agent.is_settled
+
+    async def leave(self, timeout_s: float = 10.0) -> bool:
+        """Leave the federation: send nothing more from this client, and clear the retained status.
+
+        What waits in the store stays there. A new client on the same store joins again.
+
+        Returns:
+            whether the federator confirmed it within ``timeout_s``. If not, the broker holds the message for a
+            federator that is away. A client that asked to be forgotten sends nothing: False.
+
+        Raises:
+            UnavailableError: the broker did not take it; nothing was changed.
+        """
+        self._check_loop()
+        async with self._staying(timeout_s):
+            return await self.agent.leave(timeout_s)
+
+    async def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
+        """Ask the federation to erase this client, and to unlearn what it contributed; then the device forgets too.
+
+        The signed wish is on the disk before it is sent. From here on nothing else is sent, by this client or a later
+        one on the same store, which sends it again until there is a receipt. Once the erasure is stored, `forgotten`
+        is true; to unlearn what is in the model may outlast this process. Asking again, also for the receipt, is fine.
+
+        Returns:
+            how far it is (`forget_state`); ``forgotten`` with the receipt, which ``foltr receipt verify`` checks.
+
+        Raises:
+            DataError: the wish cannot be stored; nothing was changed.
+            FoltrError: the federator refused it, say because this client has never joined; it goes on as before.
+        """
+        self._check_loop()
+        forgetting = self.agent.forgetting
+        forgetting.begin()
+        try:
+            async with self._staying(timeout_s):
+                return await forgetting.ask(timeout_s)
+        except UnavailableError:
+            return forgetting.result  # no broker: the wish is kept
+        except FoltrError:
+            if forgetting.state is None and self._is_asked_beside and self._wish_file is not None:
+                drop_wish(self._wish_file)  # it was refused
+            raise
+        finally:
+            self._wake()
+
+    async def _true_within(self, ready: Callable[[], bool], timeout_s: float) -> bool:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self.agent.news.wait_until(ready)
+        except TimeoutError:
+            return False
+        return True
+
+    # --- its visits, if it does not stay connected ------------------------------------------------------------
 
     async def _begin_visit(self) -> None:
         self.agent.visits.begin_visit(time.monotonic())
@@ -212,14 +292,13 @@ class Runtime:
                 await self._begin_visit()
             # Without a last will it cannot stay: nobody would hear that the connection was lost.
             is_shown = visits.period_s is None
-            await self._news.wait_until(partial(self._is_visit_over, is_shown))
+            await agent.news.wait_until(partial(self._is_visit_over, is_shown))
             if self._link.failure is not None:
                 return  # it was given up for good
             if visits.period_s is None:
                 await self._link.rest()
                 await self._begin_visit()
                 continue
-            self._last_hindrance = hindrance_of(self._link, agent, time.monotonic())
             await agent.end_visit(was_there=is_shown)
             await self._link.rest()
             self._tell(Resting(visits.resting_until))
@@ -256,98 +335,7 @@ class Runtime:
             visits.let_go()
             self._wake()
 
-    # --- what is waited for ---------------------------------------------------------------------------------
-
-    async def wait_connected(self, timeout_s: float) -> None:
-        """Wait as `EdgeClient.wait_connected` says."""
-        self._check_loop()
-        if not self.agent.visits.is_resting:
-            await self._link.wait_connected(timeout_s)
-
-    async def next_round(self, after: int, timeout_s: float) -> RoundAnnouncement:
-        """Wait as `EdgeClient.next_round` says."""
-        self._check_loop()
-        agent, federation, client_id = self.agent, self.options.federation, self.options.client_id
-
-        def ready() -> bool:
-            if agent.forgotten:
-                raise UnavailableError(f"client {client_id} of {federation!r} was forgotten: {ENROL_AGAIN}")
-            if agent.membership.refusal is not None and self.hindrance is not None:
-                raise UnavailableError(f"client {client_id} of {federation!r}: {self.hindrance.in_words}")
-            if self._link.failure is not None:
-                raise self._link.failure
-            round_ = agent.participation.round
-            if round_ is None or (round_.open and round_.round <= after):
-                return False  # as after most turns
-            at_hand = agent.models.at_hand()
-            if not at_hand:
-                return False
-            if not round_.open:
-                # A last round that was there before us says nothing about what is to come.
-                return round_.last and 0 < after <= round_.round
-            return round_.base_version in at_hand and not agent.trainer.is_loading
-
-        if not await self._true_within(ready, timeout_s):
-            there = f"the federator of {federation!r} is there; what it waits for says, where it runs, foltr rounds why"
-            cause = there if self.hindrance is None else self.hindrance.in_words
-            if agent.trainer.is_loading:
-                cause = "numba compiles what it learns by, which takes many seconds once after an install or upgrade"
-            raise UnavailableError(f"client {client_id}: no round after {after} within {timeout_s:g} s: {cause}")
-        round_ = agent.participation.round
-        if round_ is None:
-            raise RuntimeError("a round was announced and is gone")
-        return round_
-
-    async def wait_settled(self, timeout_s: float) -> bool:
-        """Wait as `EdgeClient.wait_settled` says."""
-        self._check_loop()
-        agent = self.agent
-        # Who is not taken in waits in vain, and who asked to be forgotten, too.
-        await self._true_within(
-            lambda: agent.is_settled or is_lasting(agent.membership.refusal) or agent.forgetting.waiting, timeout_s
-        )
-        return agent.is_settled
-
-    async def leave(self, timeout_s: float) -> bool:
-        """Leave as `EdgeClient.leave` says."""
-        self._check_loop()
-        async with self._staying(timeout_s):
-            return await self.agent.leave(timeout_s)
-
-    async def forget_me(self, timeout_s: float) -> ForgetResult:
-        """Ask as `EdgeClient.forget_me` says."""
-        self._check_loop()
-        forgetting = self.agent.forgetting
-        forgetting.begin()
-        try:
-            async with self._staying(timeout_s):
-                return await forgetting.ask(timeout_s)
-        except UnavailableError:
-            return forgetting.result  # no broker: the wish is kept
-        except FoltrError:
-            if forgetting.state is None and self._is_asked_beside and self.options.wish_file is not None:
-                drop_wish(self.options.wish_file)  # it was refused
-            raise
-        finally:
-            self._wake()
-
-    def _check_loop(self) -> None:
-        _ = self.agent
-        if self.was_started and asyncio.get_running_loop() is not self._loop:
-            raise UsageError(
-                f"client {self.options.client_id} is of another event loop: an EdgeClient belongs to the one that "
-                "entered it. Call it there, or use a SearchRanker, which needs none"
-            )
-
-    async def _true_within(self, ready: Callable[[], bool], timeout_s: float) -> bool:
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._news.wait_until(ready)
-        except TimeoutError:
-            return False
-        return True
-
-    # --- what runs behind it: the link is made before the agent, and connects when there is one ---------------
+    # --- what the link calls: it is made before the agent, and connects when there is one ---------------------
 
     async def _begin_connection(self) -> None:
         await self.agent.begin_connection()
@@ -364,86 +352,8 @@ class Runtime:
             self._tell(Connected())
 
     def _receive(self, message: InboundMessage) -> None:
-        agent, topic = self.agent, message.topic
-        if not self._is_connection_told:
-            self._tell_connected()
-        if topic == agent.session.topics.authorities:
-            self._take_authorities(message.payload)
-        elif topic == agent.session.topics.operator_key:
-            self._take_succession(message.payload)
-        else:
-            agent.receive(message)
-
-    def _with_stored_succession(self, store: DeviceStore) -> Credentials | None:
-        """The credentials, believing the enrolment key that followed from theirs, as far as the store knows."""
-        stored = None if store.forgotten else store.succession()
-        if stored is None or self.options.credentials is None:
-            return self.options.credentials
-        try:
-            return self.options.credentials.with_succession(stored)
-        except MessageError:
-            return self.options.credentials  # written since, or by another operator
-
-    def _take_succession(self, payload: bytes) -> None:
-        """Believe the operator's newest enrolment key, and what former ones have signed only where that says so."""
-        agent, known = self.agent, self._credentials
-        if known is None or agent.forgotten or not payload:
-            return
-        try:
-            newer = known.with_succession(payload)
-            if newer.succession == known.succession:
-                return
-            agent.store.put_succession(payload)
-        except (MessageError, DataError) as error:
-            log.warning("succession_not_taken", client_id=self.options.client_id, cause=str(error))
-            return
-        self._credentials = newer
-        agent.believe(newer)
-        if self._authorities is not None:
-            self._authorities.operator = newer.operator_keys
-        log.info("enrolment_key_rotated", client_id=self.options.client_id)
-
-    def _take_authorities(self, payload: bytes) -> None:
-        """Know the broker as the operator says from the next connection on, and remember it."""
-        agent = self.agent
-        try:
-            kept = None if self._authorities is None or agent.forgotten else self._authorities.take(payload)
-            if kept is not None:
-                agent.store.put_authorities(kept)
-        except (MessageError, DataError) as error:
-            # The broker has it for the next start, too.
-            log.warning("authorities_not_taken", client_id=self.options.client_id, cause=str(error))
+        self._tell_connected()
+        self.agent.receive(message)
 
     def _wake(self) -> None:
         self.agent.wake.set()
-
-    async def _give_turns(self) -> None:
-        """Give the agent its turns, until cancelled."""
-        agent, loop = self.agent, asyncio.get_running_loop()
-        alarm: asyncio.TimerHandle | None = None
-
-        def ring() -> None:
-            nonlocal alarm
-            alarm = None
-            agent.wake.set()
-
-        try:
-            while True:
-                agent.wake.clear()
-                await agent.turn()
-                self._news.look()
-                pause = min(min(agent.next_due_at(), self._look_at()) - time.monotonic(), _LONGEST_PAUSE_S)
-                # One that rings too early costs a turn without anything to do, once; to set it anew in each turn costs
-                # more than all else that such a turn does.
-                if alarm is None or loop.time() + pause < alarm.when():
-                    if alarm is not None:
-                        alarm.cancel()
-                    alarm = loop.call_later(pause, ring)
-                await agent.wake.wait()
-        finally:
-            if alarm is not None:
-                alarm.cancel()
-
-    def _look_at(self) -> float:
-        """When to look whether the visit is over; while it rests `_rest` does."""
-        return float("inf") if self.agent.visits.is_resting else self.agent.visit_over_at

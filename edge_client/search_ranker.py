@@ -6,7 +6,12 @@
 
 Any thread may do so, and many at once. It is the device that `edge_client.client.EdgeClient` is, with a thread of its
 own for the network and for learning. Without credentials it keeps the application's order and the clicks, until there
-are some.
+are some; what was recorded before is then that client's.
+
+What a caller waits for is the store, which every click is written to before `record_clicks` returns; never the network,
+and never what is learned. Ranking takes a snapshot of the working model and no lock. All is computed by plain
+functions, as on a device without numba: nobody waits until machine code is loaded, and what is computed does not depend
+on that.
 """
 
 import weakref
@@ -18,40 +23,32 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from edge_client.device_state import DeviceState
+from edge_client.agent import Agent
+from edge_client.background import BackgroundDevice
+from edge_client.blockers import Blocker
+from edge_client.client import EdgeClient
+from edge_client.device import Device
+from edge_client.device_state import DeviceState, state_of
 from edge_client.events import Observer
+from edge_client.features import Features
 from edge_client.forgetting import ForgetResult
-from edge_client.guard.held_back import RefusedModel
-from edge_client.hindrances import Hindrance
-from edge_client.options import (
-    DeviceOptions,
-    broker_address,
-    checked_exploration,
-    checked_guard,
-    checked_keep_interactions,
-    checked_n_features,
-    checked_propensities,
-    checked_seed,
-    declared_schema,
-)
-from edge_client.serps import Serp
-from edge_client.store.store import KEPT_INTERACTIONS
-from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
-from edge_client.threaded_device import ThreadedDevice
-from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
+from edge_client.gating import judgement_in_store
+from edge_client.options import Experiment, Privacy, Ranking, checked_exploration, declared_schema
+from edge_client.recording import store_list
+from edge_client.serps import Serp, as_features, clicks_on, make_serp, read_candidates
+from edge_client.store.store import DeviceStore
 from foltr.erasure.states import ForgetState
-from foltr.errors import DataError
-from foltr.learning.comparison import Comparison
+from foltr.errors import DataError, SettingsError
 from foltr.learning.gate import Gate
-from foltr.operator.credentials import Credentials, read_credentials
-from foltr.operator.wish_file import wish_file
-from foltr.protocol.explorations import Exploration
+from foltr.numerics.compiled import plain_functions
+from foltr.operator.credentials import Credentials
+from foltr.protocol.explorations import Exploration, NoExploration
 from foltr.protocol.schemas import FeatureSchema
 
 STORE = "foltr-search.sqlite"
 
 
-class SearchRanker:
+class SearchRanker(Device):
     """Ranks search results on one device, and learns with a federation; for every thread of one process.
 
     Close it, or use it in a ``with``; a process that ends without either closes it too.
@@ -67,9 +64,10 @@ class SearchRanker:
         schema: of the application's features, or its JSON file (docs/features.md): `rank` scales them by it. It says
             how many there are, too. Where the federation's is another one nothing is learned, lists are in the order
             given, and `schema_difference` says so. None: the application scales its features itself.
+        ranking: how lists are made.
+        privacy: what is kept and told of the user's clicks.
         on_event: told what happens (`edge_client.events`), by this ranker's own thread; what it raises is in the log.
-        exploration, max_interactions, keep_interactions, seed, propensities, guard, gate, votes,
-            evaluation, unlearning_limits, privacy_limits: as `EdgeClient` says.
+        experiment: what experiments and tests choose.
 
     Raises:
         SettingsError: an argument or the credentials are wrong, or the store is another client's.
@@ -83,65 +81,44 @@ class SearchRanker:
         store: str | Path = STORE,
         n_features: int | None = None,
         schema: FeatureSchema | str | Path | None = None,
-        exploration: Exploration | str | None = None,
-        max_interactions: int = 10_000,
-        keep_interactions: int = KEPT_INTERACTIONS,
-        seed: int | None = None,
-        propensities: npt.ArrayLike | None = None,
-        guard: float | None = None,
-        gate: bool = True,
-        votes: bool = True,
-        evaluation: bool = True,
-        unlearning_limits: UnlearningLimits = USUAL_LIMITS,
-        privacy_limits: PrivacyLimits = USUAL_PRIVACY,
+        ranking: Ranking = Ranking(),  # noqa: B008 (frozen)
+        privacy: Privacy = Privacy(),  # noqa: B008
         on_event: Observer | None = None,
+        experiment: Experiment = Experiment(),  # noqa: B008
     ) -> None:
         self._schema = declared_schema(schema)
-        self._n_features = checked_n_features(n_features, self._schema)
-        self._exploration = checked_exploration(exploration)
-        self._seed = checked_seed(seed)
-        self._propensities = checked_propensities(propensities)
-        self._guard = checked_guard(guard, exploration)
-        self._gate = gate
-        self._votes = votes
-        self._evaluation = evaluation
-        self._unlearning_limits = unlearning_limits
-        self._privacy_limits = privacy_limits
+        self._n_features = _checked_n_features(n_features, self._schema)
+        self._ranking, self._privacy, self._experiment, self._on_event = ranking, privacy, experiment, on_event
+        self._exploration, self._rng = checked_exploration(ranking.exploration), np.random.default_rng(experiment.seed)
+        self._features = Features(self._schema, None)
         # Before the store is opened: what cannot be used leaves nothing locked behind.
-        options = None if credentials is None else self._options(credentials)
-        max_kept = checked_keep_interactions(keep_interactions)
-        self._device = ThreadedDevice(
-            store, max_interactions, max_kept, on_event, self._schema, self._exploration, self._seed, gate
+        client = None if credentials is None else self._client_of(credentials)
+        opened = DeviceStore(
+            store,
+            client_id=None,
+            federation=None,
+            max_interactions=privacy.max_interactions,
+            max_kept=privacy.keep_interactions,
         )
+        opened.schema_hash = self._features.hash
+        self._device = BackgroundDevice(opened)
         # Also where nobody closes it, and at the end of the process.
         self._close = weakref.finalize(self, self._device.close)
-        if options is not None:
+        if client is not None:
             try:
-                self._device.enrol(options)
+                self._device.start(client, ())
             except BaseException:
                 self.close()
                 raise
 
-    def _options(self, credentials: str | Path | Credentials) -> DeviceOptions:
-        beside = None if isinstance(credentials, Credentials) else wish_file(Path(credentials))
-        if not isinstance(credentials, Credentials):
-            credentials = read_credentials(Path(credentials), "device")
-        return DeviceOptions(
-            credentials.federation,
-            credentials.name,
-            broker_address(None, credentials),
+    def _client_of(self, credentials: str | Path | Credentials) -> EdgeClient:
+        return EdgeClient(
             credentials,
-            exploration=self._exploration,
-            seed=self._seed,
-            propensities=self._propensities,
-            guard=self._guard,
-            gate=self._gate,
-            votes=self._votes,
-            evaluation=self._evaluation,
             schema=self._schema,
-            unlearning_limits=self._unlearning_limits,
-            wish_file=beside,
-            privacy_limits=self._privacy_limits,
+            ranking=self._ranking,
+            privacy=self._privacy,
+            on_event=self._on_event,
+            experiment=self._experiment,
         )
 
     # --- its life -------------------------------------------------------------------------------------------
@@ -153,7 +130,7 @@ class SearchRanker:
             SettingsError: the credentials are wrong, or the store is another client's: nothing was changed.
             UsageError: it is enrolled already, or closed.
         """
-        self._device.enrol(self._options(credentials))
+        self._device.start(self._client_of(credentials), self._features.remarks)
 
     def close(self) -> None:
         """Say goodbye and close the store, within 10 s. What is left to send is sent at the next start.
@@ -169,23 +146,36 @@ class SearchRanker:
         self.close()
 
     @property
+    def agent(self) -> Agent | None:
+        return self._device.agent
+
+    @property
+    def store(self) -> DeviceStore:
+        return self._device.store
+
+    @property
+    def client_id(self) -> str | None:
+        """The name it is enrolled under; None as long as it is not."""
+        return None if self.agent is None else self.agent.client_id
+
+    @property
     def state(self) -> DeviceState:
-        """What it is doing, and whose order it shows; as text, in words for a log or a settings page."""
-        return self._device.state(self._n_features)
+        """What it is doing, and whose order it shows; as text, for a log or a settings page."""
+        if self._device.is_over:
+            return DeviceState("closed")
+        if self.agent is None:
+            return DeviceState("not enrolled", remarks=("clicks wait in the store", *self._features.remarks))
+        return state_of(self.agent, self.agent.blocker, self._n_features)
+
+    @property
+    def blocker(self) -> Blocker | None:
+        """As `EdgeClient.blocker`; None also as long as it is not enrolled, and once it is closed."""
+        return None if self._device.is_over else super().blocker
 
     @property
     def next_visit_at(self) -> datetime | None:
-        """When this device comes by again, where its federation asks that it does not stay connected; else None.
-
-        None also during a visit, and where it comes only if it is called, having left. An application may end until
-        then: the moment is in the store, and the next start keeps it.
-        """
-        return self._device.next_visit_at
-
-    @property
-    def hindrance(self) -> Hindrance | None:
-        """As `EdgeClient.hindrance`; None also as long as it is not enrolled."""
-        return self._device.hindrance
+        """As `EdgeClient.next_visit_at`; None also once it is closed."""
+        return None if self._device.is_over else super().next_visit_at
 
     # --- lists and clicks -----------------------------------------------------------------------------------
 
@@ -199,14 +189,22 @@ class SearchRanker:
     ) -> Serp:
         """Rank candidate documents as `EdgeClient.rank` says. It waits for nothing and nobody.
 
-        After `close`, and in a process that was forked from this one, they are in the application's order.
+        Before it is enrolled lists are drawn around the application's order: they are learned from once it is. After
+        `close`, and in a process that was forked from this one, they are in that order.
 
         Raises:
             DataError: as `EdgeClient.rank`, and where the features are not as many as ``n_features``.
         """
         self._check_width(features)
         k = self.serp_length if k is None else k
-        return self._device.rank(features, k, base, checked_exploration(exploration))
+        asked, agent, is_over = checked_exploration(exploration), self.agent, self._device.is_over
+        with plain_functions():
+            if agent is not None and not is_over:
+                return agent.rank(features, k, base, asked)
+            chosen = NoExploration() if is_over else asked or self._exploration
+            candidates = read_candidates(self._features.scaled(features), base)
+            self._features.look_at(candidates.features, candidates.span)
+            return make_serp(candidates, k, None, self._rng, exploration=chosen)
 
     def record_clicks(self, serp: Serp, clicked: Iterable[int]) -> None:
         """Record clicks as `EdgeClient.record_clicks` says: on disk when it returns. It is learned afterwards.
@@ -215,32 +213,36 @@ class SearchRanker:
             DataError: what was given are no positions of the list, or the disk is full.
             UsageError: it is closed, or this process was forked from the one that made it.
         """
-        self._device.record(serp, clicked)
+        self._device.check_open()
+        agent = self.agent
+        if agent is None:
+            agent = self._record_alone(serp, clicked)
+        if agent is not None:
+            with plain_functions():  # a guard judges
+                agent.record_clicks(serp, clicked)
 
-    @property
-    def serp_length(self) -> int:
-        """As `EdgeClient.serp_length`."""
-        return self._device.serp_length
+    def _record_alone(self, serp: Serp, clicked: Iterable[int]) -> Agent | None:
+        """Record clicks if it is no client; if it has become one meanwhile, return the agent that is to do it."""
+        clicks = clicks_on(serp, clicked)
+        with self._device.life:  # or a gate would be written here that the agent has read already
+            if self.agent is None:
+                store_list(self.store, serp, clicks, judgement_in_store(serp, clicks) if self._ranking.gate else None)
+            return self.agent
 
-    @property
-    def weights(self) -> npt.NDArray[np.float64] | None:
-        """As `EdgeClient.weights`."""
-        return None if self._device.agent is None else self._device.agent.weights
+    def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Return as `EdgeClient.scores` does; zeros before it is enrolled."""
+        self._check_width(features)
+        with plain_functions():
+            if self.agent is None:
+                return np.zeros(len(as_features(self._features.scaled(features))), np.float32)
+            return self.agent.scores(features)
 
     @property
     def gate(self) -> Gate:
         """As `EdgeClient.gate`; before it is enrolled there are only the application's own lists in it."""
-        return self._device.gate
-
-    @property
-    def comparison(self) -> Comparison:
-        """As `EdgeClient.comparison`; before it is enrolled nothing is compared."""
-        return Comparison() if self._device.agent is None else self._device.agent.voter.comparison
-
-    def scores(self, features: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Return as `EdgeClient.scores` does."""
-        self._check_width(features)
-        return self._device.scores(features)
+        if self.agent is not None or not self._ranking.gate or self._device.is_over:
+            return super().gate
+        return self.store.gate()
 
     def _check_width(self, features: npt.ArrayLike) -> None:
         shape = np.shape(features)
@@ -250,65 +252,6 @@ class SearchRanker:
                 "give one row for each document"
             )
 
-    @property
-    def schema_difference(self) -> str | None:
-        """As `EdgeClient.schema_difference`."""
-        return None if self._device.agent is None else self._device.agent.schema_difference
-
-    # --- what it knows ----------------------------------------------------------------------------------------
-
-    @property
-    def client_id(self) -> str | None:
-        """The name it is enrolled under; None as long as it is not."""
-        return None if self._device.agent is None else self._device.agent.client_id
-
-    @property
-    def model_version(self) -> int | None:
-        """As `EdgeClient.model_version`."""
-        working_model = None if self._device.agent is None else self._device.agent.trainer.working_model
-        return None if working_model is None else working_model.base_version
-
-    @property
-    def n_waiting(self) -> int:
-        """As `EdgeClient.n_waiting`."""
-        return self._device.n_waiting()
-
-    @property
-    def counted_through(self) -> int | None:
-        """As `EdgeClient.counted_through`."""
-        return self._device.mark()
-
-    @property
-    def n_updates_counted(self) -> int:
-        """As `EdgeClient.n_updates_counted`."""
-        return 0 if self._device.agent is None else self._device.agent.contributor.n_counted
-
-    @property
-    def receipts(self) -> dict[str, int]:
-        """As `EdgeClient.receipts`, as of now."""
-        return {} if self._device.agent is None else dict(self._device.agent.inbox.receipts)
-
-    @property
-    def quarantined(self) -> bool:
-        """As `EdgeClient.quarantined`."""
-        return self._device.agent is not None and self._device.agent.contributor.quarantined
-
-    @property
-    def refused_models(self) -> tuple[RefusedModel, ...]:
-        """As `EdgeClient.refused_models`."""
-        guard = None if self._device.agent is None else self._device.agent.models.guard
-        return () if guard is None else guard.refused_models
-
-    @property
-    def forgotten(self) -> bool:
-        """As `EdgeClient.forgotten`."""
-        return self._device.agent is not None and self._device.agent.forgotten
-
-    @property
-    def forget_state(self) -> ForgetState | None:
-        """As `EdgeClient.forget_state`."""
-        return None if self._device.agent is None else self._device.agent.forgetting.state
-
     # --- what it asks of the federation -------------------------------------------------------------------------
 
     def wait_connected(self, timeout_s: float = 30.0) -> None:
@@ -317,15 +260,15 @@ class SearchRanker:
         Raises:
             UsageError: it is not enrolled, or closed, or this is an observer.
         """
-        self._device.call(lambda runtime: runtime.wait_connected(timeout_s))
+        self._device.call(lambda client: client.wait_connected(timeout_s))
 
     def wait_settled(self, timeout_s: float = 60.0) -> bool:
         """Wait for the pending update's receipt as `EdgeClient.wait_settled` does. Raises as `wait_connected` does."""
-        return self._device.call(lambda runtime: runtime.wait_settled(timeout_s))
+        return self._device.call(lambda client: client.wait_settled(timeout_s))
 
     def leave(self, timeout_s: float = 10.0) -> bool:
         """Leave the federation as `EdgeClient.leave` does. Raises UsageError as `wait_connected` does."""
-        return self._device.call(lambda runtime: runtime.leave(timeout_s))
+        return self._device.call(lambda client: client.leave(timeout_s))
 
     def forget_me(self, timeout_s: float = 60.0) -> ForgetResult:
         """Ask for this client's erasure as `EdgeClient.forget_me` does.
@@ -336,4 +279,17 @@ class SearchRanker:
             DataError, FoltrError: as `EdgeClient.forget_me`.
             UsageError: it is closed, or this is an observer, or its store is a client's whose credentials it has not.
         """
-        return self._device.forget_me(timeout_s)
+        if self.agent is not None or self.store.owner is not None:
+            return self._device.call(lambda client: client.forget_me(timeout_s))
+        self._device.check_open()
+        self.store.forget()
+        return ForgetResult(ForgetState.FORGOTTEN)
+
+
+def _checked_n_features(n_features: int | None, schema: FeatureSchema | None) -> int | None:
+    """Return the number; SettingsError where it is below 1, or a schema says it already."""
+    if n_features is not None and schema is not None:
+        raise SettingsError("n_features: the schema says how many there are; leave one of the two out")
+    if n_features is not None and n_features < 1:
+        raise SettingsError(f"n_features: {n_features} is no number of columns; give how many each document has")
+    return n_features

@@ -9,20 +9,37 @@ imported when it is asked for. That is the one exception to the rule that the ke
 import importlib
 from typing import TYPE_CHECKING
 
+from foltr.version import __version__
+
 if TYPE_CHECKING:
     from edge_client.client import EdgeClient
+    from edge_client.options import Connection, Experiment, Privacy, Ranking
     from edge_client.search_ranker import SearchRanker
     from edge_client.sums.privacy_limits import PrivacyLimits
     from edge_client.training.unlearning_limits import UnlearningLimits
     from foltr.protocol.schemas import FeatureSchema
 
-__all__ = ["EdgeClient", "FeatureSchema", "PrivacyLimits", "SearchRanker", "UnlearningLimits", "__version__"]
-__version__ = "0.1.0"
+__all__ = [
+    "Connection",
+    "EdgeClient",
+    "Experiment",
+    "FeatureSchema",
+    "Privacy",
+    "PrivacyLimits",
+    "Ranking",
+    "SearchRanker",
+    "UnlearningLimits",
+    "__version__",
+]
 
 _DOOR = {
+    "Connection": "edge_client.options",
     "EdgeClient": "edge_client.client",
+    "Experiment": "edge_client.options",
     "FeatureSchema": "foltr.protocol.schemas",
+    "Privacy": "edge_client.options",
     "PrivacyLimits": "edge_client.sums.privacy_limits",
+    "Ranking": "edge_client.options",
     "SearchRanker": "edge_client.search_ranker",
     "UnlearningLimits": "edge_client.training.unlearning_limits",
 }

@@ -9,6 +9,7 @@ import contextlib
 
 import numpy as np
 import pytest
+from device_options import grouped
 
 from broker.address import BrokerAddress
 from broker.link import MqttLink
@@ -224,8 +225,8 @@ def adding_learner(weights, interaction, training):  # noqa: ARG001 (the signatu
 
 
 def device(url, store=":memory:", client_id="device-7", **options):
-    options = {"learner": adding_learner, "seed": 1, **options}
-    return EdgeClient(url, federation="mail", client_id=client_id, store=store, **options)
+    options = {"learner": adding_learner, "seed": 1, "federation": "mail", **options}
+    return EdgeClient(store=store, **grouped(broker=url, client_id=client_id, **options))
 
 
 def see(client, *numbers):

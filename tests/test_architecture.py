@@ -5,6 +5,8 @@ import re
 import tomllib
 from pathlib import Path
 
+from foltr.version import __version__
+
 PROJECT = Path(__file__).parents[1]
 PAGE = (PROJECT / "docs/architecture.md").read_text()
 
@@ -61,3 +63,8 @@ def test_every_room_says_what_it_is_for():
     for package in ("foltr", "broker", "federator", "edge_client", "helper", "storage", "operations", "api"):
         for face in (PROJECT / package).rglob("__init__.py"):
             assert (ast.get_docstring(ast.parse(face.read_text())) or "").rstrip().endswith("."), face
+
+
+def test_the_version_is_that_of_the_package():
+    """It is said in two places: in the module that every process reads, and in the package's metadata."""
+    assert tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"] == __version__

@@ -4,12 +4,14 @@ import base64
 import hashlib
 
 import numpy as np
+from device_options import grouped
 from links import NotedLink
 from made_policies import OPERATOR, SEALING, VERIFY_KEY, policy
 from played import N_FEATURES, TOPICS, adding_learner, model
 
 from broker.link import InboundMessage
 from edge_client.agent import Agent
+from edge_client.options import DeviceOptions
 from edge_client.store.store import DeviceStore
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
@@ -68,12 +70,13 @@ class DeviceUnderPolicy:
         credentials: others than those with the policy; None: it signs nothing.
     """
 
-    def __init__(self, path, signed=None, *, mark=0, credentials="of the policy", **options):
+    def __init__(self, path, signed=None, *, mark=0, credentials="of the policy", on_event=None, **options):
         self.path = path
         self.signed = policy() if signed is None else signed
         self.mark = mark
         self.credentials = identity(self.signed) if credentials == "of the policy" else credentials
         self.options = {"seed": 1, "learner": adding_learner, **options}
+        self._on_event = on_event
         self._sequence = 0
         self.start()
 
@@ -81,7 +84,8 @@ class DeviceUnderPolicy:
         """Start on the store as it is, and hear what the broker retains."""
         self.link = NotedLink()
         self.store = DeviceStore(self.path, client_id="device-7", federation="mail", max_interactions=100)
-        self.agent = Agent(self.link, self.store, "mail", "device-7", self.credentials, **self.options)
+        options = DeviceOptions("mail", "device-7", self.credentials, **grouped(**self.options))
+        self.agent = Agent(self.link, self.store, options, on_event=self._on_event)
         self.agent.begin_session()
         self.join()
 

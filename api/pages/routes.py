@@ -18,9 +18,9 @@ from api.served import AWAY, Served
 from api.status import shown
 from api.tokens import LONGEST_TOKEN, Bearer, Role
 from api.wishes import hand_on
-from foltr import __version__
 from foltr.errors import FoltrError
 from foltr.logs import get_logger
+from foltr.version import __version__
 from storage import pages
 
 log = get_logger("api.pages")

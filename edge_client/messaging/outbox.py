@@ -11,7 +11,6 @@ from edge_client.messaging.transfer import WINDOW, UpdateInParts
 from edge_client.participation import Outgoing, Participation
 from edge_client.store.bounds import PendingUpdate
 from edge_client.training.relearning import Relearning
-from foltr import __version__
 from foltr.errors import UnavailableError
 from foltr.logs import get_logger
 from foltr.protocol.chunks import needs_chunks
@@ -19,6 +18,7 @@ from foltr.protocol.fields import Message
 from foltr.protocol.membership import Join
 from foltr.protocol.receipts import UpdateReceipt
 from foltr.protocol.topics import ClientTopic
+from foltr.version import __version__
 
 log = get_logger(__name__)
 

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from collection import Asked, Collection, make_collection
 from documents import standard_library
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment, Ranking
 from features import SCHEMA
 from federation import Federation, running_federation
 from foltr.cli.output import configure_logging
@@ -158,7 +159,9 @@ async def _person(i: int, name: str, federation: Federation, collection: Collect
     queries = np.flatnonzero(collection.train.devices == i)
     credentials = federation.credentials[name]
     seed, gate = streams.device_seed, settings.gate
-    client = EdgeClient(credentials=credentials, store=":memory:", schema=SCHEMA, seed=seed, gate=gate)
+    client = EdgeClient(
+        credentials, store=":memory:", schema=SCHEMA, experiment=Experiment(seed=seed), ranking=Ranking(gate=gate)
+    )
     async with client:
         person = Person(client, collection.train, queries, streams, settings)
         await person.take_part()

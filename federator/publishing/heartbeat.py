@@ -10,12 +10,12 @@ import structlog
 
 from broker.link import LastWill, MqttLink
 from federator.clock import Clock
-from foltr import __version__
 from foltr.errors import UnavailableError, first_cause
 from foltr.protocol.codec import Signer
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.signing import BeatSequence, SigningKey
 from foltr.protocol.topics import Topics
+from foltr.version import __version__
 from storage.errors import WriterFencedError
 
 log = structlog.get_logger(__name__)

@@ -212,7 +212,7 @@ def _configuration(one: Outcome, results: Results) -> str:
 
 
 def _versions() -> str:
-    from foltr import __version__
+    from foltr.version import __version__
 
     found = [f"foltr {__version__}", f"Python {platform.python_version()}"]
     for name in _VERSIONS:

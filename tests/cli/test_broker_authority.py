@@ -8,6 +8,7 @@ from own_servers import provisioned
 
 from broker.provision import reload_broker
 from edge_client.client import EdgeClient
+from edge_client.options import Connection
 from foltr.errors import UnavailableError
 
 
@@ -33,7 +34,7 @@ def certificates(path):
 async def comes_back(path, store):
     """Whether a device that is started now gets in."""
     try:
-        async with EdgeClient(credentials=path, store=store, give_up_after_s=0.0) as device:
+        async with EdgeClient(path, store=store, connection=Connection(give_up_after_s=0.0)) as device:
             await device.wait_connected(10)
     except UnavailableError:
         return False
@@ -45,7 +46,7 @@ async def test_a_device_follows_and_one_that_was_off_is_mended(server, tmp_path)
     folder, files = server.operator_dir, [tmp_path / f"device-{i}.json" for i in (1, 2)]
     assert foltr("enrol", "device-1", "device-2", "--out-dir", tmp_path, "--operator", folder).returncode == 0
     store = tmp_path / "device-1.sqlite"
-    async with EdgeClient(credentials=files[0], store=store) as device:
+    async with EdgeClient(files[0], store=store) as device:
         await device.wait_connected(10)
         assert "foltr broker authority switch" in authority(server, "begin")
         assert json.loads(authority(server, "show", "--json"))["step"] == "begun"

@@ -9,6 +9,7 @@ from cli.commands import foltr, start, stop
 
 from broker.embedded import embedded_broker
 from edge_client.client import EdgeClient
+from edge_client.options import Connection, Experiment
 from foltr.learning.linear import rank_by_score, score
 from foltr.methods.registry import METHODS
 
@@ -101,7 +102,11 @@ def test_buffered_pacing_would_shrink_the_papers_noise(tmp_path):
 
 async def _shown(broker, features):
     """What a device of federation `second` shows for these candidates."""
-    async with EdgeClient(broker, federation="second", client_id="device-1", store=":memory:", seed=1) as client:
+    async with EdgeClient(
+        store=":memory:",
+        connection=Connection(broker=broker, federation="second", client_id="device-1"),
+        experiment=Experiment(seed=1),
+    ) as client:
         await client.next_round(after=0, timeout_s=30)
         return client.rank(features).ranking
 

@@ -69,7 +69,7 @@ class Scene:
             self.browsers[name] = device
 
     def python(self, name: str) -> EdgeClient:
-        return EdgeClient(credentials=self.operator.enrol(name, self.mqtt), store=":memory:")
+        return EdgeClient(self.operator.enrol(name, self.mqtt), store=":memory:")
 
     async def updates_of(self, client_id: str) -> list[StoredUpdate]:
         """Return the stored updates of a client that count, in order."""

@@ -6,9 +6,8 @@ python asking.py BROKER STORE ask|wait: says how far its wish is, then asks, or 
 import asyncio
 import sys
 
-from played import adding_learner
+from played import device
 
-from edge_client.client import EdgeClient
 from edge_client.events import Event, ForgetStateChanged
 
 
@@ -24,8 +23,7 @@ async def main(broker: str, store: str, what: str) -> None:
         if event == ForgetStateChanged("forgotten"):
             forgotten.set()
 
-    options = {"learner": adding_learner, "seed": 1, "on_event": observe}
-    async with EdgeClient(broker, federation="mail", client_id="device-7", store=store, **options) as client:
+    async with device(broker, store, on_event=observe) as client:
         say(client.forget_state)
         if what == "ask":
             await client.wait_connected(10.0)

@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from broker.link import InboundMessage
 from edge_client.agent import Agent
+from edge_client.options import DeviceOptions, Experiment
 from edge_client.store.store import DeviceStore
 from foltr.protocol.announcements import RoundAnnouncement
 from foltr.protocol.codec import decode, encode
@@ -35,7 +36,9 @@ def link():
 @pytest.fixture
 def agent(link, path):
     with contextlib.closing(DeviceStore(path, client_id="device-7", federation="mail", max_interactions=10)) as store:
-        yield Agent(link, store, "mail", "device-7", seed=1, learner=adding_learner)
+        yield Agent(
+            link, store, DeviceOptions("mail", "device-7", experiment=Experiment(seed=1, learner=adding_learner))
+        )
 
 
 def hear(agent, topic, message):

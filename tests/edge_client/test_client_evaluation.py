@@ -10,6 +10,7 @@ from under_policy import CLIP_NORM, identity, opened
 from under_policy import FEDERATOR as KEY
 
 from edge_client.client import EdgeClient
+from edge_client.options import Connection, Experiment, Ranking
 from foltr.learning.rewards import Earned, mean_of_lists
 from foltr.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.protocol.policies import SecureRound
@@ -94,7 +95,7 @@ async def test_who_switched_it_off_says_nothing_and_keeps_nothing(mqtt_broker, p
         with capture_logs() as logs:
             await client.next_round(timeout_s=WITHIN_S)
             click(client, [0], [1])
-            assert client._agent.store.earned(0, 99) == []  # noqa: SLF001 (an application has no use for it)
+            assert client.agent.store.earned(0, 99) == []
             click(client, [2])
             assert (await federator.update()).evaluation is None
         assert not [one for one in logs if one["event"] == "message_refused"]
@@ -173,7 +174,12 @@ async def test_under_a_policy_without_evaluation_nothing_is_said(mqtt_broker, pa
     signed = policy()
     async with (
         Federator(mqtt_broker, key=KEY) as federator,
-        EdgeClient(mqtt_broker, credentials=identity(), store=path, learner=adding_learner, seed=1) as client,
+        EdgeClient(
+            identity(),
+            store=path,
+            connection=Connection(mqtt_broker),
+            experiment=Experiment(learner=adding_learner, seed=1),
+        ) as client,
     ):
         await ask(federator, sequence=1)
         await federator.link.publish(TOPICS.policy, signed.signed, retain=True)
@@ -195,7 +201,11 @@ async def test_under_a_policy_with_evaluation_it_goes_into_the_sum(mqtt_broker, 
     async with (
         Federator(mqtt_broker, key=KEY) as federator,
         EdgeClient(
-            mqtt_broker, credentials=credentials, store=path, learner=adding_learner, seed=1, exploration="none"
+            credentials,
+            store=path,
+            connection=Connection(mqtt_broker),
+            experiment=Experiment(learner=adding_learner, seed=1),
+            ranking=Ranking(exploration="none"),
         ) as client,
     ):
         secure = SecureRound(policy_hash=signed.hash, clip_norm=CLIP_NORM)
@@ -213,7 +223,12 @@ async def test_only_the_federator_asks(mqtt_broker, wrong):
     """By a device with credentials: no broker and no client has it say more."""
     async with (
         Federator(mqtt_broker, key=KEY) as federator,
-        EdgeClient(mqtt_broker, credentials=identity(), store=":memory:", learner=adding_learner, seed=1) as client,
+        EdgeClient(
+            identity(),
+            store=":memory:",
+            connection=Connection(mqtt_broker),
+            experiment=Experiment(learner=adding_learner, seed=1),
+        ) as client,
     ):
         if wrong == "unsigned":
             federator.key = None

@@ -15,7 +15,7 @@ from foltr.protocol.trainings import PdgdTraining
 CODE = f"""
 import asyncio, sys, threading, time
 import numpy as np
-from foltr import EdgeClient
+from foltr import Connection, EdgeClient, Experiment
 
 goes_on, asked = threading.Event(), threading.Event()
 
@@ -34,7 +34,8 @@ async def until(condition):
 
 async def main():
     rng = np.random.default_rng(1)
-    async with EdgeClient(sys.argv[1], federation="mail", client_id="device-7", store=":memory:", seed=1) as client:
+    connection = Connection(sys.argv[1], "mail", "device-7")
+    async with EdgeClient(store=":memory:", connection=connection, experiment=Experiment(seed=1)) as client:
         serp = client.rank(rng.random((20, {N_FEATURES})))
         assert serp.model_version is None
         waits = asyncio.create_task(client.next_round(timeout_s=60.0))

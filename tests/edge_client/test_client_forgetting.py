@@ -102,7 +102,7 @@ async def test_a_request_is_signed_and_waits_for_a_federator_that_is_away(mqtt_b
     credentials = device_identity(
         OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
     )
-    async with EdgeClient(credentials=credentials, store=":memory:") as client:
+    async with EdgeClient(credentials, store=":memory:") as client:
         await client.wait_connected(WITHIN_S)
         assert await client.forget_me(timeout_s=0.1) == ForgetResult("sent")
         assert not client.forgotten
@@ -235,7 +235,7 @@ async def test_notices_for_others_or_by_others_change_nothing(mqtt_broker):
     credentials = device_identity(
         OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
     )
-    client = EdgeClient(credentials=credentials, store=":memory:")
+    client = EdgeClient(credentials, store=":memory:")
     async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
         await federator.next("join")
         await tell(federator, ReceiptCode.FORGOTTEN, RECEIPT, key=STRANGER)
@@ -351,10 +351,11 @@ async def test_a_client_constructed_later_knows_it(mqtt_broker, path):
 
 WAITING = """
 import asyncio, sys
-from edge_client.client import EdgeClient
+from foltr import Connection, EdgeClient
 
 async def main():
-    async with EdgeClient(sys.argv[1], federation="mail", client_id="device-7", store=sys.argv[2]) as client:
+    connection = Connection(sys.argv[1], "mail", "device-7")
+    async with EdgeClient(store=sys.argv[2], connection=connection) as client:
         await client.wait_connected()
         print("connected", flush=True)
         await asyncio.sleep(60)

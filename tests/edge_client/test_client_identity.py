@@ -5,10 +5,12 @@ import contextlib
 
 import numpy as np
 import pytest
+from device_options import grouped
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, content, device, model, see, until
 
 from edge_client.client import EdgeClient
 from edge_client.events import AuditLogCut
+from edge_client.options import Connection
 from edge_client.store.bounds import PendingUpdate
 from edge_client.store.store import DeviceStore
 from foltr.errors import SettingsError
@@ -30,7 +32,7 @@ def identity(url, serial=1):
 
 
 def enrolled(credentials, store=":memory:", **options):
-    return EdgeClient(credentials=credentials, store=store, learner=adding_learner, seed=1, **options)
+    return EdgeClient(credentials, store=store, **grouped(learner=adding_learner, seed=1, **options))
 
 
 def stored(path):
@@ -88,7 +90,7 @@ async def test_arguments_may_repeat_the_credentials(mqtt_broker, nowhere):
 def test_without_credentials_everything_must_be_named(arguments, name):
     """The message names what is not there."""
     with pytest.raises(SettingsError, match=f"^{name}: "):
-        EdgeClient(**arguments, store=":memory:")
+        EdgeClient(connection=Connection(**arguments), store=":memory:")
 
 
 # --- whom it believes -----------------------------------------------------------------------------------------

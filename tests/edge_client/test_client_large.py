@@ -11,6 +11,7 @@ from broker.link import MqttLink
 from edge_client.client import EdgeClient
 from edge_client.messaging.transfer import WINDOW
 from edge_client.models import Models
+from edge_client.options import Experiment
 from foltr.learning.linear import score
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
@@ -211,7 +212,7 @@ async def test_each_layer_must_be_the_federators(mqtt_broker, what):
         OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
     )
     stranger = SigningKey.generate()
-    client = EdgeClient(credentials=credentials, store=":memory:", learner=adding_learner)
+    client = EdgeClient(credentials, store=":memory:", experiment=Experiment(learner=adding_learner))
     async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
         forged = LargeModel(9, key=stranger if what == "the model" else FEDERATOR)
         federator.key = stranger if what == "a chunk" else FEDERATOR
@@ -231,7 +232,7 @@ async def test_each_layer_must_be_the_federators(mqtt_broker, what):
 
 
 def anchor_of(client):
-    return client._agent.voter.anchor  # noqa: SLF001 (an application has no use for it)
+    return client.agent.voter.anchor
 
 
 async def test_an_anchor_comes_in_chunks_and_is_kept(mqtt_broker, path, chunk_topics):
@@ -309,7 +310,7 @@ async def test_a_large_anchor_of_anothers_key_is_not_taken(mqtt_broker):
     credentials = device_identity(OPERATOR, FEDERATOR.public, "mail", "device-7", 1, access)
     async with (
         Federator(mqtt_broker, key=FEDERATOR) as federator,
-        EdgeClient(credentials=credentials, store=":memory:", seed=1) as client,
+        EdgeClient(credentials, store=":memory:", experiment=Experiment(seed=1)) as client,
     ):
         for number, key, is_anchor in ((1, OPERATOR, True), (2, FEDERATOR, False)):
             forged = LargeModel(3, 0.5 + number, key, is_anchor=is_anchor)

@@ -108,10 +108,11 @@ async def test_leaving_needs_the_broker(nowhere):
 CRASHING = """
 import asyncio, sys
 import numpy as np
-from edge_client.client import EdgeClient
+from foltr import Connection, EdgeClient
 
 async def main():
-    async with EdgeClient(sys.argv[1], federation="mail", client_id="device-7", store=sys.argv[2]) as client:
+    connection = Connection(sys.argv[1], "mail", "device-7")
+    async with EdgeClient(store=sys.argv[2], connection=connection) as client:
         await client.next_round()
         for _ in range(2):
             client.record_clicks(client.rank(np.eye(3, 16)), [1])

@@ -11,6 +11,7 @@ from under_policy import CLIP_NORM, identity
 from under_policy import FEDERATOR as KEY
 
 from edge_client.client import EdgeClient
+from edge_client.options import Connection, Experiment
 from foltr.learning.comparison import Comparison
 from foltr.protocol.policies import SecureRound
 from foltr.protocol.receipts import ReceiptCode
@@ -31,7 +32,12 @@ async def test_under_a_policy_without_votes_nobody_votes(mqtt_broker, path):
     signed = policy()
     async with (
         Federator(mqtt_broker, key=KEY) as federator,
-        EdgeClient(mqtt_broker, credentials=identity(), store=path, learner=adding_learner, seed=1) as client,
+        EdgeClient(
+            identity(),
+            store=path,
+            connection=Connection(mqtt_broker),
+            experiment=Experiment(learner=adding_learner, seed=1),
+        ) as client,
     ):
         await say_anchor(federator, announced(3, GOOD), sequence=1)
         await federator.announce(1, newest=announced(5, BAD), training=training(10_000), sequence=1)
@@ -117,7 +123,7 @@ async def test_rankers_of_other_kinds_are_compared_too(mqtt_broker, path, method
         await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
         assert await client.wait_settled(WITHIN_S)
         await begin(federator, client, *models, training=sampled(method, {}, 30), number=2)
-        trainer = client._agent.trainer  # noqa: SLF001 (an application has no use for it)
+        trainer = client.agent.trainer
         own = [trainer.weights_under(model) for model in models]
         assert np.array_equal(own[0], newest) is (method != "fedper")
         before = client.comparison

@@ -2,6 +2,7 @@
 
 import pytest
 from comparing import BAD, ENOUGH, GOOD, announced, begin, is_known, search, training
+from device_options import grouped
 from made_policies import policy
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, until
 from under_policy import CLIP_NORM, FEDERATOR, identity, opened
@@ -16,7 +17,7 @@ SECURE = SecureRound(policy_hash=VOTING.hash, clip_norm=CLIP_NORM)
 
 
 def device(url, path, credentials, **options):
-    return EdgeClient(url, credentials=credentials, store=path, learner=adding_learner, seed=1, **options)
+    return EdgeClient(credentials, store=path, **grouped(broker=url, learner=adding_learner, seed=1, **options))
 
 
 @pytest.mark.parametrize(
@@ -98,5 +99,5 @@ async def test_a_model_that_the_guard_refuses_is_voted_on(mqtt_broker, path):
         sent = opened(update, VOTING, credentials.key.public)
         assert (update.base_version, sent[:N_FEATURES].tolist()) == (6, [0] * N_FEATURES)
         assert sent[N_FEATURES:].tolist() == [WEIGHT, 0]
-        spent = client._agent.store.spent()  # noqa: SLF001 (an application has no use for it)
+        spent = client.agent.store.spent()
         assert spent.charge == allowance_of(VOTING.policy).charge

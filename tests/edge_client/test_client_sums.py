@@ -15,6 +15,7 @@ from played import TOPICS, WITHIN_S, Federator, adding_learner, see
 from under_policy import CLIP_NORM, FEDERATOR, identity, opened
 
 from edge_client.client import EdgeClient
+from edge_client.options import Connection, Experiment
 from edge_client.store.store import DeviceStore
 from foltr.failpoints import VARIABLE, Failpoint
 from foltr.operator.credentials import write_credentials
@@ -30,13 +31,14 @@ SECURE = SecureRound(policy_hash=POLICY.hash, clip_norm=CLIP_NORM)
 CLICKING = """
 import asyncio, sys
 import numpy as np
-from edge_client.client import EdgeClient
+from foltr import Connection, EdgeClient, Experiment
 
 def add(weights, interaction, training):
     return weights + interaction.features[0]
 
 async def main(url, credentials, store):
-    async with EdgeClient(url, credentials=credentials, store=store, learner=add, seed=1) as client:
+    experiment = Experiment(seed=1, learner=add)
+    async with EdgeClient(credentials, store=store, connection=Connection(url), experiment=experiment) as client:
         await client.next_round()
         for number in (3, 8):
             features = np.zeros((3, 16), np.float32)
@@ -49,7 +51,9 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 def under_policy(url, store, credentials):
-    return EdgeClient(url, credentials=credentials, store=store, learner=adding_learner, seed=1)
+    return EdgeClient(
+        credentials, store=store, connection=Connection(url), experiment=Experiment(learner=adding_learner, seed=1)
+    )
 
 
 async def publish_policy(federator):

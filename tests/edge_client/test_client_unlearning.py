@@ -4,6 +4,7 @@ import pytest
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import NamedErasure, UnlearningRound
@@ -119,7 +120,7 @@ async def test_only_its_own_federator_is_answered_and_signed(mqtt_broker):
     credentials = device_identity(
         OPERATOR, FEDERATOR.public, "mail", "device-7", 1, BrokerAccess(broker_url=mqtt_broker)
     )
-    client = EdgeClient(credentials=credentials, store=":memory:", seed=1)
+    client = EdgeClient(credentials, store=":memory:", experiment=Experiment(seed=1))
     async with Federator(mqtt_broker, key=FEDERATOR) as federator, client:
         await contribute(federator, client, 1, 1, 2, 3)
         await announce(federator, key=STRANGER)

@@ -9,6 +9,7 @@ from under_policy import identity
 
 from edge_client.client import EdgeClient
 from edge_client.guard.model_judgement import FEWEST_LISTS as FEWEST_OF_A_GUARD
+from edge_client.options import Connection, Experiment
 from foltr.learning.comparison import Comparison
 from foltr.protocol.codec import encode
 from foltr.protocol.fields import pack_vector
@@ -236,7 +237,12 @@ async def test_only_the_federators_newest_anchor_is_taken(mqtt_broker, wrong):
     credentials = identity()
     async with (
         Federator(mqtt_broker, key=KEY) as federator,
-        EdgeClient(mqtt_broker, credentials=credentials, store=":memory:", learner=adding_learner, seed=1) as client,
+        EdgeClient(
+            credentials,
+            store=":memory:",
+            connection=Connection(mqtt_broker),
+            experiment=Experiment(learner=adding_learner, seed=1),
+        ) as client,
     ):
         await say_anchor(federator, announced(3, GOOD), sequence=5)
         await federator.announce(1, newest=announced(5, BAD), training=training(10_000), sequence=5)
@@ -305,5 +311,5 @@ async def test_a_forgotten_client_knows_nothing(mqtt_broker, path):
         assert not any(pack_vector(GOOD)[:8] in file.read_bytes() for file in path.parent.glob(f"{path.name}*"))
         await say_anchor(federator, announced(4, GOOD), sequence=1)
         await federator.nothing_on("updates")
-        assert client._agent.voter.anchor.key is None  # noqa: SLF001 (an application has no use for it)
+        assert client.agent.voter.anchor.key is None
     assert is_known(path) == [False, False]

@@ -131,7 +131,7 @@ async def test_a_refusal_that_nobody_waits_for_keeps_the_device_silent(mqtt_brok
             see(client, 4, 5)
             await federator.nothing_on("join")
             assert client.forget_state == "sent"
-            assert "bad_signature" in client.hindrance.in_words
+            assert "bad_signature" in client.blocker.message
             asking = asyncio.create_task(client.forget_me())
             while not await federator.next("forget"):
                 pass
@@ -187,7 +187,7 @@ async def test_a_federation_restored_from_before_hears_the_wish_again(mqtt_broke
     )
     async with (
         Federator(mqtt_broker, key=federator_key) as federator,
-        EdgeClient(credentials=credentials, store=path) as client,
+        EdgeClient(credentials, store=path) as client,
     ):
         await federator.announce(1, sequence=sequence_of(1, 1))
         asking = asyncio.create_task(client.forget_me())
@@ -203,7 +203,7 @@ async def test_a_federation_restored_from_before_hears_the_wish_again(mqtt_broke
         assert await federator.next("forget")
         await tell(federator, ReceiptCode.ERASING)
         await until(lambda: client.forget_state == "erasing")
-    async with EdgeClient(credentials=credentials, store=path) as client:
+    async with EdgeClient(credentials, store=path) as client:
         assert client.forget_state == "erasing"
         assert client.forgotten
         await client.wait_connected(WITHIN_S)

@@ -4,11 +4,13 @@ import asyncio
 
 import numpy as np
 import pytest
+from device_options import grouped
 from methods_of import LINEAR, trainings
 from played import N_FEATURES, Federator, model, until
 from structlog.testing import capture_logs
 
 from edge_client.device_state import DeviceState, Order, order_of_next
+from edge_client.options import Ranking
 from edge_client.search_ranker import SearchRanker
 from edge_client.serps import make_serp, read_candidates
 from edge_client.training.working_model import WorkingModel, device_for
@@ -125,7 +127,7 @@ async def in_a_federation(ranker, federator):
 async def test_a_ranker_says_whose_order_it_shows(mqtt_broker, path, options, order):
     """From the first model on; also where the model cannot rank what the application said it has."""
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, **options)
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, **grouped(**options))
         assert ranker.state.order == Order(Source.BASE)
         await in_a_federation(ranker, federator)
         assert (ranker.state.order, ranker.state.model_version) == (order, 3)
@@ -136,7 +138,7 @@ async def test_a_ranker_says_whose_order_it_shows(mqtt_broker, path, options, or
 async def test_the_order_is_the_applications_once_clicks_show_that_features_differ(mqtt_broker, path):
     """Though the application did not say how many it has."""
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, gate=False)
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, ranking=Ranking(gate=False))
         await in_a_federation(ranker, federator)
         assert ranker.state.order == Order(Source.MODEL)
         ranker.record_clicks(ranker.rank(np.eye(3)), [0])

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from device_options import grouped
 from links import NotedLink
 from played import N_FEATURES, TOPICS, adding_learner, content, model
 from structlog.testing import capture_logs
@@ -14,6 +15,7 @@ from edge_client.agent import Agent
 from edge_client.events import ModelInUse
 from edge_client.features import Features
 from edge_client.objections import Objection, objection_to
+from edge_client.options import DeviceOptions
 from edge_client.store.store import DeviceStore
 from foltr.errors import DataError
 from foltr.operator.credentials import BrokerAccess, Credentials
@@ -53,11 +55,12 @@ class Device:
         self.agent = None
 
     @contextlib.contextmanager
-    def started(self, schema, **options):
+    def started(self, schema, on_event=None, **options):
         fields = {"client_id": "device-7", "federation": "mail", "max_interactions": 100}
         with contextlib.closing(DeviceStore(self._path, **fields)) as store:
             options = {"seed": 1, "learner": adding_learner, **options}
-            self.agent = Agent(self.link, store, "mail", "device-7", schema=schema, **options)
+            chosen = DeviceOptions("mail", "device-7", schema=schema, **grouped(**options))
+            self.agent = Agent(self.link, store, chosen, on_event=on_event)
             yield self
 
     def hear(self, topic, message):

@@ -9,6 +9,7 @@ from played import Federator, device
 from edge_client import gating
 from edge_client.events import GateChanged
 from edge_client.gating import DeviceGate
+from edge_client.options import Ranking
 from edge_client.recording import store_list
 from edge_client.search_ranker import SearchRanker
 from edge_client.serps import make_serp, read_candidates
@@ -155,7 +156,7 @@ def test_what_the_applications_lists_brought_is_known_from_the_first_one_on(nowh
     with SearchRanker(store=path) as ranker:
         assert ranker.gate.of_base.mean == pytest.approx(0.75, abs=0.01)
     assert ranker.gate == Gate()
-    with SearchRanker(store=path.with_name("without-a-gate.sqlite"), gate=False) as ranker:
+    with SearchRanker(store=path.with_name("without-a-gate.sqlite"), ranking=Ranking(gate=False)) as ranker:
         click_first_then_second(ranker)
         assert ranker.gate == Gate()
     with SearchRanker(store=path.with_name("forgotten.sqlite")) as ranker:

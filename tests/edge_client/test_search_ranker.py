@@ -9,12 +9,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from device_options import grouped
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, model
 from structlog.testing import capture_logs
 
 from edge_client.client import EdgeClient
 from edge_client.events import Connected, ModelInUse, UpdateAnswered
 from edge_client.forgetting import ForgetResult
+from edge_client.options import Experiment, Privacy
 from edge_client.search_ranker import SearchRanker
 from edge_client.store.interaction_rows import insert_interaction
 from edge_client.store.store import DeviceStore
@@ -142,7 +144,7 @@ async def test_clicks_of_the_week_before_count(mqtt_broker, nowhere, path):
 
 async def test_a_long_time_offline_keeps_the_newest_clicks(mqtt_broker, nowhere, path):
     """More than may wait: search and recording go on, the oldest make room, and what is left is in one update."""
-    with SearchRanker(identity(nowhere), store=path, max_interactions=6) as ranker:
+    with SearchRanker(identity(nowhere), store=path, privacy=Privacy(max_interactions=6)) as ranker:
         click(ranker, *range(10))
         assert ranker.n_waiting == 6
     with stored(path) as store:
@@ -150,7 +152,7 @@ async def test_a_long_time_offline_keeps_the_newest_clicks(mqtt_broker, nowhere,
     assert numbers == [5, 6, 7, 8, 9, 10]
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=6)
-        with SearchRanker(identity(mqtt_broker), store=path, max_interactions=6) as ranker:
+        with SearchRanker(identity(mqtt_broker), store=path, privacy=Privacy(max_interactions=6)) as ranker:
             update = await federator.update()
             assert (update.n_interactions, update.after, update.through) == (6, 0, 10)
             await federator.receipt(update, ReceiptCode.ACCEPTED)
@@ -188,7 +190,7 @@ def test_a_store_of_somebody_is_never_taken_over(nowhere, path):
 def test_what_is_wrong_is_told_before_the_store_is_opened(path, wrong):
     """So the next try, with what is right, has it."""
     with pytest.raises((SettingsError, DataError)):
-        SearchRanker(**wrong, store=path)
+        SearchRanker(**grouped(**wrong), store=path)
     assert not path.exists()
 
 
@@ -220,7 +222,7 @@ async def test_threads_rank_and_record_while_models_come(mqtt_broker, path):
 
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.announce(1, min_interactions=5, max_interactions=50)
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, seed=3)
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, experiment=Experiment(seed=3))
         await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
         with ThreadPoolExecutor(n_threads) as pool:
             searching = [asyncio.get_running_loop().run_in_executor(pool, search, i) for i in range(n_threads)]
@@ -307,7 +309,7 @@ async def test_what_an_observer_does_harms_nobody(mqtt_broker, path):
             await asyncio.to_thread(ranker.wait_connected, WITHIN_S)
             await federator.announce(1, min_interactions=1)
             await federator.receipt(await federator.update(), ReceiptCode.ACCEPTED)
-            await asyncio.to_thread(until, lambda: ranker.state.standing == "closed")
+            await asyncio.to_thread(until, lambda: ranker.state.status == "closed")
     assert heard == [(event, "foltr-device-7") for event in (Connected(), ModelInUse(0), UpdateAnswered("accepted"))]
     assert all("an observer cannot wait" in error for error in errors)
     await asyncio.to_thread(until, lambda: _is_free(path))
@@ -354,7 +356,7 @@ def test_a_ranker_that_nobody_has_any_more_is_closed(nowhere, path):
 def test_closing_while_others_record_loses_no_click_that_was_taken(nowhere, path):
     """Each is on disk, or was refused; nothing in between, and no other error."""
     for _ in range(5):
-        ranker = SearchRanker(identity(nowhere), store=path, max_interactions=1000)
+        ranker = SearchRanker(identity(nowhere), store=path, privacy=Privacy(max_interactions=1000))
         taken, others = [], []
 
         def record(ranker=ranker, taken=taken, others=others):
@@ -420,7 +422,7 @@ async def test_no_click_outlives_an_erasure(mqtt_broker, path):
             thread.join(WITHIN_S)
         assert ranker.rank(DOCUMENTS, k=2).ranking.tolist() == [0, 1]
         state = ranker.state
-        assert (ranker.n_waiting, state.standing, state.remarks[0]) == (0, "forgotten", "nothing is recorded")
+        assert (ranker.n_waiting, state.status, state.remarks[0]) == (0, "forgotten", "nothing is recorded")
         await asyncio.to_thread(ranker.close)
     with stored(path) as store:
         assert (store.forgotten, store.rows("SELECT count(*) FROM interactions")) == (True, [(0,)])
@@ -451,11 +453,11 @@ async def test_a_ranker_asks_to_be_forgotten(mqtt_broker, path):
 def test_what_is_in_the_way_is_said(nowhere, path):
     """With the next step; nothing is before it is enrolled, or once it is over."""
     with SearchRanker(store=path) as ranker:
-        assert ranker.hindrance is None
+        assert ranker.blocker is None
         ranker.enrol(identity(nowhere))
-        until(lambda: ranker.hindrance is not None and ranker.hindrance.obstacle == "broker_away")
-        assert "foltr broker run" in ranker.hindrance.in_words
-    assert ranker.hindrance is None
+        until(lambda: ranker.blocker is not None and ranker.blocker.kind == "broker_away")
+        assert "foltr broker run" in ranker.blocker.message
+    assert ranker.blocker is None
 
 
 # --- the same device ------------------------------------------------------------------------------------------
@@ -469,10 +471,10 @@ async def test_it_learns_what_the_client_for_event_loops_learns(mqtt_broker, pat
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         training = PdgdTraining(min_interactions=1000, max_interactions=1000, serp_length=11)
         await federator.announce(1, newest=announcement, training=training)
-        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, seed=9)
+        ranker = await asyncio.to_thread(SearchRanker, identity(mqtt_broker), store=path, experiment=Experiment(seed=9))
         await asyncio.to_thread(until, lambda: (ranker.model_version, ranker.serp_length) == (3, 11))
         async with EdgeClient(
-            credentials=identity(mqtt_broker, "device-8"), store=tmp_path / "8.sqlite", seed=9
+            identity(mqtt_broker, "device-8"), store=tmp_path / "8.sqlite", experiment=Experiment(seed=9)
         ) as client:
             await client.next_round()
             for features, clicked in searches:

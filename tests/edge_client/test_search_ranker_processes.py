@@ -18,10 +18,10 @@ OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 BEGIN = f"""
 import os, signal, sys, threading, time
 import numpy as np
-from foltr import SearchRanker
+from foltr import Experiment, SearchRanker
 
 DOCUMENTS = np.eye(5, {N_FEATURES})
-ranker = SearchRanker(sys.argv[1] or None, store=sys.argv[2], seed=1)
+ranker = SearchRanker(sys.argv[1] or None, store=sys.argv[2], experiment=Experiment(seed=1))
 
 def click():
     serp = ranker.rank(DOCUMENTS)
@@ -137,7 +137,7 @@ first = click()
 child = os.fork()
 if child == 0:
     assert ranker.rank(DOCUMENTS, k=3).ranking.tolist() == [0, 1, 2]
-    assert ranker.state.standing == "closed"
+    assert ranker.state.status == "closed"
     for use in (click, lambda: ranker.wait_settled(1.0), ranker.forget_me):
         try:
             use()

@@ -34,6 +34,7 @@ from fuzz.corpus import (
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, MqttLink
 from edge_client.agent import Agent
+from edge_client.options import DeviceOptions, Experiment
 from edge_client.store.store import DeviceStore
 from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
@@ -320,7 +321,7 @@ _NO_LINK = MqttLink(BrokerAddress.parse("mqtt://127.0.0.1:1"), client_id="none",
 def _client(topic: str, credentials: Credentials | None, payload: bytes) -> bool:
     """What a device's agent does with a message, as if the network had brought it."""
     store = DeviceStore(":memory:", client_id=MEMBER, federation=FEDERATION, max_interactions=10)
-    agent = Agent(_NO_LINK, store, FEDERATION, MEMBER, credentials, seed=1)
+    agent = Agent(_NO_LINK, store, DeviceOptions(FEDERATION, MEMBER, credentials, experiment=Experiment(seed=1)))
     try:
         agent.inbox.take(InboundMessage(topic, payload, retained=False))
     except MessageError as error:

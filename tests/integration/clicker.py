@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from edge_client.store.store import Interaction
 from foltr.operator.credentials import read_credentials
 from foltr.protocol.trainings import PdgdTraining
@@ -47,7 +48,10 @@ def _record(client: EdgeClient, log: Path) -> None:
 async def click(credentials: Path, store: Path, log: Path, n_clicks: int) -> None:
     """Record clicks, a few at a time, until all that wait have become updates that count."""
     device = read_credentials(credentials, "device")
-    async with asyncio.timeout(40), EdgeClient(credentials=device, store=str(store), learner=learn, seed=1) as client:
+    async with (
+        asyncio.timeout(40),
+        EdgeClient(device, store=str(store), experiment=Experiment(learner=learn, seed=1)) as client,
+    ):
         await client.next_round(timeout_s=20)
         # An update has two of them: one that is left over waits for another.
         while (is_short := len(clicks_in(log, "stored")) < n_clicks) or client.n_waiting:

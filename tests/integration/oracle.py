@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from edge_client.client import EdgeClient
+from edge_client.options import Connection, Experiment
 from edge_client.store.store import Interaction
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.protocol.fields import unpack_vector
@@ -48,7 +49,9 @@ async def contribute(
     Returns how many do, as far as the device was told. Every wait ends after ``patience_s``.
     """
     i = int(credentials.name.removeprefix("oracle-"))
-    client = EdgeClient(broker, credentials=credentials, store=store, learner=power_learner(i), seed=i)
+    client = EdgeClient(
+        credentials, store=store, connection=Connection(broker), experiment=Experiment(learner=power_learner(i), seed=i)
+    )
     async with client:
         newest = 0
         while n_wanted is None or client.n_updates_counted < n_wanted:

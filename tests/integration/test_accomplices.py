@@ -10,6 +10,7 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, unt
 from integration.users import in_use
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from federator.closing.replay import replay_round
 from federator.closing.stored_recipes import load_recipes
 from foltr.aggregation.fates import Fate
@@ -69,7 +70,7 @@ def devices_of(deployment: Deployment, plot: Plot):
     """All of its devices, clicking."""
     learners = [Learner(i, plot) for i in range(N_CLIENTS)]
     devices = (
-        EdgeClient(credentials=one, store=":memory:", learner=learner)
+        EdgeClient(one, store=":memory:", experiment=Experiment(learner=learner))
         for one, learner in zip(deployment.devices, learners, strict=True)
     )
     return in_use(devices, lambda client, i: click(client, learners[i]))

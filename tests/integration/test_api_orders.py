@@ -20,6 +20,7 @@ from api.tokens import Role
 from broker.address import BrokerAddress
 from broker.link import MqttLink
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
 from foltr.operator.enrolment_rotation import begin_rotation
 from foltr.operator.folder import open_authority
@@ -134,7 +135,7 @@ async def test_another_command_of_the_operator_ends_no_order(server, mosquitto_s
 async def joined(deployment):
     """Have a device join, and go away again; its credentials."""
     access = deployment.devices[0]
-    async with EdgeClient(None, credentials=access, store=":memory:", learner=power_learner(0), seed=0) as client:
+    async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=power_learner(0), seed=0)) as client:
         await client.next_round(after=0, timeout_s=30)
 
         async def is_stored():
@@ -211,7 +212,7 @@ async def test_a_forgotten_participant_gets_its_receipt(deployment, server, tmp_
     await deployment.serves(60)
     name = client_name(0)
     access = deployment.devices[0]
-    async with EdgeClient(None, credentials=access, store=":memory:", learner=power_learner(0), seed=0) as client:
+    async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=power_learner(0), seed=0)) as client:
         await client.next_round(after=0, timeout_s=30)
         client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
         assert await client.wait_settled(30)

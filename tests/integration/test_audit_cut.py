@@ -94,7 +94,7 @@ async def test_everybody_who_heard_of_an_entry_sees_that_it_was_cut(mosquitto_se
 
 
 def device(deployment: Deployment, folder, number: int) -> EdgeClient:
-    return EdgeClient(credentials=deployment.devices[number], store=folder / f"{number}.sqlite")
+    return EdgeClient(deployment.devices[number], store=folder / f"{number}.sqlite")
 
 
 async def entered(stack, deployment: Deployment, folder) -> tuple[list[EdgeClient], list[EdgeClient]]:

@@ -16,6 +16,7 @@ from broker.address import BrokerAddress
 from broker.link import MqttLink
 from edge_client.client import EdgeClient
 from edge_client.messaging.transfer import WINDOW
+from edge_client.options import Experiment
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from federator.service import FederatorService
@@ -136,7 +137,7 @@ def device(credentials, i=0, store=":memory:", wire=None):
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("edge_client.runtime.MqttLink", partial(WatchedLink, wire or Wire()))
-        return EdgeClient(credentials=credentials, store=store, learner=learn, seed=i)
+        return EdgeClient(credentials, store=store, experiment=Experiment(learner=learn, seed=i))
 
 
 async def take_part(client, after=0):

@@ -20,6 +20,7 @@ from sqlalchemy import event, text
 import storage.database
 from broker.link import MqttLink
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from foltr.errors import DataError, UnavailableError
 from storage.database import Database
 from storage.migrate import upgrade
@@ -277,7 +278,9 @@ async def test_a_device_on_a_full_disk(small_disk, mosquitto_server, migrated_ur
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as deployment, asyncio.timeout(60):
         deployment.start_federator(3)
         await deployment.serves(20)
-        async with EdgeClient(credentials=deployment.devices[0], store=store, learner=power_learner(0)) as client:
+        async with EdgeClient(
+            deployment.devices[0], store=store, experiment=Experiment(learner=power_learner(0))
+        ) as client:
             await client.next_round()
             click(client)
             round_ = await client.next_round(after=1)
@@ -304,7 +307,9 @@ async def test_a_receipt_that_a_device_cannot_store(small_disk, mosquitto_server
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 1) as deployment, asyncio.timeout(60):
         federator = deployment.start_federator(2)
         await deployment.serves(20)
-        async with EdgeClient(credentials=deployment.devices[0], store=store, learner=power_learner(0)) as client:
+        async with EdgeClient(
+            deployment.devices[0], store=store, experiment=Experiment(learner=power_learner(0))
+        ) as client:
             await client.next_round()
             # A device that could not store the answer to its join would send nothing.
             await until(lambda: client.counted_through == 0, 20, "the join was not answered")

@@ -8,6 +8,7 @@ from integration.deployment import DIM, FEDERATION, Deployment, until
 
 from edge_client.client import EdgeClient
 from edge_client.guard.model_judgement import FEWEST_LISTS
+from edge_client.options import Experiment, Privacy, Ranking
 from edge_client.training.unlearning_limits import UnlearningLimits
 from storage.erasure.audit_log import CLIENT_ERASED, stream_audit
 from storage.erasure.unlearning_jobs import list_jobs
@@ -43,12 +44,11 @@ async def test_a_guard_gives_way_to_the_model_without_the_forgotten(mosquitto_se
             leaver, guarded, *others = [
                 await stack.enter_async_context(
                     EdgeClient(
-                        credentials=one,
+                        one,
                         store=tmp_path / f"{one.name}.sqlite",
-                        keep_interactions=0,
-                        seed=i,
-                        guard=0.5 if i == 1 else None,
-                        gate=False,
+                        privacy=Privacy(keep_interactions=0),
+                        experiment=Experiment(seed=i),
+                        ranking=Ranking(guard=0.5 if i == 1 else None, gate=False),
                     )
                 )
                 for i, one in enumerate(deployment.devices)
@@ -97,11 +97,11 @@ async def test_devices_answer_as_much_as_they_allow(mosquitto_server, migrated_u
             leaver, *others = clients = [
                 await stack.enter_async_context(
                     EdgeClient(
-                        credentials=one,
+                        one,
                         store=store,
-                        seed=i,
-                        gate=False,
-                        unlearning_limits=UnlearningLimits(steps_a_click=2),
+                        experiment=Experiment(seed=i),
+                        ranking=Ranking(gate=False),
+                        privacy=Privacy(unlearning_limits=UnlearningLimits(steps_a_click=2)),
                     )
                 )
                 for i, (one, store) in enumerate(zip(deployment.devices, stores, strict=True))

@@ -11,6 +11,7 @@ from integration.oracle import power_learner
 from publishing import publish_once
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from foltr.operator.credentials import BrokerAccess, device_identity, read_credentials
 from foltr.operator.register import read_enrolment_key
 from foltr.protocol.enrolment import issue_federator_key, issue_roster
@@ -51,7 +52,7 @@ def operator(tmp_path):
 
 
 def device(credentials, store):
-    return EdgeClient(None, credentials=credentials, store=store, learner=power_learner(0), seed=0)
+    return EdgeClient(credentials, store=store, experiment=Experiment(learner=power_learner(0), seed=0))
 
 
 async def contributes(client, after):
@@ -62,7 +63,7 @@ async def contributes(client, after):
 
 
 def refuses(client):
-    return client.hindrance is not None and "foltr enrol" in client.hindrance.in_words
+    return client.blocker is not None and "foltr enrol" in client.blocker.message
 
 
 async def rotate(deployment, operator):

@@ -11,6 +11,7 @@ from integration.test_forgetting import OPTIONS, VARIABLES, WILLING, check_forgo
 from integration.users import in_use
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment, Privacy
 from foltr.failpoints import Failpoint
 from storage.erasure.client_rows import rows_of
 from storage.erasure.erasures import list_erasures
@@ -52,7 +53,9 @@ async def test_a_standby_finishes_what_a_killed_leader_began(
 
     def device(i: int, store: str) -> EdgeClient:
         access = deployment.devices[i]
-        return EdgeClient(credentials=access, store=tmp_path / store, seed=i, unlearning_limits=WILLING)
+        return EdgeClient(
+            access, store=tmp_path / store, experiment=Experiment(seed=i), privacy=Privacy(unlearning_limits=WILLING)
+        )
 
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         lasting = {"max_time_s": 5.0, **VARIABLES}

@@ -10,6 +10,7 @@ from integration.peers import DIM, FEDERATION, HandMade, Operator, make_plan, se
 
 from broker.address import BrokerAddress
 from edge_client.client import EdgeClient
+from edge_client.options import Connection, Experiment
 from federator.round import RoundPolicy
 from federator.service import FederatorService
 from foltr.operator.credentials import Credentials
@@ -22,13 +23,10 @@ from storage.queries import count_rejections, list_clients, list_contributions, 
 
 async def contribute_each_round(broker: str, i: int, credentials: Credentials | None = None) -> Counter[str]:
     client = EdgeClient(
-        broker,
-        federation=FEDERATION,
-        client_id=f"oracle-{i:02d}",
-        credentials=credentials,
+        credentials,
         store=":memory:",
-        learner=power_learner(i),
-        seed=i,
+        connection=Connection(broker=broker, federation=FEDERATION, client_id=f"oracle-{i:02d}"),
+        experiment=Experiment(learner=power_learner(i), seed=i),
     )
     async with client:
         newest = 0

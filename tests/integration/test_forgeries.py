@@ -8,6 +8,7 @@ from integration.peers import FEDERATION, ONE_EACH, TOPICS, HandMade, Operator, 
 from integration.recorder import Recorder
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from federator.round import RoundPolicy
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import encode, open_envelope
@@ -235,7 +236,7 @@ async def test_a_device_believes_its_federator_only(broker, database):
     """Forged announcements and receipts, unsigned, self-signed and moved, change nothing on the device."""
     operator, mallory = Operator(), SigningKey.generate()
     sequences, inbox = itertools.count(2**62), TOPICS.client("alice", ClientTopic.INBOX)
-    device = EdgeClient(credentials=operator.enrol("alice", broker), store=":memory:", seed=1)
+    device = EdgeClient(operator.enrol("alice", broker), store=":memory:", experiment=Experiment(seed=1))
     listener = operator.peer("listener", broker)
     join_topic = TOPICS.client("alice", ClientTopic.JOIN)
     async with AsyncExitStack() as stack:

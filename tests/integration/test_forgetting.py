@@ -10,6 +10,7 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, unt
 from integration.users import in_use
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment, Privacy
 from edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.errors import UnavailableError
@@ -54,7 +55,12 @@ async def click(client: EdgeClient, seed: int) -> None:
 def devices_of(deployment: Deployment, tmp_path) -> AsyncIterator[list[EdgeClient]]:
     """All of its devices, clicking."""
     devices = (
-        EdgeClient(credentials=one, store=tmp_path / f"{one.name}.sqlite", seed=i, unlearning_limits=WILLING)
+        EdgeClient(
+            one,
+            store=tmp_path / f"{one.name}.sqlite",
+            experiment=Experiment(seed=i),
+            privacy=Privacy(unlearning_limits=WILLING),
+        )
         for i, one in enumerate(deployment.devices)
     )
     return in_use(devices, click)

@@ -22,7 +22,7 @@ async def deployment(mqtt_broker, tmp_path):
 
 
 def device(deployment: Deployment, i: int = 0) -> EdgeClient:
-    return EdgeClient(credentials=deployment.devices[i], store=":memory:")
+    return EdgeClient(deployment.devices[i], store=":memory:")
 
 
 async def believes(client: EdgeClient, online: bool) -> None:

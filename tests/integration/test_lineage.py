@@ -12,6 +12,7 @@ from integration.recorder import Recorder
 from sqlalchemy import select, update
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.signing import epoch_and_number
@@ -45,7 +46,9 @@ async def test_a_restored_database_goes_on_with_devices_that_never_left(deployme
     """
     device = deployment.devices[0]
     async with asyncio.timeout(120):
-        async with EdgeClient(credentials=device, store=":memory:", learner=power_learner(3), seed=1) as client:
+        async with EdgeClient(
+            device, store=":memory:", experiment=Experiment(learner=power_learner(3), seed=1)
+        ) as client:
             deployment.start_federator(1000)
             await client.next_round(timeout_s=30)
             await click_once(client)
@@ -93,7 +96,7 @@ async def test_a_hostile_broker_cannot_bring_back_what_was_signed_before(deploym
         assert (n_counted, newest.version) == (3, 3)
         assert open_envelope(old_model).read(ModelAnnouncement).version == 0
         assert open_envelope(old_round).read(RoundAnnouncement).round == 1
-        async with EdgeClient(credentials=device, store=store, learner=power_learner(0), seed=1) as client:
+        async with EdgeClient(device, store=store, experiment=Experiment(learner=power_learner(0), seed=1)) as client:
             await client.wait_connected(20)
             for topic, payload, retain in (
                 (TOPICS.model, old_model, True),
@@ -106,7 +109,7 @@ async def test_a_hostile_broker_cannot_bring_back_what_was_signed_before(deploym
             assert client.model_version == 3
             assert (client.n_waiting, client.receipts) == (1, {})
         # The broker has nothing but what is old now, and the device starts again.
-        async with EdgeClient(credentials=device, store=store, learner=power_learner(0), seed=1) as client:
+        async with EdgeClient(device, store=store, experiment=Experiment(learner=power_learner(0), seed=1)) as client:
             await client.wait_connected(20)
             await asyncio.sleep(1.0)
             assert (client.model_version, client.n_waiting) == (3, 1)

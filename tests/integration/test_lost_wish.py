@@ -14,6 +14,7 @@ from integration.users import in_use
 from api.access import COOKIE
 from api.tokens import Role
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment, Privacy
 from foltr.failpoints import Failpoint
 from foltr.operator.credentials import read_credentials, write_secret
 from foltr.operator.wish_file import wish_file
@@ -38,7 +39,12 @@ async def deployment(mosquitto_server, migrated_url, tmp_path):
 
 def device(deployment: Deployment, tmp_path, i: int = 0) -> EdgeClient:
     one = deployment.devices[i]
-    return EdgeClient(credentials=one, store=tmp_path / f"{one.name}.sqlite", seed=i, unlearning_limits=WILLING)
+    return EdgeClient(
+        one,
+        store=tmp_path / f"{one.name}.sqlite",
+        experiment=Experiment(seed=i),
+        privacy=Privacy(unlearning_limits=WILLING),
+    )
 
 
 async def n_updates_of(deployment: Deployment, name: str) -> int:
@@ -101,7 +107,7 @@ async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deplo
     mosquitto_server.kill()
     mosquitto_server.start()
     start(deployment)
-    started = EdgeClient(credentials=own, store=tmp_path / f"{NAME}.sqlite", unlearning_limits=WILLING)
+    started = EdgeClient(own, store=tmp_path / f"{NAME}.sqlite", privacy=Privacy(unlearning_limits=WILLING))
     others = [device(deployment, tmp_path, i) for i in range(1, N_CLIENTS)]
     async with in_use([started, *others], click):
         assert started.forget_state == "asked"

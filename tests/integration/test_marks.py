@@ -19,6 +19,7 @@ from integration.recorder import Recorder
 from sqlalchemy import select
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from federator.round import RoundPolicy
 from foltr.aggregation.mean import staleness_weight
 from foltr.failpoints import Failpoint
@@ -173,7 +174,7 @@ async def scene(mosquitto_server, migrated_url, tmp_path, n_devices):
         await stack.enter_async_context(made.recorder.link)
         await made.recorder.link.wait_connected(20)
         for i, credentials in enumerate(deployment.devices):
-            client = EdgeClient(credentials=credentials, store=":memory:", learner=learn, seed=i)
+            client = EdgeClient(credentials, store=":memory:", experiment=Experiment(learner=learn, seed=i))
             made.devices.append(await stack.enter_async_context(client))
         yield made
 

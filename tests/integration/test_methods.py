@@ -9,6 +9,7 @@ from integration.deployment import FEDERATION as DEPLOYED
 from integration.peers import FEDERATION, served
 
 from edge_client.client import EdgeClient
+from edge_client.options import Connection, Experiment, Ranking
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from foltr.failpoints import Failpoint
@@ -41,7 +42,13 @@ FEDERATIONS = [
 async def take_part(broker: str | None, i: int, credentials: Credentials | None = None) -> None:
     """A device that clicks what has the most of its first feature, in every round until the last."""
     named = {} if credentials is not None else {"federation": FEDERATION, "client_id": f"device-{i}"}
-    client = EdgeClient(broker, credentials=credentials, store=":memory:", seed=i, gate=False, **named)
+    client = EdgeClient(
+        credentials,
+        store=":memory:",
+        connection=Connection(broker, **named),
+        experiment=Experiment(seed=i),
+        ranking=Ranking(gate=False),
+    )
     features = np.random.default_rng(i).random((8, DIM), np.float32)
     async with client:
         newest = 0

@@ -10,6 +10,7 @@ from integration.oracle import power_learner
 from publishing import publish_once
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from foltr.failpoints import VARIABLE, Failpoint
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
 from foltr.operator.folder import open_authority
@@ -74,7 +75,7 @@ async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployme
     deployment.start_federator(1_000, *UNFILLED, **LONG)
     await deployment.serves(20)
     access, learner = deployment.devices[0], power_learner(0)
-    async with EdgeClient(None, credentials=access, store=":memory:", learner=learner, seed=0) as client:
+    async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=learner, seed=0)) as client:
         await client.next_round(after=0, timeout_s=20)
         client.record_clicks(client.rank(np.ones((1, DIM), np.float32)), [0])
         assert await client.wait_settled(20)
@@ -152,7 +153,7 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
 
     def device():
         access, learner = deployment.devices[0], power_learner(0)
-        return EdgeClient(None, credentials=access, store=store, learner=learner, seed=0)
+        return EdgeClient(access, store=store, experiment=Experiment(learner=learner, seed=0))
 
     async def contributes(client, after):
         round_ = await client.next_round(after=after, timeout_s=30)

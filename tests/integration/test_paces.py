@@ -9,6 +9,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+from device_options import grouped
 from integration.oracle import power_learner
 from integration.peers import DIM, FEDERATION, Operator, eventually, make_plan, served
 
@@ -43,9 +44,9 @@ def plan_of(n: int, **options: float) -> FederationPlan:
 
 
 def device(broker: str, i: int = 0, credentials: Credentials | None = None, **options: object) -> EdgeClient:
-    options = {"store": ":memory:", "learner": power_learner(i), **options}
+    options = {"store": ":memory:", "learner": power_learner(i), "broker": broker, **options}
     name = {} if credentials is not None else {"federation": FEDERATION, "client_id": f"oracle-{i:02d}"}
-    return EdgeClient(broker, credentials=credentials, **name, **options)
+    return EdgeClient(credentials, **grouped(**name, **options))
 
 
 @asynccontextmanager
@@ -89,7 +90,7 @@ async def test_devices_come_by_and_each_click_counts(mqtt_broker, database):
                 if n % 4 == 0:
                     client.record_clicks(client.rank(ONE), [0])
                 n_connected += client.next_visit_at is None
-                assert n < 20 or client.hindrance is None
+                assert n < 20 or client.blocker is None
                 await asyncio.sleep(0.1)
         return n_connected / 80
 
@@ -118,7 +119,7 @@ async def test_the_pace_is_stored_and_the_next_start_keeps_it(mqtt_broker, datab
         async with device(mqtt_broker, store=store) as client:
             await asyncio.sleep(0.5)
             assert client.next_visit_at == due_at
-            assert client.hindrance is None
+            assert client.blocker is None
 
 
 async def test_who_wants_to_be_forgotten_comes_by_at_once(mqtt_broker, database):

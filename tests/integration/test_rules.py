@@ -10,6 +10,7 @@ from publishing import publish_once
 from sqlalchemy import select
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from federator.closing.stored_rules import round_rng, stored_rule
 from foltr.failpoints import Failpoint
 from foltr.methods.base import Memory
@@ -103,7 +104,7 @@ async def test_a_quarantine_by_order_holds_across_a_kill_until_it_is_lifted(depl
     name, access = client_name(0), deployment.devices[0]
     deployment.start_federator(1_000, *options, max_time_s=1.5)
     await deployment.serves(20)
-    async with EdgeClient(None, credentials=access, store=":memory:", learner=power_learner(0), seed=0) as client:
+    async with EdgeClient(access, store=":memory:", experiment=Experiment(learner=power_learner(0), seed=0)) as client:
         await client.next_round(after=0, timeout_s=20)
 
         def click():

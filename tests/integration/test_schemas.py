@@ -5,8 +5,9 @@ import pytest
 from integration.peers import DIM, FEDERATION, ONE_EACH, TOPICS, Operator, eventually, served
 from links import connected
 
+from edge_client.blockers import BlockerKind
 from edge_client.client import EdgeClient
-from edge_client.hindrances import Obstacle
+from edge_client.options import Experiment, Ranking
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
 from foltr.errors import SettingsError
@@ -52,13 +53,13 @@ async def heard_difference(client, words):
     return await eventually(look, lambda found: words in found)
 
 
-async def heard_hindrance(client):
+async def heard_blocker(client):
     """The federator's heartbeat may come after its round; without it the federator is away."""
 
     async def look():
-        return client.hindrance
+        return client.blocker
 
-    return await eventually(look, lambda found: found is not None and found.obstacle is Obstacle.OTHER_FEATURES)
+    return await eventually(look, lambda found: found is not None and found.kind is BlockerKind.OTHER_FEATURES)
 
 
 async def test_two_devices_with_different_schemas_are_in_one_federation(mqtt_broker, database, tmp_path):
@@ -72,15 +73,19 @@ async def test_two_devices_with_different_schemas_are_in_one_federation(mqtt_bro
     plan = plan_of(operator, SHOP, n_rounds=2)
     async with served(mqtt_broker, database, plan, operator.federator_key):
         store = tmp_path / "old.sqlite"
-        async with EdgeClient(credentials=old, store=store, schema=OLD, seed=1) as client:
+        async with EdgeClient(old, store=store, schema=OLD, experiment=Experiment(seed=1)) as client:
             await client.next_round(timeout_s=20)
             await heard_difference(client, "3 features here and 4 there")
             assert [search(client, DIM - 1) for _ in range(3)] == [[0, 1, 2, 3]] * 3
             assert (client.n_waiting, client.model_version) == (3, None)
-            hindrance = await heard_hindrance(client)
-            assert client.schema_difference in hindrance.in_words
+            blocker = await heard_blocker(client)
+            assert client.schema_difference in blocker.message
             async with EdgeClient(
-                credentials=new, store=":memory:", schema=tmp_path / "shop.json", seed=1, exploration="none"
+                new,
+                store=":memory:",
+                schema=tmp_path / "shop.json",
+                experiment=Experiment(seed=1),
+                ranking=Ranking(exploration="none"),
             ) as other:
                 await other.next_round(timeout_s=20)
                 assert other.schema_difference is None
@@ -90,7 +95,7 @@ async def test_two_devices_with_different_schemas_are_in_one_federation(mqtt_bro
                 await other.next_round(after=1, timeout_s=20)
             assert client.n_updates_counted == 0
             assert client.n_waiting == 3
-        async with EdgeClient(credentials=old, store=store, schema=SHOP, seed=1) as client:
+        async with EdgeClient(old, store=store, schema=SHOP, experiment=Experiment(seed=1)) as client:
             await client.next_round(after=1, timeout_s=20)
             assert client.n_waiting == 0
             search(client, DIM)

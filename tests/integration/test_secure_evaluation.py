@@ -10,6 +10,7 @@ from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from secure_cohorts import FEDERATION
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment, Privacy
 from federator.closing.replay import replay_round
 from federator.closing.stored_recipes import load_recipes
 from foltr.errors import UnavailableError
@@ -58,13 +59,11 @@ def devices(whole):
     """All of them; the last says nothing of its user's lists."""
     return (
         EdgeClient(
-            credentials=whole.credentials(i),
+            whole.credentials(i),
             store=":memory:",
-            learner=learn,
-            seed=i,
             schema=SCHEMA,
-            privacy_limits=ANY_POLICY,
-            evaluation=i < N_DEVICES - 1,
+            experiment=Experiment(learner=learn, seed=i),
+            privacy=Privacy(privacy_limits=ANY_POLICY, evaluation=i < N_DEVICES - 1),
         )
         for i in range(N_DEVICES)
     )

@@ -13,6 +13,7 @@ from secure_cohorts import FEDERATION
 from secured import QUIET
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment, Privacy
 from foltr.failpoints import Failpoint
 from foltr.operator.credentials import (
     read_credentials,
@@ -42,8 +43,12 @@ async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, da
     Features are scaled by the federation's schema, and what is learned is added to the model that it began with. A
     device with another schema is in no sum and keeps its clicks.
     """
-    options = {"store": ":memory:", "learner": adding_learner, "seed": 9, "privacy_limits": ANY_POLICY}
-    other = EdgeClient(credentials=whole.credentials(N_DEVICES), **options)
+    other = EdgeClient(
+        whole.credentials(N_DEVICES),
+        store=":memory:",
+        experiment=Experiment(seed=9, learner=adding_learner),
+        privacy=Privacy(privacy_limits=ANY_POLICY),
+    )
     whole.start_helper("north")
     whole.start_helper("south", f"{Failpoint.SUM_OPENED}=kill@2")
     async with whole.federator(database, 2), other:

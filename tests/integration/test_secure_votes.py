@@ -11,6 +11,7 @@ from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from secure_cohorts import FEDERATION
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment, Privacy
 from federator.closing.replay import replay_round
 from federator.closing.stored_recipes import load_recipes
 from foltr.errors import UnavailableError
@@ -67,12 +68,11 @@ def used(whole, plot: Plot):
     """All devices, with users."""
     devices = (
         EdgeClient(
-            credentials=whole.credentials(i),
+            whole.credentials(i),
             store=":memory:",
-            learner=learner_of(i, plot),
-            seed=i,
             schema=SCHEMA,
-            privacy_limits=ANY_POLICY,
+            experiment=Experiment(learner=learner_of(i, plot), seed=i),
+            privacy=Privacy(privacy_limits=ANY_POLICY),
         )
         for i in range(N_DEVICES)
     )

@@ -13,6 +13,7 @@ from integration.users import in_use
 from sqlalchemy import select
 
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from federator.closing.replay import replay_round
 from federator.closing.stored_recipes import load_recipes
 from foltr.errors import UnavailableError
@@ -68,7 +69,7 @@ def learner_of(i: int, plot: Plot):
 def devices_of(deployment: Deployment, plot: Plot):
     """All devices, with users."""
     devices = (
-        EdgeClient(credentials=one, store=":memory:", learner=learner_of(i, plot), seed=i)
+        EdgeClient(one, store=":memory:", experiment=Experiment(learner=learner_of(i, plot), seed=i))
         for i, one in enumerate(deployment.devices)
     )
     return in_use(devices, use)

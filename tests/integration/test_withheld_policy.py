@@ -9,8 +9,9 @@ from integration.deployment import DIM, FEDERATION, Deployment, until
 from links import Inbox, connected
 from played import adding_learner
 
+from edge_client.blockers import BlockerKind
 from edge_client.client import EdgeClient
-from edge_client.hindrances import Obstacle
+from edge_client.options import Experiment
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.states import Privacy
 
@@ -60,14 +61,16 @@ async def test_a_trusted_federator_gets_nothing_from_pinned_devices(mosquitto_se
         serving(deployment.service(9, deployment.database)),
     ):
         for one in (*deployment.devices, *deployment.devices):
-            async with EdgeClient(credentials=one, store=":memory:", seed=1, learner=adding_learner) as client:
+            async with EdgeClient(
+                one, store=":memory:", experiment=Experiment(seed=1, learner=adding_learner)
+            ) as client:
                 click(client)
                 await client.next_round(timeout_s=WITHIN_S)
                 await until(lambda client=client: client.has_joined, WITHIN_S, "it has not joined")
                 click(client)
                 if privacy is Privacy.SECURE:
-                    assert client.hindrance.obstacle is Obstacle.NO_POLICY
-                    assert "foltr policy publish" in client.hindrance.in_words
+                    assert client.blocker.kind is BlockerKind.NO_POLICY
+                    assert "foltr policy publish" in client.blocker.message
                     assert client.n_waiting == 2
                 else:
                     await until(lambda client=client: bool(client.receipts), WITHIN_S, "nothing was sent")

@@ -7,7 +7,7 @@ from edge_client.client import EdgeClient
 
 
 async def main(credentials: str, store: str) -> None:
-    async with EdgeClient(credentials=credentials, store=store):
+    async with EdgeClient(credentials, store=store):
         await asyncio.sleep(3600)
 
 

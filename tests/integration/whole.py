@@ -16,6 +16,7 @@ from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from broker.address import BrokerAddress
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment, Privacy
 from edge_client.sums.privacy_limits import PrivacyLimits
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
@@ -219,11 +220,11 @@ async def joined(whole: Whole, n_hostile: int = 0) -> AsyncIterator[list[EdgeCli
 def _device(whole: Whole, i: int, is_hostile: bool) -> EdgeClient:
     credentials = whole.credentials(i)
     return EdgeClient(
-        credentials=credentials,
+        credentials,
         store=":memory:",
-        learner=adding_learner,
-        seed=i,
         schema=SCHEMA,
-        privacy_limits=ANY_POLICY,
-        alter_update=lying(whole.policy, credentials.key) if is_hostile else None,
+        experiment=Experiment(
+            learner=adding_learner, seed=i, alter_update=lying(whole.policy, credentials.key) if is_hostile else None
+        ),
+        privacy=Privacy(privacy_limits=ANY_POLICY),
     )

@@ -18,6 +18,7 @@ from simulation.promises import BrokenPromiseError
 
 from broker.link import InboundMessage, LastWill
 from edge_client.agent import Agent
+from edge_client.options import DeviceOptions, Experiment, Privacy, Ranking
 from edge_client.store.store import Interaction
 from edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.errors import DataError, FoltrError, UnavailableError
@@ -115,14 +116,16 @@ class SimulatedDevice:
                 self.agent = Agent(
                     SimulatedLink(self),  # type: ignore[arg-type]
                     self.store,
-                    FEDERATION,
-                    self.client_id,
-                    self.papers,  # type: ignore[arg-type]
-                    # Whatever is shown, the device learns the same; and nothing need be compiled.
-                    exploration=NoExploration(),
-                    seed=self.i + 1000 * self._n_started,
-                    learner=_power_learner(self.i),
-                    unlearning_limits=UnlearningLimits(fewest_interactions=1),  # as its federator asks
+                    DeviceOptions(
+                        FEDERATION,
+                        self.client_id,
+                        self.papers,  # type: ignore[arg-type]
+                        # Whatever is shown, the device learns the same; and nothing need be compiled.
+                        ranking=Ranking(exploration=NoExploration()),
+                        experiment=Experiment(seed=self.i + 1000 * self._n_started, learner=_power_learner(self.i)),
+                        # As its federator asks.
+                        privacy=Privacy(unlearning_limits=UnlearningLimits(fewest_interactions=1)),
+                    ),
                 )
             except DataError:
                 return  # the application was told, and does not run

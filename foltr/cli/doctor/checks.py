@@ -10,7 +10,6 @@ from enum import StrEnum
 from pathlib import Path
 from typing import get_args
 
-from foltr import __version__
 from foltr.cli.settings import Settings
 from foltr.errors import MessageError, SettingsError
 from foltr.extras import MODULES, install_command
@@ -18,6 +17,7 @@ from foltr.operator.credentials import Credentials, Role, read_credentials
 from foltr.protocol.enrolment import read_enrolment
 from foltr.protocol.fields import SCHEMA_VERSION
 from foltr.user_files import FileKind, read_json_file
+from foltr.version import __version__
 
 
 class State(StrEnum):

@@ -12,9 +12,10 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
+from edge_client.blockers import REFUSALS, Blocker, BlockerKind
 from edge_client.client import EdgeClient
 from edge_client.contribution import Alteration
-from edge_client.hindrances import REFUSALS, Hindrance, Obstacle
+from edge_client.options import Connection, Experiment, Privacy, Ranking
 from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 from foltr.alive_file import NO_ALIVE_FILE, AliveFile
@@ -132,33 +133,33 @@ class Fleet:
     async def _say_when_waiting(self) -> None:
         """Say why devices wait: soon after something is in the way, and now and then while there is no new round."""
         silent_s, say_after_s, before = 0.0, _SILENCE_S, self.newest_round
-        seen: Obstacle | None = None
-        told: Obstacle | None = None
+        seen: BlockerKind | None = None
+        told: BlockerKind | None = None
         while True:
             await asyncio.sleep(_LOOK_S)
             if self.newest_round != before:
                 silent_s, say_after_s, before = 0.0, _SILENCE_S, self.newest_round
             else:
                 silent_s += _LOOK_S
-            hindrance = self._hindrance()
-            if hindrance is None or hindrance.obstacle is Obstacle.FEDERATOR_AWAY:
+            blocker = self._blocker()
+            if blocker is None or blocker.kind is BlockerKind.FEDERATOR_AWAY:
                 self.alive_file.touch()
-            last, seen = seen, None if hindrance is None else hindrance.obstacle
-            if hindrance is not None and seen is last and seen is not told:  # not what passes while all begin
-                log.warning("clients_wait", federation=self.federation, cause=hindrance.in_words)
+            last, seen = seen, None if blocker is None else blocker.kind
+            if blocker is not None and seen is last and seen is not told:  # not what passes while all begin
+                log.warning("clients_wait", federation=self.federation, cause=blocker.message)
                 told = seen
             elif told is not None and seen is None:
                 log.info("clients_go_on", federation=self.federation)
                 told = None
             elif silent_s >= say_after_s:
-                why = "the federator is there: foltr rounds why" if hindrance is None else hindrance.in_words
+                why = "the federator is there: foltr rounds why" if blocker is None else blocker.message
                 log.warning("no_new_round", newest=before, federation=self.federation, hint=why)
                 silent_s, say_after_s = 0.0, min(2 * say_after_s, _LONGEST_SILENCE_S)
 
-    def _hindrance(self) -> Hindrance | None:
+    def _blocker(self) -> Blocker | None:
         """What keeps one of the first devices from taking part; the same usually stops them all."""
         looked_at = islice(self._clients.values(), _N_LOOKED_AT)
-        return next((found for client in looked_at if (found := client.hindrance) is not None), None)
+        return next((found for client in looked_at if (found := client.blocker) is not None), None)
 
     def _seen_round(self, number: int) -> None:
         if number > self.newest_round:
@@ -177,23 +178,25 @@ class Fleet:
         streams, chosen = client_streams(self.seed, name), self.user(name)
         click_models = tuple(personal(model, streams.user) for model in chosen.click_models)
         client = EdgeClient(
-            self.broker_url,
-            federation=self.federation,
-            client_id=name,
             # By its file, where there is one: beside it `foltr forget --credentials` keeps a wish.
-            credentials=self.credentials_files.get(name) or self.credentials.get(name),
+            self.credentials_files.get(name) or self.credentials.get(name),
             store=store,
-            seed=streams.device_seed,
-            propensities=_propensities(click_models),
-            guard=self.guard,
-            votes=self.votes,
-            evaluation=self.evaluation,
-            gate=False,  # a simulated user has no application with an order worth keeping
             schema=self.schema,
-            unlearning_limits=self.unlearning_limits,
-            privacy_limits=self.privacy_limits,
-            alter_update=self.alterations.get(name),
-            give_up_after_s=self.give_up_after_s,
+            connection=Connection(
+                broker=self.broker_url, federation=self.federation, client_id=name, give_up_after_s=self.give_up_after_s
+            ),
+            experiment=Experiment(
+                seed=streams.device_seed,
+                alter_update=self.alterations.get(name),
+            ),
+            # A simulated user has no application with an order worth keeping.
+            ranking=Ranking(propensities=_propensities(click_models), guard=self.guard, gate=False),
+            privacy=Privacy(
+                votes=self.votes,
+                evaluation=self.evaluation,
+                unlearning_limits=self.unlearning_limits,
+                privacy_limits=self.privacy_limits,
+            ),
         )
         async with client:
             self._clients[name] = client
@@ -212,7 +215,7 @@ class Fleet:
                 log.debug("device_done", client_id=name, rounds=n_rounds, interactions=user.n_interactions)
                 self._note_refused(name, client, "the federator has not answered")
             except UnavailableError as error:
-                if client.hindrance is None or client.hindrance.obstacle not in REFUSALS:
+                if client.blocker is None or client.blocker.kind not in REFUSALS:
                     raise
                 self._note_refused(name, client, str(error))
             finally:
@@ -224,10 +227,10 @@ class Fleet:
 
     def _note_refused(self, name: str, client: EdgeClient, why: str) -> None:
         """Note a device that no federation took in, or takes in no more."""
-        hindrance = client.hindrance
-        if client.forgotten or (client.has_joined and (hindrance is None or hindrance.obstacle not in REFUSALS)):
+        blocker = client.blocker
+        if client.forgotten or (client.has_joined and (blocker is None or blocker.kind not in REFUSALS)):
             return
-        self.refused[name] = why if hindrance is None else hindrance.in_words
+        self.refused[name] = why if blocker is None else blocker.message
         log.error("device_refused", client_id=name, cause=self.refused[name])
 
 
@@ -241,11 +244,11 @@ async def _unless_locked_out(client: EdgeClient, taking_part: Coroutine[Any, Any
     locked_out_s = 0.0
     try:
         while not (await asyncio.wait([task], timeout=_LOOK_S))[0]:
-            hindrance = client.hindrance
-            is_locked_out = hindrance is not None and hindrance.obstacle is Obstacle.LOGIN_REFUSED
+            blocker = client.blocker
+            is_locked_out = blocker is not None and blocker.kind is BlockerKind.LOGIN_REFUSED
             locked_out_s = locked_out_s + _LOOK_S if is_locked_out else 0.0
-            if hindrance is not None and locked_out_s >= _LOCKED_OUT_S:
-                raise UnavailableError(hindrance.in_words)
+            if blocker is not None and locked_out_s >= _LOCKED_OUT_S:
+                raise UnavailableError(blocker.message)
         return await task
     finally:
         task.cancel()

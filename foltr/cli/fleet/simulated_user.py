@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from edge_client.blockers import REFUSALS
 from edge_client.client import EdgeClient
-from edge_client.hindrances import REFUSALS
 from foltr.data.dataset import RankingDataset
 from foltr.errors import UnavailableError
 from foltr.evaluation.click_models import ClickModel, clicks_from_draws, personal
@@ -113,5 +113,5 @@ class SimulatedUser:
 
     @property
     def _is_refused(self) -> bool:
-        hindrance = self._client.hindrance
-        return hindrance is not None and hindrance.obstacle in REFUSALS
+        blocker = self._client.blocker
+        return blocker is not None and blocker.kind in REFUSALS

@@ -16,6 +16,7 @@ from servers import MissingError, ProvisionedMosquitto
 from broker.address import BrokerAddress
 from broker.link import MqttLink
 from edge_client.client import EdgeClient
+from edge_client.options import Experiment
 from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
@@ -126,7 +127,7 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
         async with asyncio.TaskGroup() as group, contextlib.AsyncExitStack() as stack:
             serving = group.create_task(service.run())
             clients = [
-                await stack.enter_async_context(EdgeClient(credentials=one, store=":memory:", seed=i))
+                await stack.enter_async_context(EdgeClient(one, store=":memory:", experiment=Experiment(seed=i)))
                 for i, one in enumerate(devices)
             ]
             clicking = [asyncio.create_task(click(client, i)) for i, client in enumerate(clients)]

@@ -11,6 +11,7 @@ from edge_client.client import EdgeClient
 from edge_client.guard.guard import Guard
 from edge_client.guard.held_back import MOST_LISTS, HeldBackStore
 from edge_client.guard.model_judgement import FEWEST_LISTS
+from edge_client.options import Connection, Ranking
 from edge_client.serps import Serp, make_serp, read_candidates
 from edge_client.store.store import DeviceStore
 from edge_client.training.working_model import WorkingModel
@@ -145,7 +146,11 @@ def test_a_share_is_above_0_and_at_most_half(store, share):
 def test_the_best_list_says_nothing_of_another(nowhere):
     """A device that is told to explore nothing cannot be guarded, and leaves nothing behind when it is told so."""
     with pytest.raises(SettingsError, match="guard: it judges by lists that are drawn"):
-        EdgeClient(nowhere, federation="mail", client_id="device-7", store=":memory:", exploration="none", guard=0.1)
+        EdgeClient(
+            store=":memory:",
+            connection=Connection(broker=nowhere, federation="mail", client_id="device-7"),
+            ranking=Ranking(exploration="none", guard=0.1),
+        )
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -5,8 +5,8 @@ from made_policies import policy
 from structlog.testing import capture_logs
 from under_policy import DeviceUnderPolicy
 
+from edge_client.blockers import BlockerKind, blocker_of
 from edge_client.device_state import state_of
-from edge_client.hindrances import Obstacle, hindrance_of
 from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.errors import SettingsError
 from foltr.protocol.policies import GaussianNoise
@@ -46,7 +46,7 @@ def test_limits_that_are_none_are_refused(wrong):
 
 
 async def test_a_policy_beyond_the_limits_gets_nothing(path):
-    """No sum and nothing raw; the log, the hindrance and the state say by what, and what to do."""
+    """No sum and nothing raw; the log, the blocker and the state say by what, and what to do."""
     device = DeviceUnderPolicy(path, BEYOND)
     with capture_logs() as logs:
         device.announce(1)
@@ -57,10 +57,11 @@ async def test_a_policy_beyond_the_limits_gets_nothing(path):
     (line,) = [line for line in logs if line["event"] == "round_objected"]
     assert "epsilon 1e+06 is above 10" in line["excess"]
     assert "2 clients, and 10 are the fewest" in line["excess"]
-    found = hindrance_of(ConnectedLink(), device.agent, 0.0)
-    assert found.obstacle is Obstacle.POLICY_BEYOND_LIMITS
-    assert "privacy_limits" in found.in_words
-    assert "under a policy beyond its limits" in state_of(device.agent, found, None).standing
+    device.agent.link = ConnectedLink()
+    found = blocker_of(device.agent, 0.0)
+    assert found.kind is BlockerKind.POLICY_BEYOND_LIMITS
+    assert "privacy_limits" in found.message
+    assert "under a policy beyond its limits" in state_of(device.agent, found, None).status
     assert device.store.entries() == []
     device.store.close()
 

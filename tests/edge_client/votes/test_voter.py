@@ -18,6 +18,7 @@ from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner
 
 from broker.link import InboundMessage
 from edge_client.agent import Agent
+from edge_client.options import DeviceOptions, Experiment
 from edge_client.search_ranker import SearchRanker
 from edge_client.store.store import DeviceStore
 from edge_client.votes import voter
@@ -41,13 +42,14 @@ TRAINING = PdgdTraining(min_interactions=10_000, max_interactions=10_000, explor
 CLICKING = """
 import asyncio, sys
 import numpy as np
-from edge_client.client import EdgeClient
+from foltr import Connection, EdgeClient, Experiment
 
 async def main(url, store):
     rng = np.random.default_rng(5)
-    async with EdgeClient(url, federation="mail", client_id="device-7", store=store, seed=1) as client:
+    connection = Connection(url, "mail", "device-7")
+    async with EdgeClient(store=store, connection=connection, experiment=Experiment(seed=1)) as client:
         await client.next_round()
-        while client._agent.voter.anchor.current is None:
+        while client.agent.voter.anchor.current is None:
             await asyncio.sleep(0.01)
         for _ in range(10):
             client.record_clicks(client.rank(rng.random((3, 16), np.float32)), [1])
@@ -85,7 +87,9 @@ class PlayedDevice:
     """An agent on a store, to which a federator says what it is told to say."""
 
     def __init__(self, store):
-        self.agent = Agent(NotedLink(), store, "mail", "device-7", seed=1, learner=adding_learner)
+        self.agent = Agent(
+            NotedLink(), store, DeviceOptions("mail", "device-7", experiment=Experiment(seed=1, learner=adding_learner))
+        )
         self.record_clicks = self.agent.record_clicks
         self.rank = self.agent.rank
 
@@ -186,7 +190,7 @@ async def test_threads_record_while_anchors_come(mqtt_broker, path):
     async with Federator(mqtt_broker, key=FEDERATOR) as federator:
         await federator.say(TOPICS.anchor, announced(3, -WEIGHTS), retain=True, sequence=1)
         await federator.announce(1, newest=announced(5, WEIGHTS), training=TRAINING, sequence=1)
-        ranker = SearchRanker(credentials, store=path, seed=1)
+        ranker = SearchRanker(credentials, store=path, experiment=Experiment(seed=1))
         loop = asyncio.get_running_loop()
         try:
             await loop.run_in_executor(None, _wait_for, lambda: ranker.serp_length and _has_anchor(ranker, 3))
@@ -209,7 +213,7 @@ async def test_threads_record_while_anchors_come(mqtt_broker, path):
 
 
 def _has_anchor(ranker, version):
-    agent = ranker._device.agent  # noqa: SLF001 (an application has no use for it)
+    agent = ranker.agent
     current = agent.voter.anchor.current
     return current is not None and current.version == version
 

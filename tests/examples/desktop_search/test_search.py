@@ -12,7 +12,7 @@ import pytest
 from features import SCHEMA
 from federation import running_federation
 from folder import Folder
-from foltr import SearchRanker
+from foltr import Ranking, SearchRanker
 from foltr.operator.credentials import write_credentials
 from foltr.protocol.trainings import PdgdTraining
 from search import N_SHOWN, Search
@@ -40,7 +40,7 @@ def books(tmp_path):
 @pytest.fixture
 def search(books, tmp_path, monkeypatch):
     """Without credentials and exploration: it records, and shows the order of BM25."""
-    monkeypatch.setattr("search.SearchRanker", partial(SearchRanker, exploration="none"))
+    monkeypatch.setattr("search.SearchRanker", partial(SearchRanker, ranking=Ranking(exploration="none")))
     search = Search(books, tmp_path / "home")
     yield search
     search.close()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from broker.address import BrokerAddress
 from edge_client.client import EdgeClient
+from edge_client.options import Connection, Experiment, Ranking
 from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy
@@ -131,7 +132,11 @@ class ForgettingDemo(Demo):
             device: EdgeClient
             if i < self._n_clients:
                 device = EdgeClient(
-                    credentials=own, store=":memory:", seed=streams.device_seed, gate=False, give_up_after_s=GIVE_UP_S
+                    own,
+                    store=":memory:",
+                    experiment=Experiment(seed=streams.device_seed),
+                    ranking=Ranking(gate=False),
+                    connection=Connection(give_up_after_s=GIVE_UP_S),
                 )
             else:
                 device = leaver = LeavingDevice(own, store, streams.device_seed)

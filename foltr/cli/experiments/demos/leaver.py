@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from edge_client.client import EdgeClient
+from edge_client.options import Connection, Experiment, Ranking
 from foltr.cli.settings import Settings
 from foltr.data.sources import LoadedData
 from foltr.methods.registry import parameters_of
@@ -30,18 +31,17 @@ class LeavingDevice(EdgeClient):
 
     def __init__(self, credentials: Credentials, store: Path, seed: int) -> None:
         super().__init__(
-            credentials=credentials,
+            credentials,
             store=store,
-            seed=seed,
-            gate=False,
-            alter_update=self._turned_round,
-            give_up_after_s=GIVE_UP_S,
+            connection=Connection(give_up_after_s=GIVE_UP_S),
+            ranking=Ranking(gate=False),
+            experiment=Experiment(seed=seed, alter_update=self._turned_round),
         )
         self.sent: list[bytes] = []
 
     async def _turned_round(self, update: ModelUpdate, _round: RoundAnnouncement) -> UpdateBody:
         """The update as -z * update - (z + 1) * model (thesis, Eq. 6.4)."""
-        body, model = update.body, self._agent.participation.model
+        body, model = update.body, self.agent.participation.model
         if not isinstance(body, DenseDelta):
             raise TypeError(f"an update of kind {body.kind} has not all weights")
         if model is None or model.version != update.base_version:

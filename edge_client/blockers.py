@@ -1,18 +1,17 @@
-"""What keeps a device from taking part in its federation, and what to do about it, in words for whoever runs it."""
+"""What keeps a device from taking part in its federation, and what the person who runs it can do about it."""
 
 from dataclasses import dataclass
 
 from broker.failures import Trouble
-from broker.link import MqttLink
-from edge_client.agent import Agent
 from edge_client.forgetting import ENROL_AGAIN, refusal_in_words
 from edge_client.objections import Objection
+from edge_client.parts import DeviceParts
 from foltr.protocol.explained import Explained
 from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
 
 
-class Obstacle(Explained):
-    """What is in the way; its meaning is where that leaves the device."""
+class BlockerKind(Explained):
+    """What blocks the device; its meaning is the state that this leaves the device in."""
 
     FORGOTTEN = "forgotten", "forgotten"
     ASKED_TO_BE_FORGOTTEN = "asked_to_be_forgotten", "asked to be forgotten"
@@ -28,12 +27,12 @@ class Obstacle(Explained):
 
 # They do not pass by themselves: somebody has to enrol the device, or give it its own credentials, or bring the
 # application and its schema up to date.
-REFUSALS = (Obstacle.LOGIN_REFUSED, Obstacle.JOIN_REFUSED, Obstacle.OTHER_FEATURES)
+REFUSALS = (BlockerKind.LOGIN_REFUSED, BlockerKind.JOIN_REFUSED, BlockerKind.OTHER_FEATURES)
 _OF_LINK = {
-    Trouble.LOGIN_REFUSED: Obstacle.LOGIN_REFUSED,
-    Trouble.TAKEN_OVER: Obstacle.SESSION_TAKEN_OVER,
+    Trouble.LOGIN_REFUSED: BlockerKind.LOGIN_REFUSED,
+    Trouble.TAKEN_OVER: BlockerKind.SESSION_TAKEN_OVER,
 }
-_OF_BAR = {Objection.PINNED: Obstacle.NO_POLICY, Objection.BEYOND_LIMITS: Obstacle.POLICY_BEYOND_LIMITS}
+_OF_BAR = {Objection.PINNED: BlockerKind.NO_POLICY, Objection.BEYOND_LIMITS: BlockerKind.POLICY_BEYOND_LIMITS}
 _ENROL = {
     ReceiptCode.NOT_ENROLLED: "start it with the file that `foltr enrol NAME` writes (--credentials)",
     ReceiptCode.REVOKED: "ask the operator for a new file: foltr enrol NAME --replace",
@@ -47,46 +46,38 @@ def is_lasting(refusal: MembershipReceipt | None) -> bool:
 
 
 @dataclass(frozen=True)
-class Hindrance:
-    """An obstacle; ``in_words`` says what happened, and what to do."""
+class Blocker:
+    """What keeps a device from taking part; ``message`` says what happened, and what to do."""
 
-    obstacle: Obstacle
-    in_words: str
+    kind: BlockerKind
+    message: str
 
 
-def hindrance_of(link: MqttLink, agent: Agent, now: float) -> Hindrance | None:
-    """Return what keeps a device from taking part, the nearest first; None where nothing is known to."""
-    if agent.forgotten:
-        return Hindrance(Obstacle.FORGOTTEN, f"the client was forgotten: {ENROL_AGAIN}")
-    outage = link.outage
-    if outage is not None:
-        trouble = link.trouble
-        return Hindrance(
-            Obstacle.BROKER_AWAY if trouble is None else _OF_LINK.get(trouble, Obstacle.BROKER_AWAY), str(outage)
-        )
-    forgetting = agent.forgetting
+def blocker_of(device: DeviceParts, now: float) -> Blocker | None:
+    """Return what keeps a device from taking part, the nearest first; None if nothing is known to."""
+    if device.forgotten:
+        return Blocker(BlockerKind.FORGOTTEN, f"the client was forgotten: {ENROL_AGAIN}")
+    link, forgetting = device.link, device.forgetting
+    if (outage := link.outage) is not None:
+        kind = BlockerKind.BROKER_AWAY if link.trouble is None else _OF_LINK.get(link.trouble, BlockerKind.BROKER_AWAY)
+        return Blocker(kind, str(outage))
     if forgetting.state is not None:
         refused = None if forgetting.refusal is None else refusal_in_words(forgetting.refusal)
         told = refused or "nothing else is sent until the federation answers; see that its federator runs"
-        return Hindrance(Obstacle.ASKED_TO_BE_FORGOTTEN, f"it asked to be forgotten, {forgetting.state}: {told}")
-    refusal = agent.membership.refusal
-    if refusal is not None:
-        return Hindrance(Obstacle.JOIN_REFUSED, _refusal_in_words(refusal))
-    bar = agent.policy.bar
-    if bar is not None:
-        return Hindrance(_OF_BAR[bar], f"{bar}: {agent.policy.remedy}")
-    absence = agent.watch.absence(now)
-    if absence is not None:
+        return Blocker(BlockerKind.ASKED_TO_BE_FORGOTTEN, f"it asked to be forgotten, {forgetting.state}: {told}")
+    if (refusal := device.membership.refusal) is not None:
+        return Blocker(BlockerKind.JOIN_REFUSED, _refusal_in_words(refusal))
+    if (bar := device.policy.bar) is not None:
+        return Blocker(_OF_BAR[bar], f"{bar}: {device.policy.remedy}")
+    if (absence := device.watch.absence(now)) is not None:
         start = "start it with `foltr federator run`; what is clicked waits on the device"
-        return Hindrance(Obstacle.FEDERATOR_AWAY, f"{absence}: {start}")
-    difference = agent.schema_difference
-    if difference is not None:
+        return Blocker(BlockerKind.FEDERATOR_AWAY, f"{absence}: {start}")
+    if (difference := device.schema_difference) is not None:
         follow = "give the device the schema that the federator was started with; what is clicked waits on it"
-        return Hindrance(Obstacle.OTHER_FEATURES, f"{difference}: {follow}")
-    misfit = agent.trainer.misfit
-    if misfit is not None:
+        return Blocker(BlockerKind.OTHER_FEATURES, f"{difference}: {follow}")
+    if (misfit := device.trainer.misfit) is not None:
         choose = "start a federation with `foltr federator run --features N`, or use its features"
-        return Hindrance(Obstacle.OTHER_FEATURES, f"{misfit}: {choose}; what is clicked waits on the device")
+        return Blocker(BlockerKind.OTHER_FEATURES, f"{misfit}: {choose}; what is clicked waits on the device")
     return None
 
 

@@ -5,8 +5,8 @@ import pytest
 from own_servers import provisioned
 from played import TOPICS, WITHIN_S, Federator, device, until
 
+from edge_client.blockers import BlockerKind
 from edge_client.client import EdgeClient
-from edge_client.hindrances import Obstacle
 from foltr.errors import UnavailableError
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.heartbeat import FederatorStatus
@@ -28,8 +28,8 @@ async def words_of_next_round(client):
 async def test_a_broker_that_is_away_is_no_federator_that_is(nowhere):
     """With its address, the cause and the next step."""
     async with device(nowhere) as client:
-        await until(lambda: "onnect" in client.hindrance.in_words.split(": ", 2)[-1])
-        assert client.hindrance.obstacle is Obstacle.BROKER_AWAY
+        await until(lambda: "onnect" in client.blocker.message.split(": ", 2)[-1])
+        assert client.blocker.kind is BlockerKind.BROKER_AWAY
         assert client.federator_online is None
         said = await words_of_next_round(client)
         assert nowhere in said
@@ -43,10 +43,10 @@ async def test_a_broker_that_was_lost_is_said_to_be(mosquitto_server):
         await beat(federator)
         await until(lambda: client.federator_online)
         mosquitto_server.kill()
-        await until(lambda: client.hindrance is not None)
+        await until(lambda: client.blocker is not None)
         assert client.federator_online is None
-        assert client.hindrance.obstacle is Obstacle.BROKER_AWAY
-        assert " lost for 0 s: " in client.hindrance.in_words
+        assert client.blocker.kind is BlockerKind.BROKER_AWAY
+        assert " lost for 0 s: " in client.blocker.message
 
 
 async def test_a_login_that_is_refused_is_called_so(tmp_path):
@@ -59,8 +59,8 @@ async def test_a_login_that_is_refused_is_called_so(tmp_path):
         credentials = device_identity(
             SigningKey.generate(), SigningKey.generate().public, "mail", "device-7", 1, access
         )
-        async with EdgeClient(credentials=credentials, store=":memory:") as client:
-            await until(lambda: client.hindrance.obstacle is Obstacle.LOGIN_REFUSED)
+        async with EdgeClient(credentials, store=":memory:") as client:
+            await until(lambda: client.blocker.kind is BlockerKind.LOGIN_REFUSED)
             said = await words_of_next_round(client)
         assert "it does not let this user in, or not with this password (" in said
         assert "code 135" in said
@@ -73,11 +73,11 @@ async def test_a_federator_that_is_away_is_said_to_be(mqtt_broker):
     """Whether it never spoke at this broker, or said goodbye; and that it is there, where it only opens no round."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await client.wait_connected(WITHIN_S)
-        assert client.hindrance.obstacle is Obstacle.FEDERATOR_AWAY
+        assert client.blocker.kind is BlockerKind.FEDERATOR_AWAY
         assert "the federator of 'mail' has said nothing at this broker" in await words_of_next_round(client)
         await beat(federator)
         await until(lambda: client.federator_online)
-        assert client.hindrance is None
+        assert client.blocker is None
         assert "the federator of 'mail' is there" in await words_of_next_round(client)
         await beat(federator, online=False)
         await until(lambda: client.federator_online is False)
@@ -87,24 +87,24 @@ async def test_a_federator_that_is_away_is_said_to_be(mqtt_broker):
 
 
 @pytest.mark.parametrize(
-    ("code", "obstacle"),
+    ("code", "kind"),
     [
-        (ReceiptCode.NOT_ENROLLED, Obstacle.JOIN_REFUSED),
-        (ReceiptCode.REVOKED, Obstacle.JOIN_REFUSED),
+        (ReceiptCode.NOT_ENROLLED, BlockerKind.JOIN_REFUSED),
+        (ReceiptCode.REVOKED, BlockerKind.JOIN_REFUSED),
         (ReceiptCode.BUSY, None),
     ],
 )
-async def test_who_is_not_taken_in_need_not_wait(mqtt_broker, code, obstacle):
+async def test_who_is_not_taken_in_need_not_wait(mqtt_broker, code, kind):
     """Its rounds are announced to all, so it is told at once; not where it only has to ask again."""
     async with Federator(mqtt_broker, takes_joins=False) as federator, device(mqtt_broker) as client:
         await beat(federator)
         await federator.next("join")
         await federator.membership("device-7", code)
-        if obstacle is None:
+        if kind is None:
             await until(lambda: client.federator_online)
-            assert client.hindrance is None
+            assert client.blocker is None
             return
-        await until(lambda: client.hindrance is not None and client.hindrance.obstacle is obstacle)
+        await until(lambda: client.blocker is not None and client.blocker.kind is kind)
         with pytest.raises(
             UnavailableError, match=rf"device-7 of 'mail': the federator does not take it in: {code}.*enrol"
         ):
@@ -112,7 +112,7 @@ async def test_who_is_not_taken_in_need_not_wait(mqtt_broker, code, obstacle):
         assert not client.has_joined
         await federator.membership("device-7", ReceiptCode.JOINED)
         await until(lambda: client.has_joined)
-        assert client.hindrance is None
+        assert client.blocker is None
 
 
 async def test_another_number_of_features_keeps_a_device_from_taking_part(mqtt_broker):
@@ -121,8 +121,8 @@ async def test_another_number_of_features_keeps_a_device_from_taking_part(mqtt_b
         await federator.announce(1)
         await beat(federator)
         await client.next_round()
-        await until(lambda: client.hindrance is None)
+        await until(lambda: client.blocker is None)
         client.record_clicks(client.rank(np.eye(3, 5)), [0])
-        assert client.hindrance.obstacle is Obstacle.OTHER_FEATURES
-        assert "this application has 5 features, and the federation 16" in client.hindrance.in_words
-        assert "--features" in client.hindrance.in_words
+        assert client.blocker.kind is BlockerKind.OTHER_FEATURES
+        assert "this application has 5 features, and the federation 16" in client.blocker.message
+        assert "--features" in client.blocker.message

@@ -1,0 +1,118 @@
+"""A device of a `SearchRanker`: a store, and once it is enrolled a client that runs in a thread of its own.
+
+It knows nothing of the ranker, which may be dropped at any time: what runs must not keep it.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
+
+from edge_client.agent import Agent
+from edge_client.client import EdgeClient
+from edge_client.loop_thread import LoopThread
+from edge_client.store.store import DeviceStore
+from foltr.errors import UsageError
+from foltr.logs import get_logger
+
+log = get_logger(__name__)
+
+T = TypeVar("T")
+
+# To say goodbye, and to end what is being learned.
+_CLOSE_S = 10.0
+
+
+class BackgroundDevice:
+    """One device of one process. Every method may be called by any thread.
+
+    Attributes:
+        agent: None as long as it is no client of a federation.
+        life: held while it becomes a client or is closed.
+    """
+
+    def __init__(self, store: DeviceStore) -> None:
+        self.store = store
+        self.agent: Agent | None = None
+        self.life = threading.RLock()
+        self._pid, self._is_closed = os.getpid(), False
+        self._client: EdgeClient | None = None
+        self._thread: LoopThread | None = None
+
+    def start(self, client: EdgeClient, remarks: tuple[str, ...]) -> None:
+        """Be this client from here on, and connect in the background.
+
+        Args:
+            remarks: what was said of the application's features already.
+
+        Raises:
+            SettingsError: the store is another client's.
+            UsageError: it is a client already, or closed.
+        """
+        with self.life:
+            self.check_open()
+            if self._client is not None:
+                raise UsageError(f"it is enrolled already, as {self._client.client_id} of {self._client.federation!r}")
+            self.store.take_over((client.federation, client.client_id))
+            client.open(self.store, self._soon)
+            client.agent.features.remarks = remarks
+            self._thread = LoopThread(f"foltr-{client.client_id}")
+            # Before it starts: an observer may look.
+            self._client, self.agent = client, client.agent
+            self._thread.call(client.start())
+
+    def close(self) -> None:
+        """Say goodbye, and close the store. What is left to send is sent at the next start."""
+        if self.is_forked:
+            return  # first: a lock may have been held when the process was forked, by a thread that is not here
+        with self.life:
+            if self._is_closed:
+                return
+            self._is_closed = True
+        thread = self._thread
+        if thread is None or not (thread.end(self._end(), _CLOSE_S) or thread.is_current):
+            self.store.close()
+
+    async def _end(self) -> None:
+        try:
+            if self._client is not None:
+                await self._client.stop()
+        finally:
+            self.store.close()
+
+    @property
+    def is_forked(self) -> bool:
+        """Whether this process was forked from the one that made the device: it has neither thread nor store."""
+        return os.getpid() != self._pid
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing can be recorded or sent any more."""
+        return self._is_closed or self.is_forked
+
+    def check_open(self) -> None:
+        """Raise UsageError if it is over."""
+        if self._is_closed:
+            raise UsageError("it is closed: construct another one on the same store")
+        self.store.check_open()
+
+    def call(self, what: Callable[[EdgeClient], Coroutine[Any, Any, T]]) -> T:
+        """Run something of the client's in its own thread, and wait for it.
+
+        Raises:
+            UsageError: it is no client of a federation, or closed, or this is its own thread.
+        """
+        self.check_open()
+        if self._client is None or self._thread is None:
+            raise UsageError("it is not enrolled: give credentials, or call enrol")
+        return self._thread.call(what(self._client))
+
+    def _soon(self, work: Callable[[], None]) -> None:
+        def done() -> None:
+            try:
+                work()
+            except Exception:
+                log.exception("clicks_not_learned")  # they are stored: with the next ones, or at the next start
+
+        if self._thread is not None:
+            self._thread.soon(done)

@@ -1,0 +1,183 @@
+"""What both doors for applications, `EdgeClient` and `SearchRanker`, say of their device."""
+
+import time
+from datetime import datetime
+
+import numpy as np
+import numpy.typing as npt
+
+from edge_client.agent import Agent
+from edge_client.blockers import Blocker
+from edge_client.events import AuditLogCut
+from edge_client.guard.held_back import RefusedModel
+from edge_client.store.store import DeviceStore
+from foltr.erasure.states import ForgetState
+from foltr.learning.comparison import Comparison
+from foltr.learning.gate import Gate
+from foltr.protocol.trainings import PdgdTraining
+
+SERP_LENGTH = PdgdTraining().serp_length
+"""How many documents are shown as long as no federation has said it."""
+
+
+class Device:
+    """A device as its application sees it. A `SearchRanker` that is not enrolled knows of no federation yet."""
+
+    @property
+    def agent(self) -> Agent | None:
+        """What acts behind this door; None as long as it is no client of a federation."""
+        raise NotImplementedError
+
+    @property
+    def store(self) -> DeviceStore:
+        """The device's own file."""
+        raise NotImplementedError
+
+    # --- how it stands with its federation --------------------------------------------------------------------
+
+    @property
+    def blocker(self) -> Blocker | None:
+        """What keeps this device from taking part, and what to do about it; None if nothing is known to.
+
+        The broker may be away, refuse the login, or have let another process take this one's session over; the
+        federator may be away, or not take this client in, or learn from other features. Ranking and recording go on
+        all the same.
+        """
+        return None if self.agent is None else self.agent.blocker
+
+    @property
+    def federator_online(self) -> bool | None:
+        """Whether the federation's federator is there, by its heartbeat; None while nothing says so.
+
+        It is heard at once that it stopped or died, and after three beats that did not come that it hangs.
+        """
+        if self.agent is None or not self.agent.link.connected:
+            return None
+        return self.agent.watch.online(time.monotonic())
+
+    @property
+    def has_joined(self) -> bool:
+        """Whether the federation has taken this client in, since it was made."""
+        return self.agent is not None and self.agent.membership.has_joined
+
+    @property
+    def next_visit_at(self) -> datetime | None:
+        """When this device comes by again, if its federation asks that it does not stay connected; else None.
+
+        None also during a visit, and where it comes only if it is called, having left. An application may end until
+        then: the moment is in the store, and the next start keeps it.
+        """
+        return None if self.agent is None else self.agent.visits.resting_until
+
+    @property
+    def quarantined(self) -> bool:
+        """The federator's operator has excluded this client's updates; what its user clicks waits on the device."""
+        return self.agent is not None and self.agent.contributor.quarantined
+
+    @property
+    def forgotten(self) -> bool:
+        """The federation has erased this client, as `forget_me` or the operator asked, and so has the device.
+
+        It keeps nothing any more: `rank` shows the documents in the order they are given, `record_clicks` stores
+        nothing, and nothing is sent. The name is not used again: to come back, enrol under another.
+        """
+        return self.agent is not None and self.agent.forgotten
+
+    @property
+    def forget_state(self) -> ForgetState | None:
+        """How far the wish to be forgotten is, also of an earlier run; None without one, and without an erasure."""
+        return None if self.agent is None else self.agent.forgetting.state
+
+    @property
+    def newest_audit_entry(self) -> int | None:
+        """The number of the newest entry of the federation's log of erasures that was heard of; None before one."""
+        return None if self.agent is None else self.agent.audit.newest
+
+    @property
+    def audit_log_cut(self) -> AuditLogCut | None:
+        """What this device has heard that speaks against the federation's log of erasures; None if nothing does.
+
+        The log was cut, or restored from a backup: its operator can say which (docs/erasure.md). It is kept, also over
+        restarts, where what the federator says is signed.
+        """
+        return None if self.agent is None else self.agent.audit.cut
+
+    # --- what was clicked, and what became of it --------------------------------------------------------------
+
+    @property
+    def n_waiting(self) -> int:
+        """Interactions on the device that are in no update yet."""
+        return self.store.n_waiting()
+
+    @property
+    def counted_through(self) -> int | None:
+        """The last of this device's interactions that counts, as the federation said last; None before it did.
+
+        Under a policy it is the last of its participations.
+        """
+        return self.store.mark()
+
+    @property
+    def n_updates_counted(self) -> int:
+        """Distinct updates that the federation said count, since this client was made."""
+        return 0 if self.agent is None else self.agent.contributor.n_counted
+
+    @property
+    def receipts(self) -> dict[str, int]:
+        """How often each code of an update's receipt came, since this client was made; as of now."""
+        return {} if self.agent is None else dict(self.agent.inbox.receipts)
+
+    # --- its models -------------------------------------------------------------------------------------------
+
+    @property
+    def model_version(self) -> int | None:
+        """The global model in use; None before the first one arrived."""
+        working_model = None if self.agent is None else self.agent.trainer.working_model
+        return None if working_model is None else working_model.base_version
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64] | None:
+        """A copy of the (n_weights,) by which this device ranks, with what it has learned; None before a model."""
+        return None if self.agent is None else self.agent.weights
+
+    @property
+    def serp_length(self) -> int:
+        """The number of documents the federation asks to show; 10 before it does."""
+        round_ = None if self.agent is None else self.agent.participation.round
+        return SERP_LENGTH if round_ is None else round_.training.serp_length
+
+    @property
+    def schema_difference(self) -> str | None:
+        """How the federation's features differ from the application's; None while nothing speaks for it.
+
+        As long as they do, clicks wait on the device, lists are in the order given, and nothing is sent.
+        """
+        return None if self.agent is None else self.agent.schema_difference
+
+    @property
+    def gate(self) -> Gate:
+        """Whether lists come from the model, what that was decided by, and what each source's lists brought.
+
+        A copy, of this device's own numbers; without a gate one that has seen nothing.
+        """
+        return Gate() if self.agent is None or self.agent.gate is None else self.agent.gate.gate
+
+    @property
+    def comparison(self) -> Comparison:
+        """What this device knows of the newest model against the federation's anchor; what its vote is made of."""
+        return Comparison() if self.agent is None else self.agent.voter.comparison
+
+    @property
+    def n_held_back(self) -> int:
+        """Lists that the guard held back since this client was made, and that are not learned from."""
+        guard = None if self.agent is None else self.agent.models.guard
+        return 0 if guard is None else guard.n_held_back
+
+    @property
+    def refused_models(self) -> tuple[RefusedModel, ...]:
+        """The models that this device's guard refused, also before a restart; the lowest version first.
+
+        With them those that were withdrawn since it has a guard, which say so.
+        """
+        guard = None if self.agent is None else self.agent.models.guard
+        return () if guard is None else guard.refused_models

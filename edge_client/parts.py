@@ -1,0 +1,162 @@
+"""The parts of a device, each made with those it needs."""
+
+import asyncio
+import random
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+import numpy as np
+
+from broker.link import MqttLink
+from edge_client.audit_watch import AuditWatch
+from edge_client.contribution import Contributor, Reports
+from edge_client.evaluator import Evaluator
+from edge_client.events import Observer, quiet
+from edge_client.features import Features
+from edge_client.federator_watch import FederatorWatch
+from edge_client.forgetting import Forgetting
+from edge_client.gating import DeviceGate
+from edge_client.guard.guard import Guard
+from edge_client.membership import Membership
+from edge_client.messaging.chunk_subscription import ChunkSubscription
+from edge_client.messaging.outbox import Outbox
+from edge_client.messaging.session import Session
+from edge_client.messaging.transfer import ModelInParts
+from edge_client.models import Models
+from edge_client.operator_trust import OperatorTrust
+from edge_client.options import DeviceOptions, checked_exploration, checked_propensities
+from edge_client.participation import Participation
+from edge_client.recording import Later, Recorder
+from edge_client.store.store import DeviceStore
+from edge_client.sums.pinned_policy import PinnedPolicy
+from edge_client.sums.secure_sums import SecureSums
+from edge_client.training.loaded_kernels import are_loaded
+from edge_client.training.relearning import Relearning
+from edge_client.training.trainer import Trainer
+from edge_client.visits import Visits
+from edge_client.votes.anchor import Anchor
+from edge_client.votes.voter import Voter
+from foltr.protocol.explorations import Exploration, NoExploration
+
+
+class DeviceParts:
+    """One device, but for what it does: `edge_client.agent.Agent` has these and acts.
+
+    Args:
+        link: what it publishes by.
+        say_hello: see `Forgetting`.
+        later: see `Recorder`.
+        on_event: told what happens.
+
+    Attributes:
+        wake: set when there may be something to do.
+    """
+
+    def __init__(
+        self,
+        link: MqttLink,
+        store: DeviceStore,
+        options: DeviceOptions,
+        say_hello: Callable[[], Awaitable[None]],
+        later: Later | None,
+        on_event: Observer | None,
+    ) -> None:
+        ranking, privacy, seed = options.ranking, options.privacy, options.experiment.seed
+        self.federation, self.client_id = federation, client_id = options.federation, options.client_id
+        self.link, self.store = link, store
+        self.wake = asyncio.Event()
+        self.tell = quiet(on_event)
+        self._exploration = checked_exploration(ranking.exploration)
+        self.gate = DeviceGate(store, client_id, seed) if ranking.gate else None
+        self.operator = OperatorTrust(link, store, options)
+        credentials = self.operator.credentials
+        # First: with a newer policy than before nothing is pending any more.
+        self.policy = PinnedPolicy(credentials, store, client_id, privacy.privacy_limits, self.tell)
+        self.features = Features(options.schema, credentials)
+        store.schema_hash = self.features.hash
+        self.session = session = Session(federation, client_id, credentials, store)
+        self.participation = participation = Participation(
+            client_id,
+            session.signed_pending_update(),
+            random.Random(seed),  # noqa: S311
+            self.policy.newest,
+            self.features.hash,
+            self.policy.bar,
+        )
+        # Not by the device's seed: a fleet that is simulated with one seed must not come in step.
+        self.visits = Visits(federation, client_id, store, participation, random.Random())  # noqa: S311
+        device_seed = store.device_seed() if seed is None else seed
+        self.rng = np.random.default_rng(seed)
+        self.trainer = Trainer(
+            store,
+            participation,
+            self.rng,
+            learner=options.experiment.learner,
+            device_seed=device_seed,
+            propensities=checked_propensities(ranking.propensities),
+            are_loaded=partial(are_loaded, gated=ranking.gate),
+        )
+        self.relearning = Relearning(session, store, self.trainer, device_seed, privacy.unlearning_limits)
+        self.evaluator = Evaluator(federation, client_id, store, participation, enabled=privacy.evaluation)
+        model_in_parts, anchor_in_parts = ModelInParts(), ModelInParts()
+        anchor = Anchor(session, store, participation, anchor_in_parts)
+        self.voter = Voter(store, participation, anchor, self.trainer.weights_under, client_id, enabled=privacy.votes)
+        self.contributor = Contributor(
+            session,
+            store,
+            participation,
+            self.trainer,
+            SecureSums(client_id, session.key, store, self.policy),
+            Reports(self.voter, self.evaluator),
+            options.experiment.alter_update,
+            self.wake.set,
+        )
+        guard = None if ranking.guard is None else Guard(ranking.guard, store, client_id, seed)
+        self.models = Models(session, store, participation, model_in_parts, self.contributor, guard, self.tell)
+        self.recorder = Recorder(store, self.models, self.contributor, self.wake.set, later, self.gate, self.tell)
+        chunks = [
+            ChunkSubscription(link, model_in_parts, session.topics.model_chunk),
+            ChunkSubscription(link, anchor_in_parts, session.topics.anchor_chunk),
+        ]
+        enrolment = None if credentials is None else credentials.enrolment_bytes
+        self.outbox = Outbox(link, session, participation, chunks, enrolment)
+        self.forgetting = Forgetting(self.outbox, session, participation, store, self.tell, say_hello)
+        self.membership = Membership(self.outbox, session, participation)
+        self.watch = FederatorWatch(federation, client_id)
+        self.audit = AuditWatch(federation, client_id, store, self.tell, remembers=session.key is not None)
+
+    @property
+    def forgotten(self) -> bool:
+        """The federation has erased this client."""
+        return self.forgetting.forgotten
+
+    @property
+    def schema_difference(self) -> str | None:
+        """Return as `Device.schema_difference` says."""
+        other = self.participation.other_schema
+        return None if other is None else self.features.difference(other.schema_hash)
+
+    @property
+    def exploration(self) -> Exploration | None:
+        """How lists are drawn if a call does not say it; None as the federation says."""
+        if self.forgotten or (self._exploration is None and self.participation.other_schema is not None):
+            # Nothing is learned from it, or not soon: what the federation asks for disturbs nobody's order.
+            return NoExploration()
+        return self._exploration
+
+    def believe_successor(self, payload: bytes) -> None:
+        """Believe the operator by its newest enrolment key from now on, if ``payload`` says which that is."""
+        newer = self.operator.take_succession(payload)
+        if newer is not None:
+            for part in (self.session, self.policy, self.features):
+                part.believe(newer)
+
+    def forget(self) -> None:
+        """Keep nothing in any part: the client was forgotten."""
+        for part in (
+            *(self.policy, self.participation, self.trainer, self.relearning, self.models, self.voter),
+            *(self.audit, self.visits, self.recorder),
+        ):
+            part.forget()
+        if self.gate is not None:
+            self.gate.forget()
