@@ -12,12 +12,12 @@ import typer
 
 from foltr.alive_file import AliveFile
 from foltr.cli import options
-from foltr.cli.fields import Option, read_assignments, takes_fields
+from foltr.cli.fields import Option, read_assignments
 from foltr.cli.fleet.enrolling import enrol, enrol_in_slot
 from foltr.cli.fleet.slots import Slot, take_enrolled_slot, take_new_slot
 from foltr.cli.operator.identities import device_credentials, device_files
 from foltr.cli.output import configure_logging, console, print_json
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.errors import SettingsError
 from foltr.operator.credentials import read_credentials
 from foltr.protocol.topics import check_name
@@ -45,7 +45,7 @@ def _group() -> None:
     """Run simulated devices."""
 
 
-RUN_FIELDS = (
+RUN_KEYS = (
     *("client_id", "credentials", "broker_url", "federation", "dataset", "clicks", "interactions", "store", "seed"),
     *("feature_schema", "give_up_after_s", "aggregation", "byzantine", "slots", "tokens", "alive_file"),
 )
@@ -62,7 +62,7 @@ RUN_OPTIONS = {
 
 
 @app.command("run")
-@takes_fields(Settings, RUN_FIELDS, RUN_OPTIONS)
+@takes_settings(RUN_KEYS, RUN_OPTIONS)
 def run(
     count: Annotated[
         int, typer.Option(min=1, max=10_000, help="So many devices in one process, named ID-0001 and on")
@@ -162,7 +162,7 @@ def run(
         if slot.credentials.exists():
             at["credentials"] = str(slot.credentials)
         settings = load_settings(**flags | at)
-    name = check_name("client_id", settings.client_id or _name_in(settings.credentials) or socket.gethostname())
+    name = check_name("client_id", settings.devices.client_id or _name_in(settings.credentials) or socket.gethostname())
     attacking = _read_attack(attack, attackers, attack_parameters, count)
     if guard is not None:
         from edge_client.guard.guard import checked_share
@@ -191,20 +191,21 @@ def run(
 
 def _take_slot(settings: Settings, count: int) -> Slot | None:
     """The slot of this replica; None where it shares no folder with others."""
-    if settings.slots is None:
-        if settings.tokens is not None:
+    if settings.devices.slots is None:
+        if settings.devices.tokens is not None:
             raise SettingsError("tokens: a device that enrols itself keeps its credentials in a slot; add --slots")
         return None
-    if count > 1 or not {"store", "client_id", "credentials"}.isdisjoint(settings.model_fields_set):
+    given = settings.model_fields_set | settings.devices.model_fields_set
+    if count > 1 or not {"store", "client_id", "credentials"}.isdisjoint(given):
         raise SettingsError("slots: a replica is one device, with the name, store and credentials of its slot")
-    folder = Path(settings.slots)
+    folder = Path(settings.devices.slots)
     slot = take_enrolled_slot(folder)
-    if slot is None and settings.tokens is not None:
-        slot = enrol_in_slot(folder, Path(settings.tokens), settings)
+    if slot is None and settings.devices.tokens is not None:
+        slot = enrol_in_slot(folder, Path(settings.devices.tokens), settings)
         if slot is None:
             raise SettingsError(
-                f"tokens: no enrolled device of {folder} is free, nor is a token of {settings.tokens} left; the "
-                "operator makes more: foltr enrol CLIENT --token"
+                f"tokens: no enrolled device of {folder} is free, nor is a token of {settings.devices.tokens} left; "
+                "the operator makes more: foltr enrol CLIENT --token"
             )
     if slot is None and settings.broker_url.startswith("mqtts:"):
         raise SettingsError(f"slots: no enrolled device of {folder} is free; the operator enrols more: foltr enrol")
@@ -264,18 +265,18 @@ async def _run_fleet(
         None
         if attack is None
         else read_rule(
-            settings.aggregation,
-            byzantine=settings.byzantine,
-            parameters=settings.aggregation_parameters,
-            fallback=settings.aggregation_fallback,
+            settings.defence.aggregation,
+            byzantine=settings.defence.byzantine,
+            parameters=settings.defence.aggregation_parameters,
+            fallback=settings.defence.aggregation_fallback,
         )
     )
 
-    schema = None if settings.feature_schema is None else FeatureSchema.read(settings.feature_schema)
-    data = find_data(settings.dataset, settings.seed, normalise=schema is None)
+    schema = None if settings.learning.feature_schema is None else FeatureSchema.read(settings.learning.feature_schema)
+    data = find_data(settings.devices.dataset, settings.devices.seed, normalise=schema is None)
     if schema is not None and schema.n_features != data.train.n_features:
         raise SettingsError(
-            f"schema: {settings.feature_schema} has {schema.n_features} features, {data.description} "
+            f"schema: {settings.learning.feature_schema} has {schema.n_features} features, {data.description} "
             f"{data.train.n_features}"
         )
     names = [name] if count == 1 else [f"{name}-{i:04d}" for i in range(1, count + 1)]
@@ -288,9 +289,9 @@ async def _run_fleet(
         credentials=credentials,
         credentials_files=device_files(settings, names),
         data=data,
-        clicks=settings.clicks,
-        interactions=settings.interactions,
-        seed=settings.seed,
+        clicks=settings.devices.clicks,
+        interactions=settings.learning.interactions,
+        seed=settings.devices.seed,
         stores=_stores(settings, federation, names),
         n_rounds=rounds,
         give_up_after_s=settings.give_up_after_s,

@@ -101,7 +101,7 @@ def training_for(
     # Else the letters themselves would be read as the bytes of weights.
     if not isinstance(parameters.get("logging_policy", b""), bytes):
         raise SettingsError(
-            "logging_policy: give a file of float32 weights, with `foltr federator run --logging-policy FILE`; "
+            "logging_policy: give a file of float32 weights, with the setting logging_policy; "
             "weights cannot be given as text"
         )
     values = {

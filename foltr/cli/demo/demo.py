@@ -12,19 +12,18 @@ import typer
 from foltr.cli import options
 from foltr.cli.demo.learning_demo import Demo
 from foltr.cli.experiments.simulation_options import check_writable
-from foltr.cli.fields import takes_fields
 from foltr.cli.output import configure_logging, console, to_plain
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.settings import load_settings, takes_settings
 from foltr.errors import SettingsError
 from foltr.secure.accounting import DEFAULT_EPSILON, LEAST_EPSILON, MOST_EPSILON
 
-FIELDS = (
+KEYS = (
     *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden", "activation"),
     *("clicks", "dataset", "seed"),
 )
 
 
-@takes_fields(Settings, FIELDS)
+@takes_settings(KEYS)
 def demo(
     clients: Annotated[
         int | None,
