@@ -100,7 +100,7 @@ class UnlearningPolicy:
     """How clients are unlearned (thesis, Section 6.1.2).
 
     Args:
-        interval: see `foltr.unlearning.schedule.Schedule`, as for ``local_interactions``.
+        interval: see `foltr.unlearning.schedule.Schedule`.
         min_coverage: below it, on average over the steps, a job begins again (`FALLING_BACK`): a model that the
             minority made is not what all had taught.
         most_change: so does `fed_remove` where its model is further from the newest than so many times that one's
@@ -120,7 +120,6 @@ class UnlearningPolicy:
 
     strategy: Strategy = Strategy.RELEARN
     interval: int = 10
-    local_interactions: int | None = None
     min_coverage: float = 0.5
     most_change: float = 0.3
     every_s: float = 86_400.0
@@ -140,8 +139,6 @@ class UnlearningPolicy:
             raise SettingsError(text) from error
         if self.interval < 1:
             raise SettingsError(f"unlearning_interval: {self.interval} is below 1")
-        if self.local_interactions is not None and not 1 <= self.local_interactions <= 100_000:
-            raise SettingsError(f"local_interactions: {self.local_interactions} is not between 1 and 100000")
         if not self.step_s > 0:
             raise SettingsError(f"step_s: {self.step_s:g} is not above 0")
         if not self.most_change > 0:
@@ -176,7 +173,7 @@ class UnlearningPolicy:
 
     def schedule(self, strategy: Strategy) -> Schedule:
         """How a job goes through stored rounds, by this strategy or by the one that took its place."""
-        return Schedule(strategy, self.interval, self.local_interactions)
+        return Schedule(strategy, self.interval)
 
     def objection(self, strategy: Strategy, coverage: float | None, change: float | None) -> str | None:
         """Why a job's model is not fit for service, in words; None where it is.

@@ -142,9 +142,9 @@ class FederationPlan:
         return self.chosen_ranker or LinearRankerSpec(n_features=self.n_features)
 
     def with_activation(self, stored: Activation | None) -> "FederationPlan":
-        """Return the plan of a federation that exists, where nobody has asked for an activation.
+        """Return the plan of a federation that exists.
 
-        What is usual for a method may change from one version to the next; a federation keeps what it has.
+        What a method has by itself may change from one version to the next; a federation keeps what it has.
 
         Args:
             stored: that of its hidden units; None of a linear ranker.

@@ -41,9 +41,9 @@ _CONTEXT.set_forkserver_preload(
 )
 
 
-def with_defaults(classes: Mapping[str, Mapping[str, float]]) -> dict[str, str]:
-    """The variable by which a process makes objects of these, ``module.Class``, with other defaults than they have."""
-    return {DEFAULTS: json.dumps(classes)}
+def with_defaults(places: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+    """The variable by which classes and functions of a process, ``module.name``, have other defaults there."""
+    return {DEFAULTS: json.dumps(places)}
 
 
 class PreparedProcess:
@@ -169,7 +169,7 @@ def _run(
 
 
 def _change_defaults() -> None:
-    """Have classes that a command takes from their modules begin with other values than the service's constants."""
+    """Give what a command takes from modules other values than the service's constants."""
     for place, values in json.loads(os.environ.get(DEFAULTS, "{}")).items():
         module, _, name = place.rpartition(".")
         there = importlib.import_module(module)

@@ -184,7 +184,7 @@ async def _serve(settings: Settings) -> None:
     async with await connecting as database:
         await require_head(database)
         stored = await get_federation(database, plan.federation)
-        if settings.learning.activation is None and stored is not None:
+        if stored is not None:
             plan = plan.with_activation(stored.activation)
         with tracer_to(settings.trace_to, plan.federation) as tracer:
             service = FederatorService(

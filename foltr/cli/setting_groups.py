@@ -62,7 +62,7 @@ class Operations(Group):
     """The port that the process shows its metrics to Prometheus on; 0 takes a free one; unset shows none."""
     metrics_host: str = "127.0.0.1"
     """The address that port is on. Anybody who reaches it may read the metrics, which name no client."""
-    trace_to: Annotated[str | None, Option(metavar="URL")] = None
+    trace_to: str | None = None
     """Where a federator sends spans of its rounds, by OTLP over HTTP; http://127.0.0.1:4318/v1/traces, say."""
 
 
@@ -122,7 +122,7 @@ class Learning(Group):
     """Features of a document; fixed once the federation exists."""
     feature_schema: Annotated[str | None, Option("--schema", "FILE")] = None
     """The feature schema as JSON (`docs/features.md`); it gives n_features. Fixed once the federation exists."""
-    initial_model: Annotated[str | None, Option(metavar="FILE")] = None
+    initial_model: str | None = None
     """The weights a new federation of a linear ranker begins with (`docs/features.md`); unset begins with zeros."""
     interactions: Annotated[int, Option(unit="interactions")] = Field(default=5, ge=1, le=100_000)
     """Interactions in one update."""
@@ -139,9 +139,7 @@ class Learning(Group):
     """The kind of ranker; fixed once the federation exists."""
     hidden: Annotated[int, Option(unit="hidden units")] = Field(default=64, ge=1, le=4096)
     """Hidden units of a neural ranker; fixed once the federation exists."""
-    activation: Literal["sigmoid", "relu"] | None = None
-    """Activation of the hidden units; fixed once the federation exists. If unset relu for foltr-es, else sigmoid."""
-    logging_policy: Annotated[str | None, Option(metavar="FILE")] = None
+    logging_policy: str | None = None
     """fedips, fedavg: the linear ranker that shows the lists, as `foltr models export` writes it; unset: the newest."""
 
     _assignments = field_validator("method_parameters", mode="before")(_read_assignments)
@@ -154,18 +152,15 @@ class Defence(Group):
     """The rule by which updates become one, as `foltr rules` lists; of several secure sums the default is median."""
     byzantine: Annotated[float, Option(unit="clients or share")] = Field(default=0.2, ge=0, le=10_000_000)
     """Hostile clients the rule is to withstand: a number of clients, or below 0.5 a share of those that contributed."""
-    aggregation_parameters: Annotated[
-        dict[str, str],
-        Option("--aggregation-set", "NAME=VALUE", "A parameter of the rule; may be given several times"),
-    ] = Field(default_factory=dict)
+    aggregation_parameters: dict[str, str] = Field(default_factory=dict)
     """Parameters of the rule as name=value,name=value; those not named keep the rule's defaults."""
-    aggregation_fallback: Annotated[str, Option("--fallback")] = "median"
+    aggregation_fallback: str = "median"
     """The rule if too few contributed for the first one; abandon ends the round without a model."""
-    anchor: Annotated[bool, Option("--anchor/--no-anchor")] = True
+    anchor: bool = True
     """Devices compare the newest model with an older one and vote; one that most find worse is taken back."""
-    evaluation: Annotated[bool, Option("--evaluation/--no-evaluation")] = True
+    evaluation: bool = True
     """Devices say how many of their lists were clicked and how far up; in `secure` the policy says it."""
-    evaluation_take_back: Annotated[bool, Option("--evaluation-take-back/--no-evaluation-take-back")] = False
+    evaluation_take_back: bool = False
     """A model is taken back when three rounds' lists earn significantly less than those before."""
 
     _assignments = field_validator("aggregation_parameters", mode="before")(_read_assignments)
@@ -184,7 +179,7 @@ class PrivacySettings(Group):
 class Unlearning(Group):
     """When and how the model is made without clients that were forgotten; their data is erased at once."""
 
-    unlearning_strategy: Annotated[Strategy, Option("--unlearning")] = Strategy.RELEARN
+    unlearning_strategy: Strategy = Strategy.RELEARN
     """How the model is made without a client that was forgotten: `docs/erasure.md`."""
     unlearning_interval: Annotated[int, Option(unit="rounds")] = Field(default=10, ge=1, le=1_000_000)
     """A step stands for so many stored rounds: fewer if a job had under 100 steps, more if one of relearn had

@@ -150,7 +150,7 @@ def ranker_for(kind: str, n_features: int, hidden: int, activation: Activation =
     return NeuralRankerSpec(n_features=n_features, hidden=hidden, activation=activation)
 
 
-def ranker_of_method(method: str, kind: str, n_features: int, hidden: int, asked: Activation | None) -> Ranker:
+def ranker_of_method(method: str, kind: str, n_features: int, hidden: int, asked: Activation | None = None) -> Ranker:
     """Return the ranker that a method is to learn; SettingsError as of `activation_for` and `ranker_for`."""
     return ranker_for(kind, n_features, hidden, activation_for(method, kind, asked))
 

@@ -72,7 +72,7 @@ UNSIGNED = {"FOLTR_ALLOW_UNSIGNED": "true"}
     [
         (("federator", "run"), {"FOLTR_MIN_CLEINTS": "3"}, "FOLTR_MIN_CLIENTS"),
         (("federator", "run"), {"FOLTR_MIN_CLEINTS": "3"}, "did you mean FOLTR_MIN_CLIENTS?"),
-        (("federator", "run"), {"FOLTR_ELEPHANTS": "3"}, "known are FOLTR_ACTIVATION, FOLTR_AGGREGATION, "),
+        (("federator", "run"), {"FOLTR_ELEPHANTS": "3"}, "known are FOLTR_AGGREGATION, "),
         (("federator", "run"), {"FOLTR_LOG_LEVEL": "loud"}, "'debug', 'info', 'warning' or 'error'"),
         (("federator", "run"), {}, "--allow-unsigned"),
         (("federator", "run", "--credentials", "none.json"), {}, "foltr enrol"),

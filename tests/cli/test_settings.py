@@ -71,7 +71,7 @@ def test_every_setting_is_set_by_the_file_and_by_its_variable(key, folder, monke
         ("[rounds]\nn_features = 3", "n_features: it belongs into the table [learning], not [rounds]"),
         ("min_clients = 3", "min_clients: it belongs into the table [rounds] (in foltr.toml)"),
         ("rounds = 3", "rounds: it is a table; write [rounds]"),
-        ("[rounds]\na = 1\nmax_client = 3", "a: there is no such setting; known are activation, "),
+        ("[rounds]\na = 1\nmax_client = 3", "a: there is no such setting; known are aggregation, "),
         ("[rounds]\na = 1\nmax_client = 3", "max_client: there is no such setting; did you mean max_clients?"),
         ("[rounds]\nmin_clients = 0", "min_clients: Input should be greater than or equal to 1, not 0 (in foltr.toml)"),
         ("[rounds]\nmin_time_s = nan", "min_time_s: Input should be a finite number, not nan (in foltr.toml)"),

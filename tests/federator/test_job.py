@@ -32,7 +32,6 @@ from foltr.unlearning.schedule import Course
     [
         ({"strategy": "amnesia"}, "unlearning_strategy"),
         ({"interval": 0}, "unlearning_interval"),
-        ({"local_interactions": 0}, "local_interactions"),
         ({"min_coverage": 1.5}, "min_coverage"),
         ({"step_s": 0.0}, "step_s"),
         ({"every_s": -1.0}, "unlearn_every_s"),

@@ -7,6 +7,7 @@ import pytest
 from integration.deployment import DIM, Deployment, died_by_sigkill
 from integration.deployment import FEDERATION as DEPLOYED
 from integration.peers import FEDERATION, served
+from prepared import with_defaults
 
 from edge_client.client import EdgeClient
 from federator.plan import FederationPlan
@@ -103,7 +104,7 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_serv
         "FOLTR_RANKER": "neural",
         "FOLTR_HIDDEN": str(HIDDEN),
     }
-    created_with = {"FOLTR_ACTIVATION": "sigmoid", **neural}
+    created_with = neural | with_defaults({"foltr.methods.registry.ranker_of_method": {"asked": "sigmoid"}})
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             failpoints = f"{Failpoint.AGGREGATED}=kill@2"

@@ -18,7 +18,7 @@ from foltr.errors import SettingsError
 from foltr.secure.accounting import DEFAULT_EPSILON, LEAST_EPSILON, MOST_EPSILON
 
 KEYS = (
-    *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden", "activation"),
+    *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden"),
     *("clicks", "dataset", "seed"),
 )
 

@@ -235,7 +235,6 @@ def _without_noise(
             "parameters": {name: getattr(training, name) for name in parameters_of(settings.learning.method)},
             "ranker": settings.learning.ranker,
             "hidden": settings.learning.hidden,
-            "activation": settings.learning.activation,
             "clients": n_clients,
             "interactions": settings.learning.interactions,
             "rounds": n_rounds,

@@ -93,6 +93,6 @@ def choose_method(learning: Learning, n_features: int, n_clients: int, **extra: 
     if usual is not None:
         parameters.setdefault("learning_rate", usual)
     training = training_for(learning.method, parameters, learning.interactions, asked)
-    ranker = ranker_of_method(learning.method, learning.ranker, n_features, learning.hidden, learning.activation)
+    ranker = ranker_of_method(learning.method, learning.ranker, n_features, learning.hidden)
     check_method(training, ranker)
     return training, ranker
