@@ -184,8 +184,10 @@ def main() -> None:
         identities = servers.enrol([f"device-{i:04d}" for i in range(n_clients)])
         servers.start_broker()
         servers.start_federator(
-            *("--features", str(DIM), "--interactions", "1", "--pacing", "buffered", "--staleness-limit", "100000"),
-            *("--min-clients", str(BUFFER), "--max-clients", str(BUFFER), "--max-time", "3600"),
+            *("--features", str(DIM), "--interactions", "1", "--max-time", "3600"),
+            *("--min-clients", str(BUFFER), "--max-clients", str(BUFFER)),
+            FOLTR_PACING="buffered",
+            FOLTR_STALENESS_LIMIT="100000",
         )
         inbox: list[tuple[float, bytes]] = []
         inboxes = _TOPICS.client("+", ClientTopic.INBOX)

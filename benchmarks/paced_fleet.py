@@ -225,8 +225,11 @@ def measure(arguments: argparse.Namespace, folder: Path, stores: Path) -> None:
         broker = servers.start_broker()
         federator = servers.start_federator(
             *("--features", str(DIM), "--interactions", str(N_LISTS), "--min-clients", "2"),
-            *("--updates-per-round", str(arguments.updates), "--max-time", str(arguments.max_time)),
-            *("--shortest-period", "30", "--no-anchor", "--no-evaluation"),
+            *("--max-time", str(arguments.max_time)),
+            FOLTR_UPDATES_PER_ROUND=str(arguments.updates),
+            FOLTR_SHORTEST_PERIOD_S="30",
+            FOLTR_ANCHOR="false",
+            FOLTR_EVALUATION="false",
         )
         parts = []
         for number in range(2):

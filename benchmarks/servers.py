@@ -18,10 +18,11 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Self
 
 import numpy as np
@@ -136,21 +137,25 @@ class Servers:
             time.sleep(0.02)
         return process
 
-    def start_federator(self, *arguments: str, profile: Path | None = None) -> subprocess.Popen[bytes]:
-        """``foltr federator run`` with ``arguments``; with ``profile`` as benchmarks/profiled.py does it."""
+    def start_federator(
+        self, *arguments: str, profile: Path | None = None, **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """``foltr federator run`` with ``arguments`` and ``variables``; with ``profile`` as benchmarks/profiled.py."""
         foltr = FOLTR if profile is None else [sys.executable, str(HERE / "profiled.py"), str(profile), "foltr"]
         identity = ["--credentials", str(self._operator_dir / "federator.json")]
         if not self.signed:
             identity = ["--allow-unsigned", "--broker", self.broker_url, "--federation", FEDERATION]
-        return self.start([*foltr, "federator", "run", *identity, *arguments])
+        return self.start([*foltr, "federator", "run", *identity, *arguments], variables)
 
     def run_foltr(self, *arguments: str) -> None:
         """One command, to its end."""
         subprocess.run([*FOLTR, *arguments], env=self._environment(), check=True, stdout=subprocess.DEVNULL)
 
-    def start(self, command: list[str], **options: Any) -> subprocess.Popen[bytes]:
+    def start(
+        self, command: list[str], variables: Mapping[str, str] = MappingProxyType({}), **options: Any
+    ) -> subprocess.Popen[bytes]:
         """A process that is ended with this object at the latest."""
-        process = subprocess.Popen(command, env=self._environment(), cwd=self.folder, **options)
+        process = subprocess.Popen(command, env={**self._environment(), **variables}, cwd=self.folder, **options)
         self._started.append(process)
         return process
 

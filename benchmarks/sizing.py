@@ -4,7 +4,7 @@ Run: python benchmarks/sizing.py --devices 1000000 [--dim 136] [--updates 500] [
 
 ``--devices`` are all that there are, ``--updates`` how many a round has, ``--every`` the seconds from one round to the
 next. The sheet has a column for devices that are connected all the time, and one for devices that take turns
-(``--updates-per-round``), both over TLS with passwords. A share is of one core of the machine that was measured:
+(``updates_per_round``), both over TLS with passwords. A share is of one core of the machine that was measured:
 Mosquitto uses one, and so does a federator but for rules and large sums. Above a half is no room for a bad moment.
 
 A device that is connected hears each announcement, and a heartbeat and a keepalive every 30 s. One that takes turns

@@ -7,4 +7,4 @@ folder=${1:-/run/database}
 password=$(od -An -N24 -tx1 /dev/urandom | tr -d ' \n')
 umask 022
 printf '%s' "$password" >"$folder/password"
-printf 'db_url = "postgresql://foltr:%s@postgres:5432/foltr"\n' "$password" >"$folder/foltr.toml"
+printf '[operations]\ndb_url = "postgresql://foltr:%s@postgres:5432/foltr"\n' "$password" >"$folder/foltr.toml"

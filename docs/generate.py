@@ -15,7 +15,6 @@ import msgpack
 from filled import fill
 from log_lines import find_log_lines, log_lines_table
 from log_words import PARTS as LOG_WORDS
-from pydantic_core import PydanticUndefined
 from results_tables import (
     PRIVACY_PARTS,
     canary_tables,
@@ -35,10 +34,10 @@ from federator.ingest.measures import WorkerMeasures
 from federator.job import TRANSITIONS as OF_JOBS
 from federator.measures import FederatorMeasures
 from federator.round import TRANSITIONS as OF_ROUNDS
-from foltr.cli.commands import ALL_COMMANDS, load_command
-from foltr.cli.fields import option_name
+from foltr.cli.config import toml_text
+from foltr.cli.fields import allowed_values, default_of
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
-from foltr.cli.settings import ENV_PREFIX, Settings
+from foltr.cli.settings import GROUPS
 from foltr.erasure.states import TRANSITIONS as OF_ERASURES
 from foltr.measures import Measures
 from foltr.methods.bodies import BodySpec, pack_body
@@ -112,26 +111,16 @@ _IDENTITY: dict[str, Any] = {
 
 
 def settings_table() -> str:
-    flags = _flags()
-    lines = ["| key | variable | flag | default | meaning |", "|---|---|---|---|---|"]
-    for name, field in Settings.model_fields.items():
-        default = "unset" if field.default in (None, PydanticUndefined) else f"`{field.default}`"
-        meaning = " ".join((field.description or "").split())
-        flag = option_name(Settings, name)
-        shown = f"`{flag}`" if flag.partition("/")[0] in flags else "none"
-        lines.append(f"| `{name}` | `{ENV_PREFIX}{name.upper()}` | {shown} | {default} | {meaning} |")
-    return "\n".join(lines)
-
-
-def _flags() -> set[str]:
-    """The options of all commands."""
-    found: set[str] = set()
-    left = [load_command(name) for name in ALL_COMMANDS]
-    while left:
-        command = left.pop()
-        left += getattr(command, "commands", {}).values()
-        found |= {option for parameter in command.params for option in parameter.opts}
-    return found
+    """Return the settings, a table for each group."""
+    parts = []
+    for name, group in GROUPS.items():
+        parts.append(f"### [{name}]\n\n{group.__doc__}\n\n| key | default | allowed | meaning |\n|---|---|---|---|")
+        for key, field in group.model_fields.items():
+            default = default_of(group, key)
+            shown = "unset" if default is None else f"`{toml_text(default)}`"
+            meaning = " ".join((field.description or "").split())
+            parts[-1] += f"\n| `{key}` | {shown} | {allowed_values(field)} | {meaning} |"
+    return "\n\n".join(parts)
 
 
 def receipts_table() -> str:

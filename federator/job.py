@@ -100,23 +100,26 @@ class UnlearningPolicy:
     """How clients are unlearned (thesis, Section 6.1.2).
 
     Args:
-        interval: see `foltr.unlearning.schedule.Schedule`, as for ``local_interactions``.
-        min_coverage: below it, on average over the steps, a job begins again (`FALLING_BACK`).
+        interval: see `foltr.unlearning.schedule.Schedule`.
+        min_coverage: below it, on average over the steps, a job begins again (`FALLING_BACK`): a model that the
+            minority made is not what all had taught.
         most_change: so does `fed_remove` where its model is further from the newest than so many times that one's
             length. Where who left was like others it changes little; what the others sent against who was not would
             outlast it.
         every_s: a job begins when the oldest request has waited so long,
         after: or when so many wait; None leaves it to time.
         deadline_s: an erasure that is not done so long after it was asked for is an alarm.
-        swap_every_s: it does not begin sooner than so long after the last job's model was put in service.
+        swap_every_s: it does not begin sooner than so long after the last job's model was put in service. An hour
+            leaves live rounds the time to teach the model again what the job could not.
         may_reset: a job may put the first model in service, and lose what all have taught, without an order.
-        step_s: a step without all answers ends after so long, if there is any answer.
-        patience_s: after so long without any answer a job pauses until a member is back.
+        step_s: a step without all answers ends after so long, if there is any answer. Devices that are connected
+            answer within seconds; a minute lets one reconnect.
+        patience_s: after so long without any answer a job pauses until a member is back: no step is announced to
+            nobody for a whole night.
     """
 
     strategy: Strategy = Strategy.RELEARN
     interval: int = 10
-    local_interactions: int | None = None
     min_coverage: float = 0.5
     most_change: float = 0.3
     every_s: float = 86_400.0
@@ -136,22 +139,20 @@ class UnlearningPolicy:
             raise SettingsError(text) from error
         if self.interval < 1:
             raise SettingsError(f"unlearning_interval: {self.interval} is below 1")
-        if self.local_interactions is not None and not 1 <= self.local_interactions <= 100_000:
-            raise SettingsError(f"unlearning_interactions: {self.local_interactions} is not between 1 and 100000")
         if not self.step_s > 0:
-            raise SettingsError(f"unlearning_step_s: {self.step_s:g} is not above 0")
+            raise SettingsError(f"step_s: {self.step_s:g} is not above 0")
         if not self.most_change > 0:
-            raise SettingsError(f"unlearning_most_change: {self.most_change:g} is not above 0")
+            raise SettingsError(f"most_change: {self.most_change:g} is not above 0")
         if not 0 <= self.min_coverage <= 1:
-            raise SettingsError(f"unlearning_min_coverage: {self.min_coverage:g} is not between 0 and 1")
+            raise SettingsError(f"min_coverage: {self.min_coverage:g} is not between 0 and 1")
         if self.after is not None and self.after < 1:
             raise SettingsError(f"unlearn_after: {self.after} is below 1")
         for name, seconds in (
             ("unlearn_every_s", self.every_s),
-            ("unlearning_swap_every_s", self.swap_every_s),
+            ("swap_every_s", self.swap_every_s),
             ("unlearning_deadline_s", self.deadline_s),
-            ("unlearning_step_s", self.step_s),
-            ("unlearning_patience_s", self.patience_s),
+            ("step_s", self.step_s),
+            ("patience_s", self.patience_s),
         ):
             if not 0 <= seconds <= 30 * 86_400:
                 raise SettingsError(f"{name}: {seconds:g} is not between 0 and 30 days")
@@ -172,7 +173,7 @@ class UnlearningPolicy:
 
     def schedule(self, strategy: Strategy) -> Schedule:
         """How a job goes through stored rounds, by this strategy or by the one that took its place."""
-        return Schedule(strategy, self.interval, self.local_interactions)
+        return Schedule(strategy, self.interval)
 
     def objection(self, strategy: Strategy, coverage: float | None, change: float | None) -> str | None:
         """Why a job's model is not fit for service, in words; None where it is.

@@ -46,6 +46,6 @@ def warn_if_late(policy: UnlearningPolicy, state: FederationState, n_steps: int,
             period_s=round(state.pace.period_s),
             takes_days=round(takes_s / _DAY_S, 1),
             deadline_days=round(policy.deadline_s / _DAY_S, 1),
-            hint="who is forgotten is told a day that passes: lower --longest-period, raise --unlearning-deadline, or "
-            "choose --unlearning fed_remove, which asks nobody",
+            hint="who is forgotten is told a day that passes: lower longest_period_s, raise "
+            "unlearning_deadline_s, or choose unlearning_strategy fed_remove, which asks nobody",
         )

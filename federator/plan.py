@@ -33,7 +33,8 @@ class FederationPlan:
         seed: of a neural ranker's first weights; None draws them freshly. A linear one begins with zeros.
         stop_after_round: stop once this round has ended; None goes on for ever.
         resume_grace_s: at least this long an open round stays open after a restart.
-        database_patience_s: how long one transaction is retried while the database is away.
+        database_patience_s: how long one transaction is retried while the database is away: a minute outlasts its
+            restart, and is short enough for a supervisor to see a database that stays away.
         enrolment_key: the operator's public key, or keys, which every client's identity is checked against; None takes
             any client under any name.
         key_sequence: so often the operator had given the federator another key before its own.
@@ -141,9 +142,9 @@ class FederationPlan:
         return self.chosen_ranker or LinearRankerSpec(n_features=self.n_features)
 
     def with_activation(self, stored: Activation | None) -> "FederationPlan":
-        """Return the plan of a federation that exists, where nobody has asked for an activation.
+        """Return the plan of a federation that exists.
 
-        What is usual for a method may change from one version to the next; a federation keeps what it has.
+        What a method has by itself may change from one version to the next; a federation keeps what it has.
 
         Args:
             stored: that of its hidden units; None of a linear ranker.

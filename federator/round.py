@@ -110,7 +110,8 @@ class RoundPolicy:
         over_selection: with ``deadline``, ask ``max_clients * (1 + over_selection)`` clients chosen at random;
             None asks all.
         staleness_limit: with ``buffered``, how many model versions old the base of an update may be.
-        staleness_exponent: with ``buffered``, an update of staleness s weighs (1 + s) ** -staleness_exponent.
+        staleness_exponent: with ``buffered``, an update of staleness s weighs (1 + s) ** -staleness_exponent;
+            0.5 is FedBuff's (Nguyen et al. 2022, Section 4).
         rule: how its updates become one; it decides on none of them before the round has ended.
     """
 

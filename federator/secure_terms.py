@@ -17,7 +17,8 @@ class SecureSettings:
 
     Args:
         policy: the operator's newest that is known at start; a newer one is taken up with the round after it comes.
-        clip_norm: C; None follows from B, the learning rate and the exploration.
+        clip_norm: C; None follows from B, the learning rate and the exploration, as it does in the service: one that
+            is chosen by hand is wrong as soon as one of them changes.
         helper_deadline_s: a round is abandoned once a helper that is asked has said nothing useful for so long.
         sealing_keys: private, of the federator; policies that ask for norm proofs are sealed to one of them.
     """

@@ -5,6 +5,8 @@ any other; but importing what a federator needs takes a second of a processor, a
 What a fresh interpreter does is promised by the tests of `cli.commands.foltr_fresh`.
 """
 
+import importlib
+import json
 import multiprocessing
 import os
 import runpy
@@ -12,10 +14,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from functools import partial
 from multiprocessing import reduction
 from pathlib import Path
 from typing import Any, TextIO
 
+DEFAULTS = "FOLTR_TEST_DEFAULTS"
 _CONTEXT = multiprocessing.get_context("forkserver")
 _CONTEXT.set_forkserver_preload(
     [
@@ -35,6 +39,11 @@ _CONTEXT.set_forkserver_preload(
         "tests.frozen",
     ]
 )
+
+
+def with_defaults(places: Mapping[str, Mapping[str, object]]) -> dict[str, str]:
+    """The variable by which classes and functions of a process, ``module.name``, have other defaults there."""
+    return {DEFAULTS: json.dumps(places)}
 
 
 class PreparedProcess:
@@ -151,11 +160,20 @@ def _run(
     from foltr.failpoints import of_this_process
 
     of_this_process.cache_clear()
+    _change_defaults()
     if program is None:
         _run_foltr()
     else:
         sys.path.insert(0, str(program.parent))  # as an interpreter does
         runpy.run_path(str(program), run_name="__main__")
+
+
+def _change_defaults() -> None:
+    """Give what a command takes from modules other values than the service's constants."""
+    for place, values in json.loads(os.environ.get(DEFAULTS, "{}")).items():
+        module, _, name = place.rpartition(".")
+        there = importlib.import_module(module)
+        setattr(there, name, partial(getattr(there, name), **values))
 
 
 def _run_foltr() -> None:

@@ -48,7 +48,7 @@ def shared_filter(topics: Topics, key: SigningKey | None) -> str:
 
 
 async def plan_of(
-    db: Database, federation: str, enrolment_key: Believed | None, key_sequence: int, patience_s: float
+    db: Database, federation: str, enrolment_key: Believed | None, key_sequence: int
 ) -> FederationPlan | None:
     """Say what a worker is to know of a federation, as its leader has created it; None where there is none yet.
 
@@ -69,7 +69,6 @@ async def plan_of(
         chosen_ranker=ranker_for(row.ranker, row.n_features, row.hidden or 0),
         enrolment_key=enrolment_key,
         key_sequence=key_sequence,
-        database_patience_s=patience_s,
     )
 
 
@@ -157,12 +156,12 @@ class IngestService:
 
 
 async def wait_for_federation(
-    db: Database, federation: str, enrolment_key: Believed | None, key_sequence: int, patience_s: float
+    db: Database, federation: str, enrolment_key: Believed | None, key_sequence: int
 ) -> FederationPlan:
     """Wait until a leader has created the federation. Raises as `plan_of`."""
     is_told = False
     while True:
-        plan = await plan_of(db, federation, enrolment_key, key_sequence, patience_s)
+        plan = await plan_of(db, federation, enrolment_key, key_sequence)
         if plan is not None:
             return plan
         if not is_told:

@@ -12,10 +12,9 @@ import structlog
 import typer
 
 from foltr.cli import options
-from foltr.cli.fields import takes_fields
 from foltr.cli.operator.access import redirect
 from foltr.cli.output import configure_logging, console, print_json, print_rows
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -28,17 +27,17 @@ app = typer.Typer(help="Serve the HTTP API and its page, and make tokens for it.
 token_app = typer.Typer(help="Make, list and revoke tokens of the HTTP API.", no_args_is_help=True)
 app.add_typer(token_app, name="token")
 
-RUN_FIELDS = (
+RUN_KEYS = (
     *("db_url", "federation", "credentials", "broker_url"),
     *("api_host", "api_port", "api_tokens", "api_connections_per_address", "api_proxies", "log_level", "log_format"),
 )
-TOKEN_FIELDS = ("federation", "api_tokens")
+TOKEN_KEYS = ("federation", "api_tokens")
 _COLUMNS = ("id", "role", "federation", "expires", "state")
 _LONGEST_DAYS = 3650
 
 
 @app.command("run")
-@takes_fields(Settings, RUN_FIELDS)
+@takes_settings(RUN_KEYS)
 def run(**flags: Any) -> None:
     """Serve until SIGTERM or Ctrl-C: read-only, and also while the database is away.
 
@@ -53,15 +52,15 @@ def run(**flags: Any) -> None:
 
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
-    proxies = read_proxies(settings.api_proxies)
+    proxies = read_proxies(settings.api.api_proxies)
     credentials = _operator(settings)
     federation = settings.federation if credentials is None else credentials.federation
-    tokens = TokenFile(Path(settings.api_tokens))
+    tokens = TokenFile(Path(settings.api.api_tokens))
     n_tokens = len(tokens.records())
     application = make_app(Served(Database(settings.db_url), federation, tokens, credentials))
-    listener = listen(settings.api_host, settings.api_port)
+    listener = listen(settings.api.api_host, settings.api.api_port)
     port = listener.getsockname()[1]
-    server = make_server(application, proxies, settings.api_connections_per_address)
+    server = make_server(application, proxies, settings.api.api_connections_per_address)
 
     async def serve() -> None:
         loop = asyncio.get_running_loop()
@@ -69,7 +68,7 @@ def run(**flags: Any) -> None:
             loop.add_signal_handler(number, setattr, server, "should_exit", True)
         await server.serve(sockets=[listener])
 
-    host = f"[{settings.api_host}]" if ":" in settings.api_host else settings.api_host
+    host = f"[{settings.api.api_host}]" if ":" in settings.api.api_host else settings.api.api_host
     log.info("api_started", federation=federation, url=f"http://{host}:{port}")
     if not n_tokens:
         log.warning("no_tokens", tokens=str(tokens.path), next_step="foltr api token new viewer")
@@ -78,7 +77,7 @@ def run(**flags: Any) -> None:
 
 
 @token_app.command("new")
-@takes_fields(Settings, TOKEN_FIELDS)
+@takes_settings(TOKEN_KEYS)
 def token_new(
     role: Annotated[Literal["viewer", "operator", "participant"], typer.Argument(help="What it is for")],
     client: Annotated[str | None, typer.Option("--client", help="A participant's: the client's name")] = None,
@@ -94,7 +93,9 @@ def token_new(
     from api.tokens import Role, TokenFile
 
     settings = load_settings(**flags)
-    text, record = TokenFile(Path(settings.api_tokens)).add(Role(role), settings.federation, days * 86_400.0, client)
+    text, record = TokenFile(Path(settings.api.api_tokens)).add(
+        Role(role), settings.federation, days * 86_400.0, client
+    )
     if json:
         print_json({"id": record.id, "role": str(record.role), "expires_at": record.expires_at, "token": text})
         return
@@ -102,23 +103,23 @@ def token_new(
 
 
 @token_app.command("list")
-@takes_fields(Settings, TOKEN_FIELDS)
+@takes_settings(TOKEN_KEYS)
 def token_list(json: options.Json = False, **flags: Any) -> None:
     """List the tokens that were made: no token can be made out of this again."""
     from api.tokens import TokenFile
 
-    path = Path(load_settings(**flags).api_tokens)
+    path = Path(load_settings(**flags).api.api_tokens)
     lines = [_line(record) for record in TokenFile(path).records().values()]
     print_rows([vars(line) for line in lines] if json else lines, _COLUMNS, title=f"Tokens of {path}", as_json=json)
 
 
 @token_app.command("revoke")
-@takes_fields(Settings, TOKEN_FIELDS)
+@takes_settings(TOKEN_KEYS)
 def token_revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As listed")], **flags: Any) -> None:
     """Void a token: a running server refuses it at once."""
     from api.tokens import TokenFile
 
-    record = TokenFile(Path(load_settings(**flags).api_tokens)).revoke(token_id)
+    record = TokenFile(Path(load_settings(**flags).api.api_tokens)).revoke(token_id)
     console.print(f"{record.id}, a token of the role {record.role}, is void", markup=False, highlight=False)
 
 

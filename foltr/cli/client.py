@@ -10,7 +10,7 @@ from foltr.cli import options
 from foltr.cli.fields import takes_fields
 from foltr.cli.fleet.enrolling import enrol, enrol_in_slot
 from foltr.cli.fleet.running import (
-    RUN_FIELDS,
+    RUN_KEYS,
     RUN_OPTIONS,
     Count,
     DeviceChoices,
@@ -22,7 +22,7 @@ from foltr.cli.fleet.running import (
 )
 from foltr.cli.fleet.slots import Slot, take_enrolled_slot, take_new_slot
 from foltr.cli.output import configure_logging
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.errors import SettingsError
 
 app = typer.Typer(help="Run simulated devices.", no_args_is_help=True)
@@ -36,7 +36,7 @@ def _group() -> None:
 
 @app.command("run")
 @takes_fields(DeviceChoices, DeviceChoices.model_fields)
-@takes_fields(Settings, (*RUN_FIELDS, "slots", "tokens", "alive_file"), RUN_OPTIONS)
+@takes_settings((*RUN_KEYS, "slots", "tokens", "alive_file"), RUN_OPTIONS)
 def run(count: Count = 1, rounds: NRounds = None, json: options.Json = False, **flags: Any) -> None:
     """Run devices whose users issue queries of a data set and click as a click model says."""
     of_fleet = DeviceChoices(**{name: flags.pop(name) for name in DeviceChoices.model_fields}).of_fleet()
@@ -57,20 +57,21 @@ def run(count: Count = 1, rounds: NRounds = None, json: options.Json = False, **
 
 def _take_slot(settings: Settings, count: int) -> Slot | None:
     """Return the slot of this replica; None if it shares no folder with others."""
-    if settings.slots is None:
-        if settings.tokens is not None:
+    if settings.devices.slots is None:
+        if settings.devices.tokens is not None:
             raise SettingsError("tokens: a device that enrols itself keeps its credentials in a slot; add --slots")
         return None
-    if count > 1 or not {"store", "client_id", "credentials"}.isdisjoint(settings.model_fields_set):
+    given = settings.model_fields_set | settings.devices.model_fields_set
+    if count > 1 or not {"store", "client_id", "credentials"}.isdisjoint(given):
         raise SettingsError("slots: a replica is one device, with the name, store and credentials of its slot")
-    folder = Path(settings.slots)
+    folder = Path(settings.devices.slots)
     slot = take_enrolled_slot(folder)
-    if slot is None and settings.tokens is not None:
-        slot = enrol_in_slot(folder, Path(settings.tokens), settings)
+    if slot is None and settings.devices.tokens is not None:
+        slot = enrol_in_slot(folder, Path(settings.devices.tokens), settings)
         if slot is None:
             raise SettingsError(
-                f"tokens: no enrolled device of {folder} is free, nor is a token of {settings.tokens} left; the "
-                "operator makes more: foltr enrol CLIENT --token"
+                f"tokens: no enrolled device of {folder} is free, nor is a token of {settings.devices.tokens} left; "
+                "the operator makes more: foltr enrol CLIENT --token"
             )
     if slot is None and settings.broker_url.startswith("mqtts:"):
         raise SettingsError(f"slots: no enrolled device of {folder} is free; the operator enrols more: foltr enrol")

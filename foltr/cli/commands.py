@@ -76,6 +76,7 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
     "orders": CommandPlace("Look at the orders of an operator's folder, and send them.", "operator.orders:app"),
     "broker": CommandPlace("Run the embedded MQTT broker, or configure Mosquitto.", "broker:app"),
     "db": CommandPlace("Create and upgrade the database, write it anew, and replace data keys.", "db:app"),
+    "config": CommandPlace("Write, check and show the settings.", "config:app"),
     "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
     "client": CommandPlace("Run simulated devices.", "client:app"),
     "helper": CommandPlace("Run a helper of secure sums, and make its keys for the next policy.", "helper:app"),

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from foltr.cli.settings import Settings
+from foltr.cli.setting_groups import Learning
 from foltr.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from foltr.protocol.schemas import FeatureSchema
 
 
-def read_schema_setting(settings: Settings) -> "tuple[Settings, FeatureSchema | None]":
+def read_schema_setting(learning: Learning) -> "tuple[Learning, FeatureSchema | None]":
     """The schema if one is set, and the settings with its number of features.
 
     Raises:
@@ -18,18 +18,18 @@ def read_schema_setting(settings: Settings) -> "tuple[Settings, FeatureSchema | 
     """
     from foltr.protocol.schemas import FeatureSchema
 
-    if settings.feature_schema is None:
-        return settings, None
-    schema = FeatureSchema.read(settings.feature_schema)
-    if "n_features" in settings.model_fields_set and settings.n_features != schema.n_features:
+    if learning.feature_schema is None:
+        return learning, None
+    schema = FeatureSchema.read(learning.feature_schema)
+    if "n_features" in learning.model_fields_set and learning.n_features != schema.n_features:
         raise SettingsError(
-            f"n_features: {settings.n_features}, but {settings.feature_schema} has {schema.n_features}; "
-            "leave n_features out where there is a schema"
+            f"n_features: {learning.n_features}, but {learning.feature_schema} has {schema.n_features}; "
+            "leave n_features out, the schema says how many"
         )
-    return settings.model_copy(update={"n_features": schema.n_features}), schema
+    return learning.model_copy(update={"n_features": schema.n_features}), schema
 
 
-def read_initial_model(settings: Settings, ranker: "Ranker", schema: "FeatureSchema | None") -> bytes | None:
+def read_initial_model(learning: Learning, ranker: "Ranker", schema: "FeatureSchema | None") -> bytes | None:
     """The weights that the federation begins with, as they are stored; None where none are set.
 
     Raises:
@@ -38,6 +38,6 @@ def read_initial_model(settings: Settings, ranker: "Ranker", schema: "FeatureSch
     from foltr.methods.initial_models import InitialModel
     from foltr.protocol.fields import pack_vector
 
-    if settings.initial_model is None:
+    if learning.initial_model is None:
         return None
-    return pack_vector(InitialModel.read(settings.initial_model).weights_of(ranker, schema))
+    return pack_vector(InitialModel.read(learning.initial_model).weights_of(ranker, schema))

@@ -12,7 +12,6 @@ import typer
 from foltr.alive_file import AliveFile
 from foltr.cli import options
 from foltr.cli.federation_files import read_initial_model, read_schema_setting
-from foltr.cli.fields import takes_fields
 from foltr.cli.ingest import serve_ingest
 from foltr.cli.memory import share_one_heap
 from foltr.cli.method import choose_method, choose_rule, read_logging_policy
@@ -23,16 +22,19 @@ from foltr.cli.operator.access import (
     open_authority,
     service_access,
 )
-from foltr.cli.operator.identities import choose_privacy, federator_identity
+from foltr.cli.operator.identities import FederatorIdentity, choose_privacy, federator_identity
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import configure_logging, say
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.setting_groups import Rounds
+from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.cli.tracer import tracer_to
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.protocol.states import Pacing
 
 if TYPE_CHECKING:
+    from federator.plan import FederationPlan
     from foltr.operator.authority import Authority
 
 # 70 times as many as by default; objects of this kind are some 100 bytes each.
@@ -42,42 +44,22 @@ log = structlog.get_logger(__name__)
 app = typer.Typer(help="Run the federator, and give it another key.", no_args_is_help=True)
 
 
-RUN_FIELDS = (
-    *("role", "credentials", "allow_unsigned", "broker_url", "db_url", "keys", "federation", "n_features"),
-    *("feature_schema", "initial_model"),
-    *(
-        "min_clients",
-        "max_clients",
-        "min_time_s",
-        "max_time_s",
-        "pacing",
-        "over_selection",
-        "updates_per_round",
-        "shortest_period_s",
-        "longest_period_s",
-        "staleness_limit",
-        "rounds",
-    ),
-    *("privacy", "clip_norm", "helper_deadline_s"),
-    *("interactions", "method", "method_parameters", "exploration"),
-    *("aggregation", "byzantine", "aggregation_parameters", "aggregation_fallback", "anchor"),
-    *("evaluation", "evaluation_take_back"),
-    *("unlearning_strategy", "unlearning_interval", "history_rounds"),
-    *("unlearn_every_s", "unlearn_after", "unlearning_swap_every_s", "unlearning_may_reset", "unlearning_deadline_s"),
-    *("logging_policy", "ranker", "hidden", "activation", "learning_rate"),
-    *("give_up_after_s", "alive_file", "standby"),
-    *("metrics_port", "metrics_host", "trace_to"),
+# What people type; all else is in the file, or in the environment.
+RUN_KEYS = (
+    *("broker_url", "db_url", "federation", "credentials", "allow_unsigned", "keys", "role", "standby"),
+    *("n_features", "feature_schema", "interactions", "method", "privacy", "aggregation"),
+    *("min_clients", "max_clients", "min_time_s", "max_time_s", "stop_after_round"),
 )
 
 
 @app.command("run")
-@takes_fields(Settings, RUN_FIELDS)
+@takes_settings(RUN_KEYS)
 def run(**flags: Any) -> None:
     """Run the federator until SIGTERM or Ctrl-C; the open round is taken up again at the next start."""
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
     if settings.standby and settings.role == "ingest":
-        raise SettingsError("standby: an ingest worker leads nothing, and so waits for nothing; leave it out")
+        raise SettingsError("standby: it cannot be combined with role ingest; leave it out")
     share_one_heap()
     asyncio.run(serve_ingest(settings) if settings.role == "ingest" else _serve(settings))
 
@@ -120,15 +102,59 @@ def _federators_access(authority: "Authority") -> BrokerAccess:
     return authority.operator.broker
 
 
-async def _serve(settings: Settings) -> None:
-    from broker.buffer import IntakeLimits
+def make_plan(settings: Settings, identity: FederatorIdentity) -> "FederationPlan":
+    """Return what a federator with these settings does; SettingsError if they contradict each other."""
     from federator.job import UnlearningPolicy
-    from federator.leading.holder import new_holder
     from federator.pace import PacePolicy
     from federator.plan import FederationPlan
     from federator.round import RoundPolicy
+
+    learning, schema = read_schema_setting(settings.learning)
+    rounds, secure = _with_target(settings.rounds), choose_privacy(settings, identity)
+    more = read_logging_policy(learning)
+    training, chosen_ranker = choose_method(learning, learning.n_features, rounds.max_clients, **more)
+    unlearning, defence = settings.unlearning, settings.defence
+    target = rounds.updates_per_round
+    return FederationPlan(
+        identity.federation,
+        learning.n_features,
+        RoundPolicy(
+            min_clients=rounds.min_clients,
+            max_clients=rounds.max_clients,
+            min_time_s=rounds.min_time_s,
+            max_time_s=rounds.max_time_s,
+            pacing=rounds.pacing,
+            over_selection=rounds.over_selection,
+            staleness_limit=rounds.staleness_limit if rounds.pacing is Pacing.BUFFERED else 0,
+            rule=choose_rule(defence, 1 if secure is None else secure.policy.policy.cohorts),
+        ),
+        training,
+        chosen_ranker=chosen_ranker,
+        schema=schema,
+        first_weights=read_initial_model(learning, chosen_ranker, schema),
+        stop_after_round=rounds.stop_after_round,
+        enrolment_key=identity.enrolment_key,
+        key_sequence=identity.key_sequence,
+        unlearning=UnlearningPolicy(
+            strategy=unlearning.unlearning_strategy,
+            interval=unlearning.unlearning_interval,
+            every_s=unlearning.unlearn_every_s,
+            after=unlearning.unlearn_after,
+            deadline_s=unlearning.unlearning_deadline_s,
+            may_reset=unlearning.unlearning_may_reset,
+        ),
+        history_rounds=rounds.history_rounds,
+        anchor=defence.anchor,
+        evaluation=defence.evaluation,
+        evaluation_take_back=defence.evaluation_take_back,
+        secure=secure,
+        pace=None if target is None else PacePolicy(target, rounds.shortest_period_s, rounds.longest_period_s),
+    )
+
+
+async def _serve(settings: Settings) -> None:
+    from federator.leading.holder import new_holder
     from federator.service import FederatorService
-    from foltr.protocol.states import Pacing
     from storage.database import Database
     from storage.federations import get_federation
     from storage.keys import KeyStore, keys_folder
@@ -136,56 +162,7 @@ async def _serve(settings: Settings) -> None:
     from storage.migrate import require_head
 
     identity = federator_identity(settings)
-    settings = _with_target(settings)
-    settings, schema = read_schema_setting(settings)
-    policy, secure = read_logging_policy(settings), choose_privacy(settings, identity)
-    training, chosen_ranker = choose_method(settings, settings.n_features, settings.max_clients, **policy)
-    plan = FederationPlan(
-        identity.federation,
-        settings.n_features,
-        RoundPolicy(
-            min_clients=settings.min_clients,
-            max_clients=settings.max_clients,
-            min_time_s=settings.min_time_s,
-            max_time_s=settings.max_time_s,
-            pacing=settings.pacing,
-            over_selection=settings.over_selection,
-            staleness_limit=settings.staleness_limit if settings.pacing is Pacing.BUFFERED else 0,
-            staleness_exponent=settings.staleness_exponent,
-            rule=choose_rule(settings, 1 if secure is None else secure.policy.policy.cohorts),
-        ),
-        training,
-        chosen_ranker=chosen_ranker,
-        schema=schema,
-        first_weights=read_initial_model(settings, chosen_ranker, schema),
-        stop_after_round=settings.rounds,
-        database_patience_s=settings.database_patience_s,
-        enrolment_key=identity.enrolment_key,
-        key_sequence=identity.key_sequence,
-        unlearning=UnlearningPolicy(
-            strategy=settings.unlearning_strategy,
-            interval=settings.unlearning_interval,
-            local_interactions=settings.unlearning_interactions,
-            min_coverage=settings.unlearning_min_coverage,
-            most_change=settings.unlearning_most_change,
-            every_s=settings.unlearn_every_s,
-            after=settings.unlearn_after,
-            swap_every_s=settings.unlearning_swap_every_s,
-            deadline_s=settings.unlearning_deadline_s,
-            may_reset=settings.unlearning_may_reset,
-            step_s=settings.unlearning_step_s,
-            patience_s=settings.unlearning_patience_s,
-        ),
-        history_rounds=settings.history_rounds,
-        anchor=settings.anchor,
-        evaluation=settings.evaluation,
-        evaluation_take_back=settings.evaluation_take_back,
-        secure=secure,
-        pace=None
-        if settings.updates_per_round is None
-        else PacePolicy(settings.updates_per_round, settings.shortest_period_s, settings.longest_period_s),
-    )
-    address = identity.address
+    plan, address = make_plan(settings, identity), identity.address
     if identity.key is None:
         log.warning("unsigned", hint="any client is taken under any name; see `foltr enrol --help`")
     if identity.policy is not None and plan.secure is None:
@@ -207,7 +184,7 @@ async def _serve(settings: Settings) -> None:
     async with await connecting as database:
         await require_head(database)
         stored = await get_federation(database, plan.federation)
-        if settings.activation is None and stored is not None:
+        if stored is not None:
             plan = plan.with_activation(stored.activation)
         with tracer_to(settings.trace_to, plan.federation) as tracer:
             service = FederatorService(
@@ -217,7 +194,6 @@ async def _serve(settings: Settings) -> None:
                 key=identity.key,
                 give_up_after_s=settings.give_up_after_s,
                 alive_file=AliveFile(settings.alive_file),
-                intake_limits=IntakeLimits(rate_per_s=settings.client_rate_per_s, burst=settings.client_burst),
                 tracer=tracer,
                 shares=settings.role == "leader",
                 standby=settings.standby,
@@ -235,26 +211,26 @@ async def _serve(settings: Settings) -> None:
     log.info("federator_stopped", federation=plan.federation)
 
 
-def _with_target(settings: Settings) -> Settings:
-    """The settings, by which a round ends at once with the target of updates, if there is one.
+def _with_target(rounds: Rounds) -> Rounds:
+    """Return the settings, by which a round ends at once with the target of updates, if there is one.
 
     Raises:
         SettingsError: another number is set with which it ends at once.
     """
-    target = settings.updates_per_round
+    target = rounds.updates_per_round
     if target is None:
-        return settings
-    if "max_clients" in settings.model_fields_set and settings.max_clients != target:
+        return rounds
+    if "max_clients" in rounds.model_fields_set and rounds.max_clients != target:
         raise SettingsError(
-            f"max_clients: {settings.max_clients}, but a round ends at once with updates_per_round ({target}); "
+            f"max_clients: {rounds.max_clients}, but a round ends at once with updates_per_round ({target}); "
             "leave max_clients out"
         )
-    if target < settings.min_clients:
+    if target < rounds.min_clients:
         raise SettingsError(
-            f"updates_per_round: {target} is below min_clients ({settings.min_clients}), without which a round has no "
+            f"updates_per_round: {target} is below min_clients ({rounds.min_clients}), without which a round has no "
             "model; raise it, or lower min_clients"
         )
-    return settings.model_copy(update={"max_clients": target})
+    return rounds.model_copy(update={"max_clients": target})
 
 
 def _pass_over_in_collections() -> None:

@@ -1,6 +1,6 @@
 """Options of commands, made from the fields of the class that checks their values: each is described in one place.
 
-The field ``min_time_s: float = Field(default=10.0, ge=0)`` of `Settings`, with the text below it, is the option
+The field ``min_time_s: float = Field(default=10.0, ge=0)`` of `Rounds`, with the text below it, is the option
 ``--min-time`` with that text, that default and the variable ``FOLTR_MIN_TIME_S``. What a field allows, the class checks
 in the same words for an option, a variable and a file; so Typer reads only numbers, and any text for a choice.
 """
@@ -29,12 +29,14 @@ class Option:
     Attributes:
         name: with its dashes; of the field's name without the ending ``_s`` of seconds.
         variable: of the environment, for a class that reads none itself.
+        unit: of its value; of seconds the ending of the field's name says it.
     """
 
     name: str | None = None
     metavar: str | None = None
     text: str | None = None
     variable: str | None = None
+    unit: str | None = None
 
 
 # By field; of those that are not here, the class says it.
@@ -44,12 +46,16 @@ NONE: Final[Options] = {}
 
 def takes_fields(model: Model, names: Iterable[str], options: Options = NONE) -> Callable[[Command], Command]:
     """Give a command, in front of its own options, one for each of these fields; it takes them as ``**values``."""
+    return takes_parameters([field_parameter(model, name, options) for name in names])
+
+
+def takes_parameters(parameters: Iterable[Parameter]) -> Callable[[Command], Command]:
+    """Give a command these options in front of its own; it takes them as ``**values``."""
 
     def decorate(command: Command) -> Command:
         own = signature(command)
-        parameters = [field_parameter(model, name, options) for name in names]
-        parameters += [one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD]
-        by_name = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in parameters]
+        all_ = [*parameters, *(one for one in own.parameters.values() if one.kind is not Parameter.VAR_KEYWORD)]
+        by_name = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in all_]
         command.__signature__ = own.replace(parameters=by_name)  # type: ignore[attr-defined]
         return command
 
@@ -58,13 +64,21 @@ def takes_fields(model: Model, names: Iterable[str], options: Options = NONE) ->
 
 def field_parameter(model: Model, name: str, options: Options = NONE) -> Parameter:
     """The parameter for a field: with its default, or None where its class also looks for it elsewhere than here."""
-    kind, default = _kind(model.model_fields[name].annotation), _default(model, name)
+    kind, default = _kind(model.model_fields[name].annotation), default_of(model, name)
     shown: bool | str = True
     if _prefix(model):
         shown, default = str(default) if default and default is not True else False, None
+    option = typer_option(model, name, options, show_default=shown)
+    option.callback = _left_to_the_class if _prefix(model) else None
     # The type is a field's, so no checker can know it.
-    annotation = Annotated[kind | None, typer_option(model, name, options, show_default=shown)]  # type: ignore[valid-type]
+    annotation = Annotated[kind | None, option]  # type: ignore[valid-type]
     return Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
+
+
+def _left_to_the_class(context: typer.Context, parameter: typer.CallbackParam, value: Any) -> Any:
+    """Return None for a value from the environment: the settings read that themselves, and say where it is from."""
+    source = context.get_parameter_source(parameter.name or "")
+    return None if source is not None and source.name == "ENVIRONMENT" else value
 
 
 def typer_option(model: Model, name: str, options: Options = NONE, *, show_default: bool | str = False) -> Any:
@@ -84,6 +98,19 @@ def typer_option(model: Model, name: str, options: Options = NONE, *, show_defau
 def option_name(model: Model, name: str, options: Options = NONE) -> str:
     """How the option of a field is called."""
     return _option(model, name, options).name or "--" + name.removesuffix("_s").replace("_", "-")
+
+
+def allowed_values(field: FieldInfo) -> str:
+    """The choices or the bounds of a field; empty if it has none."""
+    if choices := _choices(_one_type(field.annotation)):
+        return f"one of {', '.join(choices)}"
+    bounds = {name: getattr(one, name) for one in field.metadata for name in _BOUNDS if hasattr(one, name)}
+    return " and ".join(f"{words} {bounds[name]:,}" for name, words in _BOUNDS.items() if name in bounds)
+
+
+def unit_of(model: Model, name: str) -> str:
+    """The unit of a field's value; empty if it has none."""
+    return "seconds" if name.endswith("_s") else _option(model, name, NONE).unit or ""
 
 
 def read_values(model: Model, values: Mapping[str, Any], options: Options = NONE) -> dict[str, Any]:
@@ -125,6 +152,7 @@ def read_assignments(assignments: Iterable[str]) -> dict[str, str]:
 # --- what a field says ------------------------------------------------------------------------------------------
 
 _ASSIGNMENTS: Final = list[str]
+_BOUNDS: Final = {"ge": "at least", "gt": "above", "le": "at most"}
 
 
 def _option(model: Model, name: str, options: Options) -> Option:
@@ -133,20 +161,27 @@ def _option(model: Model, name: str, options: Options) -> Option:
 
 
 def _prefix(model: Model) -> str:
-    """How the variables begin that the class reads from the environment; empty if it reads none."""
-    return str(model.model_config.get("env_prefix", ""))
+    """How the variables begin that its settings are read from; empty if there are none."""
+    return str(getattr(model, "env_prefix", ""))
 
 
 def _kind(annotation: Any) -> Any:
     """What Typer reads for a field: of several values with commas and of choices text, of a dict its assignments."""
-    origin, arguments = get_origin(annotation), get_args(annotation)
-    if origin is Annotated:
-        return _kind(arguments[0])
-    if origin in (Union, UnionType):
-        return _kind(next(one for one in arguments if one is not NoneType))
+    one = _one_type(annotation)
+    origin = get_origin(one)
     if origin is dict:
         return _ASSIGNMENTS
-    return str if origin is tuple or _choices(annotation) else annotation
+    return str if origin is tuple or _choices(one) else one
+
+
+def _one_type(annotation: Any) -> Any:
+    """The type of a field that is given: without None, and without what is annotated."""
+    origin, arguments = get_origin(annotation), get_args(annotation)
+    if origin is Annotated:
+        return _one_type(arguments[0])
+    if origin in (Union, UnionType):
+        return _one_type(next(one for one in arguments if one is not NoneType))
+    return annotation
 
 
 def _choices(annotation: Any) -> tuple[str, ...]:
@@ -165,7 +200,7 @@ def _text(field: FieldInfo) -> str:
     return text if all(one in text for one in choices) else f"{text} ({', '.join(choices)})"
 
 
-def _default(model: Model, name: str) -> Any:
+def default_of(model: Model, name: str) -> Any:
     """The default as it would be said; None where there is nothing to say."""
     default = model.model_fields[name].get_default(call_default_factory=True)
     return ",".join(map(str, default)) if isinstance(default, tuple) else None if default == {} else default

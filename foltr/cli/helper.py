@@ -9,11 +9,11 @@ import structlog
 import typer
 
 from foltr.alive_file import AliveFile
-from foltr.cli.fields import Option, takes_fields
+from foltr.cli.fields import Option
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import broker_of, helper_credentials
 from foltr.cli.output import configure_logging, console
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.user_files import file_name_of
 
 if TYPE_CHECKING:
@@ -24,16 +24,16 @@ log = structlog.get_logger(__name__)
 
 app = typer.Typer(help="Run a helper of secure sums, and make its keys for the next policy.", no_args_is_help=True)
 
-RUN_FIELDS = (
+RUN_KEYS = (
     *("credentials", "broker_url", "federation", "store", "give_up_after_s", "alive_file"),
     *("metrics_port", "metrics_host"),
 )
-KEYS_FIELDS = ("credentials", "federation", "store")
+KEYS_KEYS = ("credentials", "federation", "store")
 _STORE = {"store": Option(text="The helper's store; default: FEDERATION-NAME.helper.sqlite. Never restore an old copy")}
 
 
 @app.command("run")
-@takes_fields(Settings, RUN_FIELDS, _STORE)
+@takes_settings(RUN_KEYS, _STORE)
 def run(**flags: Any) -> None:
     """Run a helper until SIGTERM or Ctrl-C: it checks tickets, and opens each cohort's sum of masks once."""
     settings = load_settings(**flags)
@@ -47,7 +47,7 @@ def run(**flags: Any) -> None:
 
 
 @app.command("keys")
-@takes_fields(Settings, KEYS_FIELDS, _STORE)
+@takes_settings(KEYS_KEYS, _STORE)
 def keys(
     out: Annotated[Path | None, typer.Option("--out", help="Write them to this file instead of printing them")] = None,
     **flags: Any,

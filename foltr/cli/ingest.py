@@ -25,7 +25,6 @@ _N_TRIED = 8
 
 async def serve_ingest(settings: Settings) -> None:
     """Run a worker until SIGTERM or Ctrl-C. What its leader decides it reads from the database, and from no setting."""
-    from broker.buffer import IntakeLimits
     from federator.ingest.service import IngestService, wait_for_federation
     from storage.cipher import require_keys
     from storage.database import Database
@@ -58,7 +57,6 @@ async def serve_ingest(settings: Settings) -> None:
                 identity.federation,
                 identity.enrolment_key,
                 identity.key_sequence,
-                settings.database_patience_s,
             )
         )
         stopping = asyncio.create_task(stopped.wait())
@@ -74,7 +72,6 @@ async def serve_ingest(settings: Settings) -> None:
             identity.address,
             key=identity.key,
             give_up_after_s=settings.give_up_after_s,
-            intake_limits=IntakeLimits(rate_per_s=settings.client_rate_per_s, burst=settings.client_burst),
             alive_file=AliveFile(settings.alive_file),
         )
         stopping.add_done_callback(lambda _: service.stop())

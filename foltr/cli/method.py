@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from foltr.cli.settings import Settings
+from foltr.cli.setting_groups import Defence, Learning
 from foltr.errors import SettingsError
 from foltr.numerics.array_files import read_array_file
 from foltr.protocol.fields import pack_vector
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
     from foltr.protocol.trainings import Training
 
 
-def read_logging_policy(settings: Settings) -> dict[str, bytes]:
-    """What the file of `Settings.logging_policy` adds to the method's parameters; nothing where none is set.
+def read_logging_policy(learning: Learning) -> dict[str, bytes]:
+    """What the file of `Learning.logging_policy` adds to the method's parameters; nothing where none is set.
 
     Raises:
         SettingsError: the method has no logging policy, or the file does not hold one weight for each feature.
@@ -26,14 +26,14 @@ def read_logging_policy(settings: Settings) -> dict[str, bytes]:
     from foltr.methods.registry import methods_with, parameters_of
     from foltr.methods.spec import Lists
 
-    if settings.logging_policy is None:
+    if learning.logging_policy is None:
         return {}
-    if "logging_policy" not in parameters_of(settings.method):
+    if "logging_policy" not in parameters_of(learning.method):
         raise SettingsError(
-            f"logging_policy: {settings.method} shows the lists of the model it learns; "
+            f"logging_policy: {learning.method} shows the lists of the model it learns; "
             f"another ranker's are for the methods {' and '.join(methods_with(Lists.LOGGED))}"
         )
-    path = Path(settings.logging_policy)
+    path = Path(learning.logging_policy)
     try:
         weights = read_array_file(path, FileKind.DECLARATION)
     except OSError as error:
@@ -42,15 +42,15 @@ def read_logging_policy(settings: Settings) -> dict[str, bytes]:
         raise SettingsError(
             f"logging_policy: {path} is not a .npy file, as `foltr models export` writes them"
         ) from error
-    if weights.dtype != np.float32 or weights.shape != (settings.n_features,):
+    if weights.dtype != np.float32 or weights.shape != (learning.n_features,):
         raise SettingsError(
             f"logging_policy: {path} holds {weights.dtype} values of shape {weights.shape}; "
-            f"expected one float32 weight for each of the {settings.n_features} features"
+            f"expected one float32 weight for each of the {learning.n_features} features"
         )
     return {"logging_policy": pack_vector(weights)}
 
 
-def choose_rule(settings: Settings, n_sums: int = 1) -> "RuleSpec":
+def choose_rule(defence: Defence, n_sums: int = 1) -> "RuleSpec":
     """The rule by which updates become one; SettingsError for one that does not exist or can never be used.
 
     Args:
@@ -59,16 +59,16 @@ def choose_rule(settings: Settings, n_sums: int = 1) -> "RuleSpec":
     """
     from foltr.aggregation.rule_spec import read_rule
 
-    by_default = n_sums > 1 and "aggregation" not in settings.model_fields_set
+    by_default = n_sums > 1 and "aggregation" not in defence.model_fields_set
     return read_rule(
-        "median" if by_default else settings.aggregation,
-        byzantine=settings.byzantine,
-        parameters=settings.aggregation_parameters,
-        fallback=settings.aggregation_fallback,
+        "median" if by_default else defence.aggregation,
+        byzantine=defence.byzantine,
+        parameters=defence.aggregation_parameters,
+        fallback=defence.aggregation_fallback,
     )
 
 
-def choose_method(settings: Settings, n_features: int, n_clients: int, **extra: Any) -> "tuple[Training, Ranker]":
+def choose_method(learning: Learning, n_features: int, n_clients: int, **extra: Any) -> "tuple[Training, Ranker]":
     """The announced settings of the method, and the ranker; SettingsError where they make no sense together.
 
     Args:
@@ -84,19 +84,15 @@ def choose_method(settings: Settings, n_features: int, n_clients: int, **extra: 
     )
     from foltr.protocol.explorations import read_exploration
 
-    known = parameters_of(settings.method)
-    parameters: dict[str, object] = {**extra, **settings.method_parameters}
+    known = parameters_of(learning.method)
+    parameters: dict[str, object] = {**extra, **learning.method_parameters}
     if "n_clients" in known:
         parameters.setdefault("n_clients", n_clients)
-    if settings.learning_rate is not None:
-        if "learning_rate" not in known:
-            raise SettingsError(f"learning_rate: {settings.method} has none on the devices; it has {', '.join(known)}")
-        parameters.setdefault("learning_rate", settings.learning_rate)
-    asked = None if settings.exploration is None else read_exploration(settings.exploration)
-    usual = usual_learning_rate(settings.method, settings.ranker, asked)
+    asked = None if learning.exploration is None else read_exploration(learning.exploration)
+    usual = usual_learning_rate(learning.method, learning.ranker, asked)
     if usual is not None:
         parameters.setdefault("learning_rate", usual)
-    training = training_for(settings.method, parameters, settings.interactions, asked)
-    ranker = ranker_of_method(settings.method, settings.ranker, n_features, settings.hidden, settings.activation)
+    training = training_for(learning.method, parameters, learning.interactions, asked)
+    ranker = ranker_of_method(learning.method, learning.ranker, n_features, learning.hidden)
     check_method(training, ranker)
     return training, ranker

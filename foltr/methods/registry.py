@@ -101,7 +101,7 @@ def training_for(
     # Else the letters themselves would be read as the bytes of weights.
     if not isinstance(parameters.get("logging_policy", b""), bytes):
         raise SettingsError(
-            "logging_policy: give a file of float32 weights, with `foltr federator run --logging-policy FILE`; "
+            "logging_policy: give a file of float32 weights, with the setting logging_policy; "
             "weights cannot be given as text"
         )
     values = {
@@ -150,7 +150,7 @@ def ranker_for(kind: str, n_features: int, hidden: int, activation: Activation =
     return NeuralRankerSpec(n_features=n_features, hidden=hidden, activation=activation)
 
 
-def ranker_of_method(method: str, kind: str, n_features: int, hidden: int, asked: Activation | None) -> Ranker:
+def ranker_of_method(method: str, kind: str, n_features: int, hidden: int, asked: Activation | None = None) -> Ranker:
     """Return the ranker that a method is to learn; SettingsError as of `activation_for` and `ranker_for`."""
     return ranker_for(kind, n_features, hidden, activation_for(method, kind, asked))
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from foltr.cli.commands import ALL_COMMANDS, load_command
+from foltr.cli.settings import GROUP_OF, GROUPS, VARIABLES
 
 # 23 digits, and more than Python makes a number of.
 _LONG, _LONGER = "1" * 23, "9" * 5000
@@ -269,11 +270,9 @@ def _variables(files: Path, names: list[str], port: int) -> Iterator[Case]:
         for name in ("db current", "federator run", "api token list"):
             yield Case(_words(name, found[name], port, {}), name, {"FOLTR_CONFIG": path}, reads_file=True)
     name, command = "federator run", found["federator run"]
-    for parameter in command.params:
-        variable = getattr(parameter, "envvar", None)
-        if variable and not getattr(parameter, "is_flag", False) and parameter.name not in _good(name, command, port):
-            for value in NUMBERS if is_number(parameter) else NAMES:
-                yield Case(_words(name, command, port, {}), name, {variable: value})
+    for variable, key in VARIABLES.items():
+        for value in NUMBERS if isinstance(getattr(GROUPS[GROUP_OF[key]](), key), int | float) else NAMES:
+            yield Case(_words(name, command, port, {}), name, {variable: value})
 
 
 def _folders(folder: Path, port: int) -> Iterator[Case]:

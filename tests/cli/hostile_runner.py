@@ -140,6 +140,8 @@ def _child(request: dict[str, Any], setup: dict[str, Any], folder: Path, base: i
     faulthandler.register(signal.SIGUSR1)
     for name in [name for name in os.environ if name.startswith("FOLTR_")]:
         del os.environ[name]
+    # A federator that finds no broker ends.
+    os.environ["FOLTR_GIVE_UP_AFTER_S"] = "0.2"
     os.environ.update({"COLUMNS": "200", "TMPDIR": str(folder / "tmp"), "HOME": str(folder), **request["variables"]})
     sys.argv = ["foltr", *request["words"]]
     resource.setrlimit(resource.RLIMIT_AS, (base + MEMORY, base + MEMORY))

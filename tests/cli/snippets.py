@@ -23,6 +23,15 @@ def commands_of(file: str, *beginning: str) -> list[list[str]]:
     return [command for command in words if command[: len(beginning)] == list(beginning)]
 
 
+def with_variables(line: str) -> tuple[list[str], dict[str, str]]:
+    """Return a command's words, and the variables set in front of them."""
+    words, variables = shlex.split(line), {}
+    while "=" in words[0]:
+        name, _, value = words.pop(0).partition("=")
+        variables[name] = value
+    return words, variables
+
+
 def run_python(code: str, folder: Path) -> str:
     """Run a block of Python in a folder; return what it prints. It fails where the block does."""
     done = subprocess.run(

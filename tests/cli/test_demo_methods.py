@@ -84,8 +84,8 @@ def _policy_files(folder):
 def test_a_logging_policy_that_cannot_be_one_is_one_line(method, file, said, tmp_path):
     """Which file, what is in it, and what was expected."""
     _policy_files(tmp_path)
-    options = ("--method", method, "--features", "7", "--logging-policy", file)
-    done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path)
+    options = ("--method", method, "--features", "7")
+    done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path, FOLTR_LOGGING_POLICY=file)
     assert done.returncode == 2
     # Before it, the warning that nothing is signed.
     assert said in done.stderr.strip().splitlines()[-1]
@@ -94,8 +94,8 @@ def test_a_logging_policy_that_cannot_be_one_is_one_line(method, file, said, tmp
 
 def test_buffered_pacing_would_shrink_the_papers_noise(tmp_path):
     """fpdgd-paper is refused a buffer, in one line."""
-    options = ("--method", "fpdgd-paper", "--pacing", "buffered")
-    done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path)
+    options = ("--allow-unsigned", "--method", "fpdgd-paper")
+    done = foltr("federator", "run", *options, cwd=tmp_path, FOLTR_PACING="buffered")
     assert done.returncode == 2
     assert "pacing: fpdgd-paper needs deadline" in done.stderr
 

@@ -169,8 +169,8 @@ def test_the_settings_files_of_the_guide_are_read(tmp_path, monkeypatch):
     path.write_text(first + second)
     monkeypatch.setenv("FOLTR_CONFIG", str(path))
     settings = load_settings()
-    assert (settings.federation, settings.min_clients) == ("mail", 10)
-    assert choose_rule(settings) == read_rule("nnm+trimmed-mean", parameters={"beta": 0.25})
+    assert (settings.federation, settings.rounds.min_clients) == ("mail", 10)
+    assert choose_rule(settings.defence) == read_rule("nnm+trimmed-mean", parameters={"beta": 0.25})
 
 
 async def test_the_queries_of_the_history_run(tmp_path):

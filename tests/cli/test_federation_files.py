@@ -15,26 +15,34 @@ SHOP = FeatureSchema(name="shop", version=1, features=[Feature(name=name, scalin
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    ("options", "initial_model", "words"),
     [
-        (("--schema", "none.json"), "schema: none.json: No such file"),
-        (("--schema", "schema.json", "--features", 3), "n_features: 3, but schema.json has 2; leave n_features out"),
-        (("--schema", "schema.json", "--initial-model", "list.json"), "initial_model: 3 weights for 2 features"),
-        (("--features", 2, "--initial-model", "named.json"), "initial_model: its weights are by feature name"),
-        (("--ranker", "neural", "--features", 3, "--initial-model", "list.json"), "makes a linear ranker"),
-        (("--schema", "schema.json", "--initial-model", "schema.json"), "initial_model: schema.json: "),
+        (("--schema", "none.json"), None, "schema: none.json: No such file"),
+        (("--schema", "schema.json", "--features", 3), None, "n_features: 3, but schema.json has 2; leave n_features"),
+        (("--schema", "schema.json"), "list.json", "initial_model: 3 weights for 2 features"),
+        (("--features", 2), "named.json", "initial_model: its weights are by feature name"),
+        (("--schema", "schema.json"), "schema.json", "initial_model: schema.json: "),
     ],
 )
-def test_a_file_that_does_not_fit_is_refused_before_anything_begins(tmp_path, options, words):
+def test_a_file_that_does_not_fit_is_refused_before_anything_begins(tmp_path, options, initial_model, words):
     """Exit code 2 and one line, and no database is asked for."""
     (tmp_path / "schema.json").write_text(SHOP.to_json())
     (tmp_path / "list.json").write_text('{"weights": [1, 2, 3]}')
     (tmp_path / "named.json").write_text('{"weights": {"bm25": 1}}')
-    done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path)
+    variables = {} if initial_model is None else {"FOLTR_INITIAL_MODEL": initial_model}
+    done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path, **variables)
     assert done.returncode == 2
     assert words in done.stderr
     assert done.stderr.count("\n") == 1
     assert not list(tmp_path.glob("*.sqlite"))
+
+
+def test_the_first_model_of_a_neural_ranker_is_drawn(tmp_path):
+    """A file of weights is for a linear one."""
+    (tmp_path / "list.json").write_text('{"weights": [1, 2, 3]}')
+    variables = {"FOLTR_RANKER": "neural", "FOLTR_INITIAL_MODEL": "list.json"}
+    done = foltr("federator", "run", "--allow-unsigned", "--features", 3, cwd=tmp_path, **variables)
+    assert (done.returncode, "makes a linear ranker" in done.stderr) == (2, True)
 
 
 @pytest.fixture
@@ -59,11 +67,11 @@ def test_a_federation_from_files_learns_replays_and_keeps_what_it_began_with(log
     db = ("--db", migrated_sqlite(logged / "foltr.sqlite"))
     out = ("--schema", "schema.json", "--out", "first.json")
     assert foltr("models", "from-feature", "age", *out, cwd=logged).returncode == 0
-    files = ("--schema", "schema.json", "--initial-model", "first.json")
+    files, first = ("--schema", "schema.json"), {"FOLTR_INITIAL_MODEL": "first.json"}
     with embedded_broker() as address:
         run = ("federator", "run", "--allow-unsigned", *db, "--broker", str(address))
         rounds = ("--rounds", "2", "--min-clients", "2", "--max-clients", "2", "--min-time", "0")
-        federator = start(*run, *rounds, *files, cwd=logged)
+        federator = start(*run, *rounds, *files, cwd=logged, **first)
         try:
             devices = ("--count", "2", "--data", ".", "--broker", str(address), "--give-up-after", "20")
             other = foltr_process("client", "run", *devices, "--rounds", "1", "--schema", "newer.json", cwd=logged)
@@ -73,13 +81,13 @@ def test_a_federation_from_files_learns_replays_and_keeps_what_it_began_with(log
         assert (code, done.returncode) == (0, 0), output + done.stderr
         assert (other.returncode, "this application has schema shop 2" in other.stderr) == (3, True)
         assert json.loads(done.stdout)["receipts"] == {"accepted": 4}
-        for options, words in (
-            (("--schema", "newer.json"), f"schema_hash = '{schema.hash.hex()}'"),
-            (("--features", "2"), "schema_hash = None"),
-            (("--schema", "schema.json", "--initial-model", "other.json"), "initial_model: federation 'default' began"),
+        for options, variables, words in (
+            (("--schema", "newer.json"), {}, f"schema_hash = '{schema.hash.hex()}'"),
+            (("--features", "2"), {}, "schema_hash = None"),
+            (files, {"FOLTR_INITIAL_MODEL": "other.json"}, "initial_model: federation 'default' began"),
         ):
             (logged / "other.json").write_text('{"weights": [1, 1]}')
-            refused = foltr(*run, *options, cwd=logged)
+            refused = foltr(*run, *options, cwd=logged, **variables)
             assert refused.returncode == 2
             assert words in refused.stderr.splitlines()[-1]
     assert foltr("models", "export", *db, "--version", "0", "--out", "zero.npy", cwd=logged).returncode == 0

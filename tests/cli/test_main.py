@@ -18,6 +18,7 @@ COMMANDS = {
     "roster": ("show", "publish"),
     "broker": ("run", "config"),
     "db": ("upgrade", "current"),
+    "config": ("init", "check", "show"),
     "federator": ("run",),
     "client": ("run",),
     "rounds": ("list", "show", "why", "deadline"),
@@ -71,24 +72,27 @@ UNSIGNED = {"FOLTR_ALLOW_UNSIGNED": "true"}
     [
         (("federator", "run"), {"FOLTR_MIN_CLEINTS": "3"}, "FOLTR_MIN_CLIENTS"),
         (("federator", "run"), {"FOLTR_MIN_CLEINTS": "3"}, "did you mean FOLTR_MIN_CLIENTS?"),
-        (("federator", "run"), {"FOLTR_ELEPHANTS": "3"}, "known are FOLTR_ACTIVATION, FOLTR_AGGREGATION, "),
+        (("federator", "run"), {"FOLTR_ELEPHANTS": "3"}, "known are FOLTR_AGGREGATION, "),
         (("federator", "run"), {"FOLTR_LOG_LEVEL": "loud"}, "'debug', 'info', 'warning' or 'error'"),
         (("federator", "run"), {}, "--allow-unsigned"),
         (("federator", "run", "--credentials", "none.json"), {}, "foltr enrol"),
         (("federator", "run", "--min-clients", "0"), UNSIGNED, "min_clients"),
-        (("federator", "run", "--history-rounds", "0"), UNSIGNED, "history_rounds"),
+        (("federator", "run"), {**UNSIGNED, "FOLTR_HISTORY_ROUNDS": "0"}, "history_rounds"),
         (("federator", "run", "--min-clients", "5", "--max-clients", "2"), UNSIGNED, "max_clients"),
-        (("federator", "run", "--pacing", "buffered", "--over-selection", "1"), UNSIGNED, "over_selection"),
+        (("federator", "run"), {**UNSIGNED, "FOLTR_PACING": "buffered", "FOLTR_OVER_SELECTION": "1"}, "over_selection"),
         (("federator", "run", "--aggregation", "crumb"), UNSIGNED, "one of mean, krum"),
-        (("federator", "run", "--aggregation", "krum", "--byzantine", "0.6"), UNSIGNED, "byzantine: 0.6"),
-        (("federator", "run", "--fallback", "hope"), UNSIGNED, "aggregation_fallback"),
-        (("federator", "run", "--aggregation-set", "beta"), UNSIGNED, "--aggregation-set: 'beta' is not name=value"),
-        (("federator", "run", "--aggregation-set", "beta=0.1"), UNSIGNED, "mean has no parameter 'beta'"),
+        (("federator", "run", "--aggregation", "krum"), {**UNSIGNED, "FOLTR_BYZANTINE": "0.6"}, "byzantine: 0.6"),
+        (("federator", "run"), {**UNSIGNED, "FOLTR_AGGREGATION_FALLBACK": "hope"}, "aggregation_fallback"),
+        (("federator", "run"), {**UNSIGNED, "FOLTR_AGGREGATION_PARAMETERS": "beta"}, "'beta' is not name=value"),
         (("federator", "run"), {**UNSIGNED, "FOLTR_AGGREGATION": "crumb"}, "crumb"),
-        (("federator", "run"), {**UNSIGNED, "FOLTR_AGGREGATION_PARAMETERS": "beta=0.1"}, "no parameter 'beta'"),
         (
-            ("federator", "run", "--aggregation", "krum", "--byzantine", "2", "--max-clients", "6"),
-            UNSIGNED,
+            ("federator", "run"),
+            {**UNSIGNED, "FOLTR_AGGREGATION_PARAMETERS": "beta=0.1"},
+            "mean has no parameter 'beta'",
+        ),
+        (
+            ("federator", "run", "--aggregation", "krum", "--max-clients", "6"),
+            {**UNSIGNED, "FOLTR_BYZANTINE": "2"},
             "raise max_clients",
         ),
         (("clients", "quarantine", "device-1"), {}, "--reason"),
@@ -190,7 +194,7 @@ def test_looking_creates_no_database(command, tmp_path):
 def test_a_key_that_does_not_exist_in_the_file_fails_at_start(tmp_path):
     """A typo in the settings file is not a default."""
     file = tmp_path / "foltr.toml"
-    file.write_text("min_cleints = 3\n")
+    file.write_text("[rounds]\nmin_cleints = 3\n")
     done = foltr("db", "current", cwd=tmp_path, FOLTR_CONFIG=str(file))
     assert done.returncode == 2
     assert "min_cleints" in done.stderr
@@ -202,7 +206,7 @@ def test_a_key_that_does_not_exist_in_the_file_fails_at_start(tmp_path):
 def test_a_mistyped_key_is_told_the_right_one(tmp_path, key, meant):
     """Also one that is called as the option is."""
     file = tmp_path / "foltr.toml"
-    file.write_text(f'"{key}" = 3\n')
+    file.write_text(f'[rounds]\n"{key}" = 3\n')
     done = foltr("db", "current", cwd=tmp_path, FOLTR_CONFIG=str(file))
     assert done.returncode == 2
     assert f"{key}: there is no such setting; did you mean {meant}?" in done.stderr
@@ -211,7 +215,7 @@ def test_a_mistyped_key_is_told_the_right_one(tmp_path, key, meant):
 def test_the_file_sets_the_environment_overrides_and_flags_win(tmp_path):
     """The order of precedence, seen through the database that is opened."""
     file = tmp_path / "foltr.toml"
-    file.write_text('db_url = "sqlite:///from-file.sqlite"\n')
+    file.write_text('[operations]\ndb_url = "sqlite:///from-file.sqlite"\n')
     # None of the files is there, so each is named as missing.
     assert "from-file" in foltr("db", "current", cwd=tmp_path, FOLTR_CONFIG=str(file)).stderr
     from_env = {"FOLTR_CONFIG": str(file), "FOLTR_DB_URL": "sqlite:///from-env.sqlite"}
@@ -225,10 +229,11 @@ def test_a_rule_in_the_file_warns_of_rounds_too_small_for_it(tmp_path):
     assert foltr("db", "upgrade", "--db", db).returncode == 0
     file = tmp_path / "foltr.toml"
     file.write_text(
-        'aggregation = "nnm+trimmed-mean"\nbyzantine = 2\naggregation_fallback = "abandon"\n'
-        "[aggregation_parameters]\nbeta = 0.25\n"
+        "[operations]\ngive_up_after_s = 0.5\n"
+        '[defence]\naggregation = "nnm+trimmed-mean"\nbyzantine = 2\naggregation_fallback = "abandon"\n'
+        "[defence.aggregation_parameters]\nbeta = 0.25\n"
     )
-    broker = ("--broker", f"mqtt://127.0.0.1:{free_port()}", "--give-up-after", "0.5")
+    broker = ("--broker", f"mqtt://127.0.0.1:{free_port()}")
     done = foltr("federator", "run", "--db", db, *broker, FOLTR_CONFIG=str(file), **UNSIGNED)
     assert done.returncode == 3
     assert "a round of 2 to 4 updates is abandoned" in done.stderr
@@ -239,8 +244,8 @@ def test_no_broker_says_which_where_and_how_to_start_it(tmp_path):
     db = f"sqlite:///{tmp_path}/f.sqlite"
     assert foltr("db", "upgrade", "--db", db).returncode == 0
     port = free_port()
-    arguments = ("--allow-unsigned", "--db", db, "--broker", f"mqtt://127.0.0.1:{port}", "--give-up-after", "0.5")
-    done = foltr("federator", "run", *arguments)
+    arguments = ("--allow-unsigned", "--db", db, "--broker", f"mqtt://127.0.0.1:{port}")
+    done = foltr("federator", "run", *arguments, FOLTR_GIVE_UP_AFTER_S="0.5")
     assert done.returncode == 3
     assert f"mqtt://127.0.0.1:{port}" in done.stderr
     assert "foltr broker run" in done.stderr
@@ -263,7 +268,7 @@ def test_no_database_says_which_where_and_how_to_start_it(tmp_path):
     """A database that is not there is exit code 3, and the password is not printed."""
     port = free_port()
     url = f"postgresql://someone:s3cret@127.0.0.1:{port}/foltr"
-    done = foltr("federator", "run", "--db", url, "--give-up-after", "0.5", cwd=tmp_path, **UNSIGNED)
+    done = foltr("federator", "run", "--db", url, cwd=tmp_path, FOLTR_GIVE_UP_AFTER_S="0.5", **UNSIGNED)
     assert done.returncode == 3
     assert str(port) in done.stderr
     assert "s3cret" not in done.stderr + done.stdout

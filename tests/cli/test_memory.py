@@ -26,7 +26,7 @@ ctypes.CDLL(None).malloc_stats()
 FEDERATOR = """
 import contextlib, ctypes, sys
 from foltr.cli.main import main
-sys.argv = ["foltr", "federator", "run", "--allow-unsigned", "--give-up-after", "0.2", "--federation", "a"]
+sys.argv = ["foltr", "federator", "run", "--allow-unsigned", "--federation", "a"]
 sys.argv += ["--features", "2", "--broker", "mqtt://127.0.0.1:1", "--db", "sqlite:///" + {file!r}]
 with contextlib.suppress(SystemExit):
     main()
@@ -47,7 +47,7 @@ def test_a_federator_has_one_heap(tmp_path):
     """Its threads for the database and for reading updates take from it what its event loop does."""
     file = str(tmp_path / "a.sqlite")
     migrated_sqlite(tmp_path / "a.sqlite")
-    assert n_heaps(FEDERATOR.format(file=file)) == 1
+    assert n_heaps(FEDERATOR.format(file=file), FOLTR_GIVE_UP_AFTER_S="0.2") == 1
 
 
 def test_threads_share_one_heap():

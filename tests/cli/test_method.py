@@ -17,4 +17,4 @@ from foltr.cli.settings import load_settings
 )
 def test_several_sums_are_compared_unless_another_rule_is_asked_for(chosen, n_sums, rule):
     """A round has several so that one hostile device does not spoil them all; a mean of them would undo that."""
-    assert choose_rule(load_settings(**chosen), n_sums).text == rule
+    assert choose_rule(load_settings(**chosen).defence, n_sums).text == rule

@@ -1,11 +1,10 @@
 """docs/pace.md: its command steers a pace, and what cannot go with that is refused in words."""
 
 import asyncio
-import shlex
 
 import pytest
 from cli.commands import foltr, start, stop
-from cli.snippets import blocks
+from cli.snippets import blocks, with_variables
 from databases import migrated_sqlite
 
 from broker.address import BrokerAddress
@@ -33,8 +32,9 @@ def test_the_command_of_the_page_tells_a_pace(mosquitto_server, tmp_path):
     database = migrated_sqlite(tmp_path / "foltr.sqlite")
     assert foltr("enrol", "device-1", cwd=tmp_path).returncode == 0
     (line,) = "".join(blocks("docs/pace.md", "sh")).splitlines()
+    words, variables = with_variables(line)
     access = {"FOLTR_BROKER_URL": mosquitto_server.url, "FOLTR_DB_URL": database}
-    federator = start(*shlex.split(line)[1:], cwd=tmp_path, **access)
+    federator = start(*words[1:], cwd=tmp_path, **variables, **access)
     try:
         payload = asyncio.run(_retained(mosquitto_server.url, Topics("default").pace))
     finally:
@@ -44,16 +44,17 @@ def test_the_command_of_the_page_tells_a_pace(mosquitto_server, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "variables", "said"),
     [
-        (["--max-clients", "9"], "leave max_clients out"),
-        (["--min-clients", "9"], "updates_per_round: 5 is below min_clients (9)"),
-        (["--over-selection", "0.3"], "over_selection: it chooses among devices that are connected"),
-        (["--shortest-period", "100", "--longest-period", "10"], "they rise"),
+        (["--max-clients", "9"], {}, "leave max_clients out"),
+        (["--min-clients", "9"], {}, "updates_per_round: 5 is below min_clients (9)"),
+        ([], {"FOLTR_OVER_SELECTION": "0.3"}, "over_selection: it chooses among devices that are connected"),
+        ([], {"FOLTR_SHORTEST_PERIOD_S": "100", "FOLTR_LONGEST_PERIOD_S": "10"}, "they rise"),
     ],
 )
-def test_what_does_not_go_with_a_target_is_refused(options, said, tmp_path):
+def test_what_does_not_go_with_a_target_is_refused(options, variables, said, tmp_path):
     """Before anything is connected to, with the settings named."""
-    done = foltr("federator", "run", "--allow-unsigned", "--updates-per-round", "5", *options, cwd=tmp_path)
+    variables = {"FOLTR_UPDATES_PER_ROUND": "5", **variables}
+    done = foltr("federator", "run", "--allow-unsigned", *options, cwd=tmp_path, **variables)
     assert done.returncode == 2
     assert said in done.stderr.replace("\n", " ")

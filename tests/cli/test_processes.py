@@ -45,7 +45,7 @@ COMMANDS = {
     ("receipt", "verify", "train.txt", "--key", "none.pub"): 2,
     ("forget", "device-7", "--print-payload", "--json"): 0,
     ("doctor", "--broker", NOWHERE): 1,
-    ("federator", "run", "--allow-unsigned", *DB, "--broker", NOWHERE, "--give-up-after", "0.5"): 3,
+    ("federator", "run", "--allow-unsigned", *DB, "--broker", NOWHERE): 3,
     ("client", "run", "--data", "."): 1,
     ("data", "get", "everything"): 2,
     ("demo", "--method", "lambdarank"): 2,
@@ -60,7 +60,11 @@ def test_a_process_ends_with_the_exit_code_of_the_command(folder, tmp_path_facto
     commands = [(words, Path(shutil.copytree(folder, copies / str(i)))) for i, words in enumerate(COMMANDS)]
     cache = os.environ.get("FOLTR_CACHE", str(folder / "cache"))
     for done in foltr_forked(
-        commands, tmp_path_factory.mktemp("said"), packages=("sqlalchemy.ext.asyncio", "alembic"), FOLTR_CACHE=cache
+        commands,
+        tmp_path_factory.mktemp("said"),
+        packages=("sqlalchemy.ext.asyncio", "alembic"),
+        FOLTR_CACHE=cache,
+        FOLTR_GIVE_UP_AFTER_S="0.5",
     ):
         assert done.returncode == COMMANDS[tuple(done.args)], (done.args, done.stderr)
         assert "Traceback" not in done.stderr, done.args

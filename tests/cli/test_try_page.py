@@ -1,11 +1,10 @@
 """docs/try.md, the first ten minutes: its commands, as they stand there, from nothing to a receipt."""
 
-import shlex
 import time
 
 import pytest
 from cli.commands import foltr_process, start, stop
-from cli.snippets import blocks
+from cli.snippets import blocks, with_variables
 from cli.test_readme import query
 
 LASTING = (["foltr", "broker"], ["foltr", "federator"], ["foltr", "client"])
@@ -19,12 +18,12 @@ def test_the_first_ten_minutes(tmp_path, unused_tcp_port):
     printed = {}
     try:
         for line in filter(None, "\n".join(blocks("docs/try.md", "sh")).splitlines()):
-            words = shlex.split(line)
+            words, variables = with_variables(line)
             if words[0] == "sqlite3":
                 assert len(query(tmp_path / "foltr.sqlite", words[2])) == 5
             elif words[:2] in LASTING:
                 port = ("--port", str(unused_tcp_port)) if words[1] == "broker" else ()
-                running.append(start(*words[1:], *port, cwd=tmp_path, **access))
+                running.append(start(*words[1:], *port, cwd=tmp_path, **access, **variables))
                 if words[1] == "client":
                     wait_for_rounds(tmp_path / "foltr.sqlite", 6)
             else:

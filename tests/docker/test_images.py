@@ -17,7 +17,8 @@ from cli.commands import PROJECT, environment, foltr_process
 from compose_spec import PyCompose
 from programs import prepared_foltr
 
-from foltr.cli.settings import ENV_PREFIX, Settings
+from foltr.cli.setting_groups import ENV_PREFIX
+from foltr.cli.settings import VARIABLES
 
 DOCKER = PROJECT / "docker"
 DOCKERFILE = (DOCKER / "Dockerfile").read_text()
@@ -48,7 +49,7 @@ def test_the_production_file_is_one_too():
     replaced = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", yaml.safe_dump(PRODUCTION))
     parsed = PyCompose.from_yaml(replaced)
     assert {"setup", "migrate", "announce", "helper-north", "helper-south", "operator"} <= set(parsed.service_names())
-    known = {ENV_PREFIX + name.upper() for name in Settings.model_fields} | {"FOLTR_CONFIG"}
+    known = {*VARIABLES, "FOLTR_CONFIG"}
     for service in PRODUCTION["services"].values():
         assert {name for name in service.get("environment", {}) if name.startswith(ENV_PREFIX)} <= known
 
@@ -92,9 +93,8 @@ def test_a_production_service_can_do_little_and_fill_no_disk(name):
 
 def test_what_compose_sets_are_settings():
     """No variable is misspelled: foltr would refuse to start."""
-    known = {ENV_PREFIX + name.upper() for name in Settings.model_fields}
     for service in ("federator", "edge-client", "dashboard"):
-        assert set(COMPOSE["services"][service]["environment"]) <= known | {"FOLTR_CONFIG"}
+        assert set(COMPOSE["services"][service]["environment"]) <= {*VARIABLES, "FOLTR_CONFIG"}
 
 
 def test_nothing_is_published():

@@ -248,7 +248,7 @@ async def test_a_job_goes_on_as_it_was_planned_under_other_settings(joined, rest
     others = [devices[name] for name in NAMES[:3]]
     before = served.retained.topics[STEP]
     await answer(served, others)
-    other = replace(REMOVE, interval=3, local_interactions=7)
+    other = replace(REMOVE, interval=3)
     served = await restarted(served, unlearning=other, training=PdgdTraining(max_interactions=9))
     step = served.retained.topics[STEP]
     assert (step.job, step.step, step.local_interactions) == (1, 2, before.local_interactions)

@@ -32,12 +32,11 @@ from foltr.unlearning.schedule import Course
     [
         ({"strategy": "amnesia"}, "unlearning_strategy"),
         ({"interval": 0}, "unlearning_interval"),
-        ({"local_interactions": 0}, "unlearning_interactions"),
-        ({"min_coverage": 1.5}, "unlearning_min_coverage"),
-        ({"step_s": 0.0}, "unlearning_step_s"),
+        ({"min_coverage": 1.5}, "min_coverage"),
+        ({"step_s": 0.0}, "step_s"),
         ({"every_s": -1.0}, "unlearn_every_s"),
         ({"after": 0}, "unlearn_after"),
-        ({"swap_every_s": 1e9}, "unlearning_swap_every_s"),
+        ({"swap_every_s": 1e9}, "swap_every_s"),
     ],
 )
 def test_what_makes_no_sense_is_refused_by_name(values, said):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
 from integration.users import in_use
+from prepared import with_defaults
 
 from edge_client.client import EdgeClient
 from edge_client.options import Experiment
@@ -22,7 +23,10 @@ N_CLIENTS, N_ATTACKERS, SYBIL = 11, 3, 3
 ATTACKERS = {client_name(i) for i in range(N_ATTACKERS)}
 # Seven are left while the attackers lie low, and the sybil is gone.
 OPTIONS = ("--aggregation", "adaptive", "--min-clients", "7", "--max-clients", "11", "--min-time", "0.1")
-VARIABLES = {"FOLTR_UNLEARN_EVERY_S": "0.2", "FOLTR_UNLEARNING_SWAP_EVERY_S": "0", "FOLTR_UNLEARNING_STEP_S": "2"}
+VARIABLES = {
+    "FOLTR_UNLEARN_EVERY_S": "0.2",
+    **with_defaults({"federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 2.0}}),
+}
 N_UPDATES_AFTER = 4
 
 

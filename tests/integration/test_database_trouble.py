@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.oracle import check_history, contribute, power_learner
+from prepared import with_defaults
 from servers import MosquittoServer, PostgresServer
 from sqlalchemy import event, text
 
@@ -30,7 +31,7 @@ pytestmark = pytest.mark.slow
 N_CLIENTS = 4
 # A table's last page has room left on a full disk; with so many rounds it is used up.
 N_ROUNDS_TO_FILL_UP = 100
-PATIENCE = {"FOLTR_DATABASE_PATIENCE_S": "2"}
+PATIENCE = with_defaults({"federator.plan.FederationPlan": {"database_patience_s": 2.0}})
 
 
 class SmallDisk:

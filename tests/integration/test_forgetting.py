@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, client_name, until
 from integration.users import in_use
+from prepared import with_defaults
 
 from edge_client.client import EdgeClient
 from edge_client.options import Experiment, Privacy
@@ -24,12 +25,12 @@ N_CLIENTS = 4
 # Rounds last a moment here, and steps as long: a job that goes through all that came meanwhile may have hundreds.
 WILLING = UnlearningLimits(steps_a_day=100_000, steps_a_click=100_000)
 # Three of four are a round, so that it goes on without one.
-OPTIONS = ("--min-clients", "2", "--max-clients", "3", "--min-time", "0.05", "--unlearning", "fed_eraser")
+OPTIONS = ("--min-clients", "2", "--max-clients", "3", "--min-time", "0.05")
 # Jobs begin as soon as somebody asks.
 VARIABLES = {
+    "FOLTR_UNLEARNING_STRATEGY": "fed_eraser",
     "FOLTR_UNLEARN_EVERY_S": "0.2",
-    "FOLTR_UNLEARNING_SWAP_EVERY_S": "0",
-    "FOLTR_UNLEARNING_STEP_S": "2",
+    **with_defaults({"federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 2.0}}),
 }
 STEPS = [
     Failpoint.IN_ERASURE_TRANSACTION,
@@ -175,8 +176,9 @@ async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
     n_clients, n_leaving = 200, 50
     url = f"sqlite:///{tmp_path}/foltr.sqlite"
     async with Deployment(tmp_path, mosquitto_server.url, url, n_clients) as deployment:
-        options = ("--min-clients", "20", "--max-clients", "100", "--min-time", "1", "--unlearning-interval", "10")
-        variables = VARIABLES | {"FOLTR_UNLEARN_EVERY_S": "1", "FOLTR_UNLEARNING_STEP_S": "5"}
+        options = ("--min-clients", "20", "--max-clients", "100", "--min-time", "1")
+        steps = with_defaults({"federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 5.0}})
+        variables = {"FOLTR_UNLEARN_EVERY_S": "1", "FOLTR_UNLEARNING_INTERVAL": "10", **steps}
         deployment.start_federator(10_000, *options, max_time_s=20.0, **variables)
         async with devices_of(deployment, tmp_path) as clients:
             await joined(deployment, n_clients)

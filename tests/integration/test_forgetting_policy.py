@@ -6,6 +6,7 @@ import pytest
 from cli.commands import foltr_process
 from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.test_forgetting import completed, devices_of
+from prepared import with_defaults
 
 from storage.erasure.erasures import list_erasures
 from storage.erasure.unlearning_jobs import list_jobs
@@ -13,7 +14,7 @@ from storage.models import list_models
 from storage.queries import list_contributions, list_events
 
 N_HONEST, N_SYBILS = 3, 10
-WITHOUT_STEPS = ("--method", "fpdgd-paper", "--unlearning", "rollback")
+WITHOUT_STEPS = ("--method", "fpdgd-paper")
 
 
 async def taught(deployment: Deployment, n_clients: int) -> None:
@@ -42,7 +43,8 @@ async def jobs(deployment: Deployment) -> list[str]:
 async def test_ten_sybils_cost_one_job(mosquitto_server, migrated_url, tmp_path):
     """Though the federator is killed while they are gathered; and the next to ask is told to wait for the hour."""
     options = ("--min-clients", "3", "--max-clients", str(N_HONEST + N_SYBILS), "--min-time", "0.5")
-    variables = {"FOLTR_UNLEARN_AFTER": str(N_SYBILS), "FOLTR_UNLEARNING_STEP_S": "2"}
+    steps = with_defaults({"federator.job.UnlearningPolicy": {"step_s": 2.0}})
+    variables = {"FOLTR_UNLEARN_AFTER": str(N_SYBILS), **steps}
 
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_HONEST + N_SYBILS) as deployment:
         deployment.start_federator(10_000, *options, max_time_s=5.0, **variables)
@@ -82,10 +84,12 @@ async def test_no_reset_without_an_operators_order(mosquitto_server, migrated_ur
         "0.05",
         "--method",
         "fpdgd-paper",
-        "--unlearning",
-        "rollback",
     )
-    variables = {"FOLTR_UNLEARN_EVERY_S": "0", "FOLTR_UNLEARNING_DEADLINE_S": "0.1"}
+    variables = {
+        "FOLTR_UNLEARNING_STRATEGY": "rollback",
+        "FOLTR_UNLEARN_EVERY_S": "0",
+        "FOLTR_UNLEARNING_DEADLINE_S": "0.1",
+    }
 
     async def command(*arguments):
         return await asyncio.to_thread(foltr_process, *arguments)

@@ -307,7 +307,7 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
 async def test_after_another_pacing_and_a_restored_database_a_copy_counts_beside_nothing(scene):
     """Buffered rounds would take old updates; the retrained one or its copy counts, whichever comes first."""
     (device,) = scene.devices
-    buffered = ("--pacing", "buffered", "--staleness-limit", "10")
+    buffered = {"FOLTR_PACING": "buffered", "FOLTR_STALENESS_LIMIT": "10"}
     await serve_and_join(scene)
     for n in range(4):
         if n == 2:
@@ -319,7 +319,7 @@ async def test_after_another_pacing_and_a_restored_database_a_copy_counts_beside
     assert len(recorded) == 4
 
     await scene.kill_federator()
-    scene.deployment.start_federator(MANY, *buffered)
+    scene.deployment.start_federator(MANY, **buffered)
     assert [await scene.say_again_and_hear(0, payload) for payload in recorded] == [ReceiptCode.DUPLICATE] * 4
     scene.click(0)
     await scene.all_count_once()
@@ -329,7 +329,7 @@ async def test_after_another_pacing_and_a_restored_database_a_copy_counts_beside
     # A copy waits for the federator before the device hears of it, so it comes before what is learned again.
     await scene.say_again(0, recorded[2])
     n_before = len(scene.answers(0, recorded[2]))
-    scene.deployment.start_federator(MANY, *buffered)
+    scene.deployment.start_federator(MANY, **buffered)
     (answer,) = await scene.next_answers(0, recorded[2], n_before)
     assert (answer.code, answer.counted_through) == (ReceiptCode.ACCEPTED, 3)
     await scene.all_count_once()

@@ -7,6 +7,7 @@ import pytest
 from integration.deployment import DIM, Deployment, died_by_sigkill
 from integration.deployment import FEDERATION as DEPLOYED
 from integration.peers import FEDERATION, served
+from prepared import with_defaults
 
 from edge_client.client import EdgeClient
 from edge_client.options import Connection, Experiment, Ranking
@@ -104,12 +105,17 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_serv
     It goes on with the sigmoid units that the federation was created with, although these are no longer the usual ones.
     """
     training = training_for("foltr-es", {"noise_scale": 0.1}, INTERACTIONS)
-    options = ("--method", "foltr-es", "--set", "noise_scale=0.1", "--interactions", str(INTERACTIONS))
-    options += ("--ranker", "neural", "--hidden", str(HIDDEN))
-    created_with = ("--activation", "sigmoid")
+    options = ("--method", "foltr-es", "--interactions", str(INTERACTIONS))
+    neural = {
+        "FOLTR_METHOD_PARAMETERS": "noise_scale=0.1",
+        "FOLTR_RANKER": "neural",
+        "FOLTR_HIDDEN": str(HIDDEN),
+    }
+    created_with = neural | with_defaults({"foltr.methods.registry.ranker_of_method": {"asked": "sigmoid"}})
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-            deployment.start_federator(N_ROUNDS, *options, *created_with, failpoints=f"{Failpoint.AGGREGATED}=kill@2")
+            failpoints = f"{Failpoint.AGGREGATED}=kill@2"
+            deployment.start_federator(N_ROUNDS, *options, failpoints=failpoints, **created_with)
             await deployment.serves(20)
             for i, credentials in enumerate(deployment.devices):
                 group.create_task(take_part(None, i, credentials))
@@ -118,7 +124,7 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_serv
                 "completed",
                 "aggregating",
             ]
-            deployment.start_federator(N_ROUNDS, *options)
+            deployment.start_federator(N_ROUNDS, *options, **neural)
             assert await deployment.exit_code(30) == 0, deployment.said()
         ranker = ranker_for("neural", DIM, HIDDEN, "sigmoid")
         encodings = await encodings_once_replayed(deployment.database, DEPLOYED, training, ranker)

@@ -25,7 +25,7 @@ async def deployment(mqtt_broker, tmp_path):
 
 async def test_a_federator_shows_what_it_does(deployment, tmp_path):
     """Rounds of two devices, as the database has them; no name of either."""
-    deployment.start_federator(1000, "--metrics-port", "0", "--min-time", "0.1", **QUIET)
+    deployment.start_federator(1000, "--min-time", "0.1", FOLTR_METRICS_PORT="0", **QUIET)
     async with devices_of(deployment, tmp_path):
         url = await shown_at(tmp_path / "federator.log")
         assert url.startswith("http://127.0.0.1:")
@@ -49,7 +49,7 @@ async def test_a_federator_shows_what_it_does(deployment, tmp_path):
 
 async def test_it_answers_while_it_waits_for_its_broker(deployment, tmp_path):
     """And says so; an idle connection keeps it from ending no more than a slow reader would."""
-    deployment.start_federator(1, "--metrics-port", "0", broker_url="mqtt://127.0.0.1:1", **QUIET)
+    deployment.start_federator(1, broker_url="mqtt://127.0.0.1:1", FOLTR_METRICS_PORT="0", **QUIET)
     url = await shown_at(tmp_path / "federator.log")
     found = samples(await scrape(url))
     assert found["foltr_federator_broker_connected",] == 0
@@ -91,6 +91,6 @@ async def test_a_port_that_is_taken_is_said(deployment, tmp_path):
     """Before the federation is claimed: another federator goes on."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = str(taken.getsockname()[1])
-        deployment.start_federator(1, "--metrics-port", port)
+        deployment.start_federator(1, FOLTR_METRICS_PORT=port)
         assert await deployment.exit_code(20.0) == 2
     assert f"metrics_port: 127.0.0.1:{port}" in (tmp_path / "federator.log").read_text()

@@ -25,7 +25,8 @@ from edge_client.client import EdgeClient
 BOARD = PROJECT / "monitoring/grafana/foltr.json"
 FORGOTTEN = "device-0"
 PORT = {"FOLTR_METRICS_PORT": "0"}
-AT_ONCE = {"FOLTR_UNLEARN_EVERY_S": "0.2", "FOLTR_UNLEARNING_SWAP_EVERY_S": "0", "FOLTR_UNLEARNING_STEP_S": "2"}
+AT_ONCE = {"FOLTR_UNLEARN_EVERY_S": "0.2"}
+STEPS = {"federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 2.0}}
 RESETS = {"FOLTR_UNLEARNING_MAY_RESET": "true"}
 
 
@@ -123,8 +124,9 @@ async def test_the_forgotten_name_is_found_nowhere(whole, tmp_path):
     with collector() as spans:
         for name in ("north", "south"):
             whole.start_helper(name, **PORT)
-        options = ("--rounds", "10000", "--min-clients", "4", "--trace-to", spans.url)
-        whole.start_federator(database_url, "", *options, **PORT, **AT_ONCE, **RESETS)
+        options = ("--rounds", "10000", "--min-clients", "4")
+        variables = {"FOLTR_TRACE_TO": spans.url, **PORT, **AT_ONCE, **RESETS}
+        whole.start_federator(database_url, "", *options, defaults=STEPS, **variables)
         start_api(whole, database_url)
         said = [tmp_path / f"{name}.out" for name in ("federator", "north", "south", "api")]
         federator, north, south = [await shown_at(log) for log in said[:3]]

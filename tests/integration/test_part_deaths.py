@@ -27,8 +27,8 @@ async def test_parts_are_made_and_dropped_through_kills(mosquitto_server, migrat
     """Also beside workers, who go on storing: a part's table is there until it is dropped, and every sum is exact."""
 
     def start(interval: int, failpoints: str = "") -> None:
-        old = ("--history-rounds", str(HORIZON), "--unlearning-interval", str(interval), "--role", role)
-        deployment.start_federator(N_ROUNDS, *old, failpoints=failpoints)
+        old = {"FOLTR_HISTORY_ROUNDS": str(HORIZON), "FOLTR_UNLEARNING_INTERVAL": str(interval)}
+        deployment.start_federator(N_ROUNDS, "--role", role, failpoints=failpoints, **old)
 
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         async with asyncio.timeout(90), asyncio.TaskGroup() as group:

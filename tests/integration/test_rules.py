@@ -33,7 +33,7 @@ pytestmark = pytest.mark.slow
 
 N_CLIENTS, N_ROUNDS = 5, 3
 # A rule that draws, so that a restart has something to draw again; m = 1 of 3 buckets is within its bounds.
-RULE = ("--aggregation", "bucketing+median", "--byzantine", "1")
+RULE = {"FOLTR_AGGREGATION": "bucketing+median", "FOLTR_BYZANTINE": "1"}
 OPERATOR_TOPIC = Topics(FEDERATION).operator
 
 
@@ -77,11 +77,11 @@ async def stored_round(database, number):
 async def test_kill_9_around_the_close_repeats_the_round_bit_for_bit(deployment, failpoint):
     """Models, draws, fates and aggregations are those of a federator that never died; each round has them once."""
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        deployment.start_federator(N_ROUNDS, *RULE, failpoints=f"{failpoint}=kill@2")
+        deployment.start_federator(N_ROUNDS, failpoints=f"{failpoint}=kill@2", **RULE)
         await deployment.serves(20)
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
         assert died_by_sigkill(await deployment.exit_code(20)), deployment.said()
-        deployment.start_federator(N_ROUNDS, *RULE)
+        deployment.start_federator(N_ROUNDS, **RULE)
         assert await deployment.exit_code(40) == 0, deployment.said()
     assert [task.result() for task in told] == [N_ROUNDS] * N_CLIENTS
     history = await list_rounds(deployment.database, FEDERATION)
@@ -151,9 +151,9 @@ async def test_a_quarantine_by_order_holds_across_a_kill_until_it_is_lifted(depl
 @pytest.mark.parametrize("migrated_url", ["sqlite"], indirect=True)
 async def test_a_wider_rule_than_the_quorum_falls_back_and_says_so(deployment):
     """Five devices, and a rule that needs seven where a round may have ten: each round's row has the reason."""
-    options = ("--aggregation", "krum", "--byzantine", "2", "--max-clients", "10")
+    options = ("--aggregation", "krum", "--max-clients", "10")
     async with asyncio.timeout(60), asyncio.TaskGroup() as group:
-        deployment.start_federator(N_ROUNDS, *options)
+        deployment.start_federator(N_ROUNDS, *options, FOLTR_BYZANTINE="2")
         await deployment.serves(20)
         told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
         assert await deployment.exit_code(40) == 0, deployment.said()

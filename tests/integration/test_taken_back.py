@@ -10,6 +10,7 @@ import pytest
 from integration.deployment import DIM, FEDERATION, Deployment, died_by_sigkill, until
 from integration.recorder import Recorder
 from integration.users import in_use
+from prepared import with_defaults
 from sqlalchemy import select
 
 from edge_client.client import EdgeClient
@@ -30,7 +31,8 @@ from storage.tables import updates
 
 N_CLIENTS, N_ATTACKERS, N_DOCUMENTS = 5, 2, 10
 LISTS_A_ROUND = 4
-OPTIONS = ("--aggregation", "mean", "--interactions", str(LISTS_A_ROUND), "--exploration", "sampling")
+OPTIONS = ("--aggregation", "mean", "--interactions", str(LISTS_A_ROUND))
+SAMPLING = {"FOLTR_EXPLORATION": "sampling"}
 
 
 @dataclass
@@ -94,13 +96,13 @@ async def test_a_ruined_model_is_taken_back(mosquitto_server, migrated_url, tmp_
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         database = deployment.database
         failpoints = "" if dies_at is None else f"{dies_at}=kill"
-        deployment.start_federator(10_000, *OPTIONS, failpoints=failpoints)
+        deployment.start_federator(10_000, *OPTIONS, failpoints=failpoints, **SAMPLING)
         async with devices_of(deployment, plot) as clients:
             await until(lambda: anchor_moved(database), 60.0, f"the anchor does not move: {deployment.said()}")
             plot.attacks = True
             if dies_at is not None:
                 assert died_by_sigkill(await deployment.exit_code(90)), deployment.said()
-                deployment.start_federator(10_000, *OPTIONS)
+                deployment.start_federator(10_000, *OPTIONS, **SAMPLING)
             await until(lambda: _is_restored(database), 90.0, f"nothing is taken back: {deployment.said()}")
             plot.attacks = False
             found = await restored(database)
@@ -125,10 +127,14 @@ async def test_a_ruined_model_is_taken_back(mosquitto_server, migrated_url, tmp_
 async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(mosquitto_server, migrated_url, tmp_path):
     """Once the device has its receipt, the model without it is what is retained, and is the anchor."""
     topics = Topics(FEDERATION)
-    variables = {"FOLTR_UNLEARN_EVERY_S": "0.2", "FOLTR_UNLEARNING_SWAP_EVERY_S": "0"}
+    variables = {
+        "FOLTR_UNLEARN_EVERY_S": "0.2",
+        "FOLTR_UNLEARNING_STRATEGY": "fed_remove",
+        **SAMPLING,
+        **with_defaults({"federator.job.UnlearningPolicy": {"swap_every_s": 0.0}}),
+    }
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
-        strategy = ("--unlearning", "fed_remove", "--min-clients", "4")
-        deployment.start_federator(10_000, *OPTIONS, *strategy, max_time_s=5.0, **variables)
+        deployment.start_federator(10_000, *OPTIONS, "--min-clients", "4", max_time_s=5.0, **variables)
         async with devices_of(deployment, Plot()) as clients:
             await until(lambda: anchor_moved(deployment.database), 60.0, "the anchor does not move")
             result = await clients[0].forget_me(timeout_s=60.0)

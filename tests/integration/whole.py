@@ -2,7 +2,7 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
@@ -11,7 +11,7 @@ from cli.commands import environment, foltr
 from integration.deployment import until
 from links import Inbox, connected
 from played import adding_learner
-from prepared import PreparedProcess
+from prepared import PreparedProcess, with_defaults
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from broker.address import BrokerAddress
@@ -137,9 +137,14 @@ class Whole:
             service.stop()
 
     def start_federator(
-        self, database_url: str, failpoints: str = "", *options: str, **variables: str
+        self,
+        database_url: str,
+        failpoints: str = "",
+        *options: str,
+        defaults: Mapping[str, Mapping[str, float]] | None = None,
+        **variables: str,
     ) -> PreparedProcess:
-        """``foltr federator run`` for one round."""
+        """``foltr federator run`` for one round; ``defaults`` as for `with_defaults`."""
         federator = self.federation.federator
         credentials = self.credentials(0).model_copy(
             update={
@@ -156,10 +161,11 @@ class Whole:
         quorum = str(N_DEVICES)
         command = [
             *("federator", "run", "--credentials", "federator.json", "--db", database_url, "--keys", "keys"),
-            *("--privacy", "secure", "--clip-norm", "2.56", "--interactions", "1"),
-            *("--schema", "shop.json", "--initial-model", "first.json"),
+            *("--privacy", "secure", "--interactions", "1", "--schema", "shop.json"),
             *("--min-clients", quorum, "--max-clients", quorum, "--min-time", "0", "--rounds", "1", *options),
         ]
+        changed = {"federator.secure_terms.SecureSettings": {"clip_norm": 2.56}, **(defaults or {})}
+        variables |= {"FOLTR_INITIAL_MODEL": "first.json", **with_defaults(changed)}
         with (self.folder / "federator.out").open("ab") as output:
             self.processes["federator"] = PreparedProcess(
                 command,

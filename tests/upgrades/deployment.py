@@ -38,10 +38,11 @@ class Version:
         has_limits = "min_cohort" in (checkout / "foltr/cli/client.py").read_text(encoding="utf-8")
         self.for_few = ("--min-cohort", "2") if has_limits else ()
 
-    def start(self, *arguments: object, folder: Path, log: Path) -> "subprocess.Popen[bytes]":
+    def start(self, *arguments: object, folder: Path, log: Path, **variables: str) -> "subprocess.Popen[bytes]":
         """Start a command that goes on, with what it prints at the end of ``log``."""
+        environment = self._env() | variables
         with log.open("ab") as output:
-            return subprocess.Popen(self._words(arguments), cwd=folder, env=self._env(), stdout=output, stderr=output)
+            return subprocess.Popen(self._words(arguments), cwd=folder, env=environment, stdout=output, stderr=output)
 
     def run(self, *arguments: object, folder: Path) -> "subprocess.CompletedProcess[str]":
         """Run a command to its end."""
@@ -113,9 +114,9 @@ class Deployment:
             raise TrialError(f"foltr {' '.join(map(str, arguments))}: {done.returncode}, not {code}\n{done.stderr}")
         return lines[0]
 
-    def start(self, name: str, version: Version, *arguments: object) -> None:
+    def start(self, name: str, version: Version, *arguments: object, **variables: str) -> None:
         log = self.folder / f"{name}.log"
-        self._running[name] = version.start(*arguments, folder=self.folder, log=log)
+        self._running[name] = version.start(*arguments, folder=self.folder, log=log, **variables)
 
     def device(self, name: str, version: Version, *more: object) -> None:
         """Start a device with the store it has had before."""
@@ -124,10 +125,10 @@ class Deployment:
             name, version, "client", "run", "--credentials", credentials, "--store", store, *version.for_few, *more
         )
 
-    def federator(self, version: Version, min_clients: int, max_clients: int, *more: object) -> None:
+    def federator(self, version: Version, min_clients: int, max_clients: int, *more: object, **variables: str) -> None:
         limits = ("--min-clients", min_clients, "--max-clients", max_clients, "--min-time", 1, "--max-time", 600)
         own = ("--credentials", "foltr-operator/federator.json", "--db", self.db)
-        self.start("federator", version, "federator", "run", *own, *limits, *more)
+        self.start("federator", version, "federator", "run", *own, *limits, *more, **variables)
 
     def stop(self, *names: str) -> None:
         """End processes as an operator does; each has to end well."""

@@ -91,7 +91,7 @@ def same_bits(here: Deployment, new: Version) -> Iterator[str]:
 
 def operators_commands(here: Deployment, new: Version) -> Iterator[str]:
     """The new version's commands with the folder that the old one made."""
-    here.federator(new, 1, 4, "--unlearn-after", 1)
+    here.federator(new, 1, 4, FOLTR_UNLEARN_AFTER="1")
     for name in DEVICES[:2]:
         here.device(name, new)
     here.learn(1, n_updates=2)

@@ -11,14 +11,13 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.demo.learning_demo import Demo
-from foltr.cli.fields import takes_fields
 from foltr.cli.output import configure_logging, console, to_plain
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.cli.writing import check_writable
 from foltr.errors import SettingsError
 
-FIELDS: Final = (
-    *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden", "activation"),
+KEYS: Final = (
+    *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden"),
     *("clicks", "dataset", "seed"),
 )
 Clients = Annotated[int, typer.Option(min=1, max=2000, help="Simulated devices")]
@@ -26,7 +25,7 @@ Rounds = Annotated[int, typer.Option(min=1, max=100_000, help="Rounds")]
 Broker = Annotated[str | None, typer.Option("--broker", help="Use this broker instead of starting the embedded one")]
 
 
-@takes_fields(Settings, FIELDS)
+@takes_settings(KEYS)
 def demo(
     clients: Clients = 20,
     rounds: Rounds = 50,

@@ -50,7 +50,7 @@ class Demo:
         from storage.migrate import upgrade
 
         settings = self._settings
-        data = find_data(settings.dataset, settings.seed)
+        data = find_data(settings.devices.dataset, settings.devices.seed)
         console.print(
             f"Data: {data.description}: {data.train.n_queries} training queries, {data.test.n_queries} held out, "
             f"{data.train.n_features} features",
@@ -58,7 +58,7 @@ class Demo:
             highlight=False,
         )
         training, ranker = self._method(data)
-        console.print(f"Method: {settings.method}, {ranker.kind} ranker", highlight=False)
+        console.print(f"Method: {settings.learning.method}, {ranker.kind} ranker", highlight=False)
         preparing = asyncio.to_thread(_warm_up, data, training, ranker)
         await watch(preparing, always("Preparing the learner (compiled once, then cached)"))
         keys = KeyStore(keys_folder(settings.db_url, settings.keys))
@@ -93,19 +93,19 @@ class Demo:
         from foltr.methods.spec import Lists
 
         extra = {}
-        if method_spec(self._settings.method).lists is Lists.LOGGED:
+        if method_spec(self._settings.learning.method).lists is Lists.LOGGED:
             from foltr.learning.lambdarank import logging_policy
             from foltr.protocol.fields import pack_vector
 
             # The ranker in production: trained on a hundredth of the queries with full information (fedips-2021).
             # Named, so that it is not the stream that synthetic data are drawn from.
-            rng = np.random.default_rng(np.random.SeedSequence([self._settings.seed, *b"logging policy"]))
+            rng = np.random.default_rng(np.random.SeedSequence([self._settings.devices.seed, *b"logging policy"]))
             extra["logging_policy"] = pack_vector(logging_policy(data.train, rng))
-        settings = self._settings
-        if settings.exploration is None and draws_lists(settings.method):
+        learning = self._settings.learning
+        if learning.exploration is None and draws_lists(learning.method):
             # As in the papers: a demonstration is to learn in a minute, and there are no users to show better lists to.
-            settings = settings.model_copy(update={"exploration": "sampling"})
-        return choose_method(settings, data.train.n_features, self._n_clients, **extra)
+            learning = learning.model_copy(update={"exploration": "sampling"})
+        return choose_method(learning, data.train.n_features, self._n_clients, **extra)
 
     async def _federate(
         self,
@@ -129,7 +129,7 @@ class Demo:
             RoundPolicy(math.ceil(0.8 * self._n_clients), self._n_clients, _MIN_TIME_S, _MAX_TIME_S),
             training,
             chosen_ranker=ranker,
-            seed=settings.seed,
+            seed=settings.devices.seed,
             stop_after_round=self._n_rounds,
             enrolment_key=enrolment_key,
         )
@@ -139,9 +139,9 @@ class Demo:
             credentials=credentials,
             federation=settings.federation,
             data=data,
-            clicks=settings.clicks,
-            interactions=settings.interactions,
-            seed=settings.seed,
+            clicks=settings.devices.clicks,
+            interactions=settings.learning.interactions,
+            seed=settings.devices.seed,
             stores=dict.fromkeys(names, ":memory:"),
             give_up_after_s=30.0,
         )
@@ -250,10 +250,10 @@ class Demo:
             "config": {
                 "clients": self._n_clients,
                 "rounds": self._n_rounds,
-                "interactions": self._settings.interactions,
-                "clicks": self._settings.clicks,
-                "method": self._settings.method,
-                "seed": self._settings.seed,
+                "interactions": self._settings.learning.interactions,
+                "clicks": self._settings.devices.clicks,
+                "method": self._settings.learning.method,
+                "seed": self._settings.devices.seed,
             },
         }
 

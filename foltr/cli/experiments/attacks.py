@@ -10,10 +10,10 @@ from foltr.aggregation.rule_spec import read_rule
 from foltr.attacks.registry import ATTACKS, attack_parameters_of, check_without_model, read_attack
 from foltr.cli import options
 from foltr.cli.experiments.collusion import run_attacked
-from foltr.cli.fields import Option, read_parameters, takes_fields
-from foltr.cli.fleet.running import RUN_FIELDS, RUN_OPTIONS, Count, NRounds, device_name, make_fleet, report, run_fleet
+from foltr.cli.fields import Option, read_parameters
+from foltr.cli.fleet.running import RUN_KEYS, RUN_OPTIONS, Count, NRounds, device_name, make_fleet, report, run_fleet
 from foltr.cli.output import configure_logging, console, print_rows
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.settings import load_settings, takes_settings
 from foltr.errors import SettingsError
 
 app = typer.Typer(
@@ -50,7 +50,7 @@ def list_attacks(json: options.Json = False) -> None:
 
 
 @app.command("run")
-@takes_fields(Settings, (*RUN_FIELDS, "aggregation", "byzantine"), _OPTIONS)
+@takes_settings((*RUN_KEYS, "aggregation", "byzantine"), _OPTIONS)
 def run(
     attack: Annotated[str, typer.Argument(help="What hostile devices do: one of `foltr attacks list`")],
     count: Count = 1,
@@ -78,10 +78,10 @@ def run(
     if attackers is not None and attackers > count:
         raise SettingsError(f"--attackers: {attackers} of {count} devices; raise --count, or let fewer attack")
     rule = read_rule(
-        settings.aggregation,
-        byzantine=settings.byzantine,
-        parameters=settings.aggregation_parameters,
-        fallback=settings.aggregation_fallback,
+        settings.defence.aggregation,
+        byzantine=settings.defence.byzantine,
+        parameters=settings.defence.aggregation_parameters,
+        fallback=settings.defence.aggregation_fallback,
     )
     fleet = make_fleet(settings, device_name(settings), count, rounds)
     asyncio.run(run_fleet(fleet, run_attacked(fleet, spec, count if attackers is None else attackers, rule)))

@@ -63,4 +63,6 @@ def fit(
     direction = "more" if found.rises else "less"
     say(f"nDCG@10 on {found.n_held_out} held-out queries: {found.ndcg:.4f}")
     say(f"  by the best single feature, {direction} of {best!r}: {found.best_ndcg:.4f}")
-    say(f"wrote {features.n_features} weights to {out}; foltr federator run --schema {schema} --initial-model {out}")
+    say(
+        f"wrote {features.n_features} weights to {out}; FOLTR_INITIAL_MODEL={out} foltr federator run --schema {schema}"
+    )

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import structlog
 import typer
 
-from foltr.cli.fields import takes_fields
 from foltr.cli.fleet.slots import Slot, take_slot
 from foltr.cli.operator.access import redirect
 from foltr.cli.output import configure_logging, console
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.errors import SettingsError
 from foltr.user_files import file_name_of
 
@@ -23,7 +22,7 @@ log = structlog.get_logger(__name__)
 WAIT_S = 120.0
 
 
-@takes_fields(Settings, ("broker_url",))
+@takes_settings(("broker_url",))
 def enrol(
     token: Annotated[Path, typer.Option("--token", help="The file that foltr enrol --token wrote for this device")],
     out: Annotated[Path | None, typer.Option("--out", help="The credentials file; default: CLIENT.json")] = None,

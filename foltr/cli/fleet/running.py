@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-RUN_FIELDS: Final = (
+RUN_KEYS: Final = (
     *("client_id", "credentials", "broker_url", "federation", "dataset", "clicks", "interactions", "store", "seed"),
     *("feature_schema", "give_up_after_s"),
 )
@@ -99,7 +99,7 @@ def device_name(settings: Settings) -> str:
     named = None
     if settings.credentials is not None and not Path(settings.credentials).is_dir():
         named = read_credentials(Path(settings.credentials), "device").name
-    return check_name("client_id", settings.client_id or named or socket.gethostname())
+    return check_name("client_id", settings.devices.client_id or named or socket.gethostname())
 
 
 def make_fleet(settings: Settings, name: str, count: int, n_rounds: int | None, **of_fleet: Any) -> "Fleet":
@@ -112,11 +112,11 @@ def make_fleet(settings: Settings, name: str, count: int, n_rounds: int | None, 
     from foltr.cli.fleet.fleet import Fleet
     from foltr.protocol.schemas import FeatureSchema
 
-    schema = None if settings.feature_schema is None else FeatureSchema.read(settings.feature_schema)
-    data = find_data(settings.dataset, settings.seed, normalise=schema is None)
+    schema = None if settings.learning.feature_schema is None else FeatureSchema.read(settings.learning.feature_schema)
+    data = find_data(settings.devices.dataset, settings.devices.seed, normalise=schema is None)
     if schema is not None and schema.n_features != data.train.n_features:
         raise SettingsError(
-            f"schema: {settings.feature_schema} has {schema.n_features} features, {data.description} "
+            f"schema: {settings.learning.feature_schema} has {schema.n_features} features, {data.description} "
             f"{data.train.n_features}"
         )
     names = [name] if count == 1 else [f"{name}-{i:04d}" for i in range(1, count + 1)]
@@ -129,9 +129,9 @@ def make_fleet(settings: Settings, name: str, count: int, n_rounds: int | None, 
         credentials=credentials,
         credentials_files=device_files(settings, names),
         data=data,
-        clicks=settings.clicks,
-        interactions=settings.interactions,
-        seed=settings.seed,
+        clicks=settings.devices.clicks,
+        interactions=settings.learning.interactions,
+        seed=settings.devices.seed,
         stores=_stores(settings, federation, names),
         n_rounds=n_rounds,
         give_up_after_s=settings.give_up_after_s,

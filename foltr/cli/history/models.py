@@ -83,7 +83,9 @@ def models_carry(
         Path, typer.Option("--from", metavar="FILE", help="The schema of the federation that has the model")
     ],
     new: Annotated[Path, typer.Option("--to", metavar="FILE", help="The schema of the federation that is to begin")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write, for --initial-model")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The file to write, for the setting initial_model")
+    ],
     version: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="The version; default: the newest")] = None,
     db: options.Db = None,
     federation: options.Federation = None,
@@ -118,7 +120,9 @@ def models_carry(
 def models_from_feature(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The feature, as the schema calls it")],
     schema: Annotated[Path, typer.Option("--schema", metavar="FILE", help="The feature schema as JSON")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write, for --initial-model")],
+    out: Annotated[
+        Path, typer.Option("--out", metavar="FILE", help="The file to write, for the setting initial_model")
+    ],
     weight: Annotated[
         float,
         typer.Option(

@@ -12,13 +12,12 @@ import typer
 
 from foltr.alive_file import AliveFile
 from foltr.cli import options
-from foltr.cli.fields import takes_fields
 from foltr.cli.listed import print_some
 from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority, redirect
 from foltr.cli.operator.admission import RELOAD, tell_broker
 from foltr.cli.operator.tokens import withdraw_useless
 from foltr.cli.output import configure_logging, print_json, say
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.errors import SettingsError
 from foltr.file_locks import lock_store
 from foltr.operator.credentials import BrokerAccess
@@ -29,7 +28,7 @@ log = structlog.get_logger(__name__)
 app = typer.Typer(
     help="Answer devices that enrol themselves with a one-time token, and look at the tokens.", no_args_is_help=True
 )
-RUN_FIELDS = ("broker_url", "give_up_after_s", "alive_file")
+RUN_KEYS = ("broker_url", "give_up_after_s", "alive_file")
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,7 @@ class TokenRow:
 
 
 @app.command("run")
-@takes_fields(Settings, RUN_FIELDS)
+@takes_settings(RUN_KEYS)
 def run(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> None:
     """Enrol who asks with a one-time token, until SIGTERM or Ctrl-C.
 

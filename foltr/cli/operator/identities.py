@@ -74,7 +74,7 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
     """
     from federator.secure_terms import SecureSettings
 
-    chosen, made_for = settings.privacy, identity.privacy
+    chosen, made_for = settings.privacy.privacy, identity.privacy
     if chosen is not None and made_for is not None and chosen is not made_for:
         raise SettingsError(
             f"privacy: {chosen} was given, and {settings.credentials} is of a federation that its operator made "
@@ -88,7 +88,8 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
             "privacy: secure needs the operator's policy, and there is none in the federator's credentials; "
             "`foltr policy new` makes one and writes it into them"
         )
-    return SecureSettings(identity.policy, settings.clip_norm, settings.helper_deadline_s, identity.sealing_keys)
+    deadline_s = settings.privacy.helper_deadline_s
+    return SecureSettings(identity.policy, helper_deadline_s=deadline_s, sealing_keys=identity.sealing_keys)
 
 
 def broker_of(settings: Settings, credentials: Credentials) -> "BrokerAddress":

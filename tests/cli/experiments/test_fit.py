@@ -1,4 +1,4 @@
-"""``foltr fit`` and ``foltr models from-feature``: first models that ``foltr federator run --initial-model`` takes."""
+"""``foltr fit`` and ``foltr models from-feature``: first models that the setting ``initial_model`` takes."""
 
 import json
 

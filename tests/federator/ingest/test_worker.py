@@ -70,7 +70,7 @@ class Both:
 async def new_worker(db, plan, clock, name="one", key=None, limits=GENEROUS) -> tuple[IngestWorker, NumberedReceipts]:
     numbers = AnswerNumbers()
     receipts = NumberedReceipts(numbers)
-    known = await plan_of(db, plan.federation, plan.enrolment_key, plan.key_sequence, 0.0)
+    known = await plan_of(db, plan.federation, plan.enrolment_key, plan.key_sequence)
     assert known is not None
     store = FederationStore(db, plan.federation)
     return IngestWorker(name, known, store, receipts, numbers, clock, limits, key=key), receipts
@@ -472,8 +472,8 @@ async def test_secure_sums_are_no_workers(share):
     async with both.leader.db.transaction() as connection:
         await connection.execute(update(federations).values(privacy=Privacy.SECURE))
     with pytest.raises(SettingsError, match="secure sums"):
-        await plan_of(both.leader.db, "mail", None, 0, 0.0)
-    assert await plan_of(both.leader.db, "other", None, 0, 0.0) is None
+        await plan_of(both.leader.db, "mail", None, 0)
+    assert await plan_of(both.leader.db, "other", None, 0) is None
 
 
 async def test_a_worker_goes_on_in_the_file_that_a_restore_has_put_there(share):

@@ -5,13 +5,12 @@ from typing import Annotated, Any
 import typer
 
 from foltr.cli import options
-from foltr.cli.demo.demo import FIELDS, Broker, Clients, Rounds, demo_settings, show
-from foltr.cli.fields import takes_fields
-from foltr.cli.settings import Settings
+from foltr.cli.demo.demo import KEYS, Broker, Clients, Rounds, demo_settings, show
+from foltr.cli.settings import takes_settings
 from foltr.secure.accounting import DEFAULT_EPSILON, LEAST_EPSILON, MOST_EPSILON
 
 
-@takes_fields(Settings, FIELDS)
+@takes_settings(KEYS)
 def demo_secure(
     clients: Clients = 100,
     rounds: Rounds = 20,
@@ -36,7 +35,7 @@ def demo_secure(
     show(SecureDemo(settings, clients, rounds, broker, promise_of(mechanism, noise_by, epsilon), hostile), json)
 
 
-@takes_fields(Settings, FIELDS)
+@takes_settings(KEYS)
 def demo_forget(
     clients: Clients = 10,
     rounds: Rounds = 40,

@@ -63,8 +63,10 @@ class ForgettingDemo(Demo):
     def __init__(self, settings: Settings, n_clients: int, n_rounds: int, broker_url: str | None) -> None:
         if n_clients < 2:
             raise SettingsError("clients: 1; whoever is left has to learn without the one that goes: at least 2")
-        if settings.method not in _METHODS:
-            raise SettingsError(f"method: an erasure is shown with {' or '.join(_METHODS)}, not with {settings.method}")
+        if settings.learning.method not in _METHODS:
+            raise SettingsError(
+                f"method: an erasure is shown with {' or '.join(_METHODS)}, not with {settings.learning.method}"
+            )
         super().__init__(settings, n_clients, n_rounds, broker_url)
         self._departure: Departure | None = None
 
@@ -86,7 +88,7 @@ class ForgettingDemo(Demo):
             RoundPolicy(self._n_clients, self._n_clients, 0.0, _ROUND_S),
             training,
             chosen_ranker=ranker,
-            seed=self._settings.seed,
+            seed=self._settings.devices.seed,
             enrolment_key=enrolment_key,
             unlearning=UnlearningPolicy(interval=2, every_s=0.5, swap_every_s=0.0, step_s=10.0, patience_s=FORGET_S),
         )
@@ -128,7 +130,7 @@ class ForgettingDemo(Demo):
         """The leaver, which is the last one, and the users of all. What they draw is as the simulator's clients do."""
         leaver, users = None, []
         for i, own in enumerate(credentials.values(), start=1):
-            streams = client_streams(self._settings.seed, client_name(i))
+            streams = client_streams(self._settings.devices.seed, client_name(i))
             device: EdgeClient
             if i < self._n_clients:
                 device = EdgeClient(
@@ -141,7 +143,7 @@ class ForgettingDemo(Demo):
             else:
                 device = leaver = LeavingDevice(own, store, streams.device_seed)
             await stack.enter_async_context(device)
-            clicks = click_model(self._settings.clicks, data.n_grades)
+            clicks = click_model(self._settings.devices.clicks, data.n_grades)
             users.append(SimulatedUser(device, data.train, clicks, streams.user))
         if leaver is None:
             raise RuntimeError("no device leaves")
@@ -151,7 +153,7 @@ class ForgettingDemo(Demo):
         async with asyncio.TaskGroup() as group:
             for user in users:
                 taking_part = user.take_part(
-                    self._settings.interactions, n_rounds=self._n_rounds, round_timeout_s=2 * _ROUND_S
+                    self._settings.learning.interactions, n_rounds=self._n_rounds, round_timeout_s=2 * _ROUND_S
                 )
                 group.create_task(taking_part)
 

@@ -62,20 +62,21 @@ def expected_ndcg(
     """
     config = SimulationConfig.read(
         {
-            "method": settings.method,
-            "parameters": {name: getattr(training, name) for name in parameters_of(settings.method)},
-            "ranker": settings.ranker,
-            "hidden": settings.hidden,
-            "activation": settings.activation,
+            "method": settings.learning.method,
+            "parameters": {name: getattr(training, name) for name in parameters_of(settings.learning.method)},
+            "ranker": settings.learning.ranker,
+            "hidden": settings.learning.hidden,
             "clients": n_clients,
-            "interactions": settings.interactions,
+            "interactions": settings.learning.interactions,
             "rounds": n_rounds,
-            "clicks": settings.clicks,
-            "seed": settings.seed,
+            "clicks": settings.devices.clicks,
+            "seed": settings.devices.seed,
             "eval_every": n_rounds,
         }
     )
-    population = iid_population(data.train, data.test, n_clients, config.clicks, settings.interactions, data.n_grades)
+    population = iid_population(
+        data.train, data.test, n_clients, config.clicks, settings.learning.interactions, data.n_grades
+    )
     simulation = UnlearningSimulation(config, population, Leaver(n_clients - 1, z=None))
     return {
         name: simulation.federate(with_leaver=with_leaver).trained.ndcg[-1][1]

@@ -98,7 +98,7 @@ class SecureDemo(Demo):
                 names=names,
                 n_staying=self._n_clients - N_VANISHING - self._n_hostile,
                 n_rounds=self._n_rounds,
-                n_interactions=self._settings.interactions,
+                n_interactions=self._settings.learning.interactions,
                 dim=ranker.n_weights + n_auxiliary(training, ranker),
             )
             self._policy = parties.policy.policy
@@ -143,7 +143,7 @@ class SecureDemo(Demo):
             RoundPolicy(parties.policy.policy.n_min + self._n_hostile, self._n_clients, _MIN_TIME_S, _MAX_TIME_S),
             training,
             chosen_ranker=ranker,
-            seed=self._settings.seed,
+            seed=self._settings.devices.seed,
             stop_after_round=self._n_rounds,
             enrolment_key=parties.enrolment_key,
             # The noise pays for both.
@@ -161,9 +161,9 @@ class SecureDemo(Demo):
             credentials=parties.devices,
             federation=settings.federation,
             data=data,
-            clicks=settings.clicks,
-            interactions=settings.interactions,
-            seed=settings.seed,
+            clicks=settings.devices.clicks,
+            interactions=settings.learning.interactions,
+            seed=settings.devices.seed,
             stores=dict.fromkeys(names, ":memory:"),
             n_rounds=n_rounds,
             give_up_after_s=_GIVE_UP_S,
@@ -231,22 +231,23 @@ def _without_noise(
     """nDCG@10 of the first and the last model, from the simulator with the service's seeds: no noise, nobody lost."""
     config = SimulationConfig.read(
         {
-            "method": settings.method,
-            "parameters": {name: getattr(training, name) for name in parameters_of(settings.method)},
-            "ranker": settings.ranker,
-            "hidden": settings.hidden,
-            "activation": settings.activation,
+            "method": settings.learning.method,
+            "parameters": {name: getattr(training, name) for name in parameters_of(settings.learning.method)},
+            "ranker": settings.learning.ranker,
+            "hidden": settings.learning.hidden,
             "clients": n_clients,
-            "interactions": settings.interactions,
+            "interactions": settings.learning.interactions,
             "rounds": n_rounds,
-            "clicks": settings.clicks,
-            "seed": settings.seed,
+            "clicks": settings.devices.clicks,
+            "seed": settings.devices.seed,
             "eval_every": n_rounds,
             "privacy": "secure",
             "mechanism": "none",
             "participations": n_rounds,
         }
     )
-    population = iid_population(data.train, data.test, n_clients, config.clicks, settings.interactions, data.n_grades)
+    population = iid_population(
+        data.train, data.test, n_clients, config.clicks, settings.learning.interactions, data.n_grades
+    )
     ndcg = run(config, population).ndcg_at_10
     return {"first": ndcg[0][1], "last": ndcg[-1][1]}

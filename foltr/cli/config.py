@@ -1,0 +1,102 @@
+"""``foltr config``: write a settings file, check one, and show which settings hold and where they come from."""
+
+import json as json_text
+import re
+import textwrap
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from foltr.cli import options
+from foltr.cli.federator import RUN_KEYS, make_plan
+from foltr.cli.fields import allowed_values, default_of, unit_of
+from foltr.cli.operator.identities import FederatorIdentity
+from foltr.cli.output import print_rows, say
+from foltr.cli.setting_groups import ENV_PREFIX, Group
+from foltr.cli.settings import DEFAULT_FILE, GROUPS, ConfigFile, LoadedSettings, load_with_sources, takes_settings
+from foltr.errors import SettingsError
+from foltr.protocol.states import Privacy
+
+app = typer.Typer(help="Write, check and show the settings.", no_args_is_help=True)
+
+_WIDTH = 110
+_PASSWORD = re.compile(r"(://[^:/@]*):[^/]*@")
+
+
+@dataclass(frozen=True)
+class ShownSetting:
+    group: str
+    key: str
+    value: Any
+    source: str
+
+
+@app.command("init")
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="Where to write it")] = DEFAULT_FILE,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there")] = False,
+) -> None:
+    """Write a settings file that explains every setting, and sets none."""
+    if file.exists() and not force:
+        raise SettingsError(f"{file} exists; name another file, or add --force to replace it")
+    file.write_text(settings_template(), encoding="utf-8")
+    say(f"wrote {file}: remove the # in front of what you set, then: foltr config check")
+
+
+@app.command("check")
+def check(config: ConfigFile = None) -> None:
+    """Check the settings as a federator does when it starts. Exits with 2 if something is wrong."""
+    loaded = load_with_sources(config=config)
+    settings = loaded.settings
+    # With secure sums the rest follows from the operator's policy, which only the credentials have.
+    if settings.privacy.privacy is not Privacy.SECURE:
+        from broker.address import BrokerAddress
+
+        make_plan(settings, FederatorIdentity(settings.federation, BrokerAddress.parse(settings.broker_url)))
+    say(f"{_place(loaded)}: nothing is wrong; {len(loaded.sources)} settings are set")
+
+
+@app.command("show")
+@takes_settings(RUN_KEYS)
+def show(json: options.Json = False, **flags: Any) -> None:
+    """Show the value of every setting, and where it comes from: default, file, environment or flag."""
+    loaded = load_with_sources(**flags)
+    rows = [ShownSetting(group, key, _shown(value), str(source)) for group, key, value, source in loaded.values()]
+    print_rows(rows, ("group", "key", "value", "source"), title=f"Settings of {_place(loaded)}", as_json=json)
+
+
+def settings_template() -> str:
+    """Return a settings file in which each setting is a comment, with its meaning, unit, bounds and variable."""
+    parts = ["# Settings of foltr. A flag wins over the environment, the environment over this file."]
+    for name, group in GROUPS.items():
+        parts.append(f"# {(group.__doc__ or '').strip()}\n[{name}]")
+        parts += ["\n".join(_template_lines(group, key)) for key in group.model_fields]
+    return "\n\n".join(parts) + "\n"
+
+
+def _template_lines(group: type[Group], key: str) -> Iterator[str]:
+    field = group.model_fields[key]
+    yield from textwrap.wrap(field.description or "", _WIDTH, initial_indent="# ", subsequent_indent="# ")
+    facts = (unit_of(group, key), allowed_values(field), f"{ENV_PREFIX}{key.upper()}")
+    yield f"# ({'; '.join(fact for fact in facts if fact)})"
+    default = default_of(group, key)
+    yield f"# {key} =" if default is None else f"# {key} = {toml_text(default)}"
+
+
+def toml_text(value: Any) -> str:
+    """Return a default as the file says it."""
+    return json_text.dumps(value.value if isinstance(value, Enum) else value)
+
+
+def _shown(value: Any) -> Any:
+    """Return a value as it is printed: an address without its password."""
+    plain = value.value if isinstance(value, Enum) else value
+    return _PASSWORD.sub(r"\1:***@", plain) if isinstance(plain, str) else plain
+
+
+def _place(loaded: LoadedSettings) -> str:
+    return f"{loaded.file or 'no file'}"
