@@ -148,7 +148,7 @@ class Fleet:
                 log.warning("clients_wait", federation=self.federation, cause=hindrance.in_words)
                 told = seen
             elif told is not None and seen is None:
-                log.info("clients_go_on", federation=self.federation)
+                log.info("clients_resumed", federation=self.federation)
                 told = None
             elif silent_s >= say_after_s:
                 why = "the federator is there: foltr rounds why" if hindrance is None else hindrance.in_words
