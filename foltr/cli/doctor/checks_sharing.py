@@ -111,11 +111,11 @@ def _as_whom(asked: SharingAsked) -> list[BrokerAddress]:
         users = [mine, *(user for user in users if user.username != mine.username)]
     elif not users and mine.username != FEDERATOR_USER and (credentials is None or credentials.role == "federator"):
         users = [mine] * max(_WORKERS_TRIED, 1 + len(asked.servers))
-    if users and len(users) <= len(asked.servers):
-        raise SettingsError(f"server: {1 + len(asked.servers)} servers need as many workers; name more: --worker FILE")
-    if not asked.servers:
+    if not users or not asked.servers:
         return users
-    places = cycle([mine, *map(BrokerAddress.parse, asked.servers)])
+    if len(users) <= len(asked.servers):
+        raise SettingsError(f"server: {1 + len(asked.servers)} servers need as many workers; name more: --worker FILE")
+    places = cycle([users[0], *map(BrokerAddress.parse, asked.servers)])
     return [replace(user, host=at.host, port=at.port) for user, at in zip(users, places, strict=False)]
 
 

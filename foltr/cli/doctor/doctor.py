@@ -101,7 +101,7 @@ async def _broker(machine: Machine, shared: tuple[list[Path], list[str]] | None)
         if credentials.role == "operator" and settings.credentials is not None:
             visit.operator_dir = Path(settings.credentials).parent
     found = await run(BROKER, visit)
-    if visit.rights is not None:
+    if any(finding.what == "broker" and finding.state is not State.PROBLEM for finding in found):
         found += await run(ANNOUNCED, visit)
     if shared is not None and not any(finding.state is State.PROBLEM for finding in found):
         found += await run(SHARING, SharingAsked(settings, credentials, *shared))
