@@ -4,6 +4,7 @@ import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
@@ -54,20 +55,10 @@ class Finding:
     detail: str
 
 
-def ok(detail: str) -> Found:
-    return Found(State.OK, detail)
-
-
-def absent(detail: str) -> Found:
-    return Found(State.ABSENT, detail)
-
-
-def warning(detail: str, next_step: str | None = None) -> Found:
-    return Found(State.WARNING, detail, next_step)
-
-
-def problem(detail: str, next_step: str | None = None) -> Found:
-    return Found(State.PROBLEM, detail, next_step)
+ok = partial(Found, State.OK)
+absent = partial(Found, State.ABSENT)
+warning = partial(Found, State.WARNING)
+problem = partial(Found, State.PROBLEM)
 
 
 async def run(checks: Iterable[Check], subject: object) -> list[Finding]:

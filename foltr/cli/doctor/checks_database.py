@@ -9,7 +9,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from foltr.cli.doctor.checks import Check, Finding, Found, State, absent, ok, problem, run, warning
 from foltr.cli.output import require_existing
-from foltr.errors import FoltrError
 from storage.bodies import count_orphans
 from storage.cipher import require_keys
 from storage.database import Database
@@ -48,17 +47,14 @@ class Looked:
 
 
 async def look(db_url: str, keys: str | None = None, standby_of: str | None = None) -> list[Finding]:
-    """Make all checks of one database, and of the data keys that belong to it."""
-    try:
-        require_existing(db_url)
-        async with await Database.connect(db_url) as database:
-            await require_head(database)
-            folder = keys_folder(db_url, keys)
-            looked = Looked(database, folder, keys is not None or folder.exists(), standby_of)
-            reached = Finding("database", State.OK, f"{database.location} is up to date")
-            return [reached, *await run(DATABASE, looked)]
-    except FoltrError as error:
-        return [Finding("database", State.PROBLEM, str(error))]
+    """Make all checks of one database, and of the data keys that belong to it. FoltrError if it cannot be used."""
+    require_existing(db_url)
+    async with await Database.connect(db_url) as database:
+        await require_head(database)
+        folder = keys_folder(db_url, keys)
+        looked = Looked(database, folder, keys is not None or folder.exists(), standby_of)
+        reached = Finding("database", State.OK, f"{database.location} is up to date")
+        return [reached, *await run(DATABASE, looked)]
 
 
 async def _writes(looked: Looked) -> Found:
