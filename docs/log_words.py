@@ -5,7 +5,7 @@ FROM_START_TO_END = {
     "api_stopped": "It has ended in order.",
     "broker_connected": "The connection to the broker stands, for the first time or again.",
     "client_erased": "What was stored of a client is erased; the line has its pseudonym. `unlearning_done` follows.",
-    "clients_go_on": "What `clients_wait` said is over.",
+    "clients_resumed": "What `clients_wait` said is over.",
     "clients_started": "`foltr client run` has started its devices.",
     "clients_stopped": "It has ended in order.",
     "comes_by": "The federation asks its devices to come by once in so many seconds; this one does from now on.",

@@ -35,11 +35,11 @@ def _group() -> None:
 
 
 @app.command("run")
-@takes_fields(DeviceChoices, DeviceChoices.model_fields)
 @takes_settings((*RUN_KEYS, "slots", "tokens", "alive_file"), RUN_OPTIONS)
+@takes_fields(DeviceChoices, DeviceChoices.model_fields)
 def run(count: Count = 1, rounds: NRounds = None, json: options.Json = False, **flags: Any) -> None:
     """Run devices whose users issue queries of a data set and click as a click model says."""
-    of_fleet = DeviceChoices(**{name: flags.pop(name) for name in DeviceChoices.model_fields}).of_fleet()
+    of_fleet = DeviceChoices.read({name: flags.pop(name) for name in DeviceChoices.model_fields}).of_fleet()
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
     slot = _take_slot(settings, count)

@@ -102,4 +102,5 @@ async def require_sharing(address: "BrokerAddress", federation: str) -> None:
         if trial.sharing not in (Sharing.NONE, Sharing.REFUSED):
             return
         if is_last:
-            raise UnavailableError(f"broker_url: {told(trial).detail}")
+            advice = "do not use foltr federator run --role ingest at this broker"
+            raise UnavailableError(f"broker_url: {told(trial).detail}; {advice}")

@@ -24,5 +24,5 @@ def test_the_commands_of_the_page_try_a_broker(tmp_path):
             said.append(done.stdout)
     finally:
         server.stop()
-    assert "a group of one worker arrived once each" in said[2]
+    assert "messages to one worker arrived once each" in said[2]
     assert "2 workers (20, 20) arrived once" in said[3]

@@ -78,7 +78,8 @@ def query(database: str, sql: str) -> list[tuple]:
 
 # The other commands have two words.
 SINGLE_WORDS = (
-    *("demo", "doctor", "enrol", "forget", "methods", "replay", "reproduce", "revoke", "simulate", "status", "sweep"),
+    *("demo", "demo-forget", "demo-secure", "doctor", "enrol", "forget", "methods", "replay", "reproduce", "revoke"),
+    *("simulate", "status", "sweep"),
 )
 THREE_WORDS = [["api", "token"]]
 

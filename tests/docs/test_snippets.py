@@ -153,7 +153,7 @@ def test_the_policy_of_the_page_on_secure_sums(tmp_path):
 def test_attackers_take_part_as_on_the_page_on_devices(tmp_path, unused_tcp_port):
     """Ten devices, three of which attack, in a federation that takes anybody; for one round."""
     access = {"FOLTR_BROKER_URL": f"mqtt://127.0.0.1:{unused_tcp_port}", "FOLTR_DATASET": "synthetic"}
-    (command,) = [one for one in snippets("docs/devices.md") if one.startswith("foltr client run")]
+    (command,) = [one for one in snippets("docs/devices.md") if one.startswith("foltr attacks run")]
     migrated_sqlite(tmp_path / "foltr.sqlite")
     running = [start("broker", "run", "--port", str(unused_tcp_port), cwd=tmp_path)]
     try:

@@ -35,7 +35,8 @@ class Version:
             raise TrialError(f"{checkout} is no checkout of foltr")
         self.checkout = checkout
         # Before devices had limits of their own, they took part in sums of any size.
-        has_limits = "min_cohort" in (checkout / "foltr/cli/client.py").read_text(encoding="utf-8")
+        sources = (checkout / "foltr/cli/client.py", checkout / "foltr/cli/fleet/running.py")
+        has_limits = any("min_cohort" in path.read_text(encoding="utf-8") for path in sources if path.exists())
         self.for_few = ("--min-cohort", "2") if has_limits else ()
 
     def start(self, *arguments: object, folder: Path, log: Path, **variables: str) -> "subprocess.Popen[bytes]":

@@ -1,174 +1,142 @@
-"""What ``foltr doctor`` looks at in the database: reachable, up to date, writable, room, clock."""
+"""What ``foltr doctor`` looks at in the database: reachable, up to date, writable, room; data keys, and a standby."""
 
 import shutil
-import time
-from datetime import UTC, datetime
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Final
 
-from foltr.cli.doctor.checks import Finding, State
+from sqlalchemy.exc import SQLAlchemyError
+
+from foltr.cli.doctor.checks import Check, Finding, Found, State, absent, ok, problem, run, warning
 from foltr.cli.output import require_existing
-from foltr.errors import FoltrError
+from storage.bodies import count_orphans
+from storage.cipher import require_keys
+from storage.database import Database
+from storage.erasure.erasures import unreadable_clients
+from storage.federations import list_federations
+from storage.keys import KeyStore, keys_folder
+from storage.leases import find_lease, roles_beyond
+from storage.migrate import require_head
+from storage.queries import database_size, journal_mode, try_to_write
 
-if TYPE_CHECKING:
-    from storage.database import Database
+_MIN_FREE_BYTES: Final = 1024**3
+_MIN_FREE_SHARE: Final = 0.05
+_N_NAMED: Final = 5
+_BODIES_LIMIT_S: Final = 5.0
+_BODIES_PAGE: Final = "docs/postgresql.md, Bodies of no update"
 
-_MIN_FREE_BYTES, _MIN_FREE_SHARE = 1024**3, 0.05
-_CLOCK_TOLERANCE_S = 2.0
-_N_NAMED = 5
-_BODIES_LIMIT_S = 5.0
-_BODIES_PAGE = "docs/postgresql.md, Bodies of no update"
+
+@dataclass(frozen=True)
+class Looked:
+    """One database, up to date.
+
+    Attributes:
+        folder: of its data keys.
+        has_keys: that folder is this machine's to look at; else it may be on the federator's.
+        standby_of: the federation whose federator is to stand by here.
+    """
+
+    database: Database
+    folder: Path
+    has_keys: bool
+    standby_of: str | None
+
+    @property
+    def is_sqlite(self) -> bool:
+        return self.database.dialect == "sqlite"
 
 
 async def look(db_url: str, keys: str | None = None, standby_of: str | None = None) -> list[Finding]:
-    """Everything about one database, and the data keys that belong to it.
+    """Make all checks of one database, and of the data keys that belong to it. FoltrError if it cannot be used."""
+    require_existing(db_url)
+    async with await Database.connect(db_url) as database:
+        await require_head(database)
+        folder = keys_folder(db_url, keys)
+        looked = Looked(database, folder, keys is not None or folder.exists(), standby_of)
+        reached = Finding("database", State.OK, f"{database.location} is up to date")
+        return [reached, *await run(DATABASE, looked)]
 
-    Args:
-        standby_of: the federation whose federator is to stand by here.
-    """
-    from foltr.cli.doctor import checks_standby
-    from storage.database import Database
-    from storage.keys import keys_folder
-    from storage.migrate import require_head
 
+async def _writes(looked: Looked) -> Found:
     try:
-        require_existing(db_url)
-        async with await Database.connect(db_url) as database:
-            await require_head(database)
-            findings = [Finding("database", State.OK, f"{database.location} is up to date")]
-            findings += [await _writable(database), *await _leaders(database)]
-            folder = keys_folder(db_url, keys)
-            if keys is not None or folder.exists():  # else this may be another machine than the federator's
-                findings.append(await _keys(database, folder))
-            if standby_of is not None:
-                findings += await checks_standby.look(database, standby_of, folder)
-            is_sqlite = database.dialect == "sqlite"
-            return findings + (await _sqlite(database) if is_sqlite else await _postgresql(database))
-    except FoltrError as error:
-        return [Finding("database", State.PROBLEM, str(error))]
+        await try_to_write(looked.database)
+    except SQLAlchemyError as error:
+        return problem(str(getattr(error, "orig", None) or error).splitlines()[0])
+    return ok("a transaction was begun, written in and rolled back")
 
 
-async def _writable(database: "Database") -> Finding:
-    from storage.queries import try_to_write
-
-    what = "database writes"
-    try:
-        await try_to_write(database)
-    except FoltrError as error:
-        return Finding(what, State.PROBLEM, str(error))
-    except Exception as error:
-        if not type(error).__module__.startswith("sqlalchemy."):
-            raise
-        cause = str(getattr(error, "orig", None) or error).splitlines()[0]
-        detail = f"{cause}. Give this user the right to write to every table of foltr, and to the folder of a file"
-        return Finding(what, State.PROBLEM, detail)
-    return Finding(what, State.OK, "a transaction was begun, written in and rolled back")
-
-
-async def _leaders(database: "Database") -> list[Finding]:
-    """Say of each federation that ever had a leader who that is."""
-    from storage.federations import list_federations
-    from storage.leases import find_lease, list_standbys
-
-    findings = []
-    for federation in await list_federations(database):
-        lease, n = await find_lease(database, federation.name), len(await list_standbys(database, federation.name))
-        if lease is None:
-            continue
-        standbys = "no other federator stands by" if n == 0 else f"{n} {'stands' if n == 1 else 'stand'} by"
-        if lease.is_held:
-            findings.append(Finding("leader", State.OK, f"{federation.name}: {lease.holder} leads, {standbys}"))
-        elif lease.holder is None:
-            findings.append(Finding("leader", State.OK, f"{federation.name}: nobody leads since the last one stopped"))
-        else:
-            detail = f"{federation.name}: {lease.holder} leads no more, and did not stop in order. Start a federator"
-            findings.append(Finding("leader", State.WARNING, detail))
-    return findings
-
-
-async def _keys(database: "Database", folder: Path) -> Finding:
-    from storage.erasure.erasures import unreadable_clients
-    from storage.federations import list_federations
-    from storage.keys import KeyStore
-
-    what = "data keys"
-    try:
-        database.keys = KeyStore(folder)
-        without = [
-            client_id
-            for federation in await list_federations(database)
-            for client_id in await unreadable_clients(database, federation.name)
-        ]
-    except FoltrError as error:
-        return Finding(what, State.PROBLEM, str(error))
+async def _data_keys(looked: Looked) -> Found | None:
+    database, folder = looked.database, looked.folder
+    if not looked.has_keys:
+        return None
+    database.keys = KeyStore(folder)
+    without = [
+        client_id
+        for federation in await list_federations(database)
+        for client_id in await unreadable_clients(database, federation.name)
+    ]
     if not without:
-        return Finding(what, State.OK, f"{folder} has the key of every client with sealed updates")
+        return ok(f"{folder} has the key of every client with sealed updates")
     named = ", ".join(without[:_N_NAMED]) + (", ..." if len(without) > _N_NAMED else "")
-    detail = (
-        f"{len(without)} clients have sealed updates and no key in {folder}: {named}. If the database was restored, "
-        "they were forgotten since: run `foltr forget` for each. Else name the right folder with FOLTR_KEYS"
-    )
-    return Finding(what, State.WARNING, detail)
+    return warning(f"{len(without)} clients have sealed updates and no key in {folder}: {named}")
 
 
-async def _sqlite(database: "Database") -> list[Finding]:
-    from storage.queries import database_size, journal_mode
-
-    folder = Path(database.engine.url.database or "").parent
-    mode = await journal_mode(database)
-    detail = "journal mode WAL"
-    findings = [Finding("journal", State.OK, detail)]
-    if mode != "wal":
-        detail = f"journal mode {mode}: readers would stop the federator. Put the file on a local disk"
-        findings = [Finding("journal", State.PROBLEM, detail)]
-    usage = shutil.disk_usage(folder)
-    size = f"the database has {_in_words(await database_size(database))}, free are {_in_words(usage.free)}"
-    if usage.free < _MIN_FREE_BYTES or usage.free < _MIN_FREE_SHARE * usage.total:
-        detail = f"{size}, {usage.free / usage.total:.0%} of the disk: make room, or the federator stops"
-        return [*findings, Finding("disk", State.WARNING, detail)]
-    return [*findings, Finding("disk", State.OK, size)]
+async def _standby_keys(looked: Looked) -> Found | None:
+    if looked.standby_of is None:
+        return None
+    looked.database.keys = KeyStore(looked.folder)
+    await require_keys(looked.database, looked.standby_of)
+    return ok(f"{looked.standby_of}: the newest updates open with the data keys in {looked.folder}")
 
 
-async def _postgresql(database: "Database") -> list[Finding]:
-    from storage.queries import database_size, server_time, server_version
-
-    size = _in_words(await database_size(database))
-    version = f"PostgreSQL {await server_version(database)}; the database has {size}"
-    before = time.time()
-    there = await server_time(database)
-    here = (before + time.time()) / 2
-    skew = there.timestamp() - here
-    findings = [Finding("server", State.OK, version), await _bodies(database)]
-    if abs(skew) > _CLOCK_TOLERANCE_S:
-        other = "ahead of" if skew > 0 else "behind"
-        detail = (
-            f"the database server's clock is {abs(skew):.0f} s {other} this machine's "
-            f"({datetime.fromtimestamp(here, UTC):%H:%M:%S} UTC): set both by NTP. The federator uses its own alone"
-        )
-        return [*findings, Finding("database clock", State.WARNING, detail)]
-    return [*findings, Finding("database clock", State.OK, f"within {max(abs(skew), 0.1):.1f} s of this machine's")]
+async def _standby(looked: Looked) -> Found | None:
+    """Say whether it may end what a leader that hangs leaves of transactions."""
+    federation = looked.standby_of
+    if federation is None:
+        return None
+    if looked.is_sqlite:
+        return warning("with SQLite it is for a process that dies, on this machine", "For a machine, take PostgreSQL")
+    lease = await find_lease(looked.database, federation)
+    if lease is None or lease.holder is None:
+        return absent(f"{federation}: nobody leads; look again while somebody does")
+    if roles := await roles_beyond(looked.database, lease.holder):
+        cannot = "whose sessions this role may not end: one that hangs would hold up who leads next"
+        return problem(f"{federation}: {lease.holder} leads as {', '.join(roles)}, {cannot}")
+    return ok(f"{federation}: it may end the sessions of {lease.holder}, should that one hang")
 
 
-async def _bodies(database: "Database") -> Finding:
+async def _disk(looked: Looked) -> Found | None:
+    if not looked.is_sqlite:
+        return None
+    if (mode := await journal_mode(looked.database)) != "wal":
+        return problem(f"journal mode {mode}: readers would stop the federator", "Put the file on a local disk")
+    usage = shutil.disk_usage(Path(looked.database.engine.url.database or "").parent)
+    size = f"the database has {await database_size(looked.database) / 2**20:,.1f} MiB"
+    found = f"{size}, free are {usage.free / 2**20:,.0f} MiB, {usage.free / usage.total:.0%} of the disk"
+    return warning(found) if usage.free < max(_MIN_FREE_BYTES, _MIN_FREE_SHARE * usage.total) else ok(found)
+
+
+async def _bodies(looked: Looked) -> Found | None:
     """Say whether each body belongs to an update: of somebody who was forgotten none may be left."""
-    from storage.bodies import count_orphans
-
-    n_orphans = await count_orphans(database, _BODIES_LIMIT_S)
-    if n_orphans == 0:
-        return Finding("bodies", State.OK, "each one is an update's")
+    if looked.is_sqlite:
+        return None
+    n_orphans = await count_orphans(looked.database, _BODIES_LIMIT_S)
     if n_orphans is None:
-        detail = f"not looked at, as it takes longer than {_BODIES_LIMIT_S:g} s; how to: {_BODIES_PAGE}"
-        return Finding("bodies", State.ABSENT, detail)
-    detail = (
-        f"{n_orphans} in update_bodies belong to no update: rows were deleted by other means than foltr, or a restore "
-        f"was not complete. Nobody reads them, and some may be of a forgotten client: delete them ({_BODIES_PAGE})"
-    )
-    return Finding("bodies", State.WARNING, detail)
+        return absent(f"not looked at, as it takes longer than {_BODIES_LIMIT_S:g} s; how to: {_BODIES_PAGE}")
+    if n_orphans == 0:
+        return ok("each one is an update's")
+    return warning(f"{n_orphans} in update_bodies belong to no update; some may be of a forgotten client")
 
 
-def _in_words(n_bytes: float) -> str:
-    for unit in ("bytes", "KiB", "MiB", "GiB"):
-        if n_bytes < 1024 or unit == "GiB":
-            break
-        n_bytes /= 1024
-    return f"{n_bytes:.0f} {unit}" if unit == "bytes" else f"{n_bytes:.1f} {unit}"
+DATABASE: Final = (
+    Check(
+        "database writes", _writes, "Give this user the right to write to every table of foltr, and to a file's folder"
+    ),
+    Check(
+        "data keys", _data_keys, "Restored a database? `foltr forget` each of them. Else name the folder: FOLTR_KEYS"
+    ),
+    Check("standby keys", _standby_keys),
+    Check("standby", _standby, "Connect as the same role, or GRANT pg_signal_backend to this one"),
+    Check("disk", _disk, "Make room, or the federator stops"),
+    Check("bodies", _bodies, f"Delete them: {_BODIES_PAGE}"),
+)

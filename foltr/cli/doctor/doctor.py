@@ -2,35 +2,23 @@
 
 import asyncio
 import importlib.util
-import time
-from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, Final
 
 import typer
 
 from foltr.cli import options
-from foltr.cli.doctor import checks
-from foltr.cli.doctor.checks import Finding, State
+from foltr.cli.doctor.checks import Finding, State, run
+from foltr.cli.doctor.checks_machine import MACHINE, Machine
 from foltr.cli.operator.identities import broker_of
 from foltr.cli.output import console, errors, print_json
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.settings import load_settings
 from foltr.errors import FoltrError, SettingsError
-from foltr.operator.credentials import Credentials
 
 # Of the broker's and of the database's checks, which go on side by side.
-_LIMIT_S = 12.0
-_PATIENCE_S = 2.0
-_COLOURS = {State.OK: "green", State.PROBLEM: "red", State.WARNING: "yellow", State.ABSENT: "bright_black"}
-
-
-@dataclass(frozen=True)
-class SharingAsked:
-    """Whether updates are shared out among workers is to be tried; as these, and at these servers, too."""
-
-    workers: Sequence[Path]
-    servers: Sequence[str]
+_LIMIT_S: Final = 12.0
+_COLOURS: Final = {State.OK: "green", State.PROBLEM: "red", State.WARNING: "yellow", State.ABSENT: "bright_black"}
 
 
 def doctor(
@@ -60,10 +48,13 @@ def doctor(
     With credentials it connects as that user; where a process of the user is running, that one connects again.
     """
     settings = load_settings(credentials=credentials, broker_url=broker, db_url=db, federation=federation)
-    if (worker or server) and not sharing and settings.role == "all":
+    is_shared = sharing or settings.role != "all"
+    if (worker or server) and not is_shared:
         raise SettingsError("worker, server: they belong to --sharing; add it, or leave them out")
-    asked = SharingAsked(worker or (), server or ()) if sharing or settings.role != "all" else None
-    findings = asyncio.run(_look(settings, asked, stands_by=standby or settings.standby))
+    machine = Machine(settings)
+    findings = asyncio.run(
+        _look(machine, (worker or [], server or []) if is_shared else None, stands_by=standby or settings.standby)
+    )
     if json:
         print_json(findings)
     else:
@@ -74,29 +65,21 @@ def doctor(
         raise typer.Exit(1)
 
 
-async def _look(settings: Settings, sharing: SharingAsked | None, *, stands_by: bool) -> list[Finding]:
-    of_file, credentials = checks.credentials(settings)
-    findings = [*checks.installation(), *of_file]
-    if settings.credentials is not None and credentials is None:
+async def _look(machine: Machine, shared: tuple[list[Path], list[str]] | None, *, stands_by: bool) -> list[Finding]:
+    findings = await run(MACHINE, machine)
+    if machine.settings.credentials is not None and machine.credentials is None:
         return findings  # as whom to look is not known
-    looking = {
-        "broker": asyncio.create_task(_bounded("broker", lambda: _broker(settings, credentials, sharing))),
-        "database": asyncio.create_task(_bounded("database", lambda: _database(settings, credentials, stands_by))),
-    }
-    started = time.monotonic()
-    await asyncio.wait(looking.values(), timeout=_PATIENCE_S)
-    if any(not task.done() for task in looking.values()):
-        with errors.status("") as status:
-            while waiting := [what for what, task in looking.items() if not task.done()]:
-                status.update(f"waiting for the {' and the '.join(waiting)}, {time.monotonic() - started:.0f} s")
-                await asyncio.wait(looking.values(), timeout=0.5, return_when=asyncio.FIRST_EXCEPTION)
-    return findings + [finding for task in looking.values() for finding in task.result()]
+    with errors.status("looking at the broker and at the database"):
+        parts = await asyncio.gather(
+            _bounded("broker", _broker(machine, shared)), _bounded("database", _database(machine, stands_by))
+        )
+    return [*findings, *(finding for part in parts for finding in part)]
 
 
-async def _bounded(what: str, look: Callable[[], Awaitable[list[Finding]]]) -> list[Finding]:
+async def _bounded(what: str, looking: Coroutine[Any, Any, list[Finding]]) -> list[Finding]:
     try:
         async with asyncio.timeout(_LIMIT_S):
-            return await look()
+            return await looking
     except FoltrError as error:
         return [Finding(what, State.PROBLEM, str(error))]
     except TimeoutError:
@@ -104,29 +87,34 @@ async def _bounded(what: str, look: Callable[[], Awaitable[list[Finding]]]) -> l
         return [Finding(what, State.PROBLEM, detail)]
 
 
-async def _broker(settings: Settings, credentials: Credentials | None, sharing: SharingAsked | None) -> list[Finding]:
+async def _broker(machine: Machine, shared: tuple[list[Path], list[str]] | None) -> list[Finding]:
     from broker.address import BrokerAddress
-    from foltr.cli.doctor.checks_access import list_findings
-    from foltr.cli.doctor.checks_broker import Visit, look
-    from foltr.cli.doctor.checks_sharing import sharing_findings
+    from foltr.cli.doctor.checks_announced import ANNOUNCED
+    from foltr.cli.doctor.checks_broker import BROKER, Visit
+    from foltr.cli.doctor.checks_sharing import SHARING, SharingAsked
 
+    settings, credentials = machine.settings, machine.credentials
     if credentials is None:
-        found = await look(Visit(BrokerAddress.parse(settings.broker_url), settings.federation, None))
+        visit = Visit(BrokerAddress.parse(settings.broker_url), settings.federation, None)
     else:
-        found = await look(Visit(broker_of(settings, credentials), credentials.federation, credentials))
+        visit = Visit(broker_of(settings, credentials), credentials.federation, credentials)
         if credentials.role == "operator" and settings.credentials is not None:
-            found += list_findings(Path(settings.credentials).parent)
-    if sharing is not None and not any(finding.state is State.PROBLEM for finding in found):
-        found += await sharing_findings(settings, credentials, sharing.workers, sharing.servers)
+            visit.operator_dir = Path(settings.credentials).parent
+    found = await run(BROKER, visit)
+    if any(finding.what == "broker" and finding.state is not State.PROBLEM for finding in found):
+        found += await run(ANNOUNCED, visit)
+    if shared is not None and not any(finding.state is State.PROBLEM for finding in found):
+        found += await run(SHARING, SharingAsked(settings, credentials, *shared))
     return found
 
 
-async def _database(settings: Settings, credentials: Credentials | None, stands_by: bool) -> list[Finding]:
-    from foltr.cli.doctor.checks_database import look
-
+async def _database(machine: Machine, stands_by: bool) -> list[Finding]:
+    settings, credentials = machine.settings, machine.credentials
     if importlib.util.find_spec("sqlalchemy") is None:
         return [Finding("database", State.ABSENT, "not checked: a device has none (extra federator)")]
     if credentials is not None and credentials.role != "federator" and "db_url" not in settings.model_fields_set:
         return [Finding("database", State.ABSENT, "not checked: a federator has one, or name it with --db")]
+    from foltr.cli.doctor.checks_database import look
+
     federation = settings.federation if credentials is None else credentials.federation
     return await look(settings.db_url, settings.keys, federation if stands_by else None)

@@ -149,7 +149,7 @@ class Fleet:
                 log.warning("clients_wait", federation=self.federation, cause=blocker.message)
                 told = seen
             elif told is not None and seen is None:
-                log.info("clients_go_on", federation=self.federation)
+                log.info("clients_resumed", federation=self.federation)
                 told = None
             elif silent_s >= say_after_s:
                 why = "the federator is there: foltr rounds why" if blocker is None else blocker.message

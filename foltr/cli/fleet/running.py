@@ -4,13 +4,13 @@ import asyncio
 import signal
 import socket
 from collections import Counter
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final, Self
 
 import structlog
 import typer
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from edge_client.guard.guard import checked_share
 from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
@@ -23,6 +23,7 @@ from foltr.cli.settings import Settings
 from foltr.errors import SettingsError
 from foltr.operator.credentials import read_credentials
 from foltr.protocol.topics import check_name
+from foltr.secure.accounting import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
 from foltr.user_files import file_name_of
 
 if TYPE_CHECKING:
@@ -39,6 +40,7 @@ RUN_OPTIONS: Final = {
         "--schema", "FILE", "The devices' feature schema as JSON, which scales the data's features; default: by query"
     ),
 }
+_MOST: Final = 2**31 - 1
 Count = Annotated[int, typer.Option(min=1, max=10_000, help="So many devices in one process, named ID-0001 and on")]
 NRounds = Annotated[
     int | None, typer.Option("--rounds", min=1, max=2**31 - 1, help="Take part in so many rounds; default: in all")
@@ -50,6 +52,8 @@ class DeviceChoices(BaseModel):
 
     guard: float | None = Field(
         default=None,
+        ge=0.0,
+        le=1.0,
         description="The share of the lists with clicks, e.g. 0.1, that a device keeps to judge new models by, and "
         "does not learn from: it refuses one that explains them far worse; default: no guard",
     )
@@ -64,22 +68,44 @@ class DeviceChoices(BaseModel):
     )
     unlearning_steps_a_day: int = Field(
         default=USUAL_LIMITS.steps_a_day,
+        ge=0,
+        le=_MOST,
         description="A device answers so many steps of unlearning jobs a day; 0 answers none",
     )
     unlearning_steps_a_click: int = Field(
-        default=USUAL_LIMITS.steps_a_click, description="It learns from a click that it kept in so many steps in all"
+        default=USUAL_LIMITS.steps_a_click,
+        ge=1,
+        le=_MOST,
+        description="It learns from a click that it kept in so many steps in all",
     )
     unlearning_fewest: int = Field(
-        default=USUAL_LIMITS.fewest_interactions, description="It answers no step from fewer clicks than so many"
+        default=USUAL_LIMITS.fewest_interactions,
+        ge=1,
+        le=100_000,
+        description="It answers no step from fewer clicks than so many",
     )
     max_epsilon: float = Field(
         default=USUAL_PRIVACY.max_epsilon,
+        ge=LEAST_EPSILON,
+        le=MOST_EPSILON,
         description="Take no part under a policy of secure sums with a higher epsilon",
     )
-    max_delta: float = Field(default=USUAL_PRIVACY.max_delta, description="Nor under one with a higher delta")
-    min_cohort: int = Field(
-        default=USUAL_PRIVACY.min_cohort, description="Nor under one whose sums may be of fewer clients"
+    max_delta: float = Field(
+        default=USUAL_PRIVACY.max_delta, ge=LEAST_DELTA, le=0.5, description="Nor under one with a higher delta"
     )
+    min_cohort: int = Field(
+        default=USUAL_PRIVACY.min_cohort, ge=2, le=_MOST, description="Nor under one whose sums may be of fewer clients"
+    )
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> Self:
+        """Read what options say. SettingsError in one line."""
+        try:
+            return cls(**values)
+        except ValidationError as error:
+            problems = error.errors(include_url=False)
+            told = (f"{one['loc'][0]}: {one['msg']}, not {one['input']!r:.60}" for one in problems)
+            raise SettingsError("; ".join(told)) from error
 
     def of_fleet(self) -> dict[str, Any]:
         """Return them as fields of a `Fleet`. SettingsError if a device cannot have one."""

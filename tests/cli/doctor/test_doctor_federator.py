@@ -1,10 +1,12 @@
 """``foltr doctor`` says whether the federator is there."""
 
 import pytest
+from cli.doctor.test_doctor import announcement, visit
 
-from foltr.cli.doctor import checks_federator
-from foltr.cli.doctor.checks import State
-from foltr.cli.doctor.checks_federator import federator_finding
+from foltr.cli.doctor import checks_announced
+from foltr.cli.doctor.checks import State, run
+from foltr.cli.doctor.checks_announced import ANNOUNCED
+from foltr.protocol.codec import encode
 from foltr.protocol.heartbeat import FederatorStatus
 
 NOW = 1_000_000.0
@@ -16,7 +18,7 @@ def status(age_s: float = 1.0, *, online: bool = True) -> FederatorStatus:
 
 @pytest.fixture(autouse=True)
 def still_clock(monkeypatch):
-    monkeypatch.setattr(checks_federator.time, "time", lambda: NOW)
+    monkeypatch.setattr(checks_announced.time, "time", lambda: NOW)
 
 
 @pytest.mark.parametrize(
@@ -26,13 +28,16 @@ def still_clock(monkeypatch):
         (status(online=False), False, State.PROBLEM, "which says that it is away"),
         (status(online=False), True, State.OK, "after its last round"),
         (status(600.0), False, State.WARNING, "it hangs or cannot reach its database, or the clocks differ"),
+        (status(-60.0), False, State.WARNING, "this machine's clock is 60 s behind the federator's"),
         (None, False, State.WARNING, "the broker has no heartbeat of it"),
     ],
-    ids=["there", "away", "done", "silent", "never"],
+    ids=["there", "away", "done", "silent", "ahead", "never"],
 )
-def test_whether_the_federator_is_there(heard, is_over, state, said):
+async def test_whether_the_federator_is_there(heard, is_over, state, said):
     """Where it is not, with the next step; one that was told to stop after a round is no problem."""
-    found = federator_finding(heard, is_over=is_over)
-    assert (found.what, found.state) == ("federator", state)
+    round_ = announcement(3, NOW, open_=False).model_copy(update={"last": is_over})
+    beats = {} if heard is None else {"federator_status": encode(heard)}
+    (found,) = [one for one in await run(ANNOUNCED, visit(round=encode(round_), **beats)) if one.what == "federator"]
+    assert found.state == state
     assert said in found.detail
     assert ("foltr federator run" in found.detail) == (("away" in said and not is_over) or heard is None)

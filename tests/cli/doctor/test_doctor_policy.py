@@ -5,8 +5,11 @@ import base64
 import pytest
 from secure_cohorts import HelperPair, SecureFederation
 
-from foltr.cli.doctor.checks import State
-from foltr.cli.doctor.checks_policy import carried_policy_findings, policy_findings
+from broker.address import BrokerAddress
+from broker.link import InboundMessage
+from foltr.cli.doctor.checks import Finding, State, run
+from foltr.cli.doctor.checks_announced import ANNOUNCED
+from foltr.cli.doctor.checks_broker import Visit
 from foltr.protocol.signing import key_to_text
 
 KNOWN = SecureFederation()
@@ -16,6 +19,15 @@ NEWER, PROVEN = KNOWN.issue(version=2), KNOWN.issue(version=2, proofs=True)
 ENDED = KNOWN.issue(version=2, epoch_s=1)
 FEDERATOR = NORTH.model_copy(update={"role": "federator", "name": "@federator"})
 CHECKING = FEDERATOR.model_copy(update={"sealing_keys": (key_to_text(KNOWN.federator_sealing_key.private),)})
+
+
+async def findings_of(credentials, retained=None) -> list[Finding]:
+    """What is said of the policy where the broker retains this one."""
+    federation = "fed" if credentials is None else credentials.federation
+    visit = Visit(BrokerAddress.parse("mqtt://127.0.0.1"), federation, credentials)
+    if retained is not None:
+        visit.heard[visit.topics.policy] = InboundMessage(visit.topics.policy, retained, retained=True)
+    return [found for found in await run(ANNOUNCED, visit) if found.what == "policy"]
 
 
 def carrying(policy, credentials=DEVICE):
@@ -40,9 +52,9 @@ def carrying(policy, credentials=DEVICE):
         (KNOWN.credentials(HelperPair("north")), NEWER.signed, State.WARNING, "with this key"),
     ],
 )
-def test_the_policy_at_the_broker_is_compared(credentials, retained, state, said):
+async def test_the_policy_at_the_broker_is_compared(credentials, retained, state, said):
     """With the one that the credentials carry, and with the helper that they are for."""
-    (found,) = policy_findings(credentials, retained)
+    (found,) = await findings_of(credentials, retained)
     assert (found.what, found.state) == ("policy", state)
     assert said in found.detail
 
@@ -57,21 +69,21 @@ def test_the_policy_at_the_broker_is_compared(credentials, retained, state, said
             FEDERATOR,
             PROVEN,
             State.PROBLEM,
-            "newest federator.json, or, where it has that, make another policy: foltr policy new",
+            "newest federator.json; if it has that, make another policy: foltr policy new",
         ),
     ],
 )
-def test_a_federator_is_told_of_the_policy_that_it_carries(credentials, policy, state, said):
+async def test_a_federator_is_told_of_the_policy_that_it_carries(credentials, policy, state, said):
     """Whether it can check norm proofs under it; it may not listen at the broker beside its own session."""
-    (found,) = carried_policy_findings(carrying(policy, credentials))
+    (found,) = await findings_of(carrying(policy, credentials))
     assert (found.what, found.state) == ("policy", state)
     assert said in found.detail
-    assert carried_policy_findings(credentials) == []
+    assert await findings_of(credentials) == []
 
 
 @pytest.mark.parametrize(
     ("credentials", "retained"), [(None, NEWER.signed), (None, None), (DEVICE, None), (DEVICE, b"")]
 )
-def test_a_federation_without_secure_sums_has_no_line(credentials, retained):
+async def test_a_federation_without_secure_sums_has_no_line(credentials, retained):
     """Nor can anything be said without credentials: nobody knows whose policy it is."""
-    assert policy_findings(credentials, retained) == []
+    assert await findings_of(credentials, retained) == []

@@ -14,8 +14,9 @@ from publishing import publish_once
 
 from broker.address import BrokerAddress
 from broker.link import InboundMessage
-from foltr.cli.doctor.checks import Finding, State
-from foltr.cli.doctor.checks_broker import Visit, announced_findings
+from foltr.cli.doctor.checks import Finding, State, run
+from foltr.cli.doctor.checks_announced import ANNOUNCED
+from foltr.cli.doctor.checks_broker import Visit
 from foltr.operator.credentials import Credentials, read_credentials
 from foltr.operator.register import read_enrolment_key
 from foltr.protocol.chunks import chunk_of, manifest_of
@@ -27,7 +28,7 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 
 DEVICE = "device-7"
-RENEW = "ask the operator for: foltr enrol --replace"
+RENEW = "Ask the operator for: foltr enrol --replace"
 
 
 @dataclass
@@ -52,13 +53,13 @@ class Enrolled:
         )
         return issue_roster(key or self.enrolment, roster)
 
-    def looks_at(self, payload: bytes, chunks: dict[int, bytes] | None = None) -> Finding:
+    async def looks_at(self, payload: bytes, chunks: dict[int, bytes] | None = None) -> Finding:
         """What the device's doctor says of this roster."""
         visit = Visit(BrokerAddress.parse("mqtt://127.0.0.1"), self.device.federation, self.device)
         heard = {self.topics.round: self.round(), self.topics.roster: payload}
         heard |= {self.topics.roster_chunk(index): chunk for index, chunk in (chunks or {}).items()}
         visit.heard.update((topic, InboundMessage(topic, said, retained=True)) for topic, said in heard.items())
-        (found,) = (finding for finding in announced_findings(visit) if finding.what == "roster")
+        (found,) = [finding for finding in await run(ANNOUNCED, visit) if finding.what == "roster"]
         return found
 
 
@@ -79,38 +80,38 @@ def enrolled(tmp_path: Path) -> Enrolled:
         (
             [("device-7", 2)],
             State.PROBLEM,
-            f"device-7 is revoked (roster 4); {RENEW}",
+            f"device-7 is revoked (roster 4). {RENEW}",
         ),
     ],
     ids=["nobody", "another", "this one"],
 )
-def test_what_a_roster_says_of_the_device(enrolled, revoked, state, said):
+async def test_what_a_roster_says_of_the_device(enrolled, revoked, state, said):
     """Whether it revokes this one, and what to do then."""
     entries = [Revocation(client_id=name, void_below=void_below) for name, void_below in revoked]
-    assert enrolled.looks_at(enrolled.roster(*entries)) == Finding("roster", state, said)
+    assert await enrolled.looks_at(enrolled.roster(*entries)) == Finding("roster", state, said)
 
 
-def test_a_roster_in_chunks_is_read_whole(enrolled):
+async def test_a_roster_in_chunks_is_read_whole(enrolled):
     """And where one is missing nothing is claimed of the device."""
     entries = [Revocation(client_id=f"revoked-with-a-long-name-{i:08d}", void_below=9) for i in range(6_000)]
     payload = enrolled.roster(*entries, Revocation(client_id=DEVICE, void_below=2))
     manifest = manifest_of(payload, "mail")
     assert manifest.n_chunks == -(-len(payload) // CHUNK_BYTES) > 1
     chunks = {index: encode(chunk_of(manifest, payload, index)) for index in range(manifest.n_chunks)}
-    assert "device-7 is revoked" in enrolled.looks_at(encode(manifest), chunks).detail
+    assert "device-7 is revoked" in (await enrolled.looks_at(encode(manifest), chunks)).detail
     del chunks[1]
-    found = enrolled.looks_at(encode(manifest), chunks)
+    found = await enrolled.looks_at(encode(manifest), chunks)
     assert (found.state, "1 chunks are missing" in found.detail) == (State.WARNING, True)
 
 
-def test_a_roster_of_somebody_else_revokes_nobody(enrolled):
+async def test_a_roster_of_somebody_else_revokes_nobody(enrolled):
     """Without access control anybody can write one: it is a warning, and no reason to be enrolled anew."""
     forged = enrolled.roster(Revocation(client_id=DEVICE, void_below=2), key=SigningKey.generate())
-    found = enrolled.looks_at(forged)
+    found = await enrolled.looks_at(forged)
     assert found.state is State.WARNING
     assert "somebody else wrote it; it counts for nothing" in found.detail
     # Or the enrolment key was rotated, and an older access list keeps that from devices.
-    assert "foltr broker config --force, and then foltr roster publish" in found.detail
+    assert "foltr broker config --force, then: foltr roster publish" in found.detail
 
 
 def test_a_revoked_device_is_told_by_a_broker_that_lets_everybody_in(mqtt_broker, tmp_path):
@@ -128,7 +129,7 @@ def test_a_revoked_device_is_told_by_a_broker_that_lets_everybody_in(mqtt_broker
     assert done.returncode == 0, done.stderr
     assert _roster_in(path, expected=1) == [
         "problem",
-        f"{DEVICE} is revoked (roster 2); {RENEW}",
+        f"{DEVICE} is revoked (roster 2). {RENEW}",
     ]
     assert foltr(*enrol, "--replace", cwd=tmp_path).returncode == 0
     assert _roster_in(path, expected=0) == ["ok", f"roster 2 does not revoke {DEVICE}"]
