@@ -202,7 +202,7 @@ def new(
         epoch_hours=epoch_hours,
     )
     with open_authority(operator) as authority:
-        authority.choose_privacy(Privacy.SECURE)
+        authority.register.check_privacy(operator, Privacy.SECURE)
         authority.register.refuse_other_keys(terms.helpers)
         before = authority.policies.newest()
         number = authority.policies.newest_version + 1 if version is None else version
