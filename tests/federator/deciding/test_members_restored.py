@@ -16,7 +16,7 @@ def row(client_id, **changes):
     """The client as the database has it."""
     fields = {
         "federation": "mail", "client_id": client_id, "membership": Membership.JOINED, "online": True, "joined_at": NOW,
-        "left_at": None, "last_seen_at": NOW, "n_features": None, "sdk_version": None, "public_key": None,
+        "left_at": None, "last_seen_at": NOW, "sdk_version": None, "public_key": None,
         "enrolment_serial": None, "revoked_at": None, "membership_sequence": 0, "status_sequence": 0,
         "counted_through": 0, "quarantined_at": None, "quarantine_reason": None,
     }  # fmt: skip
