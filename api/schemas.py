@@ -151,7 +151,6 @@ class Client(Shown):
     joined_at: datetime | None
     left_at: datetime | None
     last_seen_at: datetime
-    n_features: int | None
     sdk_version: str | None
     enrolment_serial: int | None
     revoked_at: datetime | None

@@ -26,7 +26,7 @@ _LOOKS, _LOOK_EVERY_S = 40, 0.25
 _RECEIPT = "The receipt is signed when no model in service has its lessons."
 _WAITS = (
     "The broker was given the wish; the federator has not obeyed it yet. If it runs and this stays so, the broker's "
-    "access list may be of an older version: foltr broker config --force"
+    "access list may not let the API write it: foltr doctor"
 )
 
 

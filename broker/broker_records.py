@@ -27,7 +27,7 @@ class BrokerRecord:
 
     Attributes:
         helpers, workers: the names of those in its access list.
-        data_dir: where the broker keeps sessions and its pid; None: in ``data`` of its folder, as older records say.
+        data_dir: where the broker keeps sessions and its pid; None: in ``data`` of its folder.
     """
 
     federation: str
@@ -62,7 +62,7 @@ def read_record(operator_dir: Path) -> BrokerRecord:
     path = operator_dir / RECORD_NAME
     try:
         fields = read_json_file(path, FileKind.REGISTER)
-        listed = {"helpers": tuple(fields["helpers"]), "workers": tuple(fields.get("workers", ()))}
+        listed = {"helpers": tuple(fields["helpers"]), "workers": tuple(fields["workers"])}
         return BrokerRecord(**{**fields, "mode": Mode(fields["mode"]), **listed})
     except (OSError, ValueError, TypeError, KeyError) as error:
         cause = getattr(error, "strerror", None) or "it is not what `foltr broker config` writes"

@@ -10,14 +10,14 @@ from datetime import timedelta
 from pathlib import Path
 
 from broker import passwords
-from broker.access import ACL_NAME, PASSWORDS_NAME
-from broker.broker_records import BrokerCredentials, BrokerRecord, Mode, read_record
+from broker.access import PASSWORDS_NAME
+from broker.broker_records import BrokerCredentials, Mode, read_record
 from broker.provision import admit, provision_service
 from broker.revocations import revoke_all_of_each
-from foltr.errors import SettingsError, UnavailableError
+from foltr.errors import UnavailableError
 from foltr.operator.credentials import DESK_USER
 from foltr.protocol.topics import TOKEN_USERS, token_user
-from foltr.user_files import FileKind, read_text_file, resolve
+from foltr.user_files import resolve
 
 DESK = "desk"
 
@@ -26,11 +26,9 @@ def provision_desk(operator_dir: Path) -> BrokerCredentials:
     """Let the operator's desk in: ``desk.broker.json``, as before where the broker still takes it.
 
     Raises:
-        SettingsError: there is no broker record in the folder, or the access list is one without a desk.
+        SettingsError: there is no broker record in the folder.
         UnavailableError: a file cannot be written.
     """
-    record = read_record(operator_dir)
-    _require_desk(record)
     return provision_service(operator_dir, DESK, DESK_USER)
 
 
@@ -45,7 +43,6 @@ def provision_tokens(operator_dir: Path, tokens: Collection[str], lasts: timedel
     """
     operator_dir = resolve(operator_dir)
     record = read_record(operator_dir)
-    _require_desk(record)
     days = max(1, math.ceil(lasts / timedelta(days=1)))
     admitted = admit(operator_dir, record, [token_user(token) for token in tokens], days)
     return {token: admitted[token_user(token)] for token in tokens}
@@ -75,20 +72,6 @@ def withdraw_tokens(operator_dir: Path, revoked: Collection[str], open_tokens: C
                 return revoke_all_of_each(operator_dir, broker_dir, map(token_user, revoked))
     except OSError as error:
         raise _cannot_write(error) from error
-
-
-def _require_desk(record: BrokerRecord) -> None:
-    """SettingsError where the access list was written before there was a desk; one elsewhere cannot be looked at."""
-    acl = Path(record.broker_dir, ACL_NAME)
-    try:
-        lines = set() if record.mode is Mode.ANONYMOUS else set(read_text_file(acl, FileKind.REGISTER).splitlines())
-    except OSError as error:
-        raise _cannot_write(error) from error
-    if record.mode is not Mode.ANONYMOUS and f"user {DESK_USER}" not in lines:
-        raise SettingsError(
-            f"token: {acl} does not let tokens ask; write it anew with the `foltr broker config` that it was made "
-            "with, and --force. What devices have stays good"
-        )
 
 
 def _cannot_write(error: OSError) -> UnavailableError:

@@ -42,7 +42,7 @@ NEEDS_YOU = {
     "refused. Told once a minute at most; `ss -tn` says whose they are.",
     "database_unavailable": "A transaction is tried again; no receipts are sent until the database is back.",
     "desk_cannot_work": "The operator's folder cannot be written to; the cause says why.",
-    "desk_hears_nothing": "The broker does not deliver what the desk writes: its access list is an older one.",
+    "desk_hears_nothing": "The broker does not deliver what the desk writes: its access list does not let it.",
     "device_refused": "A device of `foltr client run` was not let in for good, or was forgotten; the others go on.",
     "erasure_overdue": "Somebody asked to be forgotten and was not by the deadline: `foltr erasures list`.",
     "fallback_used": "Too few updates for the rule: `aggregation_fallback` made the model. Wait for more devices, or "
@@ -157,7 +157,7 @@ PASSES_BY_ITSELF = {
     "nothing_to_send_yet": "A device has not learned enough for an update.",
     "observer_failed": "An application's observer raised; the line has the traceback.",
     "order_handed_on": "An order that came over HTTP was given to the broker.",
-    "pending_update_not_understood": "An older version left an update behind; its clicks go into a new one.",
+    "pending_update_not_understood": "Another version left an update behind; its clicks go into a new one.",
     "policy_adopted": "A helper knows a newer policy.",
     "policy_forked": "A policy does not follow from the one that a device knows, and is refused. Ask its operator.",
     "policy_ended": "The policy has no more epochs, so no device hears of a round: `foltr policy new`.",

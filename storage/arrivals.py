@@ -264,7 +264,6 @@ def _join(connection: AsyncConnection) -> Any:
         online=bindparam("is_online"),
         joined_at=bindparam("at"),
         last_seen_at=bindparam("at"),
-        n_features=bindparam("with_features"),
         sdk_version=bindparam("with_sdk"),
         public_key=bindparam("with_key"),
         enrolment_serial=bindparam("with_serial"),
@@ -284,7 +283,6 @@ def _join(connection: AsyncConnection) -> Any:
             ),
             "left_at": None,
             "last_seen_at": join.excluded.last_seen_at,
-            "n_features": join.excluded.n_features,
             "sdk_version": join.excluded.sdk_version,
             "public_key": join.excluded.public_key,
             "enrolment_serial": join.excluded.enrolment_serial,
@@ -330,7 +328,6 @@ def _change_values(name: str, change: MembershipChange) -> dict[str, Any]:
         values["with_key"] = change.public_key
         values["with_serial"] = change.enrolment_serial
         values["with_enrolment"] = change.enrolment
-        values["with_features"] = change.n_features
         values["is_online"] = change.online
         values["with_status_sequence"] = change.status_sequence
         values["with_sdk"] = clean(change.sdk_version, SHORT_TEXT_MAX)

@@ -95,7 +95,6 @@ class MembershipChange:
     kind: Literal["joined", "left", "online", "offline", "revoked"]
     at: datetime
     sequence: int = 0
-    n_features: int | None = None
     sdk_version: str | None = None
     public_key: bytes | None = None
     enrolment_serial: int | None = None
@@ -329,7 +328,6 @@ class ClientRow:
     joined_at: datetime
     left_at: datetime | None
     last_seen_at: datetime
-    n_features: int | None
     sdk_version: str | None
     public_key: bytes | None
     enrolment_serial: int | None

@@ -9,7 +9,7 @@ from pathlib import Path
 from edge_client.store.bounds import read_bounds
 from edge_client.store.ledger import LedgerEntry, read_entries
 from edge_client.store.one_process import take_lock
-from edge_client.store.store_file import READABLE_VERSIONS
+from edge_client.store.store_file import SCHEMA_VERSION
 from foltr.errors import DataError, MessageError, SettingsError
 from foltr.protocol.codec import open_envelope
 from foltr.protocol.policies import Policy
@@ -54,9 +54,10 @@ def read_ledger(path: Path) -> LedgerFile:
 def _read(database: sqlite3.Connection, path: Path) -> LedgerFile:
     database.execute("PRAGMA query_only = ON")
     version = database.execute("PRAGMA user_version").fetchone()[0]
-    if version not in READABLE_VERSIONS:
-        read = f"{READABLE_VERSIONS[0]} to {READABLE_VERSIONS[-1]}"
-        raise SettingsError(f"store: {path} is no device's store of version {read}, which this software reads")
+    if version != SCHEMA_VERSION:
+        raise SettingsError(
+            f"store: {path} is no device's store of version {SCHEMA_VERSION}, which this software reads"
+        )
     (owner,) = database.execute("SELECT federation || '/' || client_id FROM owner").fetchone()
     (policy,) = database.execute("SELECT value FROM meta WHERE key = 'policy'").fetchone() or (None,)
     return LedgerFile(

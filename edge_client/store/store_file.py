@@ -27,12 +27,8 @@ P = ParamSpec("P")
 R = TypeVar("R")
 StoreT = TypeVar("StoreT", bound="StoreFile")
 
-# The store's whole schema. Another one is another version; what an older one lacks is added when it is opened.
-SCHEMA_VERSION = 6
-# Of `foltr.learning.rewards`; NULL where nobody is to know it. A new store is made like one that is upgraded.
-_ADD_BASE_REWARD = "ALTER TABLE interactions ADD COLUMN base_reward REAL CHECK (base_reward BETWEEN 0 AND 1)"
-_ADDED_SINCE = {4: anchor_rows.SCHEMA + _ADD_BASE_REWARD, 5: _ADD_BASE_REWARD}
-READABLE_VERSIONS = (*_ADDED_SINCE, SCHEMA_VERSION)
+# The store's whole schema. Another one is another version.
+SCHEMA_VERSION = 1
 _SCHEMA = """
 CREATE TABLE owner (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
@@ -62,7 +58,8 @@ CREATE TABLE interactions (
     reversals BLOB,           -- little-endian float64, one for each pair shown: foltr.learning.display
     log_probability REAL,     -- of the list as it was drawn
     schema_hash BLOB CHECK (length(schema_hash) = 32),  -- of the schema its features are of; NULL without one
-    relearned INTEGER NOT NULL DEFAULT 0 CHECK (relearned >= 0)  -- in so many steps of unlearning jobs
+    relearned INTEGER NOT NULL DEFAULT 0 CHECK (relearned >= 0),  -- in so many steps of unlearning jobs
+    base_reward REAL CHECK (base_reward BETWEEN 0 AND 1)  -- foltr.learning.rewards; NULL where nobody is to know it
 ) STRICT;
 CREATE TABLE bounds (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
@@ -205,25 +202,24 @@ class StoreFile:
         self._db.execute("PRAGMA synchronous = FULL")
         self._db.execute("PRAGMA secure_delete = ON")
         version = self._db.execute("PRAGMA user_version").fetchone()[0]
-        if version not in (0, *READABLE_VERSIONS):
-            read = f"{READABLE_VERSIONS[0]} to {SCHEMA_VERSION}"
+        if version not in (0, SCHEMA_VERSION):
             raise SettingsError(
-                f"store: {self._path} is of version {version}, and this software reads versions {read}. "
+                f"store: {self._path} is of version {version}, and this software reads version {SCHEMA_VERSION}. "
                 "Use the software that wrote it, or name another file"
             )
         with self.transaction() as cursor:
             if version == 0:
                 self._create(cursor)
-            elif version != SCHEMA_VERSION:
-                _write_schema(cursor, _ADDED_SINCE[version])
             self.forgotten = self.rows("SELECT state FROM owner") == [("forgotten",)]
             self._set_owner(cursor, owner)
 
     def _create(self, cursor: sqlite3.Cursor) -> None:
         if cursor.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is not None:
             raise SettingsError(f"store: {self._path} is a database of something else; name another file")
-        rooms = (ledger.SCHEMA, gate_rows.SCHEMA, unlearning_rows.SCHEMA, anchor_rows.SCHEMA)
-        _write_schema(cursor, "".join((_SCHEMA, *rooms, _ADD_BASE_REWARD)))
+        rooms = (_SCHEMA, ledger.SCHEMA, gate_rows.SCHEMA, unlearning_rows.SCHEMA, anchor_rows.SCHEMA)
+        for statement in "".join(rooms).split(";\n"):
+            cursor.execute(statement)
+        cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
         self._begin_anew(cursor)
 
     @staticmethod
@@ -342,13 +338,6 @@ class StoreFile:
         """Leave nothing of what was deleted in the file, not even by older software, nor in the log beside it."""
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
-
-
-def _write_schema(cursor: sqlite3.Cursor, schema: str) -> None:
-    """Make these tables, by which a store is of this version."""
-    for statement in schema.split(";\n"):
-        cursor.execute(statement)
-    cursor.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
 
 
 def _mark(salt: bytes, owner: tuple[str, str]) -> bytes:

@@ -1,8 +1,8 @@
 """The anchor of a device's federation, as it comes: the older model that the newest one is compared with.
 
-It is retained on a topic of its own, so that a device that knows no anchors takes part like before. Which federator
-announced it counts: one that was started without an anchor leaves at the broker what the one before it said there, so a
-device takes it for the federation's only under the epoch of the newest round.
+It is retained on a topic of its own. Which federator announced it counts: one that was started without an anchor leaves
+at the broker what the one before it said there, so a device takes it for the federation's only under the epoch of the
+newest round.
 """
 
 import time

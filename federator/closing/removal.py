@@ -77,9 +77,9 @@ async def remake(
 
 
 async def recipes_of(store: FederationStore, plan: FederationPlan, seed: bytes) -> Recipes:
-    """What stored rounds were computed with; rounds of an older foltr, which has not noted it, as these are now."""
+    """What stored rounds were computed with."""
     noted = {first: stored_training(text) for first, text in (await store.load_trainings()).items()}
-    return Recipes(plan.federation, plan.ranker, seed, {1: plan.training} | noted)
+    return Recipes(plan.federation, plan.ranker, seed, noted)
 
 
 async def change_by(store: FederationStore, job: UnlearningJobRow) -> float | None:

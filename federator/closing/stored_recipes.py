@@ -31,7 +31,7 @@ class Recipes:
         """Return what a round was computed with; DataError where that is not stored."""
         first = max((first for first in self.trainings if first <= number), default=None)
         if first is None:
-            raise DataError(f"what round {number} was computed with is not stored: an older foltr has ended it")
+            raise DataError(f"what round {number} was computed with is not stored: restore the database from a backup")
         return Recipe(self.federation, self.trainings[first], self.ranker, self.seed)
 
 

@@ -264,7 +264,7 @@ class Members:
         if client.revoked:
             raise MessageError(ReceiptCode.REVOKED, "the client's enrolment was revoked")
         if self._comes_by and claim.kind != "left":
-            return None  # of a device that knows no pace, or a last will from before there was one
+            return None  # a last will from before there was a pace
         self._check_signature(client, claim.signed)
         sequence = claim.signed.sequence
         if claim.kind == "left":
@@ -407,7 +407,7 @@ class Members:
         if self._enrolment_key is None:
             return
         if client.public_key is None:
-            # It joined before identities were asked for.
+            # It joined while anyone was let in.
             raise MessageError(ReceiptCode.UNKNOWN_CLIENT, "join first, with an enrolment")
         if not signed.by(client.public_key):
             raise MessageError(ReceiptCode.BAD_SIGNATURE, "not signed with the key that was enrolled")

@@ -19,7 +19,7 @@ SKETCH_LENGTH = 64
 
 # Rounds without an update after which a client is forgotten, so that memory does not grow with all who ever came.
 _FORGOTTEN_AFTER = 1000
-_FORMAT, _FORMAT_WITHOUT_BUDGETS = 2, 1
+_FORMAT = 1
 _PROGRESS = np.dtype("<f4")
 KEY_BYTES = 16
 
@@ -49,19 +49,6 @@ def record_type(length: int) -> np.dtype[Any]:
             # How many updates it has sent since it is suspected; 0 for a client that is not.
             ("n_suspected", "<i4"),
         ]
-    )
-
-
-def _record_type_without_budgets(length: int) -> np.dtype[Any]:
-    """One client's record as it was before there were budgets."""
-    doubles = ("alignment", "alignment_energy"), ("drift_energy", "log_length", "log_length_square", "length_weight")
-    more = ("length_weight_square", "log_size", "size_weight", "copies")
-    counts = ("n_updates", "last_round", "n_suspected")
-    return np.dtype(
-        [(name, "<f8") for name in doubles[0]]
-        + [("drift", "<f4", (length,))]
-        + [(name, "<f8") for name in doubles[1] + more]
-        + [(name, "<i4") for name in counts]
     )
 
 
@@ -110,35 +97,30 @@ class Records:
 
     @classmethod
     def from_bytes(cls, stored: bytes | None, dim: int, key: bytes = bytes(KEY_BYTES)) -> "Records":
-        """Read what `to_bytes` made, or an earlier program; empty for None.
+        """Read what `to_bytes` made; empty for None.
 
         Args:
-            key: of records that have none yet.
+            key: of empty records.
 
         Raises:
-            DataError: it is of other updates or a later program.
+            DataError: it is of other updates or another program.
         """
         if stored is None:
             return cls.empty(dim, key)
         try:
             fields = msgpack.unpackb(stored)
-            length, strangers = min(dim, SKETCH_LENGTH), None
-            if fields["format"] == _FORMAT_WITHOUT_BUDGETS:
-                clients = _with_budgets(np.frombuffer(fields["clients"], _record_type_without_budgets(length)), dim)
-            elif fields["format"] == _FORMAT:
-                clients, key = np.frombuffer(fields["clients"], record_type(length)), fields["key"]
-                if fields["strangers"] is not None:
-                    strangers = SharedSum.from_bytes(fields["strangers"], length)
-            else:
+            if fields["format"] != _FORMAT:
                 raise ValueError(f"format {fields['format']}")
+            length, strangers = min(dim, SKETCH_LENGTH), fields["strangers"]
+            clients = np.frombuffer(fields["clients"], record_type(length))
             records = cls(
                 fields["n_rounds"],
                 np.frombuffer(fields["progress"], _PROGRESS),
                 tuple(fields["client_ids"]),
                 clients,
                 fields["undecided"],
-                key,
-                strangers,
+                fields["key"],
+                None if strangers is None else SharedSum.from_bytes(strangers, length),
             )
             if len(records.progress) != dim or len(records.client_ids) != len(clients):
                 raise ValueError(f"{len(records.progress)} values and {len(clients)} clients")
@@ -190,20 +172,6 @@ class Records:
 
     def _places(self) -> dict[str, int]:
         return {client_id: i for i, client_id in enumerate(self.client_ids)}
-
-
-def _with_budgets(before: NDArray[np.void], dim: int) -> NDArray[np.void]:
-    """The records of an earlier program, with nothing used up yet.
-
-    What deviations added up to is theirs still, though it was not sketched by this key: of two sketches that have
-    nothing in common lengths add up as those of two directions at a right angle do.
-    """
-    clients = np.zeros(len(before), record_type(min(dim, SKETCH_LENGTH)))
-    for name in before.dtype.names or ():
-        clients[name] = before[name]
-    clients["n_compared"] = before["n_updates"]  # as many steps are in what deviations added up to
-    clients["first_round"] = 1  # they may have been here from the first round on
-    return clients
 
 
 def suspects_of(stored: bytes | None) -> frozenset[str]:

@@ -45,7 +45,6 @@ from foltr.operator.roster_messages import roster_messages
 from foltr.operator.schema_log import schema_log, write_schema
 from foltr.operator.service_files import (
     carry_policy,
-    carry_privacy,
     prepare_federator,
     refresh_access,
     take_federator_key,
@@ -95,7 +94,6 @@ class Authority:
         self.authorities = authorities_log(folder / "authorities", register.federation, keys)
         self._catch_up()
         self._operator = carry_policy(folder, self._operator, self.policies.newest())
-        self._operator = carry_privacy(folder, self._operator, register.privacy)
 
     @property
     def federation(self) -> str:
@@ -152,17 +150,6 @@ class Authority:
         """The credentials of a client that is enrolled and keeps its key; the enrolment is the same to the byte."""
         mine = self._credentials_of("device", client_id, broker, None)
         return with_enrolment(mine, self._key, self._register.enrolled[client_id])
-
-    def choose_privacy(self, privacy: Privacy) -> None:
-        """Make the federation secure or trusted, where a folder of an older foltr does not say it.
-
-        Raises:
-            SettingsError: the folder was made for the other.
-        """
-        self._register.check_privacy(self.folder, privacy)
-        if self._register.privacy is None:
-            self._store(privacy=privacy)
-            self._operator = carry_privacy(self.folder, self._operator, privacy)
 
     def raise_serial(self, next_serial: int) -> None:
         """Give no serial below this one: this folder is a copy from before these were given."""

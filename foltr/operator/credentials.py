@@ -74,7 +74,7 @@ class Credentials(BaseModel):
         succession: how the enrolment key followed from the first one, as signed, base64; None where it is that.
         kept_enrolments: those of former enrolment keys that count, as signed, base64; the federator's only.
         privacy: what the federation was made for; the federator's and the operator's only. A device's is in its
-            enrolment (`is_pinned`). None where the folder is of an older foltr.
+            enrolment (`is_pinned`).
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)

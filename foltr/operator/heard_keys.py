@@ -20,8 +20,8 @@ _STRANGE_SUCCESSION = (
 )
 _SILENT_BROKER = (
     "an enrolment key that these credentials do not know states the federator's key, and the broker does not say that "
-    "it follows from theirs. If the enrolment key was rotated, the broker's access list is older than that: the "
-    f"operator writes it anew, foltr broker config --force, and then: foltr roster publish. Else {_NEW_FILE}"
+    "it follows from theirs. If the enrolment key was rotated, the broker's access list keeps that from whoever asks: "
+    f"the operator writes it anew, foltr broker config --force, and then: foltr roster publish. Else {_NEW_FILE}"
 )
 
 

@@ -36,8 +36,7 @@ class Register(BaseModel):
     """A register of what this operator has signed so far.
 
     Attributes:
-        privacy: what the federation was made for; devices of a secure one are pinned to it. None in a folder of an
-            older foltr, until the operator chooses.
+        privacy: what the federation was made for; devices of a secure one are pinned to it.
         roster_version: rises with every change of the roster, so that no two rosters share a version.
         roster_through: the newest order when it last rose.
         published_roster: the roster's version that the broker was given, and ``published_key`` the sequence of the
@@ -58,7 +57,7 @@ class Register(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     federation: Name
-    privacy: Privacy | None = None
+    privacy: Privacy
     next_serial: int = 1
     roster_version: int = 1
     roster_through: int = 0
@@ -105,7 +104,7 @@ class Register(BaseModel):
 
     def check_privacy(self, folder: Path, privacy: Privacy) -> None:
         """SettingsError where this folder was made for a federation of the other kind."""
-        if self.privacy not in (None, privacy):
+        if self.privacy is not privacy:
             raise SettingsError(
                 f"privacy: {folder} was made for a {self.privacy} federation, and its devices are enrolled for that. "
                 f"For a {privacy} one make another folder: foltr enrol NAME --privacy {privacy} --operator FOLDER"

@@ -22,7 +22,6 @@ from foltr.protocol.policies import Policy
 from foltr.protocol.roster import FederatorKey
 from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.signing import SigningKey, key_to_text
-from foltr.protocol.states import Privacy
 from foltr.secure.sealing import SealingKey
 
 
@@ -35,22 +34,13 @@ def carry_policy(folder: Path, operator: Credentials, newest: SignedPolicy | Non
         the operator's, as they are now.
     """
     policy = None if newest is None else base64.b64encode(newest.signed).decode()
-    return _carry(folder, operator, "policy", policy)
-
-
-def carry_privacy(folder: Path, operator: Credentials, privacy: Privacy | None) -> Credentials:
-    """Let the credentials of the services say whether the federation is secure; returns the operator's, as now."""
-    return _carry(folder, operator, "privacy", privacy)
-
-
-def _carry(folder: Path, operator: Credentials, field: str, value: str | None) -> Credentials:
-    if getattr(operator, field) == value:
+    if operator.policy == policy:
         return operator
     path = folder / "federator.json"
     if path.exists():
         federator = read_credentials(path, "federator")
-        write_credentials(path, federator.model_copy(update={field: value}))
-    operator = operator.model_copy(update={field: value})
+        write_credentials(path, federator.model_copy(update={"policy": policy}))
+    operator = operator.model_copy(update={"policy": policy})
     # Last, as it tells that the rest is done.
     write_credentials(folder / "operator.json", operator)
     return operator

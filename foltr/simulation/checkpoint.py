@@ -24,7 +24,7 @@ from foltr.simulation.config import SimulationConfig
 from foltr.simulation.runners import State
 from foltr.user_files import read_beginning
 
-_FORMAT = b"foltr checkpoint 3\n"
+_FORMAT = b"foltr checkpoint 1\n"
 _DIGEST_BYTES = 32
 
 

@@ -143,8 +143,8 @@ class Robustness:
                 for found in values["findings"]
             ],
             [(made["round"], _decision(made)) for made in values["decisions"]],
-            values.get("farthest"),  # a checkpoint of before has none
-            [(made["round"], _decline(made)) for made in values.get("declines", ())],
+            values["farthest"],
+            [(made["round"], _decline(made)) for made in values["declines"]],
         )
 
 

@@ -324,7 +324,6 @@ def _create_tables() -> None:
         _nullable("joined_at", _moment, "Start of the latest membership, UTC; null for who is, or was, no member"),
         _nullable("left_at", _moment, "When it left, UTC; set exactly while membership is left"),
         _column("last_seen_at", _moment, "Latest join, leave, status or refusal, UTC"),
-        _nullable("n_features", sa.Integer(), "Features the device said it has"),
         _nullable("sdk_version", sa.String(64), "Version of foltr the device said it runs"),
         _nullable("public_key", sa.LargeBinary(), "Ed25519 key its messages are verified with"),
         _nullable("enrolment_serial", sa.Integer(), "Serial of the enrolment it joined with"),
@@ -357,7 +356,6 @@ def _create_tables() -> None:
         sa.CheckConstraint("membership IN ('joined', 'left', 'stranger', 'forgotten')", name="membership"),
         sa.CheckConstraint("(membership = 'left') = (left_at IS NOT NULL)", name="left_at_iff_left"),
         sa.CheckConstraint("(membership IN ('joined', 'left')) = (joined_at IS NOT NULL)", name="joined_at_iff_client"),
-        sa.CheckConstraint("n_features > 0", name="n_features"),
         sa.CheckConstraint("length(sdk_version) <= 64", name="sdk_version_length"),
         sa.CheckConstraint(
             "(quarantined_at IS NULL) = (quarantine_reason IS NULL)", name="quarantine_reason_iff_quarantined"

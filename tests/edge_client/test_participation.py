@@ -286,7 +286,7 @@ def test_busy_says_when_to_come_back(update_id):
 
 
 def test_busy_without_a_time_waits_as_for_an_answer():
-    """An older federator names no pause."""
+    """The receipt names no pause."""
     device = joined(PENDING)
     device.due(NOW)
     device.take_update_receipt(update_receipt(ReceiptCode.BUSY), NOW)

@@ -169,7 +169,6 @@ def _store_membership(tables: Tables, change: MembershipChange) -> None:
             joined_at=change.at if known is None or known.membership is Membership.LEFT else known.joined_at,
             left_at=None,
             last_seen_at=change.at,
-            n_features=change.n_features,
             sdk_version=change.sdk_version,
             public_key=change.public_key,
             enrolment_serial=change.enrolment_serial,

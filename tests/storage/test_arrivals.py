@@ -30,7 +30,7 @@ async def test_a_batch_whose_answer_was_lost_is_offered_again(stored) -> None:
     await stored.open(1)
     batch = Batch(
         membership=[
-            MembershipChange("a", "joined", moments[1], n_features=3, sdk_version="0.1.0"),
+            MembershipChange("a", "joined", moments[1], sdk_version="0.1.0"),
             MembershipChange("b", "joined", moments[1]),
             MembershipChange("b", "left", moments[2]),
         ],

@@ -112,7 +112,6 @@ WRONG = [
     ("clients", {"membership": "stranger"}),
     ("clients", {"membership": "forgotten"}),
     ("clients", {"joined_at": None}),
-    ("clients", {"n_features": 0}),
     ("clients", {"sdk_version": LONG}),
     ("clients", {"counted_through": None}),
     ("clients", {"counted_through": -1}),

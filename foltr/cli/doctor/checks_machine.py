@@ -10,7 +10,7 @@ from typing import Final
 
 from cryptography.x509 import load_pem_x509_certificate
 
-from foltr import __version__
+from foltr.version import __version__
 from foltr.cli.doctor.checks import Check, Found, absent, ok, problem, role_of, warning
 from foltr.cli.settings import Settings
 from foltr.errors import MessageError, SettingsError

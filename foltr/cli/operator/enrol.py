@@ -29,8 +29,8 @@ from foltr.errors import FoltrError, SettingsError, UnavailableError
 from foltr.operator.credentials import public_key_from, write_secret
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.states import Privacy
-from foltr.protocol.topics import Topics, check_name
-from foltr.user_files import FileKind, file_name_of, read_text_file
+from foltr.protocol.topics import check_name
+from foltr.user_files import file_name_of
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
@@ -268,7 +268,6 @@ def rotate_key(
     from foltr.operator.enrolment_rotation import begin_rotation
 
     with open_authority(operator) as authority:
-        _require_heard(operator, Topics(authority.federation).operator_key)
         if authority.orders.unanswered():
             send_unanswered(authority, broker)
         above = _catch_up(authority, broker, lose_newer=lose_newer)
@@ -284,22 +283,6 @@ def rotate_key(
         publish_retained(authority, broker)
         send_unanswered(authority, broker)
     say(f"The federator has ended. Start it with {operator / 'federator.json'}; devices and helpers need no new file")
-
-
-def _require_heard(folder: Path, topic: str) -> None:
-    """SettingsError where the broker of this machine would keep a topic from devices: its access list is older."""
-    from broker.access import ACL_NAME
-    from broker.broker_records import Mode
-
-    record = broker_record(folder)
-    if record is None or record.mode is Mode.ANONYMOUS:
-        return
-    acl = Path(record.broker_dir, ACL_NAME)
-    if acl.is_file() and f"pattern read {topic}" not in read_text_file(acl, FileKind.REGISTER).splitlines():
-        raise SettingsError(
-            f"broker: {acl} is of an older foltr, and would keep another enrolment key from devices; write it anew "
-            "with the `foltr broker config` that it was made with, and --force, and send the broker SIGHUP"
-        )
 
 
 def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -> int:
@@ -342,7 +325,7 @@ def _open_or_create(
     if is_authority(folder):
         with open_authority(folder, federation) as authority:
             if privacy is not None:
-                authority.choose_privacy(privacy)
+                authority.register.check_privacy(folder, privacy)
             yield authority
         return
     chosen = privacy or usual
@@ -357,7 +340,7 @@ def _open_or_create(
         )
     with made as authority:
         if privacy is not None:
-            authority.choose_privacy(privacy)  # another command may have made it meanwhile
+            authority.register.check_privacy(folder, privacy)  # another command may have made it meanwhile
         yield authority
 
 

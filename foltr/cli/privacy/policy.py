@@ -21,7 +21,7 @@ from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PART
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
-    from foltr.protocol.policies import HelperKeys, Policy
+    from foltr.protocol.policies import HelperKeys
     from foltr.protocol.signed_policies import SignedPolicy
 
 app = typer.Typer(help="Sign the policy of secure sums, look at it, and publish it.", no_args_is_help=True)
@@ -70,12 +70,6 @@ class PolicyRecord:
     norm_proof: str
     vote_weight: int
     evaluation_weight: int
-
-
-_IS_NEW = (
-    "the policy before it has no {what}: helpers, federator and devices of a foltr that knows none cannot read this "
-    "one and take no part; before it is published upgrade them in this order, or make it with --no-{what}"
-)
 
 
 @dataclass(frozen=True)
@@ -202,17 +196,13 @@ def new(
         epoch_hours=epoch_hours,
     )
     with open_authority(operator) as authority:
-        authority.choose_privacy(Privacy.SECURE)
+        authority.register.check_privacy(operator, Privacy.SECURE)
         authority.register.refuse_other_keys(terms.helpers)
-        before = authority.policies.newest()
         number = authority.policies.newest_version + 1 if version is None else version
         federator_key = authority.operator.federator_sealing_public_key
         policy = policy_of(terms, authority.federation, number, time.time(), federator_key)
         signed = authority.issue_policy(policy)
     costs = costs_in_words(signed.policy, clients)
-    if before is not None:
-        fields = ("votes", "evaluation")
-        costs += [_IS_NEW.format(what=name) for name in fields if _begins_with(name, policy, before.policy)]
     if json:
         print_json({**_as_json(signed, published=False), "costs": costs})
         return
@@ -331,11 +321,6 @@ def _record(signed: "SignedPolicy", published: bool) -> PolicyRecord:
         vote_weight=policy.vote_weight,
         evaluation_weight=policy.evaluation_weight,
     )
-
-
-def _begins_with(name: str, policy: "Policy", before: "Policy") -> bool:
-    """Whether a policy has a field that the one before it has not."""
-    return getattr(policy, name) is not None and getattr(before, name) is None
 
 
 def _helper_record(keys: "HelperKeys") -> HelperRecord:

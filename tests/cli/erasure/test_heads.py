@@ -173,7 +173,7 @@ def test_a_head_that_another_has_signed_is_none(tmp_path, mosquitto_server):
 
 
 def test_a_broker_without_a_head_is_said(tmp_path, mosquitto_server):
-    """With both causes: no federator that publishes it, and an access list from before there was one."""
+    """With both causes: no federator that publishes it, and an access list that does not let it be written."""
     done = ask(tmp_path, "--broker", mosquitto_server.url)
     assert done.returncode == 3
     assert "start the federator, and if it runs, renew the broker's access list" in done.stderr

@@ -242,19 +242,6 @@ def test_another_enrolment_key_revokes_tokens(desks, tmp_path):
     assert asked(tmp_path, "till-2").returncode == 0
 
 
-def test_an_older_access_list_is_said_before_the_enrolment_key_is_another_one(broker, tmp_path):
-    """The broker would keep it from devices, and the former one is gone by then."""
-    made(tmp_path, "till-1")
-    acl = broker.broker_dir / "acl"
-    kept = [line for line in acl.read_text().splitlines() if line != f"pattern read {Topics('mail').operator_key}"]
-    acl.write_text("\n".join(kept) + "\n")
-    before = (tmp_path / "operator" / "enrolment.key").read_bytes()
-    refused = foltr("roster", "rotate-key", "--operator", "operator", cwd=tmp_path)
-    assert (refused.returncode, "--force" in refused.stderr) == (2, True), refused.stderr
-    assert (tmp_path / "operator" / "enrolment.key").read_bytes() == before
-    assert states(tmp_path) == {"till-1": "open"}
-
-
 @pytest.mark.parametrize("broker", ["passwords", "mtls"], indirect=True)
 def test_a_desk_goes_on_while_keys_and_authorities_are_replaced(broker, desks, tmp_path):
     """It comes back to a broker with a certificate of the next authority, and answers with the next enrolment key."""

@@ -155,7 +155,7 @@ def test_votes_are_in_a_policy_unless_told_otherwise(folder):
 
 
 def test_an_evaluation_is_in_a_policy_unless_told_otherwise(folder):
-    """An eighth of the bound, with votes or without them; who could not read it is named where it is new."""
+    """An eighth of the bound, with votes or without them."""
     plain = json.loads(new(folder, "--no-evaluation", "--json").stdout)
     assert (plain["policy"]["evaluation_weight"], newest(folder).policy.evaluation) == (0, None)
     assert any("no evaluation: nobody sees" in line for line in plain["costs"])
@@ -163,8 +163,6 @@ def test_an_evaluation_is_in_a_policy_unless_told_otherwise(folder):
     assert (made["policy"]["evaluation_weight"], made["policy"]["vote_weight"]) == (32, 0)
     assert newest(folder).policy.evaluation.weight == 32
     assert any("what each device's lists have earned is in the sum" in line for line in made["costs"])
-    (is_new,) = [line for line in made["costs"] if line.startswith("the policy before it has no")]
-    assert "has no evaluation: helpers, federator and devices" in is_new
     assert "evaluation_weight" in foltr("policy", "show", cwd=folder).stdout
     refused = new(folder, "--evaluation", "--norm-proof", "none", number=2)
     assert (refused.returncode, "--norm-proof l2, or --no-evaluation" in refused.stderr) == (2, True)

@@ -1,4 +1,4 @@
-"""The file of a device's store: whose it is, how older ones are upgraded, and that nothing is left of it on demand."""
+"""The file of a device's store: whose it is, and that nothing is left of it on demand."""
 
 import contextlib
 import gc
@@ -17,7 +17,6 @@ from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedMode
 from edge_client.guard.model_judgement import Judgement
 from edge_client.store.anchor_rows import write_comparison
 from edge_client.store.bounds import PendingUpdate
-from edge_client.store.ledger_file import read_ledger
 from edge_client.store.store import DeviceStore
 from edge_client.store.store_file import SCHEMA_VERSION
 from foltr.errors import DataError, SettingsError, UsageError
@@ -60,7 +59,7 @@ def test_a_store_has_one_owner(path, other):
         assert store.n_waiting() == 1
 
 
-@pytest.mark.parametrize("version", [1, 3, SCHEMA_VERSION + 1, 99])
+@pytest.mark.parametrize("version", [SCHEMA_VERSION + 1, 99])
 def test_a_store_of_other_software_is_refused(path, version):
     """Better no device than one that misreads its own memory; the file stays as it was."""
     with opened(path) as store:
@@ -69,44 +68,11 @@ def test_a_store_of_other_software_is_refused(path, version):
         db.execute(f"PRAGMA user_version = {version}")
     before = dump(path)
     with (
-        pytest.raises(SettingsError, match=rf"is of version {version}, .*versions 4 to {SCHEMA_VERSION}\."),
+        pytest.raises(SettingsError, match=rf"is of version {version}, .*version {SCHEMA_VERSION}\."),
         opened(path),
     ):
         pass
     assert dump(path) == before
-
-
-def make_older(path, version=4):
-    """Make a store one of version 4, as it was before there were anchors, or 5, before there were base rewards."""
-    with contextlib.closing(sqlite3.connect(path)) as db:
-        db.executescript(f"ALTER TABLE interactions DROP COLUMN base_reward; PRAGMA user_version = {version}")
-        if version == 4:
-            db.executescript("DROP TABLE anchor; DROP TABLE comparison")
-
-
-@pytest.mark.parametrize("version", [4, 5])
-def test_a_store_of_an_older_version_is_upgraded(path, version):
-    """It keeps what it has, is what a new one is afterwards, and is no store of the older software any more."""
-    with opened(path) as store:
-        add(store, "a")
-    new = dump(path)
-    make_older(path, version)
-    assert read_ledger(path).owner == "mail/device-7"
-    with opened(path) as store:
-        assert (store.n_waiting(), store.anchor()) == (1, None)
-        store.put_anchor((3, bytes(16)), b"an anchor")
-        store.drop_anchor()
-    assert sorted(map(str, dump(path))) == sorted(map(str, new))
-
-
-def test_a_store_of_version_4_of_a_forgotten_client_stays_forgotten(path):
-    """And nobody's name comes into it by the upgrade."""
-    with opened(path) as store:
-        store.forget()
-    make_older(path)
-    with opened(path) as store:
-        assert store.forgotten
-    assert b"device-7" not in path.read_bytes()
 
 
 def dump(path):

@@ -180,7 +180,7 @@ async def test_what_cannot_be_replayed_is_no_verdict(joined, rng):
     async with served.db.transaction() as connection:
         await connection.execute(update(trainings).values(from_round=2))
     recipes = await load_recipes(served.db, "mail")
-    with pytest.raises(DataError, match="what round 1 was computed with is not stored: an older foltr has ended it"):
+    with pytest.raises(DataError, match="what round 1 was computed with is not stored: restore the database"):
         await replay_round(served.db, recipes, 1)
     async with served.db.transaction() as connection:
         await connection.execute(update(trainings).values(training='{"kind":"of-tomorrow"}'))

@@ -1,4 +1,4 @@
-"""Members after a restart, members from before identities, and a federation that takes anyone."""
+"""Members after a restart, members from when anyone was let in, and a federation that takes anyone."""
 
 from datetime import UTC, datetime
 
@@ -16,7 +16,7 @@ def row(client_id, **changes):
     """The client as the database has it."""
     fields = {
         "federation": "mail", "client_id": client_id, "membership": Membership.JOINED, "online": True, "joined_at": NOW,
-        "left_at": None, "last_seen_at": NOW, "n_features": None, "sdk_version": None, "public_key": None,
+        "left_at": None, "last_seen_at": NOW, "sdk_version": None, "public_key": None,
         "enrolment_serial": None, "revoked_at": None, "membership_sequence": 0, "status_sequence": 0,
         "counted_through": 0, "quarantined_at": None, "quarantine_reason": None,
     }  # fmt: skip
@@ -116,10 +116,10 @@ def test_another_operators_key_is_told_at_start(operator, members):
         members.restore([row("alice")], type(operator)().roster(5, alice=1))
 
 
-# --- from before identities -----------------------------------------------------------------------------------
+# --- from when anyone was let in ------------------------------------------------------------------------------
 
 
-def test_who_joined_before_identities_joins_again(operator, members):
+def test_who_joined_without_an_identity_joins_again(operator, members):
     """A row without a key proves nothing: the device is asked to join, and its enrolment then gives it a key."""
     alice = operator.enrol("alice")
     members.restore([row("alice")], None)
@@ -133,7 +133,7 @@ def test_who_joined_before_identities_joins_again(operator, members):
     members.check_sender("alice", alice.updates().signed)
 
 
-def test_who_joined_before_identities_can_be_revoked(operator, members):
+def test_who_joined_without_an_identity_can_be_revoked(operator, members):
     """By name, as there is no serial."""
     members.restore([row("alice")], None)
     assert members.adopt_roster(operator.roster(1, alice=1)).revoked == ["alice"]

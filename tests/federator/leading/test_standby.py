@@ -32,7 +32,7 @@ async def waiting(database: Database) -> asyncio.Task[bool]:
 
 
 async def test_a_standby_that_waited_through_an_upgrade_leads_no_tables_of_another_version(database) -> None:
-    """It ends in words, as a federator of before does that is started on newer tables; the lease stays free."""
+    """It ends with what to do, as a federator does that is started on newer tables; the lease stays free."""
     task = await waiting(database)
     async with database.transaction() as connection:
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
@@ -44,8 +44,8 @@ async def test_a_standby_that_waited_through_an_upgrade_leads_no_tables_of_anoth
     assert lease.holder is None
 
 
-async def test_nobody_waits_for_a_federator_that_knows_no_lease(database) -> None:
-    """One of before there were leases leads by its epoch alone, and is thrown out as by any that starts."""
+async def test_nobody_waits_where_nobody_has_taken_a_lease(database) -> None:
+    """A federation that was claimed without one."""
     async with database.transaction() as connection:
         await connection.execute(delete(leases))
     await claim_federation(database, "mail", 0.0)

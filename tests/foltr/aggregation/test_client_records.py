@@ -3,20 +3,16 @@ from dataclasses import replace
 import msgpack
 import numpy as np
 import pytest
-from defended import ADAPTIVE
 
 from foltr.aggregation.client_records import (
     SKETCH_LENGTH,
     Records,
-    _record_type_without_budgets,
     is_whole,
     put_together,
     suspects_of,
     taken_apart,
     with_progress_of,
 )
-from foltr.aggregation.fates import Fate
-from foltr.aggregation.round_aggregation import aggregate_round
 from foltr.errors import DataError
 
 
@@ -115,74 +111,3 @@ def test_suspects_are_those_who_sent_updates_under_suspicion() -> None:
         assert suspects_of(records.to_bytes()) == {"b", "c"}
     unknown = msgpack.packb(msgpack.unpackb(records.to_bytes()) | {"format": 99})
     assert suspects_of(unknown) == suspects_of(None) == set()
-
-
-@pytest.mark.parametrize("dim", [3, SKETCH_LENGTH + 72])
-def test_what_an_earlier_program_knew_is_taken_over(dim: int) -> None:
-    """Records without budgets: suspects stay so, evidence stays, of as many steps, and nothing is spent."""
-    length = min(dim, SKETCH_LENGTH)
-    before = np.zeros(2, _record_type_without_budgets(length))
-    before["alignment"], before["drift"], before["n_updates"], before["n_suspected"] = (1.0, 2.0), 1.5, 40, (0, 3)
-    before["last_round"] = 40
-    stored = msgpack.packb(
-        {
-            "format": 1,
-            "n_rounds": 40,
-            "progress": np.ones(dim, "<f4").tobytes(),
-            "client_ids": ["a", "b"],
-            "clients": before.tobytes(),
-            "undecided": False,
-        }
-    )
-    key = bytes(range(16))
-    records = Records.from_bytes(stored, dim, key)
-    assert records.key == key
-    assert records.clients["alignment"].tolist() == [1.0, 2.0]
-    assert (records.clients["drift"] == 1.5).all()
-    assert records.clients["n_compared"].tolist() == [40, 40]
-    assert not records.clients["budgets"].any()
-    assert records.clients["first_round"].tolist() == [1, 1]
-    assert suspects_of(stored) == {"b"}
-    again = Records.from_bytes(records.to_bytes(), dim)
-    assert (again.key, again.clients.tobytes()) == (key, records.clients.tobytes())
-    assert put_together(*taken_apart(stored)) == stored
-
-
-def as_by_an_earlier_program(memory: bytes) -> bytes:
-    """The memory of a program without budgets that has seen the same."""
-    fields = msgpack.unpackb(memory)
-    n_values = len(fields["progress"]) // 4
-    records = Records.from_bytes(memory, n_values).clients
-    before = np.zeros(len(records), _record_type_without_budgets(min(n_values, SKETCH_LENGTH)))
-    for name in before.dtype.names or ():
-        before[name] = records[name]
-    kept = {name: fields[name] for name in ("n_rounds", "progress", "client_ids", "undecided")}
-    return msgpack.packb(kept | {"format": 1, "clients": before.tobytes()})
-
-
-@pytest.mark.parametrize("dim", [24, SKETCH_LENGTH + 72])
-def test_after_an_upgrade_suspects_stay_left_out_and_steps_are_measured_as_before(dim: int) -> None:
-    """Two of ten deviate steadily: neither is counted again at once, nor is what clients deviate taken for more."""
-    rng = np.random.default_rng(1)
-    names = [f"device-{i}" for i in range(10)]
-
-    def updates() -> np.ndarray:
-        rows = rng.normal(size=(10, dim)) / np.sqrt(dim) + 0.1
-        rows[:2, 0] += 1.0
-        return rows
-
-    memory = None
-    for number in range(60):
-        key = np.random.default_rng(number)
-        memory = aggregate_round(ADAPTIVE, names, updates(), np.ones(10), memory, key).memory
-    assert memory is not None
-    assert suspects_of(memory) == set(names[:2])
-    rows = updates()
-    rows[2] *= 5.0  # more than one step may deviate, were it not by an upgrade that more were usual
-    fates = [
-        {fate.client_id: fate.fate for fate in one.report.fates}
-        for before in (memory, as_by_an_earlier_program(memory))
-        for one in [aggregate_round(ADAPTIVE, names, rows, np.ones(10), before, np.random.default_rng(60))]
-    ]
-    assert fates[0] == fates[1]
-    assert set(fates[0].values()) == {Fate.KEPT, Fate.CLIPPED, Fate.DROPPED}
