@@ -17,8 +17,7 @@ import structlog
 
 from broker.buffer import MAX_REFUSED_SENDERS, BoundedIntake, IntakeLimits, RefusedSender
 from broker.link import InboundMessage
-from federator.clock import Clock, to_datetime
-from federator.clock_watch import ClockWatch
+from federator.clock import Clock, ClockWatch, to_datetime
 from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
 from federator.engine import Backlog, Timed, decide

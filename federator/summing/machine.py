@@ -21,8 +21,7 @@ from typing import Any
 from federator.secure_terms import SecureTerms
 from federator.summing.answers import HelperAnswer
 from federator.summing.cohorts import CohortTickets, PageForm
-from federator.summing.commitments import Commitments
-from federator.summing.talk import Stage, Talk
+from federator.summing.talk import Commitments, Stage, Talk
 from federator.summing.verdicts import CheckProofs, Verdicts
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.methods.preconditions import lacking

@@ -10,8 +10,8 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, unt
 from integration.users import in_use
 
 from edge_client.client import EdgeClient
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import replay_round
-from federator.closing.stored_recipes import load_recipes
 from foltr.aggregation.fates import Fate
 from foltr.errors import UnavailableError
 from storage.erasure.unlearning_jobs import list_jobs
