@@ -13,7 +13,7 @@ from foltr.aggregation.effectiveness import (
 )
 from foltr.protocol.states import AbandonReason, RoundState
 from storage.activity_records import EvaluatedRound
-from storage.database import Database, fetch_all
+from storage.database import Database
 from storage.sum_tables import round_evaluations
 from storage.tables import clients, rounds, updates
 from storage.views import round_history
@@ -75,8 +75,7 @@ async def newest_evaluated(db: Database, name: str, limit: int) -> list[Evaluate
         .order_by(round_history.c.round.desc())
         .limit(limit)
     )
-    async with db.reading() as connection:
-        return await fetch_all(connection, EvaluatedRound, evaluated)
+    return await db.fetch_all(EvaluatedRound, evaluated)
 
 
 _SUMS = [round_evaluations.c[name] for name in RoundEvaluation.__slots__]

@@ -18,7 +18,7 @@ from foltr.protocol.fields import model_hash
 from foltr.protocol.states import Privacy, TakesUpdates
 from foltr.protocol.trainings import Activation
 from storage.aggregation_tables import trainings
-from storage.database import Database, fetch_all, fetch_one, insert_into
+from storage.database import Database, insert_into
 from storage.errors import WriterFencedError
 from storage.ingest_tables import ingest_batches, ingestion
 from storage.leases import Claimant, claim_lease
@@ -163,14 +163,12 @@ async def _begin_ingestion(connection: AsyncConnection, name: str, takes_updates
 
 async def list_federations(db: Database) -> list[FederationRow]:
     """List every federation of the database, by name."""
-    async with db.reading() as connection:
-        return await fetch_all(connection, FederationRow, select(federations).order_by(federations.c.name))
+    return await db.fetch_all(FederationRow, select(federations).order_by(federations.c.name))
 
 
 async def get_federation(db: Database, name: str) -> FederationRow | None:
     """Find one federation; None where there is none."""
-    async with db.reading() as connection:
-        return await fetch_one(connection, FederationRow, select(federations).where(federations.c.name == name))
+    return await db.fetch_one(FederationRow, select(federations).where(federations.c.name == name))
 
 
 @asynccontextmanager
