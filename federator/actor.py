@@ -14,18 +14,16 @@ from datetime import datetime
 from broker.buffer import Arrival, BoundedIntake, IntakeLimits
 from broker.link import InboundMessage
 from federator.backlogs import Backlogs
+from federator.between_turns import ErasurePace, HeldRefusals, TurnedAwayRetained
 from federator.clock import Clock, to_datetime
 from federator.deciding.decisions import Decisions
 from federator.deciding.orders import erasure_ordered
 from federator.deciding.state import FederationState
 from federator.engine import Backlog, decide
 from federator.eraser import Eraser, signed_by
-from federator.erasure_pace import ErasurePace
-from federator.held_refusals import HeldRefusals
+from federator.gathering import warn_slow_unlearning
 from federator.job_driver import Unlearner
-from federator.leftovers import TurnedAwayRetained
 from federator.log_lines import log_batch
-from federator.outlook import look_ahead
 from federator.plan import FederationPlan
 from federator.publishing.announcements import Announcer, ReceiptSender
 from federator.publishing.retained import RetainedTopics
@@ -132,7 +130,7 @@ class FederationActor:
             self.rounds.hold(self._summing.is_held(now))
         await self._store.commit_batch(Batch(events=events, deadline=self._sharing.deadline(self.state.round)))
         await self._unlearner.start(claimed.aggregation_seed)
-        await look_ahead(self._store, self._plan, self.state)
+        await warn_slow_unlearning(self._store, self._plan, self.state)
         self.retention.start()
         if self.state.round is not None and self.state.round.state is RoundState.AGGREGATING:
             # Announced as it is, it would look like the federation's last.

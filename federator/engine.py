@@ -14,9 +14,8 @@ from federator.deciding.decisions import Decisions
 from federator.deciding.erasure import decide_erasure
 from federator.deciding.membership import decide_membership
 from federator.deciding.orders import decide_order
-from federator.deciding.policies import decide_policy
+from federator.deciding.policies import decide_policy, decide_roster
 from federator.deciding.refusals import answer_part, answer_turned_away, decide_refused
-from federator.deciding.rosters import decide_roster
 from federator.deciding.state import FederationState
 from federator.deciding.updates import decide_unlearned, decide_update
 from federator.reading import (

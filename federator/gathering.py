@@ -1,13 +1,21 @@
-"""Finds out, from what is stored, when the next unlearning job begins, whether it may, and where it starts from."""
+"""Finds out, from what is stored, when the next unlearning job begins, whether it may, and where it starts from.
+
+It also warns if a job will take longer than the deadline that devices are told. If devices come by in turns, a step of
+a job waits one and a half periods. A hundred steps of a fleet that comes once a day take five months.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
 
+import structlog
+
+from federator.deciding.state import FederationState
 from federator.job import FALLING_BACK, UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.store import FederationStore
 from foltr.methods.registry import learns_from_kept_lists
 from foltr.protocol.states import FROM_BEFORE, JobState, Strategy
+from foltr.unlearning.schedule import LEAST_STEPS
 from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
 
 _ROUNDS_AT_ONCE = 5000
@@ -97,3 +105,40 @@ async def list_stored(store: FederationStore, plan: FederationPlan, strategy: St
 def _has_steps(plan: FederationPlan, strategy: Strategy) -> bool:
     """Whether a job goes through rounds: it asks nobody, or devices can learn again."""
     return strategy is Strategy.FED_REMOVE or learns_from_kept_lists(plan.training, plan.ranker)
+
+
+log = structlog.get_logger(__name__)
+
+_DAY_S = 86_400.0
+
+
+async def warn_slow_unlearning(store: FederationStore, plan: FederationPlan, state: FederationState) -> None:
+    """Warn of the job that would follow if somebody who was there from the first round on were forgotten now."""
+    strategy = strategy_of_next(plan, ())
+    if state.pace is None or strategy is Strategy.FED_REMOVE:
+        return
+    stored = await list_stored(store, plan, strategy, 1)
+    _, ahead = plan.unlearning.schedule(strategy).begin(stored)
+    waits_s = 0.0 if plan.unlearning.after == 1 else plan.unlearning.every_s
+    # A federation that is new has a hundred rounds soon.
+    warn_if_late(plan.unlearning, state, max(len(ahead), LEAST_STEPS), waits_s)
+
+
+def warn_if_late(policy: UnlearningPolicy, state: FederationState, n_steps: int, waited_s: float) -> None:
+    """Warn where a job of so many steps, before which somebody waits so long, outlasts the deadline.
+
+    Without a pace nobody can say: a step ends with its last answer, mostly within seconds.
+    """
+    if state.pace is None:
+        return
+    takes_s = waited_s + n_steps * state.time_to_come_s(policy.step_s)
+    if takes_s > policy.deadline_s:
+        log.warning(
+            "unlearning_outlasts_deadline",
+            n_steps=n_steps,
+            period_s=round(state.pace.period_s),
+            takes_days=round(takes_s / _DAY_S, 1),
+            deadline_days=round(policy.deadline_s / _DAY_S, 1),
+            hint="the day that a receipt names will pass: lower longest_period_s, raise unlearning_deadline_s, or "
+            "choose unlearning_strategy fed_remove, which asks nobody",
+        )

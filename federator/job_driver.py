@@ -23,9 +23,9 @@ from federator.gathering import (
     next_number,
     starting_point,
     strategy_of_next,
+    warn_if_late,
 )
 from federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
-from federator.outlook import warn_if_late
 from federator.plan import FederationPlan
 from federator.publishing.audit_heads import AuditHeads
 from federator.publishing.retained import RetainedTopics

@@ -4,13 +4,12 @@ from dataclasses import replace
 
 import structlog
 
-from federator.anchor import as_anchor, count_standing, drop_erased_anchor, verdict_on
+from federator.anchor import as_anchor, count_standing, drop_erased_anchor, find_decline, verdict_on
 from federator.clock import Clock, to_datetime
 from federator.closing.collected_updates import CollectedSums
 from federator.closing.next_model import collected_sums, model_row, new_model, next_model, summed_model
 from federator.deciding.state import FederationState
 from federator.deciding.withdrawal import take_back_round
-from federator.decline import find_decline
 from federator.log_lines import log_findings
 from federator.plan import FederationPlan
 from federator.publishing.announcements import (

@@ -108,7 +108,7 @@ def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple
     transaction: a process that dies before has done neither. Whoever is revoked or quarantined in the same batch is out
     of the round with it.
     """
-    erased = {wanted.client_id for wanted in decisions.erasures} - _excluded(decisions)
+    erased = {wanted.client_id for wanted in decisions.erasures}.difference(decisions.excluded)
     return Batch(
         updates=decisions.updates,
         events=decisions.events,
@@ -123,11 +123,6 @@ def batch_of(decisions: Decisions, stop_collecting: int | None, published: tuple
         stop_collecting=stop_collecting,
         published=published,
     )
-
-
-def _excluded(decisions: Decisions) -> set[str]:
-    revoked = {change.client_id for change in decisions.membership if change.kind == "revoked"}
-    return revoked | {change.client_id for change in decisions.quarantines if change.reason is not None}
 
 
 def swap_of(

@@ -44,7 +44,7 @@ from foltr.protocol.states import OPEN_ROUND, TakesUpdates
 from foltr.protocol.topics import ClientTopic, Topics
 from foltr.tracing import NO_TRACER, Tracer
 from storage.database import Database, is_transient
-from storage.leases import LEASE_S, Claimant, make_way
+from storage.leases import LEASE_S, Claimant, end_stale_sessions
 
 log = structlog.get_logger(__name__)
 
@@ -160,7 +160,7 @@ class FederatorService:
     async def run(self, on_started: Callable[[], None] | None = None) -> None:
         """Serve. Raises UnavailableError, WriterFencedError or SettingsError when it cannot go on."""
         try:
-            await self._make_way()
+            await self._end_stale_sessions()
             if self._standby is not None:
                 # What does not fit the federation is to be told now, and not when it is to lead.
                 await create(self._store, self._plan, self._clock.now())
@@ -192,10 +192,10 @@ class FederatorService:
             raise told from error
         return True
 
-    async def _make_way(self) -> None:
+    async def _end_stale_sessions(self) -> None:
         """End what a leader that hangs has of transactions: the first that this one needs would wait for them."""
         try:
-            await make_way(self._db, self._federation)
+            await end_stale_sessions(self._db, self._federation)
         except Exception as error:
             if not is_transient(error):
                 raise

@@ -17,8 +17,7 @@ from typing import Final
 import structlog
 
 from broker.buffer import BoundedIntake
-from federator.clock import Clock
-from federator.clock_watch import ClockWatch
+from federator.clock import Clock, ClockWatch
 from federator.deciding.state import FederationState
 from federator.publishing.announcements import ReceiptSender
 from federator.publishing.answer_numbers import AnswerNumbers

@@ -30,8 +30,6 @@ from storage import (
     retention,
     rounds,
     sums,
-    suspects,
-    trainings,
 )
 from storage.database import Database, is_transient
 from storage.erasure import audit_log, erasures, gathering, unlearning_jobs
@@ -191,7 +189,7 @@ class FederationStore(Transactions):
     count_votes = _reads(anchors.count_votes, frequent=True)
     list_tallies = _reads(anchors.list_tallies)
     list_rewards = _reads(evaluations.list_rewards, frequent=True)
-    count_suspects_alone = _reads(suspects.count_suspects_alone, frequent=True)
+    count_suspects_alone = _reads(evaluations.count_suspects_alone, frequent=True)
     restore_anchor = _writes(anchors.restore_anchor)
 
     # --- what arrives ---------------------------------------------------------------------------------------
@@ -207,8 +205,8 @@ class FederationStore(Transactions):
     latest_round = _reads(rounds.latest_round)
     first_round_on = _reads(rounds.first_round_on)
     open_round = _writes(rounds.open_round)
-    note_training = _writes(trainings.note_training)
-    load_trainings = _reads(trainings.load_trainings)
+    note_training = _writes(federations.note_training)
+    load_trainings = _reads(federations.load_trainings)
     begin_aggregation = _writes(rounds.begin_aggregation, frequent=True)
     load_updates = _reads(rounds.load_updates, frequent=True)
     complete_round = _writes(rounds.complete_round, frequent=True)

@@ -14,7 +14,7 @@ from foltr.protocol.events import EventKind
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.states import OPEN_JOB, Membership
 from storage.activity_records import ErasureCounts, JobProgress, MemberCounts, NewestModel, RecentRefusals, RecentRound
-from storage.database import Database, fetch_all, fetch_one
+from storage.database import Database
 from storage.erasure.tables import erasures, unlearning_jobs
 from storage.model_tables import models
 from storage.tables import clients, events, rounds
@@ -38,8 +38,7 @@ async def recent_rounds(db: Database, name: str, limit: int) -> list[RecentRound
         .order_by(rounds.c.number.desc())
         .limit(limit)
     )
-    async with db.reading() as connection:
-        return await fetch_all(connection, RecentRound, newest_first)
+    return await db.fetch_all(RecentRound, newest_first)
 
 
 async def count_members(db: Database, name: str) -> MemberCounts:
@@ -91,8 +90,7 @@ async def newest_model(db: Database, name: str) -> NewestModel | None:
     """Find the newest model, without its weights; None if there is no such federation."""
     columns = (getattr(models.c, field) for field in NewestModel.__slots__)
     newest_first = select(*columns).where(models.c.federation == name).order_by(models.c.version.desc()).limit(1)
-    async with db.reading() as connection:
-        return await fetch_one(connection, NewestModel, newest_first)
+    return await db.fetch_one(NewestModel, newest_first)
 
 
 async def newest_job(db: Database, name: str) -> JobProgress | None:
@@ -105,8 +103,7 @@ async def newest_job(db: Database, name: str) -> JobProgress | None:
         .order_by(case((is_open, 0), else_=1), unlearning_jobs.c.number.desc())
         .limit(1)
     )
-    async with db.reading() as connection:
-        return await fetch_one(connection, JobProgress, statement)
+    return await db.fetch_one(JobProgress, statement)
 
 
 async def count_erasures(db: Database, name: str) -> ErasureCounts:

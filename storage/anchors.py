@@ -7,7 +7,7 @@ from foltr.aggregation.standing import RoundTally, Standing
 from foltr.errors import ProtocolViolationError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.protocol.states import AbandonReason, Membership, RoundState
-from storage.database import Database, fetch_all, fetch_one
+from storage.database import Database, fetch_one
 from storage.defence import ROUNDS, forget_defence, store_defence
 from storage.erasure.gathering import drop_reset
 from storage.erasure.tables import stored_rounds
@@ -100,8 +100,7 @@ async def list_tallies(db: Database, name: str, anchor_version: int, n_rounds: i
         .order_by(round_tallies.c.round.desc())
         .limit(n_rounds)
     )
-    async with db.reading() as connection:
-        return await fetch_all(connection, RoundTally, newest_first)
+    return await db.fetch_all(RoundTally, newest_first)
 
 
 async def restore_anchor(db: Database, name: str, epoch: int, restoration: Restoration) -> None:

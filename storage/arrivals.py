@@ -17,7 +17,7 @@ from foltr.protocol.states import WITHDRAWABLE, Membership, RoundState
 from storage.bodies import INSERT_BODIES
 from storage.cipher import StoredBody, encrypt_bodies
 from storage.clients import is_client, key_of, select_clients
-from storage.database import Database, fetch_all, insert_into
+from storage.database import Database, insert_into
 from storage.erasure.gathering import allow_reset
 from storage.events import clean, store_events
 from storage.federations import fenced_transaction, require_epoch, writer_transaction
@@ -123,8 +123,7 @@ async def find_stored(
 
 async def load_clients(db: Database, name: str) -> list[ClientRow]:
     """List every client that ever joined."""
-    async with db.reading() as connection:
-        return await fetch_all(connection, ClientRow, select_clients(name))
+    return await db.fetch_all(ClientRow, select_clients(name))
 
 
 async def forget_presence(db: Database, name: str, epoch: int) -> None:

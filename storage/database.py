@@ -133,6 +133,16 @@ class Database:
             return nullcontext(connection)
         return self._begin(self._reader)
 
+    async def fetch_all(self, record: Callable[..., Record], statement: Executable) -> list[Record]:
+        """Read, in a transaction of its own, each row of the answer as a record; see `fetch_all`."""
+        async with self.reading() as connection:
+            return await fetch_all(connection, record, statement)
+
+    async def fetch_one(self, record: Callable[..., Record], statement: Executable) -> Record | None:
+        """Read the only row of the answer; see `fetch_one`."""
+        async with self.reading() as connection:
+            return await fetch_one(connection, record, statement)
+
     async def run(
         self,
         transaction: Callable[Concatenate["Database", P], Coroutine[Any, Any, T]],

@@ -1,7 +1,8 @@
-"""What rounds earned by their updates' evaluations: for the rule that takes models back, and for people."""
+"""What rounds say of their models and their crowd: what lists earned, and how long only suspects have come."""
 
 from sqlalchemy import func, or_, select
 
+from foltr.aggregation.crowd import LEAST_TIME_ALONE
 from foltr.aggregation.effectiveness import (
     JUDGED_WINDOW,
     LEAST_EVALUATIONS,
@@ -10,9 +11,9 @@ from foltr.aggregation.effectiveness import (
     reward_of_sums,
     reward_of_updates,
 )
-from foltr.protocol.states import RoundState
+from foltr.protocol.states import AbandonReason, RoundState
 from storage.activity_records import EvaluatedRound
-from storage.database import Database, fetch_all
+from storage.database import Database
 from storage.sum_tables import round_evaluations
 from storage.tables import clients, rounds, updates
 from storage.views import round_history
@@ -74,8 +75,32 @@ async def newest_evaluated(db: Database, name: str, limit: int) -> list[Evaluate
         .order_by(round_history.c.round.desc())
         .limit(limit)
     )
-    async with db.reading() as connection:
-        return await fetch_all(connection, EvaluatedRound, evaluated)
+    return await db.fetch_all(EvaluatedRound, evaluated)
 
 
 _SUMS = [round_evaluations.c[name] for name in RoundEvaluation.__slots__]
+
+
+async def count_suspects_alone(db: Database, name: str, number: int) -> int:
+    """Count the rounds of suspects only between round ``number`` and the one before it that made a model.
+
+    Of those that were full others may have been kept out: they are not counted. And there are none unless round
+    ``number`` opened `LEAST_TIME_ALONE` after that model: rounds may be short, and whoever is off for a night or a
+    holiday has not gone.
+    """
+    of_federation = rounds.c.federation == name
+    made = of_federation, rounds.c.number < number, rounds.c.state == RoundState.COMPLETED
+    last = select(rounds.c.number, rounds.c.closed_at).where(*made).order_by(rounds.c.number.desc()).limit(1)
+    async with db.reading() as connection:
+        newest = (await connection.execute(last)).one_or_none()
+        opened_at = await connection.scalar(select(rounds.c.opened_at).where(of_federation, rounds.c.number == number))
+        if newest is None or opened_at is None or opened_at - newest.closed_at < LEAST_TIME_ALONE:
+            return 0
+        alone = select(func.count()).where(
+            of_federation,
+            rounds.c.number > newest.number,
+            rounds.c.number < number,
+            rounds.c.reason == AbandonReason.ONLY_SUSPECTS,
+            rounds.c.n_updates < rounds.c.max_clients,
+        )
+        return int(await connection.scalar(alone) or 0)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime
 from enum import StrEnum
 
-from sqlalchemy import bindparam, case, delete, func, select, update
+from sqlalchemy import bindparam, case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
@@ -17,7 +17,8 @@ from foltr.errors import ProtocolViolationError, SettingsError
 from foltr.protocol.fields import model_hash
 from foltr.protocol.states import Privacy, TakesUpdates
 from foltr.protocol.trainings import Activation
-from storage.database import Database, fetch_all, fetch_one, insert_into
+from storage.aggregation_tables import trainings
+from storage.database import Database, insert_into
 from storage.errors import WriterFencedError
 from storage.ingest_tables import ingest_batches, ingestion
 from storage.leases import Claimant, claim_lease
@@ -162,14 +163,12 @@ async def _begin_ingestion(connection: AsyncConnection, name: str, takes_updates
 
 async def list_federations(db: Database) -> list[FederationRow]:
     """List every federation of the database, by name."""
-    async with db.reading() as connection:
-        return await fetch_all(connection, FederationRow, select(federations).order_by(federations.c.name))
+    return await db.fetch_all(FederationRow, select(federations).order_by(federations.c.name))
 
 
 async def get_federation(db: Database, name: str) -> FederationRow | None:
     """Find one federation; None where there is none."""
-    async with db.reading() as connection:
-        return await fetch_one(connection, FederationRow, select(federations).where(federations.c.name == name))
+    return await db.fetch_one(FederationRow, select(federations).where(federations.c.name == name))
 
 
 @asynccontextmanager
@@ -239,3 +238,29 @@ def _plain(value: object) -> object:
     if isinstance(value, bytes):
         return value.hex()
     return str(value) if isinstance(value, StrEnum) else value
+
+
+async def note_training(db: Database, name: str, epoch: int, from_round: int, training: str) -> None:
+    """Note what a federator computes rounds with, from its first one on; what is noted already is not noted twice.
+
+    None of these rounds has ended: what another federator has noted for them was never used.
+
+    Args:
+        training: JSON.
+    """
+    of_federation = trainings.c.federation == name
+    async with fenced_transaction(db, name, epoch) as connection:
+        await connection.execute(delete(trainings).where(of_federation, trainings.c.from_round >= from_round))
+        newest_first = select(trainings.c.training).where(of_federation).order_by(trainings.c.from_round.desc())
+        if await connection.scalar(newest_first.limit(1)) != training:
+            row = {"federation": name, "from_round": from_round, "training": training}
+            await connection.execute(insert(trainings), row)
+
+
+async def load_trainings(db: Database, name: str) -> dict[int, str]:
+    """Find what rounds were computed with, as JSON, by the first round of each."""
+    async with db.reading() as connection:
+        rows = await connection.execute(
+            select(trainings.c.from_round, trainings.c.training).where(trainings.c.federation == name)
+        )
+        return {row.from_round: row.training for row in rows}

@@ -19,7 +19,7 @@ from storage.database import Database, insert_into
 from storage.database_clock import DatabaseNow
 from storage.errors import WriterFencedError
 from storage.federations import fenced_transaction
-from storage.ingest_records import CollectedUpdate, Noted, TakenBack, WorkersRow
+from storage.ingest_records import CollectedUpdate, TakenBack, WorkerHeartbeat, WorkersRow
 from storage.ingest_tables import ingest_batches, ingest_workers, ingestion
 from storage.tables import IS_OPEN, clients, federations, rounds, updates
 
@@ -132,7 +132,7 @@ def _keys(connection: AsyncConnection, keys: Sequence[int]) -> Select[Any]:
     return select(cast(elements, BigInteger))
 
 
-async def note_worker(db: Database, name: str, worker_id: str, arrived_before: datetime) -> Noted:
+async def note_worker(db: Database, name: str, worker_id: str, arrived_before: datetime) -> WorkerHeartbeat:
     """Say that a worker lives, and how far it is.
 
     The federation's row is not asked for: it may be held for long. A worker has no claim that a restore would end, and
@@ -145,7 +145,7 @@ async def note_worker(db: Database, name: str, worker_id: str, arrived_before: d
         opened = await connection.execute(select(*columns).where(rounds.c.federation == name, IS_OPEN))
         ends = [may_end_at(*row) for row in opened]
         now = (await connection.execute(select(DatabaseNow()))).scalar_one()
-    return Noted(ends[0] if ends else (), now)
+    return WorkerHeartbeat(ends[0] if ends else (), now)
 
 
 def may_end_at(opened_at: datetime, min_time_s: float, closes_at: datetime) -> tuple[datetime, datetime]:

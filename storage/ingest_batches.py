@@ -25,7 +25,7 @@ from storage.erasure.tables import erasures
 from storage.events import store_events
 from storage.federations import writer_transaction
 from storage.ingest import may_end_at, store_worker
-from storage.ingest_records import Asked, Ground, Ingested, NotNow, RoundFacts, Taken
+from storage.ingest_records import BatchKeys, Ground, IngestDecision, Ingested, NotNow, RoundFacts
 from storage.ingest_tables import ingest_batches, ingestion
 from storage.keys import KeyStore
 from storage.marks import move_marks
@@ -34,13 +34,13 @@ from storage.models import list_restored
 from storage.records import ClientRow, CountingUpdate, RoundRow
 from storage.tables import IS_OPEN, clients, federations, rounds, updates
 
-Decide = Callable[[Ground], Taken]
+Decide = Callable[[Ground], IngestDecision]
 
 
 async def take_updates(
     db: Database,
     name: str,
-    asked: Asked,
+    asked: BatchKeys,
     decide: Decide,
     known: RoundFacts | None = None,
     worker_id: str | None = None,
@@ -89,7 +89,7 @@ async def take_updates(
     return Ingested(held.writer_epoch, held.n_answers + 1, n_collected, ends)
 
 
-async def _note_batch(connection: AsyncConnection, name: str, first_answer: int, taken: Taken) -> None:
+async def _note_batch(connection: AsyncConnection, name: str, first_answer: int, taken: IngestDecision) -> None:
     """Say whose updates these are: the leader reads no others when it takes updates back."""
     if not taken.updates:
         return
@@ -127,7 +127,7 @@ async def _ground(
     name: str,
     held: Any,
     opened: RoundRow,
-    asked: Asked,
+    asked: BatchKeys,
     known: RoundFacts | None,
 ) -> Ground:
     of_keys = held.writer_epoch, held.n_deletions

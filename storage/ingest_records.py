@@ -29,7 +29,7 @@ class WorkersRow:
 
 
 @dataclass(frozen=True, slots=True)
-class Noted:
+class WorkerHeartbeat:
     """A worker is noted: the moments at which the open round may end, and the database's clock."""
 
     may_end_at: Sequence[datetime]
@@ -64,7 +64,7 @@ class CollectedUpdate:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BatchKeys:
     """The clients and the updates that a batch is about.
 
     Attributes:
@@ -124,7 +124,7 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class IngestDecision:
     """What a worker has decided on a batch, about to be stored: so many devices are answered.
 
     Attributes:

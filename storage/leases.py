@@ -149,7 +149,7 @@ async def roles_beyond(db: Database, holder: str) -> list[str]:
         return list((await connection.scalars(statement, {"name": application_name(holder)})).all())
 
 
-async def make_way(db: Database, name: str) -> None:
+async def end_stale_sessions(db: Database, name: str) -> None:
     """End the sessions of whoever led the federation last, where its lease is over: it hangs, or is gone."""
     lease = await find_lease(db, name)
     if lease is not None and lease.holder is not None and not lease.is_held:

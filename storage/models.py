@@ -64,8 +64,7 @@ async def get_anchor(db: Database, name: str, version: int) -> ModelRow | None:
     Its ``defence_state`` is what the rule remembered of all together, without the clients.
     """
     clean = models.c.federation == name, models.c.version == version, models.c.tainted_at.is_(None)
-    async with db.reading() as connection:
-        return await fetch_one(connection, model_row, select(models).where(*clean))
+    return await db.fetch_one(model_row, select(models).where(*clean))
 
 
 async def list_models(db: Database, name: str, limit: int = 100) -> list[ModelRow]:

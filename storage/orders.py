@@ -72,8 +72,7 @@ async def standing_orders(db: Database, name: str, after: int) -> list[NewOrder]
     rotations = orders.c.kind.in_([RotateKey.kind_name, RotateEnrolmentKey.kind_name])
     stands = rotations | (orders.c.number == newest) | revocations
     query = _STORED.where(orders.c.federation == name, stands)
-    async with db.reading() as connection:
-        return await fetch_all(connection, NewOrder, query.order_by(orders.c.number))
+    return await db.fetch_all(NewOrder, query.order_by(orders.c.number))
 
 
 async def list_orders(db: Database, name: str, limit: int = 1000) -> list[OrderRow]:

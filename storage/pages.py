@@ -12,7 +12,7 @@ from foltr.erasure.audit import AuditEntry
 from foltr.erasure.pseudonyms import pseudonym
 from foltr.protocol.states import JobState, RoundState, Strategy
 from storage.clients import select_clients
-from storage.database import Database, fetch_all
+from storage.database import Database
 from storage.erasure.audit_log import read_entry
 from storage.erasure.erasures import find_erasure
 from storage.erasure.records import ErasureRow
@@ -80,8 +80,7 @@ async def page_rounds(db: Database, name: str, *, before: int | None, limit: int
     found = select(round_history).where(round_history.c.federation == name)
     if before is not None:
         found = found.where(round_history.c.round < before)
-    async with db.reading() as connection:
-        return await fetch_all(connection, RoundHistoryRow, found.order_by(round_history.c.round.desc()).limit(limit))
+    return await db.fetch_all(RoundHistoryRow, found.order_by(round_history.c.round.desc()).limit(limit))
 
 
 async def page_models(db: Database, name: str, *, before: int | None, limit: int) -> list[ModelLine]:
@@ -89,8 +88,7 @@ async def page_models(db: Database, name: str, *, before: int | None, limit: int
     found = select(*_MODEL_LINE).where(models.c.federation == name)
     if before is not None:
         found = found.where(models.c.version < before)
-    async with db.reading() as connection:
-        return await fetch_all(connection, ModelLine, found.order_by(models.c.version.desc()).limit(limit))
+    return await db.fetch_all(ModelLine, found.order_by(models.c.version.desc()).limit(limit))
 
 
 async def page_clients(db: Database, name: str, *, after: str | None, limit: int) -> list[ClientRow]:
@@ -98,8 +96,7 @@ async def page_clients(db: Database, name: str, *, after: str | None, limit: int
     found = select_clients(name)
     if after is not None:
         found = found.where(clients.c.client_id > after)
-    async with db.reading() as connection:
-        return await fetch_all(connection, ClientRow, found.order_by(clients.c.client_id).limit(limit))
+    return await db.fetch_all(ClientRow, found.order_by(clients.c.client_id).limit(limit))
 
 
 async def page_contributions(
@@ -111,8 +108,7 @@ async def page_contributions(
     number = client_history.c.round + 0
     if before is not None:
         found = found.where(number < before)
-    async with db.reading() as connection:
-        return await fetch_all(connection, ClientHistoryRow, found.order_by(number.desc()).limit(limit))
+    return await db.fetch_all(ClientHistoryRow, found.order_by(number.desc()).limit(limit))
 
 
 async def page_audit(db: Database, name: str, *, after: int, limit: int) -> list[AuditEntry]:
@@ -128,8 +124,7 @@ async def page_jobs(db: Database, name: str, *, before: int | None, limit: int) 
     found = select(*_JOB_LINE).where(unlearning_jobs.c.federation == name)
     if before is not None:
         found = found.where(unlearning_jobs.c.number < before)
-    async with db.reading() as connection:
-        return await fetch_all(connection, JobLine, found.order_by(unlearning_jobs.c.number.desc()).limit(limit))
+    return await db.fetch_all(JobLine, found.order_by(unlearning_jobs.c.number.desc()).limit(limit))
 
 
 async def add_rounds(db: Database, name: str, known: RoundTotals) -> RoundTotals:

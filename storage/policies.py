@@ -6,7 +6,7 @@ from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.errors import ProtocolViolationError
-from storage.database import Database, fetch_all, insert_into
+from storage.database import Database, insert_into
 from storage.federations import fenced_transaction
 from storage.sum_records import NewPolicy, PolicyRow
 from storage.sum_tables import policies
@@ -14,9 +14,8 @@ from storage.sum_tables import policies
 
 async def load_policies(db: Database, name: str) -> list[PolicyRow]:
     """List all policies that were ever taken up, the newest last."""
-    async with db.reading() as connection:
-        of_federation = select(policies).where(policies.c.federation == name)
-        return await fetch_all(connection, PolicyRow, of_federation.order_by(policies.c.version))
+    of_federation = select(policies).where(policies.c.federation == name)
+    return await db.fetch_all(PolicyRow, of_federation.order_by(policies.c.version))
 
 
 async def adopt_policy(db: Database, name: str, epoch: int, new: NewPolicy) -> None:

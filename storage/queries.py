@@ -12,7 +12,7 @@ from foltr.protocol.states import Membership
 from storage.aggregation_tables import round_aggregations, update_fates
 from storage.body_tables import update_bodies
 from storage.clients import key_of, select_clients, select_named
-from storage.database import Database, fetch_all, fetch_one
+from storage.database import Database, fetch_all
 from storage.history_records import ClientHistoryRow, ProposalRow, RoundAggregationRow, RoundHistoryRow
 from storage.keys import KeyStore
 from storage.records import (
@@ -47,24 +47,18 @@ async def list_rounds(db: Database, name: str, limit: int = 100) -> list[RoundHi
 
 async def get_round(db: Database, name: str, number: int) -> RoundHistoryRow | None:
     """Find one round; None where there is none."""
-    async with db.reading() as connection:
-        return await fetch_one(
-            connection,
-            RoundHistoryRow,
-            select(round_history).where(round_history.c.federation == name, round_history.c.round == number),
-        )
+    return await db.fetch_one(
+        RoundHistoryRow,
+        select(round_history).where(round_history.c.federation == name, round_history.c.round == number),
+    )
 
 
 async def get_aggregation(db: Database, name: str, number: int) -> RoundAggregationRow | None:
     """Find how a rule aggregated one round; None if it was open, abandoned or the plain mean."""
-    async with db.reading() as connection:
-        return await fetch_one(
-            connection,
-            RoundAggregationRow,
-            select(round_aggregations).where(
-                round_aggregations.c.federation == name, round_aggregations.c.round == number
-            ),
-        )
+    return await db.fetch_one(
+        RoundAggregationRow,
+        select(round_aggregations).where(round_aggregations.c.federation == name, round_aggregations.c.round == number),
+    )
 
 
 async def count_fates(db: Database, name: str, client_id: str) -> dict[str, int]:
@@ -81,12 +75,9 @@ async def count_fates(db: Database, name: str, client_id: str) -> dict[str, int]
 
 async def list_quarantined(db: Database, name: str) -> list[ClientRow]:
     """List the clients in quarantine, by identity."""
-    async with db.reading() as connection:
-        return await fetch_all(
-            connection,
-            ClientRow,
-            select_clients(name).where(clients.c.quarantined_at.is_not(None)).order_by(clients.c.client_id),
-        )
+    return await db.fetch_all(
+        ClientRow, select_clients(name).where(clients.c.quarantined_at.is_not(None)).order_by(clients.c.client_id)
+    )
 
 
 async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
@@ -119,15 +110,13 @@ async def list_proposals(db: Database, name: str) -> list[ProposalRow]:
         .correlate(proposed)
         .scalar_subquery()
     )
-    async with db.reading() as connection:
-        return await fetch_all(
-            connection,
-            ProposalRow,
-            select(proposed.c.client_id, n.label("n"), events.c.at, events.c.round, events.c.detail)
-            .join_from(proposed, events, events.c.id == proposed.c.id)
-            .where(proposed.c.id > proposed.c.decided)
-            .order_by(proposed.c.client_id),
-        )
+    return await db.fetch_all(
+        ProposalRow,
+        select(proposed.c.client_id, n.label("n"), events.c.at, events.c.round, events.c.detail)
+        .join_from(proposed, events, events.c.id == proposed.c.id)
+        .where(proposed.c.id > proposed.c.decided)
+        .order_by(proposed.c.client_id),
+    )
 
 
 async def started_at(db: Database, name: str) -> datetime | None:
@@ -141,18 +130,12 @@ async def started_at(db: Database, name: str) -> datetime | None:
 
 async def list_clients(db: Database, name: str, limit: int = 1000) -> list[ClientRow]:
     """List the clients that ever joined, by identity."""
-    async with db.reading() as connection:
-        return await fetch_all(
-            connection,
-            ClientRow,
-            select_clients(name).order_by(clients.c.client_id).limit(limit),
-        )
+    return await db.fetch_all(ClientRow, select_clients(name).order_by(clients.c.client_id).limit(limit))
 
 
 async def get_client(db: Database, name: str, client_id: str) -> ClientRow | None:
     """Find one client; None if it never joined."""
-    async with db.reading() as connection:
-        return await fetch_one(connection, ClientRow, select_clients(name).where(clients.c.client_id == client_id))
+    return await db.fetch_one(ClientRow, select_clients(name).where(clients.c.client_id == client_id))
 
 
 async def list_contributions(

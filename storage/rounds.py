@@ -81,20 +81,14 @@ async def load_open_round(db: Database, name: str) -> tuple[RoundRow, list[Count
 
 async def latest_round(db: Database, name: str) -> RoundRow | None:
     """Find the round with the highest number, open or closed, or None before the first."""
-    async with db.reading() as connection:
-        return await fetch_one(
-            connection,
-            RoundRow,
-            select(rounds).where(rounds.c.federation == name).order_by(rounds.c.number.desc()).limit(1),
-        )
+    return await db.fetch_one(
+        RoundRow, select(rounds).where(rounds.c.federation == name).order_by(rounds.c.number.desc()).limit(1)
+    )
 
 
 async def find_round(db: Database, name: str, number: int) -> RoundRow | None:
     """Find one round; None where there is none."""
-    async with db.reading() as connection:
-        return await fetch_one(
-            connection, RoundRow, select(rounds).where(rounds.c.federation == name, rounds.c.number == number)
-        )
+    return await db.fetch_one(RoundRow, select(rounds).where(rounds.c.federation == name, rounds.c.number == number))
 
 
 async def stream_completed(db: Database, name: str, first: int, last: int, batch: int = 256) -> AsyncIterator[RoundRow]:

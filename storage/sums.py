@@ -150,8 +150,7 @@ async def begin_summing(
 
 async def load_sums(db: Database, name: str, number: int) -> list[RoundSumRow]:
     """List the sets of a round, and their sums, by cohort."""
-    async with db.reading() as connection:
-        return await fetch_all(connection, RoundSumRow, _of_round(name, number))
+    return await db.fetch_all(RoundSumRow, _of_round(name, number))
 
 
 async def load_answers(db: Database, name: str, number: int) -> list[HelperAnswerRow]:
@@ -161,8 +160,7 @@ async def load_answers(db: Database, name: str, number: int) -> list[HelperAnswe
         .where(helper_answers.c.federation == name, helper_answers.c.round == number)
         .order_by(helper_answers.c.cohort, helper_answers.c.helper, helper_answers.c.start)
     )
-    async with db.reading() as connection:
-        return await fetch_all(connection, HelperAnswerRow, answers)
+    return await db.fetch_all(HelperAnswerRow, answers)
 
 
 async def count_failed_rounds(db: Database, name: str, policy_hash: bytes) -> FailedRounds | None:

@@ -1,9 +1,9 @@
 """A round's stored updates in the form its method aggregates: for who ends it and for who replays it."""
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from federator.closing.stored_rules import round_rng
+from federator.closing.stored_rules import round_rng, stored_training
 from federator.secure_terms import SecureTerms
 from federator.store import updates_at_once
 from federator.summing.masked_sums import release
@@ -11,10 +11,13 @@ from foltr.aggregation.effectiveness import RoundEvaluation
 from foltr.aggregation.mean import staleness_weight
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.aggregation.standing import RoundTally
+from foltr.errors import DataError, SettingsError
 from foltr.methods.base import Aggregation
 from foltr.methods.bodies import unpack_body
-from foltr.methods.registry import Ranker, body_spec, make_aggregation, n_auxiliary
+from foltr.methods.registry import Ranker, body_spec, make_aggregation, n_auxiliary, ranker_for
 from foltr.protocol.trainings import Training
+from storage.database import Database
+from storage.federations import get_federation, load_trainings
 from storage.records import UpdateRow
 from storage.sum_records import HelperAnswerRow, RoundSumRow
 
@@ -128,3 +131,44 @@ def collect_sums(
     for name, mean in released.means:
         aggregation.add(mean, 1, 1.0, name)
     return CollectedSums(aggregation, released.tally, released.evaluation)
+
+
+@dataclass(frozen=True)
+class Recipes:
+    """The recipes of a federation's rounds.
+
+    Attributes:
+        seed: the federation's ``aggregation_seed``.
+        trainings: by the first round of each: the settings of the method may change when the federator starts again.
+    """
+
+    federation: str
+    ranker: Ranker
+    seed: bytes
+    trainings: Mapping[int, Training]
+
+    def of(self, number: int) -> Recipe:
+        """Return what a round was computed with; DataError where that is not stored."""
+        first = max((first for first in self.trainings if first <= number), default=None)
+        if first is None:
+            raise DataError(f"what round {number} was computed with is not stored: restore the database from a backup")
+        return Recipe(self.federation, self.trainings[first], self.ranker, self.seed)
+
+
+async def load_recipes(db: Database, name: str) -> Recipes:
+    """Load what the rounds of a federation were computed with.
+
+    Raises:
+        SettingsError: there is no such federation.
+        DataError: this foltr does not know one of its methods' settings.
+    """
+    row = await get_federation(db, name)
+    if row is None:
+        raise SettingsError(f"federation: {db.location} holds no {name!r}")
+    stored = await load_trainings(db, name)
+    return Recipes(
+        name,
+        ranker_for(row.ranker, row.n_features, row.hidden or 0, row.activation or "sigmoid"),
+        row.aggregation_seed or b"",
+        {first: stored_training(text) for first, text in stored.items()},
+    )

@@ -8,8 +8,7 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from federator.closing.collected_updates import Collecting, collect
-from federator.closing.stored_recipes import Recipes
+from federator.closing.collected_updates import Collecting, Recipes, collect
 from federator.closing.stored_rules import stored_rule, stored_training
 from federator.plan import FederationPlan
 from federator.store import FederationStore, stream_updates

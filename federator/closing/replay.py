@@ -10,8 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from federator.closing.collected_updates import Collected, Collecting, Recipe, collect, collect_sums
-from federator.closing.stored_recipes import Recipes
+from federator.closing.collected_updates import Collected, Collecting, Recipe, Recipes, collect, collect_sums
 from federator.closing.stored_rules import stored_rule
 from federator.secure_terms import SecureTerms
 from foltr.aggregation.client_records import with_progress_of
@@ -25,12 +24,12 @@ from foltr.protocol.signed_policies import SignedPolicy
 from foltr.protocol.states import RoundState
 from storage.database import Database
 from storage.defence import kept_defence
+from storage.evaluations import count_suspects_alone
 from storage.models import get_model, latest_model, newest_unlearned, restored_from_anchor, restored_versions
 from storage.policies import load_policies
 from storage.records import ModelRow, RoundRow, UpdateRow
 from storage.rounds import count_updates, find_round, first_round_on, stream_completed, stream_updates
 from storage.sums import load_answers, load_sums
-from storage.suspects import count_suspects_alone
 
 OnRound = Callable[[int], None]
 """Told the number of each round that was gone through."""

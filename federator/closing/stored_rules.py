@@ -35,7 +35,7 @@ def stored_rule(row: RoundRow) -> RuleSpec:
 
 
 def training_text(training: Training) -> str:
-    """The settings of a method, as `storage.trainings` has them."""
+    """The settings of a method, as `storage.federations` has them."""
     return training.model_dump_json()
 
 

@@ -1,8 +1,14 @@
-"""Decides on the operator's policy: a newer one that fits holds from the next round on."""
+"""Decides on what the operator publishes beside orders: a newer policy, and a newer roster.
+
+A policy that fits holds from the next round on. A roster is a snapshot of the log of orders, for those who missed some.
+"""
 
 from federator.clock import to_datetime
 from federator.deciding.decisions import Decisions
+from federator.deciding.erasure import forget
+from federator.deciding.orders import note_revoked
 from federator.deciding.state import FederationState
+from foltr.erasure.states import Requester
 from foltr.errors import MessageError, SettingsError
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_policies import SignedPolicy, read_policy
@@ -57,3 +63,22 @@ def _newer(state: FederationState, payload: bytes) -> SignedPolicy | None:
     except SettingsError as error:
         raise MessageError(ReceiptCode.WRONG_SHAPE, f"policy {version}: {error}") from error
     return policy
+
+
+def decide_roster(state: FederationState, payload: bytes, now: float, decisions: Decisions) -> None:
+    """Adopt a newer roster; nobody is answered, so a refusal is an event."""
+    at, number = to_datetime(now), state.current_round.number
+    try:
+        adoption = state.members.adopt_roster(payload)
+    except MessageError as error:
+        decisions.note(NewEvent(at, "roster_refused", error.detail, error.code, round=number))
+        return
+    if adoption is None:
+        return
+    roster = adoption.roster
+    decisions.roster = (roster.version, payload)
+    decisions.note(NewEvent(at, "roster_adopted", f"version {roster.version}, {len(roster.revoked)} revoked"))
+    for client_id in adoption.revoked:
+        note_revoked(state, client_id, now, decisions)
+    for client_id in adoption.forgotten:
+        forget(state, client_id, now, Requester.OPERATOR, decisions)

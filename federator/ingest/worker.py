@@ -17,8 +17,7 @@ import structlog
 
 from broker.buffer import MAX_REFUSED_SENDERS, BoundedIntake, IntakeLimits, RefusedSender
 from broker.link import InboundMessage
-from federator.clock import Clock, to_datetime
-from federator.clock_watch import ClockWatch
+from federator.clock import Clock, ClockWatch, to_datetime
 from federator.deciding.decisions import Decisions
 from federator.deciding.state import FederationState
 from federator.engine import Backlog, Timed, decide
@@ -36,7 +35,7 @@ from foltr.methods.registry import body_spec
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.states import TakesUpdates
 from foltr.protocol.topics import Topics
-from storage.ingest_records import Asked, Ground, NotNow, RoundFacts, Taken
+from storage.ingest_records import BatchKeys, Ground, IngestDecision, NotNow, RoundFacts
 
 log = structlog.get_logger(__name__)
 
@@ -284,7 +283,7 @@ class IngestWorker:
         """Decide and commit a batch, then answer; what is left of it waits."""
         decided = _Decided(Decisions())
 
-        def decide_on(ground: Ground) -> Taken:
+        def decide_on(ground: Ground) -> IngestDecision:
             decided.decisions, decided.taken, decided.facts = Decisions(), 0, ground.facts
             return self._decide(ground, decided)
 
@@ -306,20 +305,20 @@ class IngestWorker:
                 self.measures.refused.add(event.n, event.code)
         log_batch(decided.decisions.events)
 
-    def _asked(self) -> Asked:
+    def _asked(self) -> BatchKeys:
         offers = [one.reading.offer for one in self._offers if isinstance(one.reading, UpdateOffered)]
         refused = {one.reading.client_id for one in self._offers if not isinstance(one.reading, UpdateOffered)}
         turned_away = {sender.sender for sender in self._turned_away[0] if not sender.sender.startswith("?")}
-        return Asked(
+        return BatchKeys(
             frozenset(offer.client_id for offer in offers) | refused | turned_away,
             frozenset((offer.client_id, offer.update_id) for offer in offers),
         )
 
-    def _decide(self, ground: Ground, decided: _Decided) -> Taken:
+    def _decide(self, ground: Ground, decided: _Decided) -> IngestDecision:
         """Decide by what is stored on what arrived before the round's deadline, up to where the round is full."""
         if self._facts is None or not _is_same_claim(self._facts, ground.facts):
             # Another leader may have other settings, by which updates are read, or another key.
-            return Taken([], [], 0)
+            return IngestDecision([], [], 0)
         self._keys |= {row.client_id: row.public_key for row in ground.clients}
         state = state_of(ground, self._plan)
         current = state.current_round
@@ -336,7 +335,7 @@ class IngestWorker:
         decided.taken = len(in_time) - len(rest.messages)
         decisions = decided.decisions
         n_answers = max(len(decisions.receipts), 1 if decisions.events else 0)
-        return Taken(decisions.updates, decisions.events, n_answers, self._arrived_before(decided.taken))
+        return IngestDecision(decisions.updates, decisions.events, n_answers, self._arrived_before(decided.taken))
 
 
 def _is_same_claim(one: RoundFacts, other: RoundFacts) -> bool:

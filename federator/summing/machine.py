@@ -10,7 +10,8 @@ proofs of one fail, a helper does not open a sum, or one that is asked says noth
 round is given up: nothing was released.
 
 Requests are repeated, ever more rarely, until they are answered. To each helper only a few are under way at a time. No
-I/O: the shell (`federator.summing.driver`) sends, stores and drives; the talks are in `federator.summing.talk`.
+I/O: the shell (`federator.summing.driver`) sends, stores and drives. What is said to one helper about one cohort is in
+`federator.summing.helper_session`.
 """
 
 import math
@@ -21,8 +22,7 @@ from typing import Any
 from federator.secure_terms import SecureTerms
 from federator.summing.answers import HelperAnswer
 from federator.summing.cohorts import CohortTickets, PageForm
-from federator.summing.commitments import Commitments
-from federator.summing.talk import Stage, Talk
+from federator.summing.helper_session import Commitments, Stage, Talk
 from federator.summing.verdicts import CheckProofs, Verdicts
 from foltr.aggregation.rule_spec import RuleSpec
 from foltr.methods.preconditions import lacking

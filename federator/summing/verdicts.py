@@ -92,7 +92,7 @@ class Verdicts:
         return self._under_way is not None
 
     def take_page(self, page: Page, answer: CheckAnswer) -> None:
-        """Take a helper's answer for a page, which fits it (`federator.summing.talk`)."""
+        """Take a helper's answer for a page, which fits it (`federator.summing.helper_session`)."""
         of_cohort = self._cohorts[answer.cohort]
         refused = {each.position for each in answer.refused}
         for position in refused:

@@ -96,8 +96,7 @@ async def find_reset(db: Database, name: str, job: int) -> HeldReset | None:
 
 async def waiting_reset(db: Database, name: str) -> HeldReset | None:
     """Find the job that waits for the operator's order now."""
-    async with db.reading() as connection:
-        return await fetch_one(connection, HeldReset, select(*_RESET).where(*_waits(name)))
+    return await db.fetch_one(HeldReset, select(*_RESET).where(*_waits(name)))
 
 
 async def drop_reset(connection: AsyncConnection, name: str) -> None:

@@ -340,17 +340,15 @@ async def list_taught_rounds(db: Database, name: str, first: int, limit: int) ->
     """
     of_round = (updates.c.federation == rounds.c.federation) & (updates.c.round == rounds.c.number)
     of_round &= (clients.c.id == updates.c.client) & is_left()
-    async with db.reading() as connection:
-        return await fetch_all(
-            connection,
-            RoundRow,
-            select(rounds)
-            .where(rounds.c.federation == name, rounds.c.number >= first)
-            .where(rounds.c.state == RoundState.COMPLETED, exists().where(of_round))
-            .where(~is_taken_back(name, rounds.c.model_version))
-            .order_by(rounds.c.number)
-            .limit(limit),
-        )
+    return await db.fetch_all(
+        RoundRow,
+        select(rounds)
+        .where(rounds.c.federation == name, rounds.c.number >= first)
+        .where(rounds.c.state == RoundState.COMPLETED, exists().where(of_round))
+        .where(~is_taken_back(name, rounds.c.model_version))
+        .order_by(rounds.c.number)
+        .limit(limit),
+    )
 
 
 async def _insert_model(connection: AsyncConnection, job: UnlearningJobRow, completion: JobCompletion) -> bool:

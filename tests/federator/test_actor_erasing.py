@@ -1,17 +1,17 @@
 """A client of whom much is stored is erased between others' updates, a few rows a turn."""
 
-from functools import partial
+from functools import partialmethod
 
 import pytest
 
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
+from federator.store import FederationStore
 from foltr.errors import UnavailableError
 from foltr.protocol.membership import Forget
 from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.protocol.states import Strategy
 from foltr.protocol.topics import ClientTopic
-from storage.erasure import erasures
 from storage.erasure.client_rows import rows_of
 from storage.erasure.erasures import list_erasures
 from storage.queries import get_round
@@ -26,7 +26,7 @@ NAMES = ("alice", "bob", "carol")
 def one_row(monkeypatch):
     """A transaction deletes one row of whom is to be forgotten, as it deletes two hundred of who has sent much."""
     for name in ("erase_client", "erase_more"):
-        monkeypatch.setattr(erasures, name, partial(getattr(erasures, name), limit=1))
+        monkeypatch.setattr(FederationStore, name, partialmethod(getattr(FederationStore, name), limit=1))
 
 
 @pytest.fixture
@@ -139,7 +139,7 @@ async def test_a_database_that_is_away_between_the_parts_ends_it(taught, monkeyp
         raise UnavailableError("the database is away")
 
     with monkeypatch.context() as patch:
-        patch.setattr(erasures, "erase_more", away)
+        patch.setattr(FederationStore, "erase_more", away)
         served.clock.at += 1.0
         with pytest.raises(UnavailableError):
             await served.turn()

@@ -9,8 +9,8 @@ from msgpack import unpackb
 from voted import NAMES, ONES, STEPWISE, D, forget, order, origins, said, unlearn
 
 import storage.anchors
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import replay_round
-from federator.closing.stored_recipes import load_recipes
 from federator.round import RoundPolicy
 from foltr.aggregation.rule_spec import read_rule
 from foltr.failpoints import Failpoint

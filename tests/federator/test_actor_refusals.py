@@ -3,7 +3,7 @@
 import pytest
 
 from broker.link import InboundMessage
-from federator.held_refusals import HELD_S
+from federator.between_turns import HELD_S
 from federator.round import RoundPolicy
 from foltr.protocol.topics import Topics
 from storage.errors import WriterFencedError

@@ -5,7 +5,7 @@ from served import TOPICS, Served
 
 from broker.buffer import IntakeLimits, RefusalCause, RefusedSender
 from broker.link import InboundMessage
-from federator import leftovers
+from federator import between_turns
 from federator.deciding.decisions import Decisions
 from federator.deciding.refusals import answer_turned_away
 from federator.engine import MAX_STRANGERS
@@ -284,8 +284,8 @@ async def test_what_clears_is_not_cleared_though_it_was_turned_away(narrow):
 
 def test_so_many_names_are_remembered_and_no_more(monkeypatch):
     """Anybody may use any name where a broker lets him."""
-    monkeypatch.setattr(leftovers, "MOST_NAMES", 2)
-    turned_away = leftovers.TurnedAwayRetained(TOPICS)
+    monkeypatch.setattr(between_turns, "MOST_NAMES", 2)
+    turned_away = between_turns.TurnedAwayRetained(TOPICS)
     for i in range(3):
         turned_away.note(InboundMessage(f"foltr/v1/mail/clients/client-{i}/status", b"a will", retained=True))
     turned_away.note(InboundMessage("foltr/v1/mail/clients/client-0/updates", b"an update", retained=True))

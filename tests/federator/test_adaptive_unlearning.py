@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import storage.erasure.unlearning_jobs
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import replay_round
-from federator.closing.stored_recipes import load_recipes
 from federator.job import UnlearningPolicy
 from federator.round import RoundPolicy
 from foltr.aggregation.client_records import Records, suspects_of

@@ -6,8 +6,8 @@ import pytest
 from structlog.testing import capture_logs
 
 from federator.deciding.state import FederationState
+from federator.gathering import warn_if_late
 from federator.job import UnlearningPolicy
-from federator.outlook import warn_if_late
 from federator.pace import PacePolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy

@@ -7,18 +7,18 @@ import pytest
 from voted import D
 
 import foltr.aggregation.crowd
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import counterfactual, replay_round
-from federator.closing.stored_recipes import load_recipes
 from federator.round import RoundPolicy
 from foltr.aggregation.client_records import suspects_of
 from foltr.aggregation.crowd import LEAST_TIME_ALONE
 from foltr.aggregation.rule_spec import read_rule
 from foltr.protocol.fields import pack_vector
 from foltr.protocol.updates import DenseDelta
+from storage.evaluations import count_suspects_alone
 from storage.models import latest_model
 from storage.queries import get_round, list_events
 from storage.rounds import latest_round
-from storage.suspects import count_suspects_alone
 
 LONG = 8
 ADAPTIVE = RoundPolicy(1, 20, 60.0, 60.0, rule=read_rule("adaptive"))

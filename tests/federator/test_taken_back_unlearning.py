@@ -7,8 +7,8 @@ import pytest
 from voted import REMOVE, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
 
 import storage.anchors
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import counterfactual, replay_round
-from federator.closing.stored_recipes import load_recipes
 from federator.job import UnlearningPolicy
 from federator.publishing.unlearning import step_announcement
 from federator.round import RoundPolicy

@@ -12,8 +12,8 @@ from prepared import with_defaults
 
 from edge_client.client import EdgeClient
 from edge_client.options import Experiment
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import replay_round
-from federator.closing.stored_recipes import load_recipes
 from foltr.aggregation.fates import Fate
 from foltr.errors import UnavailableError
 from storage.erasure.unlearning_jobs import list_jobs

@@ -12,8 +12,8 @@ from secure_cohorts import FEDERATION
 
 from edge_client.client import EdgeClient
 from edge_client.options import Experiment, Privacy
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import replay_round
-from federator.closing.stored_recipes import load_recipes
 from foltr.errors import UnavailableError
 from foltr.protocol.explorations import SamplingExploration
 from foltr.protocol.fields import unpack_vector

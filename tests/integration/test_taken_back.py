@@ -15,8 +15,8 @@ from sqlalchemy import select
 
 from edge_client.client import EdgeClient
 from edge_client.options import Experiment
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import replay_round
-from federator.closing.stored_recipes import load_recipes
 from foltr.errors import UnavailableError
 from foltr.failpoints import Failpoint
 from foltr.protocol.announcements import ModelAnnouncement

@@ -30,7 +30,7 @@ from storage.ingest import (
     take_back,
 )
 from storage.ingest_batches import find_public_keys, take_updates
-from storage.ingest_records import Asked, CollectedUpdate, Ground, Ingested, NotNow, Taken
+from storage.ingest_records import BatchKeys, CollectedUpdate, Ground, IngestDecision, Ingested, NotNow
 from storage.ingest_tables import ingest_workers, ingestion
 from storage.records import Batch, NewEvent, NewUpdate, QuarantineChange
 from storage.rounds import abandon_round, begin_aggregation
@@ -41,18 +41,18 @@ from .conftest import Stored, at
 PSEUDONYM_KEY = b"p" * 32
 
 
-def asked(*new: NewUpdate, names: tuple[str, ...] = ()) -> Asked:
+def asked(*new: NewUpdate, names: tuple[str, ...] = ()) -> BatchKeys:
     identities = frozenset((item.client_id, item.update_id) for item in new)
-    return Asked(frozenset(names) | {item.client_id for item in new}, identities)
+    return BatchKeys(frozenset(names) | {item.client_id for item in new}, identities)
 
 
-def taking(*new: NewUpdate, told: list[Ground] | None = None) -> Callable[[Ground], Taken]:
+def taking(*new: NewUpdate, told: list[Ground] | None = None) -> Callable[[Ground], IngestDecision]:
     """Decide to store these, whatever is stored; ``told`` gets what it was told."""
 
-    def decide(ground: Ground) -> Taken:
+    def decide(ground: Ground) -> IngestDecision:
         if told is not None:
             told.append(ground)
-        return Taken(new, [], max(1, len(new)))
+        return IngestDecision(new, [], max(1, len(new)))
 
     return decide
 
@@ -266,7 +266,7 @@ async def test_a_worker_that_was_not_seen_for_a_while_is_not_waited_for(shared) 
     assert found is not None
     assert (found.n_workers, found.arrived_before) == (1, at(20))
     a = shared.update("a")
-    await take_updates(shared.db, shared.name, asked(a), lambda _: Taken([a], [], 1, at(30)), None, "one")
+    await take_updates(shared.db, shared.name, asked(a), lambda _: IngestDecision([a], [], 1, at(30)), None, "one")
     await forget_worker(shared.db, shared.name, "two")
     found = await look_at_workers(shared.db, shared.name)
     assert found is not None
@@ -276,8 +276,8 @@ async def test_a_worker_that_was_not_seen_for_a_while_is_not_waited_for(shared) 
 async def test_what_is_refused_by_a_worker_is_an_event(shared) -> None:
     """With the number of its answer, and no update."""
 
-    def refuse(_: Ground) -> Taken:
-        return Taken([], [NewEvent(at(1), "update_rejected", "late", "late", "a", 1)], 1)
+    def refuse(_: Ground) -> IngestDecision:
+        return IngestDecision([], [NewEvent(at(1), "update_rejected", "late", "late", "a", 1)], 1)
 
     assert await take_updates(shared.db, shared.name, asked(names=("a",)), refuse) == Ingested(shared.epoch, 4, 0, ENDS)
     assert any(row[3] == "update_rejected" for row in (await shared.dump())["events"])
@@ -286,7 +286,7 @@ async def test_what_is_refused_by_a_worker_is_an_event(shared) -> None:
 async def test_what_nobody_was_answered_for_changes_nothing(shared) -> None:
     """A batch of which all is left for later writes no row."""
     before = await shared.dump()
-    nothing = await take_updates(shared.db, shared.name, asked(names=("a",)), lambda _: Taken([], [], 0))
+    nothing = await take_updates(shared.db, shared.name, asked(names=("a",)), lambda _: IngestDecision([], [], 0))
     assert nothing == NotNow(TakesUpdates.WORKERS)
     assert await shared.dump() == before
 
@@ -314,9 +314,9 @@ async def test_a_worker_that_is_paused_with_the_row_in_its_hands_is_thrown_out(s
     """PostgreSQL ends its transaction after five seconds; nothing of it is kept, and the same may be offered again."""
     a = shared.update("a")
 
-    def pause(_: Ground) -> Taken:
+    def pause(_: Ground) -> IngestDecision:
         time.sleep(6)
-        return Taken([a], [], 1)
+        return IngestDecision([a], [], 1)
 
     with pytest.raises(DBAPIError) as raised:
         await take_updates(shared.db, shared.name, asked(a), pause)

@@ -15,11 +15,11 @@ from storage.leases import (
     LEASE_S,
     STANDBY_S,
     Claimant,
+    end_stale_sessions,
     find_lease,
     forget_standby,
     give_up_lease,
     list_standbys,
-    make_way,
     note_standby,
     renew_lease,
     take_lease,
@@ -170,10 +170,10 @@ async def test_the_sessions_of_a_leader_that_hangs_are_ended(stored) -> None:
         with pytest.raises(Exception, match=r"terminat|closed|in progress") as failed:  # noqa: PT012
             async with leading.transaction() as connection:
                 await require_epoch(connection, "web", stored.epoch)
-                await make_way(stored.db, "web")
+                await end_stale_sessions(stored.db, "web")
                 await require_epoch(connection, "web", stored.epoch)  # it leads, and nobody is in its way
                 await shift(stored, -0.1)
-                await make_way(stored.db, "web")
+                await end_stale_sessions(stored.db, "web")
                 async with asyncio.timeout(3):
                     await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
                 await require_epoch(connection, "web", stored.epoch)

@@ -3,7 +3,7 @@
 import pytest
 
 from storage.errors import WriterFencedError
-from storage.trainings import load_trainings, note_training
+from storage.federations import load_trainings, note_training
 
 
 async def test_settings_hold_from_the_round_on_that_they_were_noted_for(stored) -> None:

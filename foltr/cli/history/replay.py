@@ -69,8 +69,8 @@ def replay(
 
 
 def _replay(settings: Settings, number: int, db: str | None, federation: str | None, *, json: bool) -> None:
+    from federator.closing.collected_updates import load_recipes
     from federator.closing.replay import replay_round
-    from federator.closing.stored_recipes import load_recipes
 
     async def query(database: "Database", name: str) -> None:
         with reason_as_json(json, {"federation": name, "round": number, "equal": None}), show_progress() as on_round:
@@ -92,8 +92,8 @@ def _leave_out(
     out: Path | None,
     json: bool,
 ) -> None:
+    from federator.closing.collected_updates import load_recipes
     from federator.closing.replay import counterfactual
-    from federator.closing.stored_recipes import load_recipes
     from storage.queries import get_client
 
     async def query(database: "Database", name: str) -> None:

@@ -11,8 +11,8 @@ from served import GENEROUS, Served
 
 import federator.job_driver
 from federator.closing import removal
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import counterfactual
-from federator.closing.stored_recipes import load_recipes
 from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy

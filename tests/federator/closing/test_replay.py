@@ -7,8 +7,8 @@ import pytest
 from served import GENEROUS, Served
 from sqlalchemy import update
 
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import counterfactual, replay_round
-from federator.closing.stored_recipes import load_recipes
 from federator.job import UnlearningPolicy
 from federator.plan import FederationPlan
 from federator.round import RoundPolicy

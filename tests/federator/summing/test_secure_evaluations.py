@@ -7,8 +7,8 @@ import pytest
 from proven import faults, forget, mean_of, model_of, refused
 from secured import QUIET
 
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import replay_round
-from federator.closing.stored_recipes import load_recipes
 from foltr.failpoints import Failpoint
 from foltr.protocol.policies import GaussianNoise, SecureEvaluation, SecureVotes
 from foltr.protocol.states import RoundState

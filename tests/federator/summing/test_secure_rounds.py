@@ -6,8 +6,8 @@ from played_helpers import TOPICS
 from secured import CLIP_NORM, QUIET
 from sqlalchemy import select, update
 
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import counterfactual, replay_round
-from federator.closing.stored_recipes import load_recipes
 from federator.job import UnlearningPolicy
 from foltr.aggregation.rule_spec import read_rule
 from foltr.erasure.receipt import verify_receipt

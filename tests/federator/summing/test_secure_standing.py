@@ -10,8 +10,8 @@ from secured import QUIET
 import storage.anchors
 import storage.rounds
 import storage.sums
+from federator.closing.collected_updates import load_recipes
 from federator.closing.replay import replay_round
-from federator.closing.stored_recipes import load_recipes
 from federator.job import UnlearningPolicy
 from foltr.failpoints import Failpoint
 from foltr.protocol.membership import Forget

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from federator.summing.cohorts import PAGE_BYTES, PageForm, cohorts_of, pages_of
-from federator.summing.talk import TRANSITIONS, Stage, Talk, TalkEvent
+from federator.summing.helper_session import TRANSITIONS, Stage, Talk, TalkEvent
 from foltr.errors import ProtocolViolationError
 from foltr.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, RefusedTicket, TicketFault
 from foltr.protocol.signed_tickets import set_digest, ticket_hash

@@ -1,0 +1,91 @@
+"""What a federator keeps from one turn to the next: refusals to store, erasures to do, retained messages to clear."""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final
+
+from broker.link import InboundMessage
+from federator.clock import Clock
+from federator.deciding.decisions import Decisions
+from foltr.protocol.topics import Topics
+from storage.records import NewEvent
+
+# A federator that is killed loses the events of so long, and nothing that anybody was promised.
+HELD_S = 2.0
+
+
+class HeldRefusals:
+    """Refusals that were answered and are not stored yet; equal ones are one event, as within a batch.
+
+    Attributes:
+        due_at: when they are to be stored, in epoch seconds; infinity where there are none.
+    """
+
+    def __init__(self) -> None:
+        self._noted = Decisions()
+        self.due_at = math.inf
+
+    def hold(self, events: Sequence[NewEvent], now: float) -> None:
+        for event in events:
+            self._noted.note(event)
+        self.due_at = min(self.due_at, now + HELD_S)
+
+    def take(self) -> list[NewEvent]:
+        """Hand them over: whoever takes them stores them."""
+        events = self._noted.events
+        self._noted, self.due_at = Decisions(), math.inf
+        return events
+
+
+# An erasure is several transactions and a key's file, and long where a client sent much: fifty in one turn held up
+# everybody for minutes.
+MOST_AT_ONCE: Final = 4
+A_TURN_S: Final = 0.25
+
+
+class ErasurePace:
+    """As many erasures as go in a moment, by how long the last one took; one at least, else it would never be done."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._last_took_s = 0.0
+
+    @property
+    def at_once(self) -> int:
+        """How many a turn takes."""
+        is_quick = self._last_took_s * MOST_AT_ONCE <= A_TURN_S
+        return MOST_AT_ONCE if is_quick else max(1, int(A_TURN_S / self._last_took_s))
+
+    @contextmanager
+    def measured(self) -> Iterator[None]:
+        """Note how long the erasure within takes."""
+        began = self._clock.now()
+        try:
+            yield
+        finally:
+            self._last_took_s = self._clock.now() - began
+
+
+# Beyond them it is heard of at the next connection. Who was forgotten is not known before the federator has started.
+MOST_NAMES = 100_000
+
+
+class TurnedAwayRetained:
+    """The names in such messages since they were last looked at."""
+
+    def __init__(self, topics: Topics) -> None:
+        self._topics = topics
+        self._names: set[str] = set()
+
+    def note(self, message: InboundMessage) -> None:
+        """Note a message that the intake had no room for."""
+        client_id, kind = self._topics.parse(message.topic) or ("", None)
+        # An empty one clears what was retained.
+        if kind is not None and kind.is_retained and message.payload and len(self._names) < MOST_NAMES:
+            self._names.add(client_id)
+
+    def take(self) -> set[str]:
+        """Hand over the names, and begin anew."""
+        names, self._names = self._names, set()
+        return names
