@@ -96,7 +96,7 @@ class Visits:
         """Note that a message came, whatever it says."""
         self._heard_at = now
 
-    def take(self, envelope: Envelope) -> None:
+    def receive(self, envelope: Envelope) -> None:
         """Take what is said on the topic of the pace; another federation's is passed over.
 
         Raises:

@@ -72,7 +72,7 @@ class Guard:
         self.refused: ModelAnnouncement | None = None
         self.refused_payload = b""
 
-    def take_training(self, training: Training) -> None:
+    def follow_training(self, training: Training) -> None:
         """Say once where the announced method cannot be guarded."""
         method = spec_of(training)
         idle = method.lists is not Lists.DRAWN

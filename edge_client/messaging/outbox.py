@@ -116,7 +116,7 @@ class Outbox:
         elif outgoing is Outgoing.UPDATE:
             await self._link.publish(self._session.topic(ClientTopic.CHUNKS), self._in_parts(pending).offer)
         else:
-            await self._send_chunks(self._in_parts(pending), self._participation.take_missing())
+            await self._send_chunks(self._in_parts(pending), self._participation.pop_missing())
 
     async def _send_chunks(self, update: UpdateInParts, missing: Sequence[int]) -> None:
         """Send some of the missing chunks, and if they are not all, ask what is missing now."""

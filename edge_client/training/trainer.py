@@ -153,7 +153,7 @@ class Trainer:
             new = self._store.waiting_interactions(len(waiting) - n_learned, above=newest)
             all_learned = self._learn(working_model, new)
 
-    def take_new(self, interaction: Interaction, *, in_order: bool) -> None:
+    def learn_new(self, interaction: Interaction, *, in_order: bool) -> None:
         """Learn an interaction that was just stored.
 
         Args:
@@ -167,7 +167,7 @@ class Trainer:
         elif len(working_model.interaction_ids) < working_model.training.max_interactions:
             self._learn(working_model, [interaction])
 
-    def take_back(self) -> None:
+    def start_over(self) -> None:
         """Begin anew, with what counts now: an update does not count that seemed to, or that was hoped to."""
         working_model = self.working_model
         if working_model is not None:

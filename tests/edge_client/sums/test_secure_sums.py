@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from under_policy import CLIP_NORM, INBOX, UPDATES, DeviceUnderPolicy, identity, opened
 
 import edge_client.store.store
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.errors import DataError, SettingsError
 from foltr.failpoints import Failpoint
 from foltr.methods.registry import METHODS, n_auxiliary, training_for
@@ -115,7 +115,9 @@ async def test_lists_that_cannot_be_learned_are_part_of_an_update_all_the_same(m
     """When a device takes part must not depend on what is in its lists: here on features of another number."""
     device = make(POLICY)
     device.announce(1)
-    device.store.add_interaction("odd", np.ones((1, 3), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
+    device.store.add_interaction(
+        "odd", Interaction(UNNUMBERED, np.ones((1, 3), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
+    )
     device.see(5)
     device.restart()
     device.announce(1)
