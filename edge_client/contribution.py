@@ -293,6 +293,6 @@ class Contributor:
         if body is not None and still_wanted:
             self._put(draft._replace(update=update.model_copy(update={"body": body})))
         elif not still_wanted:
-            log.debug("altered_too_late", client_id=update.client_id, round=update.round)
+            log.debug("altered_update_dropped", client_id=update.client_id, round=update.round)
             self.contribute()
         self._on_change()

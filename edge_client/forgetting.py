@@ -266,7 +266,7 @@ class Forgetting:
             # What is stored already need not be held for anybody.
             await self._outbox.publish(ClientTopic.FORGET, forget, retain=not self.forgotten)
         except UnavailableError as error:
-            log.debug("will_send_again", what=Forget.kind_name, cause=str(error))
+            log.debug("resend_scheduled", what=Forget.kind_name, cause=str(error))
             return
         failpoint(Failpoint.WISH_SENT)
         self._has_sent = True

@@ -174,7 +174,7 @@ class Guard:
     def _took(self, model: ModelAnnouncement, judgement: Judgement) -> None:
         self.refused = None
         if self._forget_refusal(model.version):
-            log.info("model_taken_after_all", **self._log_fields(model, judgement))
+            log.info("model_admitted", **self._log_fields(model, judgement))
 
     def _forget_refusal(self, version: int) -> bool:
         """Remember no refusal of a model that is used; return whether there was one."""

@@ -71,7 +71,7 @@ class Outbox:
             try:
                 await self._send(outgoing)
             except UnavailableError as error:
-                log.debug("will_send_again", what=str(outgoing), cause=str(error))
+                log.debug("resend_scheduled", what=str(outgoing), cause=str(error))
         try:
             for one in self._chunks:
                 await one.follow()
@@ -86,7 +86,7 @@ class Outbox:
         try:
             await self.publish(ClientTopic.UNLEARNING, answer)
         except UnavailableError as error:
-            log.debug("will_send_again", what=answer.kind_name, cause=str(error))
+            log.debug("resend_scheduled", what=answer.kind_name, cause=str(error))
         else:
             relearning.mark_sent(answer)
 

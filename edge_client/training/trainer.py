@@ -189,7 +189,7 @@ class Trainer:
         try:
             return working_model.device.body(self._rng)
         except DataError as error:
-            log.debug("nothing_to_send_yet", cause=str(error))
+            log.debug("update_not_ready", cause=str(error))
             return None
 
     def weights_under(self, model: ModelAnnouncement) -> NDArray[np.float64]:
@@ -249,7 +249,7 @@ class Trainer:
         width = interactions[fits.index(False)].features.shape[1]
         self.misfit = f"this application has {width} features, and the federation {working_model.n_features}"
         if before is None:
-            log.warning("interactions_wait", cause=self.misfit)
+            log.warning("feature_count_mismatch", cause=self.misfit)
         return interactions[: fits.index(False)]
 
     def _learn(self, working_model: WorkingModel, interactions: list[Interaction]) -> bool:

@@ -316,7 +316,7 @@ async def test_a_device_without_a_key_takes_part_in_nothing_under_a_policy(path)
         device.announce(1)
         device.see(1, 2)
     assert await device.is_silent()
-    assert [line["cause"] for line in logs if line["event"] == "takes_no_part"] == [
+    assert [line["cause"] for line in logs if line["event"] == "participation_refused"] == [
         "this device has no key to sign tickets with: give it its credentials"
     ]
     device.store.close()

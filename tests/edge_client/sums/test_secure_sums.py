@@ -207,7 +207,7 @@ async def test_a_method_that_sends_no_differences_of_weights_sends_nothing(make)
             device.announce(number, training=training)
             device.see(1, 2, 3)
     assert await device.is_silent()
-    causes = {line["cause"] for line in logs if line["event"] == "takes_no_part"}
+    causes = {line["cause"] for line in logs if line["event"] == "participation_refused"}
     assert causes <= {"the method foltr-es does not send differences of weights"}
 
 
@@ -219,7 +219,7 @@ async def test_a_model_of_another_size_than_the_policys_gets_nothing(make):
             device.announce(number)
             device.see(1, 2, 3)
     assert await device.is_silent()
-    assert [line["cause"] for line in logs if line["event"] == "takes_no_part"] == [
+    assert [line["cause"] for line in logs if line["event"] == "participation_refused"] == [
         f"the model has {N_FEATURES} values, and the policy is for {N_FEATURES + 1}"
     ]
 
@@ -317,7 +317,7 @@ async def test_a_ledger_at_its_cap_sends_nothing_and_says_so_once(make):
         device.restart()
         device.announce(6)
     assert await device.is_silent()
-    causes = [line["cause"] for line in logs if line["event"] == "takes_no_part"]
+    causes = [line["cause"] for line in logs if line["event"] == "participation_refused"]
     assert causes == ["participation 3 of 2"] * 2, "once in each run"
     assert device.store.n_waiting() > 0
 
@@ -336,7 +336,7 @@ async def test_a_newer_policy_does_not_give_spent_epsilon_back(make):
     with capture_logs() as logs:
         device.announce(3)
     assert await device.is_silent()
-    assert next(line["cause"] for line in logs if line["event"] == "takes_no_part").startswith(
+    assert next(line["cause"] for line in logs if line["event"] == "participation_refused").startswith(
         "participation 3 would make epsilon"
     )
 

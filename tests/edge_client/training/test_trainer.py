@@ -388,7 +388,7 @@ def test_clicks_wait_as_long_as_the_application_has_other_features(path):
         see_others(9)
     assert len(device.trainer.working_model.interaction_ids) == 2
     assert device.store.n_waiting() == 14
-    assert [line["event"] for line in logs] == ["interactions_wait"]
+    assert [line["event"] for line in logs] == ["feature_count_mismatch"]
     device.see(1)
     assert len(device.trainer.working_model.interaction_ids) == device.store.n_waiting() == 3
     device.store.close()
