@@ -8,7 +8,7 @@ FROM_START_TO_END = {
     "clients_resumed": "What `clients_wait` said is over.",
     "clients_started": "`foltr client run` has started its devices.",
     "clients_stopped": "It has ended in order.",
-    "comes_by": "The federation asks its devices to come by once in so many seconds; this one does from now on.",
+    "visits_started": "The federation asks its devices to come by once in so many seconds; this one does from now on.",
     "desk_started": "`foltr desk run` answers requests for enrolment from now on.",
     "desk_stopped": "It has ended in order.",
     "device_done": "A device has taken part in as many rounds as it was told to.",
@@ -25,7 +25,7 @@ FROM_START_TO_END = {
     "round_completed": "A model was made of so many updates.",
     "round_open": "A device hears of a new round.",
     "standing_by": "A federator waits to lead; `leader` is who leads, and nobody while it is unknown.",
-    "stays_connected": "The federation asks no more that its devices come by in turns.",
+    "visits_ended": "The federation asks no more that its devices come by in turns.",
 }
 
 NEEDS_YOU = {
@@ -63,7 +63,7 @@ NEEDS_YOU = {
     "forgotten": "This device was forgotten; it has deleted what it had, and takes part no more.",
     "helper_opens_nothing": "A helper has other keys or another policy: `foltr helper keys`, `foltr policy new`.",
     "helpers_awaited": "No round opens until these helpers answer: ask who runs them.",
-    "interactions_wait": "What users clicked has another number of features than the federation: it is kept.",
+    "feature_count_mismatch": "What users clicked has another number of features than the federation: it is kept.",
     "forget_refused": "The federation has refused the wish to be forgotten, and nobody waits for it: the device stays "
     "silent, and the next `forget_me` says what to do.",
     "forget_state_not_stored": "How far the wish to be forgotten is could not be stored; the next start asks again.",
@@ -91,7 +91,7 @@ NEEDS_YOU = {
     "rule_needs_more_clients": "Rounds can be smaller than the rule needs: then its fallback makes the model.",
     "session_taken_over": "Another process has the same identity: enrol one of them under another name.",
     "store_not_deleted": "A forgotten device could not delete its file: delete it by hand.",
-    "takes_no_part": "This device takes no part in rounds with secure sums; the cause says why, e.g. its budget.",
+    "participation_refused": "This device takes no part in secure sums; the cause says why, e.g. its budget.",
     "clients_wait": "Devices of `foltr client run` cannot take part; the cause says why.",
     "thinning_delayed": "Somebody reads old updates, e.g. a backup: a part of them is dropped later.",
     "token_refused": "The desk does not take a token of `foltr client run --tokens`; the cause says why.",
@@ -106,7 +106,7 @@ NEEDS_YOU = {
 }
 
 PASSES_BY_ITSELF = {
-    "altered_too_late": "A device's attack was ready after the round; for experiments.",
+    "altered_update_dropped": "A device's attack was ready after the round; for experiments.",
     "anchor_not_dropped": "A device could not write to its store; it tries again at its next start.",
     "anchor_not_stored": "A device could not store the anchor; it fetches it again at its next start.",
     "announcement_delayed": "The broker took no announcement; it is sent again. A warning where the connection "
@@ -148,13 +148,13 @@ PASSES_BY_ITSELF = {
     "model_incomplete": "Parts of a model are missing; the device asks for them.",
     "model_not_stored": "A device could not write a model to its store; it fetches it again.",
     "model_refused": "A device's guard refuses a model that explains its user's clicks worse.",
-    "model_taken_after_all": "A model that was refused explains later clicks well enough.",
+    "model_admitted": "A model that was refused explains later clicks well enough.",
     "model_withdrawn": "The federator has withdrawn the model that a device has; it uses an older one, or none.",
     "no_anchor": "Devices do not vote; the hint says why.",
     "no_evaluation": "Devices do not say how well lists do; the hint says why.",
     "not_ready": "`/ready` says no: the database or its tables are not there.",
     "not_handed_on": "What came over HTTP was not given to the broker; whoever posted it is told.",
-    "nothing_to_send_yet": "A device has not learned enough for an update.",
+    "update_not_ready": "A device has not learned enough for an update.",
     "observer_failed": "An application's observer raised; the line has the traceback.",
     "order_handed_on": "An order that came over HTTP was given to the broker.",
     "pending_update_not_understood": "Another version left an update behind; its clicks go into a new one.",
@@ -207,7 +207,7 @@ PASSES_BY_ITSELF = {
     "update_not_altered": "A device could not sign its update anew.",
     "update_not_stored": "A device could not write to its store; it makes the update again.",
     "votes_idle": "A device does not vote under this method.",
-    "will_send_again": "A message was lost with the connection.",
+    "resend_scheduled": "A message was lost with the connection.",
     "wish_handed_on": "A device's wish that came over HTTP was given to the broker.",
     "withdrawal_not_stored": "A device could not write to its store.",
 }

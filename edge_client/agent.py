@@ -194,7 +194,7 @@ class Agent(DeviceParts):
         """Receive a message; one that is not from the federator, or cannot be read, is logged and changes nothing."""
         self.visits.hear(time.monotonic())
         try:
-            self.inbox.take(message)
+            self.inbox.receive(message)
         except MessageError as error:
             log.warning("message_refused", topic=message.topic, client_id=self.client_id, cause=str(error))
         finally:

@@ -18,8 +18,8 @@ log = get_logger(__name__)
 
 
 @dataclass(frozen=True)
-class _Heard:
-    """A head, and the signed message that said it."""
+class _SignedHead:
+    """The head of a log, and the signed message that said it."""
 
     head: AuditHead
     payload: bytes
@@ -38,7 +38,7 @@ class AuditWatch:
         self._store = store
         self._tell = on_event
         self._remembers = remembers
-        self._heard: _Heard | None = None
+        self._heard: _SignedHead | None = None
         self.cut: AuditLogCut | None = None
 
     def restore(self) -> None:
@@ -57,14 +57,14 @@ class AuditWatch:
             before, after = contradiction
             self.cut = cut_of(before.head, after.head)
 
-    def take(self, head: AuditHead, payload: bytes) -> None:
+    def receive(self, head: AuditHead, payload: bytes) -> None:
         """Take a head that ``payload`` said; one of another federation is passed over."""
         if head.federation != self._federation or not self._remembers:
             return
         before = self._heard
         if before is not None and (head.seq, head.hash) == (before.head.seq, before.head.hash):
             return
-        self._heard = _Heard(head, payload)
+        self._heard = _SignedHead(head, payload)
         is_cut = before is not None and head.seq <= before.head.seq
         try:
             self._store.put_audit_head(payload, before.payload if is_cut and before is not None else None)
@@ -95,8 +95,8 @@ def cut_of(before: AuditHead, after: AuditHead) -> AuditLogCut:
     return AuditLogCut(before.seq, _moment(before), after.seq, _moment(after))
 
 
-def _read(payload: bytes) -> _Heard:
-    return _Heard(open_envelope(payload).read(AuditHead), payload)
+def _read(payload: bytes) -> _SignedHead:
+    return _SignedHead(open_envelope(payload).read(AuditHead), payload)
 
 
 def _moment(head: AuditHead) -> datetime:

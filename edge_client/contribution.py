@@ -159,19 +159,19 @@ class Contributor:
         evaluation = self.reports.evaluator.evaluation_of(learned.interaction_ids)
         return _Draft(update, round_, learned, charged, self.reports.voter.vote(), evaluation)
 
-    def take_receipt(self, receipt: UpdateReceipt) -> None:
+    def receive_receipt(self, receipt: UpdateReceipt) -> None:
         """Take a receipt. If it settles the pending update, there may be a next one."""
-        self._take_note_of_quarantine(receipt)
+        self._note_quarantine(receipt)
         if self._store.mark() is None:
             return  # of a store that was lost since; what counts now, the answer to the join tells
         pending = self._participation.pending
-        is_answered = self._participation.take_update_receipt(receipt, time.monotonic())
+        is_answered = self._participation.receive_update_receipt(receipt, time.monotonic())
         if pending is None or not is_answered:
             self._settle(receipt.counted_through)
         else:
             self._settle(receipt.counted_through, pending.update_id, receipt)
 
-    def take_membership_receipt(self, receipt: MembershipReceipt) -> bool:
+    def receive_membership_receipt(self, receipt: MembershipReceipt) -> bool:
         """Take the mark of an answer to a message of this session; the first one, a store learns by joining.
 
         Returns:
@@ -216,7 +216,7 @@ class Contributor:
             self._participation.begin_rounds_anew()
         self.n_counted += settlement.counted
         if settlement.taken_back:
-            self.trainer.take_back()
+            self.trainer.start_over()
         self.trainer.catch_up()
         self.contribute()
 
@@ -264,7 +264,7 @@ class Contributor:
         self._participation.contribute(pending, time.monotonic())
         self._on_change()
 
-    def _take_note_of_quarantine(self, receipt: UpdateReceipt) -> None:
+    def _note_quarantine(self, receipt: UpdateReceipt) -> None:
         """Say once that it began; each round's update asks whether it goes on."""
         client_id = self._session.client_id
         if receipt.code is ReceiptCode.QUARANTINED:
@@ -293,6 +293,6 @@ class Contributor:
         if body is not None and still_wanted:
             self._put(draft._replace(update=update.model_copy(update={"body": body})))
         elif not still_wanted:
-            log.debug("altered_too_late", client_id=update.client_id, round=update.round)
+            log.debug("altered_update_dropped", client_id=update.client_id, round=update.round)
             self.contribute()
         self._on_change()

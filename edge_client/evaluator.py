@@ -46,7 +46,7 @@ class Evaluator:
         self._epoch: int | None = None
         self._logged_idle = False
 
-    def take_request(self, envelope: Envelope) -> None:
+    def receive_request(self, envelope: Envelope) -> None:
         """Take what is said on the topic of evaluation; another federation's is passed over.
 
         Raises:

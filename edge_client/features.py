@@ -67,7 +67,7 @@ class Features:
                 self.remarks = (_far_out(features),)
                 log.warning("features_out_of_range", cause=self.remarks[0])
 
-    def take_published(self, payload: bytes) -> None:
+    def receive_published(self, payload: bytes) -> None:
         """Take what the operator says the federation's schema is. It is only for words: a hash decides."""
         credentials = self._credentials
         if credentials is None or not payload:

@@ -24,7 +24,7 @@ class FederatorWatch:
         """Know nothing: what was so when the last connection was lost may be so no more."""
         self._status = None
 
-    def take(self, status: FederatorStatus, now: float) -> None:
+    def receive(self, status: FederatorStatus, now: float) -> None:
         """Take a status of the federator's, or its last will."""
         if status.federation != self._federation:
             return

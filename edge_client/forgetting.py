@@ -154,7 +154,7 @@ class Forgetting:
             self._go_to(ForgetState.ERASING)  # all that is known by now
         self._delete()
 
-    def take_notice(self, notice: ErasureNotice) -> None:
+    def receive_notice(self, notice: ErasureNotice) -> None:
         """Take an answer to a request, or the news of one that the operator made.
 
         Raises:
@@ -163,7 +163,7 @@ class Forgetting:
         told = _TOLD.get(notice.code)
         if told is None:
             if notice.code is not ReceiptCode.BUSY:  # that is asked again anyway
-                self._take_refusal_of(notice)
+                self._note_refusal(notice)
             return
         receipt = None
         if told is ForgetState.FORGOTTEN:
@@ -177,7 +177,7 @@ class Forgetting:
         self._receipt, self._detail = receipt, notice.detail
         self._go_to(told)
 
-    def _take_refusal_of(self, notice: ErasureNotice) -> None:
+    def _note_refusal(self, notice: ErasureNotice) -> None:
         is_news = self.refusal is None or self.refusal.code is not notice.code
         self.refusal = notice
         if is_news and self.waiting and not self._n_waiting_for:
@@ -211,16 +211,16 @@ class Forgetting:
         loop = asyncio.get_running_loop()
         give_up_at = loop.time() + timeout_s
         self.begin()
-        self._take_refusal()
+        self._pop_refusal()
         self._n_waiting_for += 1
         try:
             if not self._done.is_set():
                 await self._send()
             while not await is_set_within(self._done, min(FORGET_AGAIN_S, give_up_at - loop.time())):
                 # Looked at only now: it may answer what somebody else sent in this name, and ours is answered as well.
-                refusal = self._take_refusal()
+                refusal = self._pop_refusal()
                 if refusal is not None and not self.forgotten:
-                    await self._take_back()
+                    await self._withdraw_wish()
                     raise _refused(refusal)
                 if loop.time() >= give_up_at:
                     break
@@ -266,7 +266,7 @@ class Forgetting:
             # What is stored already need not be held for anybody.
             await self._outbox.publish(ClientTopic.FORGET, forget, retain=not self.forgotten)
         except UnavailableError as error:
-            log.debug("will_send_again", what=Forget.kind_name, cause=str(error))
+            log.debug("resend_scheduled", what=Forget.kind_name, cause=str(error))
             return
         failpoint(Failpoint.WISH_SENT)
         self._has_sent = True
@@ -297,11 +297,11 @@ class Forgetting:
             # The next start asks again, and hears it again.
             log.warning("forget_state_not_stored", client_id=self._session.client_id, cause=str(error))
 
-    def _take_refusal(self) -> ErasureNotice | None:
+    def _pop_refusal(self) -> ErasureNotice | None:
         refusal, self.refusal = self.refusal, None
         return refusal
 
-    async def _take_back(self) -> None:
+    async def _withdraw_wish(self) -> None:
         """Go on as a client; the broker must not show the request to the next federator, which might obey it.
 
         Raises:

@@ -56,7 +56,7 @@ class DeviceGate:
         return self.gate.takes_advice
 
     def judgement_by(self, serp: Serp, clicks: npt.NDArray[np.bool_]) -> tuple[Gate, Within]:
-        """Return the gate after one more list, and what writes it with the list; `take` it once both are on disk.
+        """Return the gate after one more list, and what writes it with the list; `adopt` it once both are on disk.
 
         Args:
             clicks: (shown,).
@@ -64,7 +64,7 @@ class DeviceGate:
         judged = with_list(self.gate, serp.source, clicks, serp.to_credit)
         return judged, partial(write_gate, gate=judged, before=self._written)
 
-    def take(self, judged: Gate) -> GateChanged | None:
+    def adopt(self, judged: Gate) -> GateChanged | None:
         """Be the gate that was written; return what changed by that, if anything did."""
         was_open, self.gate, self._written = self.gate.is_open, judged, judged
         if judged.is_open is was_open:

@@ -41,10 +41,10 @@ class Inbox:
         # Signed by the operator, and not by the federator.
         self._by_operator: dict[str, Callable[[bytes], None]] = {
             topics.operator_key: device.believe_successor,
-            topics.authorities: device.operator.take_authorities,
-            topics.federator_key: self._take_federator_key,
-            topics.policy: self._take_policy,
-            topics.schema: device.features.take_published,
+            topics.authorities: device.operator.receive_authorities,
+            topics.federator_key: self._receive_federator_key,
+            topics.policy: self._receive_policy,
+            topics.schema: device.features.receive_published,
         }
         # An empty message says that what was retained is no more: no job is at any step; and somebody who was erased
         # may be in the anchor.
@@ -53,23 +53,23 @@ class Inbox:
             topics.anchor: device.voter.drop_anchor,
         }
         self._announced: dict[str, Callable[[Envelope, bytes], None]] = {
-            topics.model: self._take_model,
-            topics.anchor: device.voter.take_anchor,
-            topics.evaluation: lambda envelope, _: device.evaluator.take_request(envelope),
-            topics.pace: lambda envelope, _: device.visits.take(envelope),
-            topics.round: self._take_round,
-            topics.federator_status: lambda envelope, _: device.watch.take(
+            topics.model: self._receive_model,
+            topics.anchor: device.voter.receive_anchor,
+            topics.evaluation: lambda envelope, _: device.evaluator.receive_request(envelope),
+            topics.pace: lambda envelope, _: device.visits.receive(envelope),
+            topics.round: self._receive_round,
+            topics.federator_status: lambda envelope, _: device.watch.receive(
                 envelope.read(FederatorStatus), time.monotonic()
             ),
-            topics.audit_head: lambda envelope, payload: device.audit.take(envelope.read(AuditHead), payload),
-            topics.unlearning_round: self._take_unlearning_round,
+            topics.audit_head: lambda envelope, payload: device.audit.receive(envelope.read(AuditHead), payload),
+            topics.unlearning_round: self._receive_unlearning_round,
         }
         self._answers: dict[str, Callable[[Envelope], None]] = {
-            ErasureNotice.kind_name: self._take_erasure_notice,
-            UpdateReceipt.kind_name: self._take_update_receipt,
+            ErasureNotice.kind_name: self._receive_erasure_notice,
+            UpdateReceipt.kind_name: self._receive_update_receipt,
         }
 
-    def take(self, message: InboundMessage) -> None:
+    def receive(self, message: InboundMessage) -> None:
         """Take a message. A client that was forgotten takes nothing but the notice of its erasure.
 
         Raises:
@@ -84,59 +84,59 @@ class Inbox:
             return
         envelope = device.session.open(message)
         if topic == self._own_topic and (envelope.kind == ErasureNotice.kind_name or not device.forgotten):
-            self._answers.get(envelope.kind, self._take_membership_receipt)(envelope)
+            self._answers.get(envelope.kind, self._receive_membership_receipt)(envelope)
         elif device.forgotten:
             if topic == device.session.topics.round:
                 device.forgetting.hear_epoch(epoch_and_number(envelope.sequence)[0], time.monotonic())
         elif topic in self._announced:
             self._announced[topic](envelope, payload)
         elif device.session.topics.is_anchors(topic):
-            device.voter.anchor.take_chunk(envelope.read(Chunk))
+            device.voter.anchor.receive_chunk(envelope.read(Chunk))
             device.voter.look()
         else:
-            device.models.take_chunk(envelope.read(Chunk))
+            device.models.receive_chunk(envelope.read(Chunk))
 
     # --- what the operator says -----------------------------------------------------------------------------
 
-    def _take_federator_key(self, payload: bytes) -> None:
+    def _receive_federator_key(self, payload: bytes) -> None:
         if payload:
-            self._device.session.take_federator_key(payload)
+            self._device.session.receive_federator_key(payload)
 
-    def _take_policy(self, payload: bytes) -> None:
+    def _receive_policy(self, payload: bytes) -> None:
         """Go on under a newer policy: what was to be sent under another, or raw, is sent no more."""
         device = self._device
-        if not payload or not device.policy.take(payload) or device.policy.newest is None:
+        if not payload or not device.policy.receive(payload) or device.policy.newest is None:
             return
-        device.participation.take_policy(device.policy.newest, time.monotonic(), device.policy.bar)
+        device.participation.receive_policy(device.policy.newest, time.monotonic(), device.policy.bar)
         device.relearning.forget()
         device.voter.look()
-        device.trainer.take_back()
+        device.trainer.start_over()
         device.trainer.catch_up()
         device.contributor.contribute()
-        device.voter.take_withheld_anchor()
+        device.voter.receive_withheld_anchor()
 
     # --- what the federator announces -----------------------------------------------------------------------
 
-    def _take_model(self, envelope: Envelope, payload: bytes) -> None:
+    def _receive_model(self, envelope: Envelope, payload: bytes) -> None:
         if envelope.kind == Manifest.kind_name:
-            self._device.models.take_manifest(envelope.read(Manifest))
+            self._device.models.receive_manifest(envelope.read(Manifest))
         else:
-            self._device.models.take_model(envelope.read(ModelAnnouncement), payload)
+            self._device.models.receive_model(envelope.read(ModelAnnouncement), payload)
 
-    def _take_round(self, envelope: Envelope, _: bytes) -> None:
+    def _receive_round(self, envelope: Envelope, _: bytes) -> None:
         device, round_ = self._device, envelope.read(RoundAnnouncement)
         if round_.federation != device.federation:
             return
         epoch = epoch_and_number(envelope.sequence)[0]
         device.policy.store()
-        device.participation.take_round(round_, time.monotonic())
+        device.participation.receive_round(round_, time.monotonic())
         device.participation.hear_epoch(epoch, time.monotonic())
         device.forgetting.hear_epoch(epoch, time.monotonic())
         device.voter.anchor.withdraw(round_.withdraws_below)
         device.voter.look()
-        device.models.take_withdrawal(round_.withdraws_below)
+        device.models.withdraw_below(round_.withdraws_below)
         if device.models.guard is not None:
-            device.models.guard.take_training(round_.training)
+            device.models.guard.follow_training(round_.training)
         self._log_objection()
         device.trainer.catch_up()
         device.contributor.contribute()
@@ -156,18 +156,18 @@ class Inbox:
             return {}
         return {"difference": self._device.features.difference(other.schema_hash)}
 
-    def _take_unlearning_round(self, envelope: Envelope, _: bytes) -> None:
+    def _receive_unlearning_round(self, envelope: Envelope, _: bytes) -> None:
         round_, participation = envelope.read(UnlearningRound), self._device.participation
         if participation.policy is not None or participation.bar is not None:
             return  # an answer would show what this device alone has learned
         if not participation.learns_from(round_):
             return  # what is kept was learned under another schema, or will never be
         if round_.federation == self._device.federation and not participation.left:
-            self._device.relearning.take_step(round_)
+            self._device.relearning.receive_step(round_)
 
     # --- what the federator answers -------------------------------------------------------------------------
 
-    def _take_update_receipt(self, envelope: Envelope) -> None:
+    def _receive_update_receipt(self, envelope: Envelope) -> None:
         device, receipt = self._device, envelope.read(UpdateReceipt)
         if not device.session.is_for_us(receipt):
             return
@@ -177,25 +177,25 @@ class Inbox:
         if receipt.code in ERASED:
             self._on_erased()
         else:
-            device.contributor.take_receipt(receipt)
+            device.contributor.receive_receipt(receipt)
         device.tell(UpdateAnswered(code))
 
-    def _take_membership_receipt(self, envelope: Envelope) -> None:
+    def _receive_membership_receipt(self, envelope: Envelope) -> None:
         device, receipt = self._device, envelope.read(MembershipReceipt)
         if not device.session.is_for_us(receipt) or not device.session.is_of_this_session(receipt):
             return
         if receipt.code in ERASED:
             self._on_erased()
         else:
-            is_stored = device.contributor.take_membership_receipt(receipt)
+            is_stored = device.contributor.receive_membership_receipt(receipt)
             if receipt.code is ReceiptCode.JOINED and not is_stored:
                 return  # joined is who knows what counts; asked again, it is answered again
-            device.membership.take_receipt(receipt)
+            device.membership.receive_receipt(receipt)
 
-    def _take_erasure_notice(self, envelope: Envelope) -> None:
+    def _receive_erasure_notice(self, envelope: Envelope) -> None:
         notice = envelope.read(ErasureNotice)
         if not self._device.session.is_for_us(notice):
             return
-        self._device.forgetting.take_notice(notice)
+        self._device.forgetting.receive_notice(notice)
         if notice.code in ERASED:
             self._on_erased()

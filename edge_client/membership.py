@@ -59,7 +59,7 @@ class Membership:
             log.warning("leave_not_finished", client_id=self._session.client_id, cause=str(error))
         return self.left.is_set()
 
-    def take_receipt(self, receipt: MembershipReceipt) -> None:
+    def receive_receipt(self, receipt: MembershipReceipt) -> None:
         """Take the receipt of a join or a leave of this session."""
         if receipt.code is ReceiptCode.LEFT:
             self.left.set()
@@ -70,4 +70,4 @@ class Membership:
             log.error("join_refused", client_id=self._session.client_id, code=receipt.code, detail=receipt.detail)
         if receipt.code is ReceiptCode.REPLAYED and receipt.newest_sequence is not None:
             self._session.begin_above(receipt.newest_sequence)
-        self._participation.take_membership_receipt(receipt, time.monotonic())
+        self._participation.receive_membership_receipt(receipt, time.monotonic())

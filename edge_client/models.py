@@ -63,11 +63,11 @@ class Models:
         model = self._in_parts.recall(self._store.model(), "model", self._session.client_id)
         if model is None:
             return
-        self._participation.take_model(model)
-        self._voter.take_newest(model)
+        self._participation.receive_model(model)
+        self._voter.compare_newest(model)
         self._trainer.catch_up()
 
-    def take_model(self, model: ModelAnnouncement, payload: bytes) -> None:
+    def receive_model(self, model: ModelAnnouncement, payload: bytes) -> None:
         """Take a model that ``payload`` announced; another federation's is passed over."""
         if model.federation != self._session.federation:
             return
@@ -77,7 +77,7 @@ class Models:
         self._in_parts.know(payload)
         if self.guard is not None and not self._admits(self.guard, model, payload):
             self._participation.refuse_model(model)
-            self._voter.take_newest(self.guard.refused)
+            self._voter.compare_newest(self.guard.refused)
             self._contributor.contribute()
             return
         self._use(model, payload)
@@ -89,24 +89,24 @@ class Models:
         with self._trainer.form():
             return guard.admits(model, payload, self._participation.model, self._trainer.weights_under)
 
-    def take_manifest(self, manifest: Manifest) -> None:
+    def receive_manifest(self, manifest: Manifest) -> None:
         """Begin to collect the parts of a model; another federation's is passed over."""
         if manifest.federation == self._session.federation:
-            self._in_parts.take_manifest(manifest, time.monotonic())
+            self._in_parts.receive_manifest(manifest, time.monotonic())
 
-    def take_chunk(self, chunk: Chunk) -> None:
+    def receive_chunk(self, chunk: Chunk) -> None:
         """Take a part of a model, and the model if it is whole by that.
 
         Raises:
             MessageError: the parts are not the model that was announced, or it is not from the federator.
         """
-        payload = self._in_parts.take(chunk, time.monotonic())
+        payload = self._in_parts.add_chunk(chunk, time.monotonic())
         if payload is not None:
-            self.take_model(
+            self.receive_model(
                 self._session.open_whole(payload, self._session.topics.model).read(ModelAnnouncement), payload
             )
 
-    def take_withdrawal(self, below: int) -> None:
+    def withdraw_below(self, below: int) -> None:
         """Use no model below this version, guard or not, also none that comes later: it holds what was unlearned since.
 
         Where the guard has refused a newer one, that one is used; else none is, until one comes.
@@ -126,7 +126,7 @@ class Models:
                 self._use(*stands_in)
         withheld, self._withheld = self._withheld, None
         if withheld is not None:
-            self.take_model(*withheld)
+            self.receive_model(*withheld)
 
     def hold_back(self, serp: Serp, clicks: npt.NDArray[np.bool_], within: Within | None = None) -> bool:
         """Have the guard hold a list back, or not; not while the features that it has are not the federation's.
@@ -141,7 +141,7 @@ class Models:
         """Judge a refused model again, by one more list; return whether there is such a model."""
         if self.guard is None or self.guard.refused is None:
             return False
-        self.take_model(self.guard.refused, self.guard.refused_payload)
+        self.receive_model(self.guard.refused, self.guard.refused_payload)
         return True
 
     def forget(self) -> None:
@@ -169,13 +169,13 @@ class Models:
 
     def _drop(self) -> None:
         self._participation.drop_model()
-        self._voter.take_newest(None)
+        self._voter.compare_newest(None)
         self._trainer.forget()
         self._tell(ModelInUse(None))
 
     def _use(self, model: ModelAnnouncement, payload: bytes) -> None:
-        is_another = self._participation.take_model(model)
-        self._voter.take_newest(self._participation.model)
+        is_another = self._participation.receive_model(model)
+        self._voter.compare_newest(self._participation.model)
         if is_another:
             try:
                 self._store.put_model(payload)

@@ -28,7 +28,7 @@ class OperatorTrust:
         if kept is not None:
             self._believed(kept)  # before the first connection
 
-    def take_succession(self, payload: bytes) -> Credentials | None:
+    def receive_succession(self, payload: bytes) -> Credentials | None:
         """Believe the operator's newest enrolment key; return the credentials with it, or None if it is not newer.
 
         What former keys have signed is believed only where the succession says so.
@@ -50,7 +50,7 @@ class OperatorTrust:
         log.info("enrolment_key_rotated", client_id=self._client_id)
         return newer
 
-    def take_authorities(self, payload: bytes) -> None:
+    def receive_authorities(self, payload: bytes) -> None:
         """Know the broker by the operator's newest list of authorities from the next connection on, and keep it."""
         try:
             kept = None if self._store.forgotten else self._believed().take(payload)

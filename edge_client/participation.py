@@ -105,7 +105,7 @@ class Participation:
         self._join_again(now)
         self._send_update_at(now)
 
-    def take_model(self, model: ModelAnnouncement) -> bool:
+    def receive_model(self, model: ModelAnnouncement) -> bool:
         """Take a model; False if it is the one we have."""
         # By far most are of another version; to compare models field by field takes longer than to read one's number.
         if self.model is not None and self.model.version == model.version and self.model == model:
@@ -121,7 +121,7 @@ class Participation:
         """Have no model: the one there was is withdrawn."""
         self.model, self._model_hash = None, b""
 
-    def take_policy(self, policy: SignedPolicy, now: float, bar: Objection | None = None) -> None:
+    def receive_policy(self, policy: SignedPolicy, now: float, bar: Objection | None = None) -> None:
         """Take a newer policy: what was made under another is not sent again, and may count or not.
 
         So the device asks anew what counts; at a random moment, since a whole fleet hears a policy at once.
@@ -132,7 +132,7 @@ class Participation:
         self.policy, self.bar, self.pending, self.missing = policy, bar, None, []
         self._join_again(now + self._rng.uniform(0.0, JOIN_SPREAD_S))
 
-    def take_round(self, round_: RoundAnnouncement, now: float) -> None:
+    def receive_round(self, round_: RoundAnnouncement, now: float) -> None:
         """Take a round. It also says that a federator is there, so what is unanswered may be sent again."""
         self.round = round_
         self.rests &= self.is_fresh
@@ -152,14 +152,14 @@ class Participation:
             self._join_again(now + self._rng.uniform(0.0, JOIN_SPREAD_S))
         self.epoch = epoch
 
-    def take_membership_receipt(self, receipt: MembershipReceipt, now: float) -> None:
+    def receive_membership_receipt(self, receipt: MembershipReceipt, now: float) -> None:
         if receipt.code is ReceiptCode.JOINED and not self.joined:
             # Another answer to the same join, which was sent twice, is no news.
             self.joined = True
             if self.pending is not None:
                 self._send_update_at(now)
 
-    def take_update_receipt(self, receipt: UpdateReceipt, now: float) -> bool:
+    def receive_update_receipt(self, receipt: UpdateReceipt, now: float) -> bool:
         """Do what a receipt asks for; return whether it answers the pending update for good.
 
         A receipt that is not about the pending update asks for nothing; its mark may settle it all the same.
@@ -309,7 +309,7 @@ class Participation:
                 self._fewest_missing = None  # after a pause any answer is news: the federator may be another one
         return outgoing
 
-    def take_missing(self) -> list[int]:
+    def pop_missing(self) -> list[int]:
         """Return the chunks that the federator lacks. Who sends some of them asks again what is missing."""
         missing, self.missing = self.missing, []
         return missing

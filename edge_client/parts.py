@@ -146,7 +146,7 @@ class DeviceParts:
 
     def believe_successor(self, payload: bytes) -> None:
         """Believe the operator by its newest enrolment key from now on, if ``payload`` says which that is."""
-        newer = self.operator.take_succession(payload)
+        newer = self.operator.receive_succession(payload)
         if newer is not None:
             for part in (self.session, self.policy, self.features):
                 part.believe(newer)

@@ -14,7 +14,7 @@ from edge_client.events import GateChanged, Observer
 from edge_client.gating import DeviceGate
 from edge_client.models import Models
 from edge_client.serps import Serp
-from edge_client.store.interaction_rows import Within
+from edge_client.store.interaction_rows import UNNUMBERED, Within
 from edge_client.store.store import DeviceStore
 from edge_client.votes.voter import Compared
 from foltr.learning.gate import Gate
@@ -92,20 +92,20 @@ class Recorder:
                     write(cursor)
 
         if self._models.hold_back(serp, clicks, within):
-            return partial(self._judge_again, self._take(judged, compared))
+            return partial(self._judge_again, self._adopt(judged, compared))
         n_dropped = self._store.n_dropped
         interaction = store_list(self._store, serp, clicks, within, self._evaluator.base_reward_of(serp, clicks))
         if interaction is None:
             return _nothing
-        change = self._take(judged, compared)
+        change = self._adopt(judged, compared)
         if self._later is not None:
             return partial(self._catch_up, change)  # by then there may be others, in another order
         return partial(self._learn, interaction, change, in_order=self._store.n_dropped == n_dropped)
 
-    def _take(self, judged: Gate | None, compared: Compared | None) -> GateChanged | None:
+    def _adopt(self, judged: Gate | None, compared: Compared | None) -> GateChanged | None:
         if compared is not None:
-            self._voter.take(compared)
-        return None if self._gate is None or judged is None else self._gate.take(judged)
+            self._voter.adopt(compared)
+        return None if self._gate is None or judged is None else self._gate.adopt(judged)
 
     def _catch_up(self, change: GateChanged | None) -> None:
         self._tell_of(change)
@@ -113,7 +113,7 @@ class Recorder:
 
     def _learn(self, interaction: Interaction, change: GateChanged | None, *, in_order: bool) -> None:
         self._tell_of(change)
-        self._trainer.take_new(interaction, in_order=in_order)
+        self._trainer.learn_new(interaction, in_order=in_order)
         self._contributor.contribute()
 
     def _tell_of(self, change: GateChanged | None) -> None:
@@ -136,8 +136,8 @@ def store_list(
     """Store a list with its clicks (shown,); None as `DeviceStore.add_interaction` says, or where nothing was shown."""
     if not len(serp.ranking):
         return None
-    return store.add_interaction(
-        serp.serp_id,
+    shown = Interaction(
+        UNNUMBERED,
         serp.features,
         serp.ranking,
         clicks,
@@ -145,9 +145,8 @@ def store_list(
         serp.model_version,
         serp.reversals,
         serp.log_probability,
-        within=within,
-        base_reward=base_reward,
     )
+    return store.add_interaction(serp.serp_id, shown, within, base_reward)
 
 
 def _nothing() -> None:

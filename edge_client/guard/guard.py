@@ -72,7 +72,7 @@ class Guard:
         self.refused: ModelAnnouncement | None = None
         self.refused_payload = b""
 
-    def take_training(self, training: Training) -> None:
+    def follow_training(self, training: Training) -> None:
         """Say once where the announced method cannot be guarded."""
         method = spec_of(training)
         idle = method.lists is not Lists.DRAWN
@@ -174,7 +174,7 @@ class Guard:
     def _took(self, model: ModelAnnouncement, judgement: Judgement) -> None:
         self.refused = None
         if self._forget_refusal(model.version):
-            log.info("model_taken_after_all", **self._log_fields(model, judgement))
+            log.info("model_admitted", **self._log_fields(model, judgement))
 
     def _forget_refusal(self, version: int) -> bool:
         """Remember no refusal of a model that is used; return whether there was one."""

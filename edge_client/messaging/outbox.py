@@ -71,7 +71,7 @@ class Outbox:
             try:
                 await self._send(outgoing)
             except UnavailableError as error:
-                log.debug("will_send_again", what=str(outgoing), cause=str(error))
+                log.debug("resend_scheduled", what=str(outgoing), cause=str(error))
         try:
             for one in self._chunks:
                 await one.follow()
@@ -86,7 +86,7 @@ class Outbox:
         try:
             await self.publish(ClientTopic.UNLEARNING, answer)
         except UnavailableError as error:
-            log.debug("will_send_again", what=answer.kind_name, cause=str(error))
+            log.debug("resend_scheduled", what=answer.kind_name, cause=str(error))
         else:
             relearning.mark_sent(answer)
 
@@ -116,7 +116,7 @@ class Outbox:
         elif outgoing is Outgoing.UPDATE:
             await self._link.publish(self._session.topic(ClientTopic.CHUNKS), self._in_parts(pending).offer)
         else:
-            await self._send_chunks(self._in_parts(pending), self._participation.take_missing())
+            await self._send_chunks(self._in_parts(pending), self._participation.pop_missing())
 
     async def _send_chunks(self, update: UpdateInParts, missing: Sequence[int]) -> None:
         """Send some of the missing chunks, and if they are not all, ask what is missing now."""

@@ -163,7 +163,7 @@ class Session:
         self._check_signature(envelope, topic, repeated=True)
         return envelope
 
-    def take_federator_key(self, statement: bytes) -> None:
+    def receive_federator_key(self, statement: bytes) -> None:
         """Believe the federator's newest key, which the operator states; what older ones sign counts for nothing more.
 
         It is stored before anything signed with it is believed: a device that was off during a rotation, or several,

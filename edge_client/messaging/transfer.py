@@ -118,7 +118,7 @@ class ModelInParts:
         self._known = b""
         self._stop()
 
-    def take_manifest(self, manifest: Manifest, now: float) -> None:
+    def receive_manifest(self, manifest: Manifest, now: float) -> None:
         """Begin to collect the model, or go on with it; nothing to do if the device has it."""
         if self.knows(manifest):
             self._stop()
@@ -129,7 +129,7 @@ class ModelInParts:
         self._state, self._newest_at = _State.COLLECTING if missing else _State.WHOLE, now
         self.to_subscribe = missing or None
 
-    def take(self, chunk: Chunk, now: float) -> bytes | None:
+    def add_chunk(self, chunk: Chunk, now: float) -> bytes | None:
         """Take a chunk; the whole model once it is complete. Chunks of another model are passed over.
 
         Raises:

@@ -7,7 +7,7 @@ import struct
 
 from edge_client.store import anchor_rows
 from edge_client.store.anchor_rows import AnchorKey
-from edge_client.store.store_file import StoreFile, alone
+from edge_client.store.store_file import StoreFile, alone, put_meta
 from foltr.erasure.states import ForgetState
 from foltr.failpoints import Failpoint, failpoint
 from foltr.learning.comparison import Comparison
@@ -30,10 +30,7 @@ class HeardStore(StoreFile):
 
     def put_session(self, session: int) -> None:
         """Remember a session before anything is sent in it: later ones must be higher, whatever the clock says."""
-        with self.transaction() as cursor:
-            cursor.execute(
-                "INSERT OR REPLACE INTO meta (key, value) VALUES ('session', ?)", (session.to_bytes(8, "big"),)
-            )
+        self._put_meta(session=session.to_bytes(8, "big"))
 
     # --- the wish to be forgotten -----------------------------------------------------------------------------
 
@@ -48,11 +45,7 @@ class HeardStore(StoreFile):
         The wish is stored before it is sent, so that the next start sends it again after any crash.
         """
         with self.transaction() as cursor:
-            if state is None:
-                cursor.execute("DELETE FROM meta WHERE key = 'forget_state'")
-            else:
-                value = state.value.encode()
-                cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('forget_state', ?)", (value,))
+            put_meta(cursor, forget_state=None if state is None else state.value.encode())
             failpoint(Failpoint.IN_WISH_TRANSACTION)
         failpoint(Failpoint.WISH_STORED)
 
@@ -60,7 +53,7 @@ class HeardStore(StoreFile):
 
     def newest_believed(self, topic: str, signer: bytes) -> int:
         """Return the highest sequence number of a key's that was believed on a topic; 0 before the first."""
-        noted_signer, sequence = self._noted.get(topic, (b"", 0))
+        noted_signer, sequence = self._unsaved.get(topic, (b"", 0))
         if noted_signer == signer:
             return sequence
         rows = self.rows("SELECT sequence FROM believed WHERE topic = ? AND signer = ?", (topic, signer))
@@ -74,7 +67,7 @@ class HeardStore(StoreFile):
         It is stored with the next change, so with whatever follows from what was believed, or when the file is closed.
         If the device dies before, it is as if it had not been heard.
         """
-        self._noted[topic] = (signer, sequence)
+        self._unsaved[topic] = (signer, sequence)
 
     def federator_key(self) -> bytes | None:
         """Return the operator's newest statement of the federator's key; None before the first."""
@@ -82,8 +75,7 @@ class HeardStore(StoreFile):
 
     def put_federator_key(self, statement: bytes) -> None:
         """Keep the operator's newest statement of the federator's key."""
-        with self.transaction() as cursor:
-            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('federator_key', ?)", (statement,))
+        self._put_meta(federator_key=statement)
 
     def succession(self) -> bytes | None:
         """Return how the operator's enrolment key followed from that of the credentials; None where it is that."""
@@ -91,8 +83,7 @@ class HeardStore(StoreFile):
 
     def put_succession(self, succession: bytes) -> None:
         """Keep the newest succession of the operator's enrolment key."""
-        with self.transaction() as cursor:
-            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('succession', ?)", (succession,))
+        self._put_meta(succession=succession)
 
     def authorities(self) -> bytes | None:
         """Return what is kept of the operator's newest list of authorities (`broker.believed`); None before it."""
@@ -100,19 +91,13 @@ class HeardStore(StoreFile):
 
     def put_authorities(self, kept: bytes) -> None:
         """Keep the operator's newest list of authorities."""
-        with self.transaction() as cursor:
-            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('authorities', ?)", (kept,))
+        self._put_meta(authorities=kept)
 
     # --- how often to come by -----------------------------------------------------------------------------------
 
     def put_pace(self, period_s: float | None, next_at: float | None) -> None:
         """Keep how often the device comes by, and when it does next, in seconds since the epoch; None: it stays."""
-        with self.transaction() as cursor:
-            if period_s is None or next_at is None:
-                cursor.execute("DELETE FROM meta WHERE key = 'pace'")
-            else:
-                value = struct.pack("<dd", period_s, next_at)
-                cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('pace', ?)", (value,))
+        self._put_meta(pace=None if period_s is None or next_at is None else struct.pack("<dd", period_s, next_at))
 
     def pace(self) -> tuple[float, float] | None:
         """Return what `put_pace` has kept; None where the device stays connected, as far as it knows."""
@@ -127,18 +112,16 @@ class HeardStore(StoreFile):
     def put_model(self, announcement: bytes) -> None:
         """Keep the newest model's announcement, so that a device can rank before it is connected."""
         with self.transaction() as cursor:
-            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('model', ?)", (announcement,))
+            put_meta(cursor, model=announcement)
             failpoint(Failpoint.IN_MODEL_TRANSACTION)
         failpoint(Failpoint.MODEL_STORED)
 
     def put_withdrawal(self, below: int, *, removes_model: bool) -> None:
         """Keep the version below which no model is to be used, and neither the model nor an anchor that is below it."""
         with self.transaction() as cursor:
-            cursor.execute(
-                "INSERT OR REPLACE INTO meta (key, value) VALUES ('withdrawn_below', ?)", (below.to_bytes(8, "big"),)
-            )
+            put_meta(cursor, withdrawn_below=below.to_bytes(8, "big"))
             if removes_model:
-                cursor.execute("DELETE FROM meta WHERE key = 'model'")
+                put_meta(cursor, model=None)
             anchor_rows.delete_anchor(cursor, below)
 
     def withdrawn_below(self) -> int:
@@ -174,11 +157,8 @@ class HeardStore(StoreFile):
 
     def put_audit_head(self, head: bytes, contradicted: bytes | None) -> None:
         """Keep the newest message about the log of erasures; with the one that it contradicts, also as evidence."""
-        with self.transaction() as cursor:
-            kept = {"audit_head": head}
-            if contradicted is not None:
-                kept |= {"audit_head_before": contradicted, "audit_head_after": head}
-            cursor.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", kept.items())
+        evidence = {} if contradicted is None else {"audit_head_before": contradicted, "audit_head_after": head}
+        self._put_meta(audit_head=head, **evidence)
 
     def audit_heads(self) -> list[bytes]:
         """Return the newest message about the log of erasures, then the last two that contradict each other, if any."""
@@ -193,9 +173,7 @@ class HeardStore(StoreFile):
 
     def put_policy_fork(self, known: bytes, heard: bytes) -> None:
         """Keep two policies of which neither follows from the other, as evidence."""
-        with self.transaction() as cursor:
-            kept = {"policy_fork_known": known, "policy_fork_heard": heard}
-            cursor.executemany("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", kept.items())
+        self._put_meta(policy_fork_known=known, policy_fork_heard=heard)
 
     def policy_fork(self) -> tuple[bytes, bytes] | None:
         """Return what `put_policy_fork` stored last; None if the device has heard of no fork."""

@@ -2,9 +2,9 @@
 
 import sqlite3
 from collections.abc import Callable
+from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from foltr.learning.interaction import Interaction
 from foltr.learning.rewards import Earned, first_click_reward
@@ -13,18 +13,12 @@ Within = Callable[[sqlite3.Cursor], None]
 """It is run in the transaction that stores a list."""
 
 
+UNNUMBERED: Final = 0
+"""The id of an interaction that is not stored yet."""
+
+
 def insert_interaction(
-    cursor: sqlite3.Cursor,
-    serp_id: str,
-    features: npt.NDArray[np.float32],
-    ranking: npt.NDArray[np.int64],
-    clicks: npt.NDArray[np.bool_],
-    variant: int,
-    base_version: int | None,
-    reversals: npt.NDArray[np.float64] | None,
-    log_probability: float | None,
-    schema_hash: bytes | None,
-    base_reward: float | None,
+    cursor: sqlite3.Cursor, serp_id: str, shown: Interaction, schema_hash: bytes | None, base_reward: float | None
 ) -> int | None:
     """Insert an interaction and return its number; None if this result list is there already.
 
@@ -34,14 +28,14 @@ def insert_interaction(
     """
     values = (
         serp_id,
-        len(features),
-        features.astype("<f4", copy=False).tobytes(),
-        ranking.astype("<i8", copy=False).tobytes(),
-        clicks.astype("u1").tobytes(),
-        variant,
-        base_version,
-        None if reversals is None else reversals.astype("<f8", copy=False).tobytes(),
-        log_probability,
+        len(shown.features),
+        shown.features.astype("<f4", copy=False).tobytes(),
+        shown.ranking.astype("<i8", copy=False).tobytes(),
+        shown.clicks.astype("u1").tobytes(),
+        shown.variant,
+        shown.base_version,
+        None if shown.reversals is None else shown.reversals.astype("<f8", copy=False).tobytes(),
+        shown.log_probability,
         schema_hash,
         base_reward,
     )
@@ -76,28 +70,17 @@ def read_interactions(
         f"log_probability FROM interactions {which}",
         parameters,
     )
-    return [_interaction(*row) for row in rows]
-
-
-def _interaction(
-    row_id: int,
-    n_documents: int,
-    features: bytes,
-    ranking: bytes,
-    clicks: bytes,
-    variant: int,
-    base_version: int | None,
-    reversals: bytes | None,
-    log_probability: float | None,
-) -> Interaction:
     # Copies: arrays on bytes cannot be written to, and kernels would be compiled a second time for such ones.
-    return Interaction(
-        row_id,
-        np.frombuffer(features, "<f4").reshape(n_documents, -1).copy(),
-        np.frombuffer(ranking, "<i8").copy(),
-        np.frombuffer(clicks, "u1").astype(np.bool_),
-        variant,
-        base_version,
-        None if reversals is None else np.frombuffer(reversals, "<f8").copy(),
-        log_probability,
-    )
+    return [
+        Interaction(
+            row_id,
+            np.frombuffer(features, "<f4").reshape(n_documents, -1).copy(),
+            np.frombuffer(ranking, "<i8").copy(),
+            np.frombuffer(clicks, "u1").astype(np.bool_),
+            variant,
+            base_version,
+            None if reversals is None else np.frombuffer(reversals, "<f8").copy(),
+            log_probability,
+        )
+        for row_id, n_documents, features, ranking, clicks, variant, base_version, reversals, log_probability in rows
+    ]

@@ -27,17 +27,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-import numpy.typing as npt
-
 from edge_client.store import anchor_rows, ledger, unlearning_rows
 from edge_client.store.bounds import Bounds, PendingUpdate, Settlement, read_bounds
 from edge_client.store.counted_rows import newest_began, newest_state, remember_counted
 from edge_client.store.gate_rows import read_gate
 from edge_client.store.heard import HeardStore
-from edge_client.store.interaction_rows import Within, insert_interaction, read_earned, read_interactions
+from edge_client.store.interaction_rows import UNNUMBERED, Within, insert_interaction, read_earned, read_interactions
 from edge_client.store.ledger import LedgerEntry
-from edge_client.store.store_file import alone
+from edge_client.store.store_file import alone, put_meta
 from edge_client.store.unlearning_rows import Erasure
 from foltr.errors import DataError
 from foltr.failpoints import Failpoint, failpoint
@@ -46,7 +43,7 @@ from foltr.learning.interaction import Interaction
 from foltr.learning.rewards import Earned
 from foltr.secure.ledger import Spent
 
-__all__ = ["DeviceStore", "Interaction"]
+__all__ = ["UNNUMBERED", "DeviceStore", "Interaction"]
 
 KEPT_INTERACTIONS = 500
 
@@ -95,26 +92,21 @@ class DeviceStore(HeardStore):
     def add_interaction(
         self,
         serp_id: str,
-        features: npt.NDArray[np.float32],
-        ranking: npt.NDArray[np.int64],
-        clicks: npt.NDArray[np.bool_],
-        variant: int = 0,
-        base_version: int | None = None,
-        reversals: npt.NDArray[np.float64] | None = None,
-        log_probability: float | None = None,
+        shown: Interaction,
         within: Within | None = None,
         base_reward: float | None = None,
     ) -> Interaction | None:
-        """Store an interaction; None if this list is stored already, or nothing is any more of a forgotten client.
+        """Store an interaction and number it; None if this list is stored already, or the client was forgotten.
 
-        The arguments are `Interaction`'s; ``within`` is run in the same transaction, and ``base_reward`` is what
-        `earned` says of it (None: nothing).
+        Args:
+            shown: without a number yet (`UNNUMBERED`).
+            within: is run in the same transaction.
+            base_reward: what `earned` says of it; None: nothing.
         """
         if self.forgotten:
             return None
-        shown = (features, ranking, clicks, variant, base_version, reversals, log_probability)
         with self.transaction() as cursor:
-            row_id = insert_interaction(cursor, serp_id, *shown, self.schema_hash, base_reward)
+            row_id = insert_interaction(cursor, serp_id, shown, self.schema_hash, base_reward)
             if row_id is None:
                 return None
             self._make_room(cursor, row_id)
@@ -123,7 +115,7 @@ class DeviceStore(HeardStore):
             failpoint(Failpoint.IN_INTERACTION_TRANSACTION)
         self._bounds = self._bounds._replace(newest=row_id)
         failpoint(Failpoint.INTERACTION_STORED)
-        return Interaction(row_id, *shown)
+        return replace(shown, id=row_id)
 
     @alone
     def earned(self, first: int, last: int) -> list[Earned]:
@@ -352,7 +344,7 @@ class DeviceStore(HeardStore):
                 cursor.execute("UPDATE bounds SET mark = NULL, floor = ?", (sent,))
             cursor.execute("DELETE FROM pending_update")
             anchor_rows.delete_anchor(cursor)  # nobody votes under a policy
-            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('policy', ?)", (signed,))
+            put_meta(cursor, policy=signed)
         self._bounds = self._read_bounds()
 
     @alone
@@ -367,7 +359,7 @@ class DeviceStore(HeardStore):
     @staticmethod
     def _keep_state(cursor: sqlite3.Cursor, state: bytes | None) -> None:
         if state is not None:
-            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES ('local_state', ?)", (state,))
+            put_meta(cursor, local_state=state)
 
     # --- what is kept of what counts ----------------------------------------------------------------------------
 

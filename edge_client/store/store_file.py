@@ -135,7 +135,7 @@ class StoreFile:
         self._path = str(path)
         self.owner = owner
         # By topic, what was believed there and is not stored yet (`HeardStore.note_believed`).
-        self._noted: dict[str, tuple[bytes, int]] = {}
+        self._unsaved: dict[str, tuple[bytes, int]] = {}
         self.lock = threading.RLock()
         self._gone = ""
         try:
@@ -163,7 +163,7 @@ class StoreFile:
         with self.lock:
             if self._gone:
                 return
-            if self._noted:
+            if self._unsaved:
                 with contextlib.suppress(DataError), self.transaction():
                     pass  # a transaction by itself stores what was noted
             self._gone = "it is closed"
@@ -194,6 +194,10 @@ class StoreFile:
     def _meta(self, key: str) -> bytes | None:
         rows = self.rows("SELECT value FROM meta WHERE key = ?", (key,))
         return bytes(rows[0][0]) if rows else None
+
+    def _put_meta(self, **kept: bytes | None) -> None:
+        with self.transaction() as cursor:
+            put_meta(cursor, **kept)
 
     def _prepare(self, owner: tuple[str, str] | None) -> None:
         # Two processes on one store would each train on the same clicks. The lock ends with the process.
@@ -227,7 +231,7 @@ class StoreFile:
         seed = secrets.randbits(63).to_bytes(8, "big")
         cursor.execute("INSERT INTO owner (only_one, state) VALUES (1, 'nobody')")
         cursor.execute("INSERT INTO bounds (only_one, mark, floor) VALUES (1, NULL, 0)")
-        cursor.execute("INSERT INTO meta (key, value) VALUES ('device_seed', ?)", (seed,))
+        put_meta(cursor, device_seed=seed)
 
     # --- whose it is ----------------------------------------------------------------------------------------
 
@@ -266,11 +270,11 @@ class StoreFile:
             try:
                 cursor.execute("BEGIN IMMEDIATE")
                 try:
-                    if self._noted:
-                        self._store_noted(cursor)
+                    if self._unsaved:
+                        self._store_unsaved(cursor)
                     yield cursor
                     cursor.execute("COMMIT")
-                    self._noted.clear()
+                    self._unsaved.clear()
                 finally:
                     # After some errors SQLite has rolled back by itself.
                     if self._db.in_transaction:
@@ -283,11 +287,11 @@ class StoreFile:
             finally:
                 cursor.close()
 
-    def _store_noted(self, cursor: sqlite3.Cursor) -> None:
+    def _store_unsaved(self, cursor: sqlite3.Cursor) -> None:
         cursor.executemany(
             "INSERT INTO believed (topic, signer, sequence) VALUES (?, ?, ?) "
             "ON CONFLICT DO UPDATE SET signer = excluded.signer, sequence = excluded.sequence",
-            [(topic, signer, sequence) for topic, (signer, sequence) in self._noted.items()],
+            [(topic, signer, sequence) for topic, (signer, sequence) in self._unsaved.items()],
         )
 
     # --- being forgotten ------------------------------------------------------------------------------------
@@ -338,6 +342,15 @@ class StoreFile:
         """Leave nothing of what was deleted in the file, not even by older software, nor in the log beside it."""
         self._db.execute("VACUUM")
         self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def put_meta(cursor: sqlite3.Cursor, **kept: bytes | None) -> None:
+    """Keep values by their keys; None deletes what was kept."""
+    for key, value in kept.items():
+        if value is None:
+            cursor.execute("DELETE FROM meta WHERE key = ?", (key,))
+        else:
+            cursor.execute("INSERT OR REPLACE INTO meta (key, value) VALUES (?, ?)", (key, value))
 
 
 def _mark(salt: bytes, owner: tuple[str, str]) -> bytes:

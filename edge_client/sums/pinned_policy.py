@@ -80,7 +80,7 @@ class PinnedPolicy:
             return "the operator publishes it (foltr policy publish); what is clicked waits on the device"
         return f"{self.excess}. The operator signs another policy, or the application raises its privacy_limits"
 
-    def take(self, payload: bytes) -> bool:
+    def receive(self, payload: bytes) -> bool:
         """Take a policy from anywhere; return whether it is newer than the one there was. An older one is no news.
 
         Raises:

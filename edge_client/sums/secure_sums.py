@@ -101,4 +101,4 @@ class SecureSums:
     def _tell(self, cause: str) -> None:
         if cause != self._told:
             self._told = cause
-            log.warning("takes_no_part", client_id=self._client_id, cause=cause)
+            log.warning("participation_refused", client_id=self._client_id, cause=cause)

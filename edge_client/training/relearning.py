@@ -71,7 +71,7 @@ class Relearning:
         self._newest: _AnsweredStep | None = None
         self.due: UnlearningUpdate | None = None
 
-    def take_step(self, round_: UnlearningRound) -> None:
+    def receive_step(self, round_: UnlearningRound) -> None:
         """Take a step. One that was announced before is answered as before: the answer may have been lost."""
         if not round_.open:
             self.forget()

@@ -153,7 +153,7 @@ class Trainer:
             new = self._store.waiting_interactions(len(waiting) - n_learned, above=newest)
             all_learned = self._learn(working_model, new)
 
-    def take_new(self, interaction: Interaction, *, in_order: bool) -> None:
+    def learn_new(self, interaction: Interaction, *, in_order: bool) -> None:
         """Learn an interaction that was just stored.
 
         Args:
@@ -167,7 +167,7 @@ class Trainer:
         elif len(working_model.interaction_ids) < working_model.training.max_interactions:
             self._learn(working_model, [interaction])
 
-    def take_back(self) -> None:
+    def start_over(self) -> None:
         """Begin anew, with what counts now: an update does not count that seemed to, or that was hoped to."""
         working_model = self.working_model
         if working_model is not None:
@@ -189,7 +189,7 @@ class Trainer:
         try:
             return working_model.device.body(self._rng)
         except DataError as error:
-            log.debug("nothing_to_send_yet", cause=str(error))
+            log.debug("update_not_ready", cause=str(error))
             return None
 
     def weights_under(self, model: ModelAnnouncement) -> NDArray[np.float64]:
@@ -249,7 +249,7 @@ class Trainer:
         width = interactions[fits.index(False)].features.shape[1]
         self.misfit = f"this application has {width} features, and the federation {working_model.n_features}"
         if before is None:
-            log.warning("interactions_wait", cause=self.misfit)
+            log.warning("feature_count_mismatch", cause=self.misfit)
         return interactions[: fits.index(False)]
 
     def _learn(self, working_model: WorkingModel, interactions: list[Interaction]) -> bool:

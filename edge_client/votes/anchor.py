@@ -59,7 +59,7 @@ class Anchor:
         if model is not None:
             self._model, self.key = model, key_of(model)
 
-    def take(self, envelope: Envelope, payload: bytes) -> None:
+    def receive(self, envelope: Envelope, payload: bytes) -> None:
         """Take what is said on the anchor's topic; another federation's is passed over.
 
         Raises:
@@ -67,7 +67,7 @@ class Anchor:
         """
         epoch = epoch_and_number(envelope.sequence)[0]
         if envelope.kind != Manifest.kind_name:
-            self._take_model(envelope.read(ModelAnnouncement), payload, epoch)
+            self._receive_model(envelope.read(ModelAnnouncement), payload, epoch)
             return
         manifest = envelope.read(Manifest)
         if manifest.federation != self._session.federation:
@@ -75,18 +75,18 @@ class Anchor:
         self._epoch_of_parts = epoch
         # Until another one is whole there is none: behind masks nobody sees that a vote is about the one before it.
         self._epoch = epoch if self._in_parts.knows(manifest) else None
-        self._in_parts.take_manifest(manifest, time.monotonic())
+        self._in_parts.receive_manifest(manifest, time.monotonic())
 
-    def take_chunk(self, chunk: Chunk) -> None:
+    def receive_chunk(self, chunk: Chunk) -> None:
         """Take a part of the anchor, and the anchor if it is whole by that.
 
         Raises:
             MessageError: the parts are not the model that was announced, or it is not from the federator.
         """
-        payload = self._in_parts.take(chunk, time.monotonic())
+        payload = self._in_parts.add_chunk(chunk, time.monotonic())
         if payload is not None:
             whole = self._session.open_whole(payload, self._session.topics.anchor)
-            self._take_model(whole.read(ModelAnnouncement), payload, self._epoch_of_parts)
+            self._receive_model(whole.read(ModelAnnouncement), payload, self._epoch_of_parts)
 
     def withdraw(self, below: int) -> None:
         """Have no anchor below this version, also none that comes later: it holds what was unlearned since.
@@ -98,7 +98,7 @@ class Anchor:
             self.forget()
         withheld, self._withheld = self._withheld, None
         if withheld is not None:
-            self._take_model(*withheld)
+            self._receive_model(*withheld)
 
     def drop(self) -> None:
         """Have none and keep none."""
@@ -115,7 +115,7 @@ class Anchor:
         self._in_parts.forget()
         self._model = self.key = self._epoch = self._withheld = None
 
-    def _take_model(self, model: ModelAnnouncement, payload: bytes, epoch: int) -> None:
+    def _receive_model(self, model: ModelAnnouncement, payload: bytes, epoch: int) -> None:
         if model.federation != self._session.federation:
             return
         if model.version < self._withdrawn_below:

@@ -114,12 +114,12 @@ class Voter:
             self.anchor.drop()
         self.look()
 
-    def take_newest(self, newest: ModelAnnouncement | None) -> None:
+    def compare_newest(self, newest: ModelAnnouncement | None) -> None:
         """Compare this model from now on, whether a guard refuses it or not; None: there is none."""
         self._newest = newest
         self.look()
 
-    def take_anchor(self, envelope: Envelope, payload: bytes) -> None:
+    def receive_anchor(self, envelope: Envelope, payload: bytes) -> None:
         """Take what is said on the anchor's topic.
 
         Raises:
@@ -127,19 +127,19 @@ class Voter:
         """
         if self.takes_part:
             self._withheld = None
-            self.anchor.take(envelope, payload)
+            self.anchor.receive(envelope, payload)
             self.look()
         elif self._enabled:
             self._withheld = envelope, payload
 
-    def take_withheld_anchor(self) -> None:
+    def receive_withheld_anchor(self) -> None:
         """Take what was said of the anchor under a policy without votes, if the one that came after it has them.
 
         Raises:
             MessageError: it cannot be read.
         """
         if self._withheld is not None and self.takes_part:
-            self.take_anchor(*self._withheld)
+            self.receive_anchor(*self._withheld)
 
     def drop_anchor(self) -> None:
         """Have no anchor, until another one is announced."""
@@ -161,7 +161,7 @@ class Voter:
             self._pair = pair
 
     def judgement_by(self, serp: Serp, clicks: NDArray[np.bool_]) -> tuple[Compared | None, Within | None]:
-        """Return what is known after one more list, and what writes it with the list; `take` it once both are on disk.
+        """Return what is known after one more list, and what writes it with the list; `adopt` it once both are on disk.
 
         None where there is nothing to compare, or the list says nothing.
 
@@ -182,7 +182,7 @@ class Voter:
         compared = Compared(pair.key, before.with_list(newest, anchor, said.total))
         return compared, partial(write_comparison, key=pair.key, comparison=compared.comparison)
 
-    def take(self, compared: Compared) -> None:
+    def adopt(self, compared: Compared) -> None:
         """Know what was written; what is about another anchor than today's says nothing any more."""
         with self._lock:
             if compared.key == self._key:

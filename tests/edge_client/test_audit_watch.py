@@ -28,7 +28,7 @@ class Listener:
 
     def hear(self, *heads):
         for number, one in enumerate(heads, start=1):
-            self.watch.take(one, encode(one, TOPIC, number))
+            self.watch.receive(one, encode(one, TOPIC, number))
         return [(cut.before, cut.after) for cut in self.told]
 
 

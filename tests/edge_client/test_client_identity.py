@@ -12,7 +12,7 @@ from edge_client.client import EdgeClient
 from edge_client.events import AuditLogCut
 from edge_client.options import Connection
 from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, device_identity, write_secret
 from foltr.protocol.audit_heads import AuditHead
@@ -234,7 +234,7 @@ async def test_an_update_that_is_not_understood_is_made_again(mqtt_broker, path)
     features = np.zeros((1, N_FEATURES), np.float32)
     features[0, 3] = 1.0
     with stored(path) as store:
-        made = store.add_interaction("serp", features, np.array([0]), np.array([True]))
+        made = store.add_interaction("serp", Interaction(UNNUMBERED, features, np.array([0]), np.array([True])))
         store.settle(0)
         store.put_update(
             PendingUpdate("a" * 32, 1, 0, made.id, b"\x83\xa1v\x01\xa4kind\xa6update\xa4body\xc4\x00"), [made.id]

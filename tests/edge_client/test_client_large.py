@@ -72,13 +72,13 @@ async def announce_round(federator, number=1, base=0):
 @pytest.fixture
 def heard(monkeypatch):
     """The indices of the model's chunks that a device hears, as they come."""
-    indices, take = [], Models.take_chunk
+    indices, take = [], Models.receive_chunk
 
     def counting(self, chunk):
         indices.append(chunk.index)
         take(self, chunk)
 
-    monkeypatch.setattr(Models, "take_chunk", counting)
+    monkeypatch.setattr(Models, "receive_chunk", counting)
     return indices
 
 

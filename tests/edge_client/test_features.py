@@ -315,7 +315,7 @@ def test_what_the_operator_has_signed_says_what_differs(own, published, words):
     """Without it there are hashes to compare."""
     features = Features(own, CREDENTIALS)
     assert published.hash.hex()[:16] in features.difference(published.hash)
-    features.take_published(issue_schema(OPERATOR, published, "mail").signed)
+    features.receive_published(issue_schema(OPERATOR, published, "mail").signed)
     assert words in features.difference(published.hash)
     assert features.difference(hash_of(own)) is None
 
@@ -332,10 +332,10 @@ def test_only_the_operator_is_believed():
         (CREDENTIALS, b""),
     ):
         features = Features(own, credentials)
-        features.take_published(payload)
+        features.receive_published(payload)
         assert "the one with hash" in features.difference(published.hash)
     features = Features(own, CREDENTIALS)
-    features.take_published(issue_schema(OPERATOR, schema_of(AGE, version=3), "mail").signed)
-    features.take_published(signed)
+    features.receive_published(issue_schema(OPERATOR, schema_of(AGE, version=3), "mail").signed)
+    features.receive_published(signed)
     assert "the one with hash" in features.difference(published.hash)
     assert "the federation none" in features.difference(None)

@@ -82,7 +82,7 @@ def test_a_list_is_judged_by_once(store):
     for _ in range(2):
         judged, within = gate.judgement_by(serp, clicks)
         if store_list(opened, serp, clicks, within) is not None:
-            gate.take(judged)
+            gate.adopt(judged)
     assert gate.gate.count(Source.BASE).lists == opened.gate().count(Source.BASE).lists == 1
     opened.close()
     again = store()

@@ -73,7 +73,7 @@ def joined(pending=None):
     device = participation(pending)
     device.begin_connection(NOW)
     assert device.due(NOW) == [Outgoing.JOIN]
-    device.take_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW)
+    device.receive_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW)
     return device
 
 
@@ -140,7 +140,7 @@ def test_an_update_waits_for_the_join():
     device.begin_connection(NOW)
     assert device.due(NOW) == [Outgoing.JOIN]
     assert Outgoing.UPDATE not in device.due(NOW + 1e6)
-    device.take_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 1)
+    device.receive_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 1)
     assert device.next_due_at() <= NOW + 1
     assert device.due(NOW + 1) == [Outgoing.UPDATE]
 
@@ -149,7 +149,7 @@ def test_a_second_answer_to_a_join_sends_no_update_again():
     """A join that was sent twice is answered twice; the update is on its way since the first."""
     device = joined(PENDING)
     assert device.due(NOW) == [Outgoing.UPDATE]
-    device.take_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 0.1)
+    device.receive_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 0.1)
     assert device.due(NOW + 0.1) == []
 
 
@@ -160,7 +160,7 @@ def test_a_refused_join_is_tried_again_later(code):
     device.begin_connection(NOW)
     device.due(NOW)
     due_at = device.next_due_at()
-    device.take_membership_receipt(membership_receipt(code), NOW)
+    device.receive_membership_receipt(membership_receipt(code), NOW)
     assert not device.joined
     assert device.next_due_at() == due_at > NOW
 
@@ -172,7 +172,7 @@ def test_a_new_connection_resends_at_once():
         device.due(device.next_due_at())
     device.begin_connection(NOW + 50)
     assert device.due(NOW + 50) == [Outgoing.JOIN]
-    device.take_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 50)
+    device.receive_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 50)
     assert device.due(NOW + 50) == [Outgoing.UPDATE]
     assert device.pending == PENDING
 
@@ -181,7 +181,7 @@ def test_a_round_announcement_brings_a_resend_forward():
     """A federator is there: what is unanswered need not wait for its long pause, but an answer gets its time."""
     device = joined(PENDING)
     sent_at = sending_times(device, 8)[-1]
-    device.take_round(round_announced(), sent_at + 0.5)
+    device.receive_round(round_announced(), sent_at + 0.5)
     assert device.due(sent_at + 0.5) == []
     assert device.next_due_at() == sent_at + ANSWER_TIME_S
     assert device.due(sent_at + ANSWER_TIME_S) == [Outgoing.UPDATE]
@@ -192,7 +192,7 @@ def test_a_round_announcement_brings_a_join_forward():
     device = participation()
     device.begin_connection(NOW)
     sent_at = sending_times(device, 8)[-1]
-    device.take_round(round_announced(), sent_at + 10)
+    device.receive_round(round_announced(), sent_at + 10)
     assert device.due(sent_at + 10) == [Outgoing.JOIN]
 
 
@@ -204,7 +204,7 @@ def test_a_receipt_leads_to_its_reaction(code):
     """An update is answered for good or not; it stays pending until that is stored."""
     device = joined(PENDING)
     device.due(NOW)
-    assert device.take_update_receipt(update_receipt(code), NOW + 1) == (code.reaction is DeviceReaction.SETTLE)
+    assert device.receive_update_receipt(update_receipt(code), NOW + 1) == (code.reaction is DeviceReaction.SETTLE)
     assert device.pending == PENDING
     assert device.joined != code.joins_first
 
@@ -215,7 +215,7 @@ def test_a_receipt_for_another_update_is_ignored(code):
     device = joined(PENDING)
     device.due(NOW)
     due_at = device.next_due_at()
-    assert not device.take_update_receipt(update_receipt(code, OTHER_ID), NOW + 1)
+    assert not device.receive_update_receipt(update_receipt(code, OTHER_ID), NOW + 1)
     assert (device.pending, device.joined, device.next_due_at()) == (PENDING, True, due_at)
 
 
@@ -223,7 +223,7 @@ def test_a_receipt_for_another_update_is_ignored(code):
 def test_a_receipt_without_an_update_is_ignored(code):
     """Twice the same receipt, or one after a restart: there is nothing to settle."""
     device = joined()
-    assert not device.take_update_receipt(update_receipt(code), NOW)
+    assert not device.receive_update_receipt(update_receipt(code), NOW)
     assert device.joined
 
 
@@ -231,7 +231,7 @@ def test_a_receipt_without_an_update_is_ignored(code):
 def test_a_membership_code_settles_no_update(code):
     """Such a receipt breaks the protocol; the update goes on waiting for its own."""
     device = joined(PENDING)
-    assert not device.take_update_receipt(update_receipt(code), NOW)
+    assert not device.receive_update_receipt(update_receipt(code), NOW)
     assert device.pending == PENDING
 
 
@@ -239,7 +239,7 @@ def test_a_membership_code_settles_no_update(code):
 def test_no_update_is_settled_without_being_named(code):
     """By its id or its bytes; what the mark says, it says of any."""
     device = joined(PENDING)
-    assert not device.take_update_receipt(update_receipt(code, None), NOW)
+    assert not device.receive_update_receipt(update_receipt(code, None), NOW)
     assert device.pending == PENDING
 
 
@@ -248,7 +248,7 @@ def test_another_version_is_asked_again_ever_more_rarely():
     device = joined(PENDING)
     times = sending_times(device, 8)
     refusal = update_receipt(ReceiptCode.UNSUPPORTED_VERSION, None, payload=PENDING.payload)
-    assert not device.take_update_receipt(refusal, times[-1] + 1)
+    assert not device.receive_update_receipt(refusal, times[-1] + 1)
     assert device.pending == PENDING
     assert device.next_due_at() > times[-1] + 0.7 * RESEND_LIMIT_S
 
@@ -269,7 +269,7 @@ def test_an_answer_that_could_not_be_stored_is_asked_for_again():
 def test_the_refusal_of_anothers_junk_does_not_touch_the_update(code, payload):
     """Whoever reaches the topic can send bytes that nobody can read; the update they are not stays pending."""
     device = joined(PENDING)
-    assert not device.take_update_receipt(update_receipt(code, None, payload=payload), NOW)
+    assert not device.receive_update_receipt(update_receipt(code, None, payload=payload), NOW)
     assert device.pending == PENDING
 
 
@@ -278,7 +278,7 @@ def test_busy_says_when_to_come_back(update_id):
     """The same update, not before the pause the federator asked for, and not in step with the others."""
     device = joined(PENDING)
     device.due(NOW)
-    device.take_update_receipt(update_receipt(ReceiptCode.BUSY, update_id, retry_after_s=10.0), NOW)
+    device.receive_update_receipt(update_receipt(ReceiptCode.BUSY, update_id, retry_after_s=10.0), NOW)
     assert device.pending == PENDING
     assert NOW + 10 <= device.next_due_at() <= NOW + 15
     assert device.due(NOW + 9.9) == []
@@ -289,7 +289,7 @@ def test_busy_without_a_time_waits_as_for_an_answer():
     """The receipt names no pause."""
     device = joined(PENDING)
     device.due(NOW)
-    device.take_update_receipt(update_receipt(ReceiptCode.BUSY), NOW)
+    device.receive_update_receipt(update_receipt(ReceiptCode.BUSY), NOW)
     assert device.next_due_at() >= NOW + FIRST_RESEND_S
 
 
@@ -297,8 +297,8 @@ def test_busy_is_not_overruled_by_an_announcement():
     """A round is announced to all devices at once: all of them coming back early is what busy asked not to do."""
     device = joined(PENDING)
     device.due(NOW)
-    device.take_update_receipt(update_receipt(ReceiptCode.BUSY, retry_after_s=60.0), NOW)
-    device.take_round(round_announced(), NOW + 5)
+    device.receive_update_receipt(update_receipt(ReceiptCode.BUSY, retry_after_s=60.0), NOW)
+    device.receive_round(round_announced(), NOW + 5)
     assert device.next_due_at() >= NOW + 60
 
 
@@ -306,9 +306,9 @@ def test_an_unknown_client_joins_and_sends_the_same_update():
     """The federator forgot us, or we left: the update itself is still good."""
     device = joined(PENDING)
     device.due(NOW)
-    device.take_update_receipt(update_receipt(ReceiptCode.UNKNOWN_CLIENT), NOW + 1)
+    device.receive_update_receipt(update_receipt(ReceiptCode.UNKNOWN_CLIENT), NOW + 1)
     assert device.due(NOW + 1) == [Outgoing.JOIN]
-    device.take_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 2)
+    device.receive_membership_receipt(membership_receipt(ReceiptCode.JOINED), NOW + 2)
     assert device.due(NOW + 2) == [Outgoing.UPDATE]
     assert device.pending == PENDING
 
@@ -324,9 +324,9 @@ def test_may_contribute(has_model, has_round, is_open, right_base, has_pending, 
     """Only with an open round, its base model, nothing pending, and no update for this round settled already."""
     device = participation(PENDING if is_settled or has_pending else None)
     if has_model:
-        device.take_model(model(3 if right_base else 2))
+        device.receive_model(model(3 if right_base else 2))
     if has_round:
-        device.take_round(round_announced(is_open=is_open), NOW)
+        device.receive_round(round_announced(is_open=is_open), NOW)
     if is_settled:
         device.end_pending(may_try_again=False)
         if has_pending:
@@ -338,19 +338,19 @@ def test_may_contribute(has_model, has_round, is_open, right_base, has_pending, 
 def test_a_settled_round_gets_no_second_update_but_the_next_one_does():
     """Counted or not, the round is over for this device; the next round is not."""
     device = joined(PENDING)
-    device.take_model(model())
-    device.take_round(round_announced(4), NOW)
+    device.receive_model(model())
+    device.receive_round(round_announced(4), NOW)
     device.end_pending(may_try_again=False)
     assert not device.may_contribute()
-    device.take_round(round_announced(5), NOW)
+    device.receive_round(round_announced(5), NOW)
     assert device.may_contribute()
 
 
 def test_a_round_in_which_nothing_was_decided_may_be_tried_again():
     """The update began elsewhere than at the mark: one that begins there may count."""
     device = joined(PENDING)
-    device.take_model(model())
-    device.take_round(round_announced(4), NOW)
+    device.receive_model(model())
+    device.receive_round(round_announced(4), NOW)
     device.end_pending(may_try_again=True)
     assert device.may_contribute()
 
@@ -358,8 +358,8 @@ def test_a_round_in_which_nothing_was_decided_may_be_tried_again():
 def test_rounds_of_a_restored_database_are_others():
     """Their numbers were given before; whether this device was in a round of that number says nothing."""
     device = joined(PENDING)
-    device.take_model(model())
-    device.take_round(round_announced(4), NOW)
+    device.receive_model(model())
+    device.receive_round(round_announced(4), NOW)
     device.end_pending(may_try_again=False)
     device.begin_rounds_anew()
     assert device.may_contribute()
@@ -374,25 +374,25 @@ def test_a_device_that_was_not_asked_makes_no_update():
     mine = ticket(round_seed(b"s" * 32, 4), CLIENT)
     below = (int.from_bytes(mine, "big") - 1).to_bytes(8, "big")
     device = joined()
-    device.take_model(model())
+    device.receive_model(model())
     for cutoff, expected in ((mine, True), (below, False), (HIGHEST_TICKET, True), (bytes(8), False)):
-        device.take_round(round_announced(4, selection=asked_up_to(cutoff)), NOW)
+        device.receive_round(round_announced(4, selection=asked_up_to(cutoff)), NOW)
         assert device.may_contribute() == expected
 
 
 def test_an_update_that_waits_is_sent_although_others_are_asked_now():
     """It was made when this device was asked, and may count already: only its receipt can tell."""
     device = joined(PENDING)
-    device.take_round(round_announced(5, selection=asked_up_to(bytes(8))), NOW)
+    device.receive_round(round_announced(5, selection=asked_up_to(bytes(8))), NOW)
     assert device.due(NOW) == [Outgoing.UPDATE]
 
 
 def test_rounds_that_start_over_are_taken():
     """A federation whose database was restored or made anew counts from a lower number again."""
     device = joined(PendingUpdate(ID, 40, 0, 5, b""))
-    device.take_model(model())
+    device.receive_model(model())
     device.end_pending(may_try_again=False)
-    device.take_round(round_announced(2), NOW)
+    device.receive_round(round_announced(2), NOW)
     assert device.may_contribute()
 
 
@@ -409,20 +409,20 @@ def test_a_new_update_is_sent_at_once():
 def test_the_same_model_again_is_no_news():
     """A retained announcement comes with every connection; training goes on."""
     device = participation()
-    assert device.take_model(model(3))
-    assert not device.take_model(model(3))
-    assert device.take_model(model(4))
-    assert device.take_model(model(4, weights=(1.0,))), "same version, other weights: a restored federation"
+    assert device.receive_model(model(3))
+    assert not device.receive_model(model(3))
+    assert device.receive_model(model(4))
+    assert device.receive_model(model(4, weights=(1.0,))), "same version, other weights: a restored federation"
 
 
 def test_another_federator_is_asked_for_the_mark():
     """After a later epoch it joins again, within a second, and sends no update before that is answered."""
     device = joined(PENDING)
     for epoch in (7, 7):
-        device.take_round(round_announced(), NOW + 1)
+        device.receive_round(round_announced(), NOW + 1)
         device.hear_epoch(epoch, NOW + 1)
     assert device.joined
-    device.take_round(round_announced(), NOW + 200)
+    device.receive_round(round_announced(), NOW + 200)
     device.hear_epoch(8, NOW + 200)
     assert not device.joined
     assert NOW + 200 <= device.next_due_at() <= NOW + 201

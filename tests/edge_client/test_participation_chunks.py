@@ -22,13 +22,13 @@ def offering():
     device.begin_connection(NOW)
     device.due(NOW)
     joined = MembershipReceipt(federation="mail", client_id=CLIENT, code=ReceiptCode.JOINED)
-    device.take_membership_receipt(joined, NOW)
+    device.receive_membership_receipt(joined, NOW)
     assert device.due(NOW) == [Outgoing.UPDATE]
     return device
 
 
 def told_missing(device, missing, now):
-    device.take_update_receipt(receipt(ReceiptCode.INCOMPLETE, missing), now)
+    device.receive_update_receipt(receipt(ReceiptCode.INCOMPLETE, missing), now)
 
 
 def test_the_chunks_asked_for_are_sent_at_once():
@@ -36,8 +36,8 @@ def test_the_chunks_asked_for_are_sent_at_once():
     device = offering()
     told_missing(device, [0, 2, 5], NOW + 1)
     assert device.due(NOW + 1) == [Outgoing.CHUNKS]
-    assert device.take_missing() == [0, 2, 5]
-    assert device.take_missing() == []
+    assert device.pop_missing() == [0, 2, 5]
+    assert device.pop_missing() == []
     assert device.due(NOW + 1) == []
     assert device.due(NOW + 1 + LONGEST * FIRST_RESEND_S) == [Outgoing.UPDATE]
 
@@ -49,7 +49,7 @@ def test_as_long_as_they_become_fewer_there_is_no_pause():
         now += 0.1
         told_missing(device, list(range(n)), now)
         assert device.due(now) == [Outgoing.CHUNKS]
-        device.take_missing()
+        device.pop_missing()
 
 
 def test_without_progress_the_pauses_grow():
@@ -69,7 +69,7 @@ def test_after_busy_the_update_is_offered_again():
     """What is missing may have changed by then."""
     device = offering()
     told_missing(device, [0, 1], NOW + 1)
-    device.take_update_receipt(receipt(ReceiptCode.BUSY, retry_after_s=10.0), NOW + 1)
+    device.receive_update_receipt(receipt(ReceiptCode.BUSY, retry_after_s=10.0), NOW + 1)
     assert device.due(NOW + 10) == []
     assert device.due(NOW + 16) == [Outgoing.UPDATE]
 
@@ -79,7 +79,7 @@ def test_a_new_connection_offers_again():
     device = offering()
     told_missing(device, [0, 1], NOW + 1)
     device.begin_connection(NOW + 2)
-    device.take_membership_receipt(
+    device.receive_membership_receipt(
         MembershipReceipt(federation="mail", client_id=CLIENT, code=ReceiptCode.JOINED), NOW + 2
     )
     assert Outgoing.UPDATE in device.due(NOW + 2)
@@ -92,7 +92,7 @@ def test_the_next_update_starts_from_its_offer():
     """What was missing of the one before says nothing."""
     device = offering()
     told_missing(device, [0, 1], NOW + 1)
-    assert device.take_update_receipt(receipt(ReceiptCode.LATE), NOW + 2)
+    assert device.receive_update_receipt(receipt(ReceiptCode.LATE), NOW + 2)
     device.end_pending(may_try_again=False)
     device.contribute(PendingUpdate("b" * 32, 5, 5, 9, b"other"), NOW + 3)
     assert device.due(NOW + 3) == [Outgoing.UPDATE]

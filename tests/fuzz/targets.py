@@ -323,7 +323,7 @@ def _client(topic: str, credentials: Credentials | None, payload: bytes) -> bool
     store = DeviceStore(":memory:", client_id=MEMBER, federation=FEDERATION, max_interactions=10)
     agent = Agent(_NO_LINK, store, DeviceOptions(FEDERATION, MEMBER, credentials, experiment=Experiment(seed=1)))
     try:
-        agent.inbox.take(InboundMessage(topic, payload, retained=False))
+        agent.inbox.receive(InboundMessage(topic, payload, retained=False))
     except MessageError as error:
         check_text(error.code, error.detail)
     # Whatever it was told, it can still say who it is.

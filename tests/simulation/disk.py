@@ -76,7 +76,7 @@ class DeviceDisk(DeviceStore):
 
     def crash(self) -> None:
         """Keep what is written; what was to be written with the next change ends with the process."""
-        self._noted.clear()
+        self._unsaved.clear()
 
     def lose(self) -> None:
         """Become another disk, with nothing of the old one on it."""

@@ -243,6 +243,6 @@ export class Forgetting {
 
   private later(error: unknown): void {
     if (!(error instanceof UnavailableError)) throw error;
-    this.log("debug", "will_send_again", { what: "forget", cause: causeOf(error) });
+    this.log("debug", "resend_scheduled", { what: "forget", cause: causeOf(error) });
   }
 }

@@ -71,7 +71,7 @@ export class Outbox {
       await sending();
     } catch (error) {
       if (!(error instanceof UnavailableError)) throw error;
-      this.log("debug", "will_send_again", { what, cause: causeOf(error) });
+      this.log("debug", "resend_scheduled", { what, cause: causeOf(error) });
     }
   }
 }

@@ -98,11 +98,11 @@ export class Visits {
     const { participation, heard } = this;
     if (!participation.isFresh) return;
     if (heard !== null && heard.epoch === participation.epoch) {
-      if (this.periodS === null) this.log("info", "comes_by", { periodS: heard.periodS });
+      if (this.periodS === null) this.log("info", "visits_started", { periodS: heard.periodS });
       this.periodS = heard.periodS;
       participation.comesBy = true;
     } else if (this.periodS !== null && participation.joined) {
-      this.log("info", "stays_connected");
+      this.log("info", "visits_ended");
       this.periodS = this.nextAt = null;
       participation.comesBy = participation.rests = false;
       this.isFirst = true;

@@ -162,7 +162,7 @@ test("with other features than the federation's the application's order is shown
 test("clicks on features of another width wait until the application has the federation's", async () => {
   const client = await joined();
   for (let i = 0; i < 3; i++) await client.recordClicks(client.rank([[1], [2]]), [1]);
-  await eventually(() => client.state.nWaiting === 3 && said.includes("interactions_wait"));
+  await eventually(() => client.state.nWaiting === 3 && said.includes("feature_count_mismatch"));
   await click(client, 2);
   const { fields } = await federation.hear("update");
   assert.deepEqual([fields.after, fields.through, fields.n_interactions], [0, 5, 2]);

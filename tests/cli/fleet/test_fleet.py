@@ -130,7 +130,7 @@ async def test_devices_know_their_users_examination(mqtt_broker, data, monkeypat
 
     class Recording(EdgeClient):
         def __init__(self, *args, **options):
-            given[options["client_id"]] = options["propensities"]
+            given[options["connection"].client_id] = options["ranking"].propensities
             super().__init__(*args, **options)
 
     monkeypatch.setattr("foltr.cli.fleet.fleet.EdgeClient", Recording)

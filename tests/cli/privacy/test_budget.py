@@ -10,8 +10,7 @@ from made_policies import policy
 
 from edge_client.store.bounds import PendingUpdate
 from edge_client.store.ledger import LedgerEntry
-from edge_client.store.store import DeviceStore
-from foltr.learning.interaction import Interaction
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.protocol.policies import allowance_of
 from foltr.secure.accounting import epsilon_of
 
@@ -28,7 +27,7 @@ def opened(path):
 def take_part(store, signed, number, round_):
     """One participation, of one interaction, that counts."""
     arrays = np.ones((1, 2), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_)
-    shown: Interaction = store.add_interaction(f"{number}", *arrays)
+    shown: Interaction = store.add_interaction(f"{number}", Interaction(UNNUMBERED, *arrays))
     entry = LedgerEntry(number, allowance_of(signed.policy).charge, round_, signed.policy.version, signed.hash)
     through = store.mark() + 1
     store.put_update(PendingUpdate(f"{number}", round_, store.mark(), through, b"u"), [shown.id], charged=entry)

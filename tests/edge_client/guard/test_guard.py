@@ -44,7 +44,7 @@ def store(path):
 
 def guard_of(store, share=0.5, seed=3, training=None):
     guard = Guard(share, store, "device-7", seed)
-    guard.take_training(training or PdgdTraining())
+    guard.follow_training(training or PdgdTraining())
     return guard
 
 
@@ -170,7 +170,7 @@ def test_nothing_is_held_back_before_a_method_is_known(store):
     """Lists are drawn by scores then, too, but the method to come may need the clicks for itself."""
     guard = Guard(0.5, store, "device-7", 3)
     assert not any(guard.hold_back(serp, clicks) for serp, clicks in lists(20))
-    guard.take_training(PdgdTraining())
+    guard.follow_training(PdgdTraining())
     assert any(guard.hold_back(serp, clicks) for serp, clicks in lists(20))
 
 
@@ -179,7 +179,7 @@ def test_an_idle_guard_stands_in_nobodys_way(store):
     guard, kept = guard_of(store), announced(4, GOOD)
     fill(guard, FEWEST_LISTS)
     assert not admits(guard, announced(5, -GOOD), kept)
-    guard.take_training(FedIpsTraining())
+    guard.follow_training(FedIpsTraining())
     assert admits(guard, announced(5, -GOOD), kept)
     assert guard.refused is None
     assert not any(guard.hold_back(serp, clicks) for serp, clicks in lists(20))
@@ -272,7 +272,7 @@ def test_a_method_that_cannot_be_guarded_is_told_once(store):
     told = []
     for training in (idle, idle, guarded, idle):
         with capture_logs() as logs:
-            guard.take_training(training)
+            guard.follow_training(training)
         told.append([line["event"] for line in logs])
     assert told == [["guard_idle"], [], [], ["guard_idle"]]
 

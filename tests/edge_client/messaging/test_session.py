@@ -9,7 +9,7 @@ import pytest
 from broker.link import InboundMessage
 from edge_client.messaging.session import Session
 from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.errors import DataError, MessageError
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import ModelAnnouncement
@@ -248,7 +248,7 @@ def test_what_was_heard_is_the_oldest_that_is_believed(store, topic):
 
 CHANGES = {
     "a click": lambda store: store.add_interaction(
-        "a", np.ones((1, 1), np.float32), np.array([0], np.int64), np.array([True])
+        "a", Interaction(UNNUMBERED, np.ones((1, 1), np.float32), np.array([0], np.int64), np.array([True]))
     ),
     "an answer": lambda store: store.settle((store.mark() or 0) + 1),
     "a model": lambda store: store.put_model(b"model"),
@@ -327,7 +327,9 @@ def test_what_nobody_signed_is_not_remembered(store):
 
 
 def pending(store, payload):
-    made = store.add_interaction("serp", np.eye(1, dtype=np.float32), np.array([0]), np.array([True]))
+    made = store.add_interaction(
+        "serp", Interaction(UNNUMBERED, np.eye(1, dtype=np.float32), np.array([0]), np.array([True]))
+    )
     store.settle(0)
     store.put_update(PendingUpdate(UPDATE.update_id, UPDATE.round, 0, made.id, payload), [made.id])
     return payload
@@ -390,17 +392,17 @@ def test_a_device_believes_the_newest_key_that_the_operator_states(store):
     first, second = SigningKey.generate(), SigningKey.generate()
     device = session(store, identity())
     for sequence, key in ((1, first), (2, second)):
-        device.take_federator_key(statement(sequence, key))
+        device.receive_federator_key(statement(sequence, key))
     for again in (device, session(store, identity())):
         with pytest.raises(MessageError, match="replayed"):
-            again.take_federator_key(statement(1, first))
+            again.receive_federator_key(statement(1, first))
         assert [believes(again, key) for key in (FEDERATOR, first, second)] == [False, False, True]
 
 
 def test_a_device_that_was_off_during_two_rotations_believes_the_newest(store):
     """The newest statement is all that it takes."""
     device, newest = session(store, identity()), SigningKey.generate()
-    device.take_federator_key(statement(2, newest))
+    device.receive_federator_key(statement(2, newest))
     assert [believes(device, key) for key in (FEDERATOR, newest)] == [False, True]
 
 
@@ -409,7 +411,7 @@ def test_a_stolen_key_leaves_nothing_that_the_next_one_is_measured_by(store, pat
     device, key = session(store, identity()), SigningKey.generate()
     assert believes(device, FEDERATOR, 2**63 - 1)
     store.put_session(1)
-    device.take_federator_key(statement(1, key))
+    device.receive_federator_key(statement(1, key))
     assert believes(device, key, 7)
     store.put_session(2)
     with killed_now(path, tmp_path / "after") as stored:
@@ -432,18 +434,18 @@ def test_only_the_operator_states_a_key(store, operator):
     """Whoever has stolen the federator's key cannot keep it in use, nor bring in another one."""
     device = session(store, identity())
     with pytest.raises(MessageError, match="bad_signature"):
-        device.take_federator_key(statement(1, SigningKey.generate(), operator))
+        device.receive_federator_key(statement(1, SigningKey.generate(), operator))
     assert believes(device, FEDERATOR)
 
 
 def test_credentials_written_since_are_not_taken_back(store):
     """A device enrolled after a rotation believes its key, and no statement from before."""
     old, key = SigningKey.generate(), SigningKey.generate()
-    session(store, identity()).take_federator_key(statement(1, old))
+    session(store, identity()).receive_federator_key(statement(1, old))
     credentials = identity().model_copy(update={"federator_key": key_to_text(key.public), "federator_key_sequence": 2})
     device = session(store, credentials)
     with pytest.raises(MessageError, match="replayed"):
-        device.take_federator_key(statement(1, old))
+        device.receive_federator_key(statement(1, old))
     assert [believes(device, one) for one in (old, key)] == [False, True]
 
 
@@ -455,5 +457,5 @@ def test_a_key_that_cannot_be_stored_is_believed_all_the_same(store, monkeypatch
 
     device, key = session(store, identity()), SigningKey.generate()
     monkeypatch.setattr(store, "put_federator_key", fail)
-    device.take_federator_key(statement(1, key))
+    device.receive_federator_key(statement(1, key))
     assert [believes(device, one) for one in (FEDERATOR, key)] == [False, True]

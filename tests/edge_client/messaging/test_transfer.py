@@ -25,9 +25,9 @@ def test_a_manifest_asks_for_all_chunks_and_the_last_one_brings_the_model(model)
     """Then nothing is collected any more."""
     manifest, chunks = parts(MODEL)
     assert not model.collecting
-    model.take_manifest(manifest, NOW)
+    model.receive_manifest(manifest, NOW)
     assert (model.collecting, model.to_subscribe) == (True, [0, 1, 2])
-    assert [model.take(chunk, NOW) for chunk in (chunks[2], chunks[0], chunks[0], chunks[1])] == [
+    assert [model.add_chunk(chunk, NOW) for chunk in (chunks[2], chunks[0], chunks[0], chunks[1])] == [
         None,
         None,
         None,
@@ -39,80 +39,80 @@ def test_a_manifest_asks_for_all_chunks_and_the_last_one_brings_the_model(model)
 def test_a_model_that_is_there_is_not_asked_for(model):
     """It came before, in chunks or not, or was in the store."""
     model.know(MODEL)
-    model.take_manifest(parts(MODEL)[0], NOW)
+    model.receive_manifest(parts(MODEL)[0], NOW)
     assert (model.collecting, model.to_subscribe) == (False, None)
 
 
 def test_the_news_that_an_older_model_is_the_newest_ends_the_collecting(model):
     """Whatever the federator announces is what it wants used."""
     model.know(MODEL)
-    model.take_manifest(parts(NEWER)[0], NOW)
-    model.take_manifest(parts(MODEL)[0], NOW)
+    model.receive_manifest(parts(NEWER)[0], NOW)
+    model.receive_manifest(parts(MODEL)[0], NOW)
     assert (model.collecting, model.to_subscribe) == (False, None)
 
 
 def test_chunks_of_another_model_are_passed_over(model):
     """Those of an older one, or of one whose manifest is still to come."""
     manifest, chunks = parts(NEWER)
-    model.take_manifest(manifest, NOW)
+    model.receive_manifest(manifest, NOW)
     for chunk in parts(MODEL)[1]:
-        assert model.take(chunk, NOW) is None
-    assert [model.take(chunk, NOW) for chunk in chunks] == [None, None, NEWER]
+        assert model.add_chunk(chunk, NOW) is None
+    assert [model.add_chunk(chunk, NOW) for chunk in chunks] == [None, None, NEWER]
 
 
 def test_a_newer_model_replaces_the_one_being_collected(model):
     """Its chunks are others; none of the old one are kept."""
-    model.take_manifest(parts(MODEL)[0], NOW)
-    model.take(parts(MODEL)[1][0], NOW)
-    model.take_manifest(parts(NEWER)[0], NOW)
+    model.receive_manifest(parts(MODEL)[0], NOW)
+    model.add_chunk(parts(MODEL)[1][0], NOW)
+    model.receive_manifest(parts(NEWER)[0], NOW)
     assert model.to_subscribe == [0, 1, 2]
-    assert [model.take(chunk, NOW) for chunk in parts(NEWER)[1]] == [None, None, NEWER]
+    assert [model.add_chunk(chunk, NOW) for chunk in parts(NEWER)[1]] == [None, None, NEWER]
 
 
 def test_only_what_is_missing_is_asked_for_again(model):
     """After a lost connection the same model is announced once more."""
     manifest, chunks = parts(MODEL)
-    model.take_manifest(manifest, NOW)
-    model.take(chunks[1], NOW)
-    model.take_manifest(manifest, NOW + 5)
+    model.receive_manifest(manifest, NOW)
+    model.add_chunk(chunks[1], NOW)
+    model.receive_manifest(manifest, NOW + 5)
     assert model.to_subscribe == [0, 2]
 
 
 def test_silence_ends_the_collecting_but_not_a_slow_network(model):
     """Every new chunk gives the next one its time; what has come is kept for the next announcement."""
     manifest, chunks = parts(MODEL)
-    model.take_manifest(manifest, NOW)
+    model.receive_manifest(manifest, NOW)
     for chunk, at in ((chunks[0], 0.9), (chunks[1], 1.8)):
         now = NOW + at * MODEL_PATIENCE_S
         model.give_up(now)
-        model.take(chunk, now)
+        model.add_chunk(chunk, now)
     assert model.collecting
     assert model.gives_up_at() == now + MODEL_PATIENCE_S
     model.give_up(model.gives_up_at())
     assert (model.collecting, model.gives_up_at()) == (False, float("inf"))
-    assert model.take(chunks[2], now + 60) is None
-    model.take_manifest(manifest, now + 61)
+    assert model.add_chunk(chunks[2], now + 60) is None
+    model.receive_manifest(manifest, now + 61)
     assert model.to_subscribe == [2]
-    assert model.take(chunks[2], now + 62) == MODEL
+    assert model.add_chunk(chunks[2], now + 62) == MODEL
 
 
 def test_a_wrong_chunk_is_not_asked_for_in_a_loop(model):
     """The model is collected anew, once it is announced again."""
     manifest, chunks = parts(MODEL)
-    model.take_manifest(manifest, NOW)
-    model.take(chunks[0].model_copy(update={"data": bytes(CHUNK_BYTES)}), NOW)
-    model.take(chunks[1], NOW)
+    model.receive_manifest(manifest, NOW)
+    model.add_chunk(chunks[0].model_copy(update={"data": bytes(CHUNK_BYTES)}), NOW)
+    model.add_chunk(chunks[1], NOW)
     with pytest.raises(MessageError, match="malformed"):
-        model.take(chunks[2], NOW)
+        model.add_chunk(chunks[2], NOW)
     assert not model.collecting
-    model.take_manifest(manifest, NOW + 1)
+    model.receive_manifest(manifest, NOW + 1)
     assert model.to_subscribe == [0, 1, 2]
 
 
 def test_a_whole_model_that_was_not_believed_is_not_asked_for_again(model):
     """Its chunks are right, so they would be the same once more."""
     manifest, chunks = parts(MODEL)
-    model.take_manifest(manifest, NOW)
-    assert [model.take(chunk, NOW) for chunk in chunks][-1] == MODEL
-    model.take_manifest(manifest, NOW + 1)
+    model.receive_manifest(manifest, NOW)
+    assert [model.add_chunk(chunk, NOW) for chunk in chunks][-1] == MODEL
+    model.receive_manifest(manifest, NOW + 1)
     assert (model.collecting, model.to_subscribe) == (False, None)

@@ -11,7 +11,7 @@ from made_policies import policy
 
 from edge_client.store.bounds import PendingUpdate
 from edge_client.store.ledger import LedgerEntry
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.errors import DataError
 from foltr.protocol.policies import allowance_of
 from foltr.secure.ledger import Spent, participations_left, refusal
@@ -41,7 +41,9 @@ def store(path):
 
 
 def add(store, *serp_ids):
-    return [store.add_interaction(serp_id, FEATURES, RANKING, CLICKS).id for serp_id in serp_ids]
+    return [
+        store.add_interaction(serp_id, Interaction(UNNUMBERED, FEATURES, RANKING, CLICKS)).id for serp_id in serp_ids
+    ]
 
 
 def entry(number, signed=FIRST, round_=1):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.errors import DataError
 
 REPOSITORY = Path(__file__).parents[3]
@@ -51,7 +51,7 @@ def store(path):
 
 
 def add(store, *serp_ids):
-    return [store.add_interaction(serp_id, FEATURES, RANKING, CLICKS) for serp_id in serp_ids]
+    return [store.add_interaction(serp_id, Interaction(UNNUMBERED, FEATURES, RANKING, CLICKS)) for serp_id in serp_ids]
 
 
 def put(store, name, interactions, local_state=None, *, spent=False):
@@ -89,7 +89,7 @@ def test_an_interaction_comes_back_as_it_was(path, rng):
             ranking = rng.permutation(n_documents)[:10].astype(np.int64)
             clicks = rng.random(len(ranking)) < 0.5
             shown.append((features, ranking, clicks))
-            assert store.add_interaction(f"serp-{i}", features, ranking, clicks) is not None
+            assert store.add_interaction(f"serp-{i}", Interaction(UNNUMBERED, features, ranking, clicks)) is not None
     with opened(path) as store:
         stored = store.waiting_interactions(10)
     for interaction, expected in zip(stored, shown, strict=True):
@@ -105,7 +105,7 @@ def test_an_interaction_comes_back_as_it_was(path, rng):
 def test_who_showed_a_list_is_kept(path):
     """What a variant of one model's ranker earned is not another's."""
     with opened(path) as store:
-        store.add_interaction("a", FEATURES, RANKING, CLICKS, -1, 7)
+        store.add_interaction("a", Interaction(UNNUMBERED, FEATURES, RANKING, CLICKS, -1, 7))
         add(store, "b")
     with opened(path) as store:
         shown_by = [(item.variant, item.base_version) for item in store.waiting_interactions(10)]
@@ -116,7 +116,7 @@ def test_how_a_list_was_drawn_is_kept(path):
     """To the bit, while it waits and once it counted; and so is that it is not known."""
     reversals = np.array([0.1, 3e-9, 1.0])
     with opened(path) as store:
-        drawn = store.add_interaction("a", FEATURES, RANKING, CLICKS, 0, None, reversals, -0.7)
+        drawn = store.add_interaction("a", Interaction(UNNUMBERED, FEATURES, RANKING, CLICKS, 0, None, reversals, -0.7))
         (other,) = add(store, "b")
         assert drawn.reversals is reversals
     for spent in (False, True):
@@ -482,7 +482,7 @@ class AnyUse(RuleBasedStateMachine):
         self._settle(mark, "u" if is_about else None)
 
     @rule(n=st.integers(1, 3))
-    def take_back(self, n):
+    def start_over(self, n):
         """A round that was abandoned, or a database that was restored."""
         began = self.mark
         for _ in range(min(n, len(self.began) - 1)):
@@ -588,7 +588,7 @@ WRITER = """
 import sys
 import numpy as np
 from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 
 store = DeviceStore(
     sys.argv[1], client_id="device-7", federation="mail", max_interactions=1_000_000, max_kept=1_000_000
@@ -599,7 +599,8 @@ if store.mark() is None:
 features = np.zeros((50, 40), np.float32)
 waiting = []
 for i in range(start, start + 1_000_000):
-    interaction = store.add_interaction(f"serp-{i}", features, np.arange(10), np.zeros(10, np.bool_))
+    shown = Interaction(UNNUMBERED, features, np.arange(10), np.zeros(10, np.bool_))
+    interaction = store.add_interaction(f"serp-{i}", shown)
     print("recorded", f"serp-{i}", flush=True)
     waiting.append(interaction.id)
     if len(waiting) >= 5:

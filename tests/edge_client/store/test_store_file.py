@@ -17,7 +17,7 @@ from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedMode
 from edge_client.guard.model_judgement import Judgement
 from edge_client.store.anchor_rows import write_comparison
 from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from edge_client.store.store_file import SCHEMA_VERSION
 from foltr.errors import DataError, SettingsError, UsageError
 from foltr.learning.agreement import Preferences
@@ -38,7 +38,7 @@ def opened(path, *, client_id="device-7", federation="mail"):
 
 
 def add(store, serp_id, features=((1.0, 2.0),) * 3):
-    return store.add_interaction(serp_id, np.array(features, np.float32), RANKING, CLICKS)
+    return store.add_interaction(serp_id, Interaction(UNNUMBERED, np.array(features, np.float32), RANKING, CLICKS))
 
 
 def waiting_ids(store):
@@ -313,7 +313,9 @@ def test_the_schema_knows_no_half_owner(path):
 def test_nobodys_store_forgets_and_begins_anew(path):
     """There is no name to be marked: the next clicks are as the first."""
     with opened_by_nobody(path) as store:
-        store.add_interaction("a", np.full((1, 4), 7.0, np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
+        store.add_interaction(
+            "a", Interaction(UNNUMBERED, np.full((1, 4), 7.0, np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
+        )
         seed = store.device_seed()
         store.forget()
         assert (store.forgotten, store.n_waiting(), store.mark()) == (False, 0, None)
@@ -361,12 +363,13 @@ def test_a_closed_store_says_so(path):
 
 FORKING = """
 import os, sys
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.errors import UsageError
 import numpy as np
 
 def add(serp_id):
-    store.add_interaction(serp_id, np.ones((1, 2), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
+    shown = Interaction(UNNUMBERED, np.ones((1, 2), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
+    store.add_interaction(serp_id, shown)
 
 store = DeviceStore(sys.argv[1], client_id="device-7", federation="mail", max_interactions=9)
 add("a")

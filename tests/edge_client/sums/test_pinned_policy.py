@@ -46,8 +46,8 @@ def test_the_newest_policy_wins_from_wherever_it_came(path):
     with stored(path) as store:
         kept = pinned(store)  # credentials without one
         assert kept.newest == FIRST
-        assert kept.take(THIRD.signed)
-        assert not kept.take(SECOND.signed)
+        assert kept.receive(THIRD.signed)
+        assert not kept.receive(SECOND.signed)
         assert kept.newest == THIRD
     with stored(path) as store:
         assert pinned(store, SECOND).newest == THIRD
@@ -58,7 +58,7 @@ def test_another_policy_of_the_same_version_is_not_taken(path):
     """Whichever a device saw first: the operator has to give a version to one."""
     with stored(path) as store:
         kept = pinned(store, FIRST)
-        assert not kept.take(policy(epsilon=4.0).signed)
+        assert not kept.receive(policy(epsilon=4.0).signed)
         assert kept.newest == FIRST
 
 
@@ -68,7 +68,7 @@ def test_only_the_operator_of_this_federation_signs_policies(path, wrong):
     with stored(path) as store:
         kept = pinned(store, FIRST)
         with pytest.raises(MessageError):
-            kept.take(wrong)
+            kept.receive(wrong)
         assert (kept.newest, store.policy()) == (FIRST, FIRST.signed)
 
 
@@ -76,7 +76,7 @@ def test_a_device_without_an_operators_key_takes_no_policy_and_keeps_the_one_it_
     """An unsigned federation has none; a device of a signed one does not get rid of it by losing its credentials."""
     with stored(path) as store:
         unsigned = PinnedPolicy(None, store, "device-7")
-        assert not unsigned.take(FIRST.signed)
+        assert not unsigned.receive(FIRST.signed)
         assert unsigned.newest is None
         pinned(store, FIRST)
         assert PinnedPolicy(None, store, "device-7").newest == FIRST
@@ -90,10 +90,10 @@ def test_another_operator_needs_a_higher_version(path):
         pinned(store, SECOND)
         kept = PinnedPolicy(credentials, store, "device-7")
         assert kept.newest == SECOND
-        assert not kept.take(policy(version=1, key=other).signed)
-        assert kept.take(policy(version=3, key=other).signed)
+        assert not kept.receive(policy(version=1, key=other).signed)
+        assert kept.receive(policy(version=3, key=other).signed)
         with pytest.raises(MessageError):
-            kept.take(policy(version=4, key=OPERATOR).signed)
+            kept.receive(policy(version=4, key=OPERATOR).signed)
 
 
 def test_a_policy_that_cannot_be_stored_is_obeyed_and_stored_later(path):
@@ -316,7 +316,7 @@ async def test_a_device_without_a_key_takes_part_in_nothing_under_a_policy(path)
         device.announce(1)
         device.see(1, 2)
     assert await device.is_silent()
-    assert [line["cause"] for line in logs if line["event"] == "takes_no_part"] == [
+    assert [line["cause"] for line in logs if line["event"] == "participation_refused"] == [
         "this device has no key to sign tickets with: give it its credentials"
     ]
     device.store.close()

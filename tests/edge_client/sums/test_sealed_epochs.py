@@ -45,7 +45,7 @@ async def test_after_the_last_epoch_nothing_is_sent_or_spent(tmp_path):
     with capture_logs() as logs:
         device.announce(1, opened_at=1300.0)
         assert await device.is_silent()
-    (line,) = [line for line in logs if line["event"] == "takes_no_part"]
+    (line,) = [line for line in logs if line["event"] == "participation_refused"]
     assert "policy 1 has ended" in line["cause"]
     assert device.store.spent().last == 0
     device.store.close()

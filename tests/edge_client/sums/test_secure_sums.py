@@ -13,7 +13,7 @@ from structlog.testing import capture_logs
 from under_policy import CLIP_NORM, INBOX, UPDATES, DeviceUnderPolicy, identity, opened
 
 import edge_client.store.store
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.errors import DataError, SettingsError
 from foltr.failpoints import Failpoint
 from foltr.methods.registry import METHODS, n_auxiliary, training_for
@@ -115,7 +115,9 @@ async def test_lists_that_cannot_be_learned_are_part_of_an_update_all_the_same(m
     """When a device takes part must not depend on what is in its lists: here on features of another number."""
     device = make(POLICY)
     device.announce(1)
-    device.store.add_interaction("odd", np.ones((1, 3), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
+    device.store.add_interaction(
+        "odd", Interaction(UNNUMBERED, np.ones((1, 3), np.float32), np.zeros(1, np.int64), np.ones(1, np.bool_))
+    )
     device.see(5)
     device.restart()
     device.announce(1)
@@ -205,7 +207,7 @@ async def test_a_method_that_sends_no_differences_of_weights_sends_nothing(make)
             device.announce(number, training=training)
             device.see(1, 2, 3)
     assert await device.is_silent()
-    causes = {line["cause"] for line in logs if line["event"] == "takes_no_part"}
+    causes = {line["cause"] for line in logs if line["event"] == "participation_refused"}
     assert causes <= {"the method foltr-es does not send differences of weights"}
 
 
@@ -217,7 +219,7 @@ async def test_a_model_of_another_size_than_the_policys_gets_nothing(make):
             device.announce(number)
             device.see(1, 2, 3)
     assert await device.is_silent()
-    assert [line["cause"] for line in logs if line["event"] == "takes_no_part"] == [
+    assert [line["cause"] for line in logs if line["event"] == "participation_refused"] == [
         f"the model has {N_FEATURES} values, and the policy is for {N_FEATURES + 1}"
     ]
 
@@ -315,7 +317,7 @@ async def test_a_ledger_at_its_cap_sends_nothing_and_says_so_once(make):
         device.restart()
         device.announce(6)
     assert await device.is_silent()
-    causes = [line["cause"] for line in logs if line["event"] == "takes_no_part"]
+    causes = [line["cause"] for line in logs if line["event"] == "participation_refused"]
     assert causes == ["participation 3 of 2"] * 2, "once in each run"
     assert device.store.n_waiting() > 0
 
@@ -334,7 +336,7 @@ async def test_a_newer_policy_does_not_give_spent_epsilon_back(make):
     with capture_logs() as logs:
         device.announce(3)
     assert await device.is_silent()
-    assert next(line["cause"] for line in logs if line["event"] == "takes_no_part").startswith(
+    assert next(line["cause"] for line in logs if line["event"] == "participation_refused").startswith(
         "participation 3 would make epsilon"
     )
 

@@ -12,7 +12,9 @@ CODE = """
 import gc, random, sys, time
 from functools import partial
 import numpy as np
+from edge_client.store.store import UNNUMBERED, Interaction
 from edge_client.participation import Participation
+from edge_client.recording import store_list
 from edge_client.serps import make_serp, read_candidates
 from edge_client.store.store import DeviceStore
 from edge_client.training.loaded_kernels import are_loaded
@@ -64,8 +66,8 @@ for training, ranker in KINDS:
     trainer = Trainer(
         store, participation, rng, learner=None, device_seed=1, propensities=None, are_loaded=loaded
     )
-    participation.take_model(model)
-    participation.take_round(round_, 0.0)
+    participation.receive_model(model)
+    participation.receive_round(round_, 0.0)
     trainer.catch_up()
     began = time.monotonic()
     while trainer.is_loading and time.monotonic() < began + 100:
@@ -79,13 +81,10 @@ for training, ranker in KINDS:
         gate = Gate(source)
         serp = make_serp(read_candidates(features, rng.random(20)), 10, trainer.working_model, rng, gate=gate)
         clicks = np.arange(10) == 3
-        interaction = store.add_interaction(
-            serp.serp_id, serp.features, serp.ranking, clicks, serp.variant, serp.model_version, serp.reversals,
-            serp.log_probability,
-        )
-        trainer.take_new(interaction, in_order=True)
+        interaction = store_list(store, serp, clicks)
+        trainer.learn_new(interaction, in_order=True)
         scores_of(ranker, unpack_vector(values)[: ranker.n_weights], serp.features)
-    trainer.take_back()
+    trainer.start_over()
     trainer.catch_up()
     assert trainer.body() is not None
     assert signatures() == before, (training.kind, signatures() - before)

@@ -12,12 +12,11 @@ from structlog.testing import capture_logs
 from edge_client.messaging.session import Session
 from edge_client.participation import Participation
 from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from edge_client.training.relearning import Relearning
 from edge_client.training.trainer import Trainer
 from edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.errors import DataError, SettingsError
-from foltr.learning.interaction import Interaction
 from foltr.methods.base import DeviceContext
 from foltr.methods.registry import make_device, n_auxiliary
 from foltr.protocol.announcements import ModelAnnouncement, NamedErasure, RoundAnnouncement, UnlearningRound
@@ -82,7 +81,9 @@ class Machine:
         if isinstance(features, int):
             features = np.tile(np.eye(1, N, features, dtype=np.float32), (3, 1))
         clicks = np.array([False, True])
-        return self.store.add_interaction(serp_id, features, np.array([0, 1], np.int64), clicks, reversals=DRAWN)
+        return self.store.add_interaction(
+            serp_id, Interaction(UNNUMBERED, features, np.array([0, 1], np.int64), clicks, reversals=DRAWN)
+        )
 
     def keep(self, serp_id, features):
         interaction = self.record(serp_id, features)
@@ -92,7 +93,7 @@ class Machine:
         self.store.settle(interaction.id, serp_id)
 
     def answer(self, **about):
-        self.relearning.take_step(announced(**about))
+        self.relearning.receive_step(announced(**about))
         return self.relearning.due
 
 
@@ -207,10 +208,10 @@ def test_nothing_else_is_touched():
     training = PersonalTraining(**BOUNDS, learning_rate=1.0)
     machine = Machine(np.random.default_rng(1).random((4, 4, N_FEATURES)).astype(np.float32), learner=None)
     ranker = LinearRankerSpec(n_features=N_FEATURES)
-    machine.participation.take_model(
+    machine.participation.receive_model(
         ModelAnnouncement(federation="mail", version=4, ranker=ranker, weights=pack_vector([1.0, 2.0, 3.0]))
     )
-    machine.participation.take_round(
+    machine.participation.receive_round(
         RoundAnnouncement(
             federation="mail",
             round=5,

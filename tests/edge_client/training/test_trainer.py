@@ -11,7 +11,7 @@ from structlog.testing import capture_logs
 import edge_client.training.trainer
 from edge_client.participation import Participation
 from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import DeviceStore
+from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from edge_client.training.trainer import Trainer
 from edge_client.training.working_model import unmark_state
 from foltr.numerics.compiled import COMPILED, calls_machine_code
@@ -111,17 +111,17 @@ class Device:
         self.store.close()
         self.start()
         # What is retained at the broker comes again.
-        self.participation.take_model(newest)
+        self.participation.receive_model(newest)
         self.trainer.catch_up()
-        self.participation.take_round(round_, 0.0)
+        self.participation.receive_round(round_, 0.0)
         self.trainer.catch_up()
         self.contribute()
 
     def announce(self, number, base):
-        self.participation.take_model(model(base))
+        self.participation.receive_model(model(base))
         self.trainer.catch_up()
         self.contribute()
-        self.participation.take_round(announced(number, self.training, base), 0.0)
+        self.participation.receive_round(announced(number, self.training, base), 0.0)
         self.trainer.catch_up()
         self.contribute()
 
@@ -132,9 +132,10 @@ class Device:
             self.n_seen += 1
             shown = np.arange(3, dtype=np.int64)
             interaction = self.store.add_interaction(
-                f"serp-{self.n_seen}", features, shown, shown == clicked, variant, base_version, even_reversals(3)
+                f"serp-{self.n_seen}",
+                Interaction(UNNUMBERED, features, shown, shown == clicked, variant, base_version, even_reversals(3)),
             )
-            self.trainer.take_new(interaction, in_order=True)
+            self.trainer.learn_new(interaction, in_order=True)
             self.contribute()
 
     def contribute(self):
@@ -159,7 +160,7 @@ class Device:
         if settlement.counted or settlement.given_up:
             self.participation.end_pending(may_try_again=False)
         if settlement.taken_back:
-            self.trainer.take_back()
+            self.trainer.start_over()
         self.trainer.catch_up()
         self.contribute()
 
@@ -279,7 +280,7 @@ def test_whatever_happens_each_interaction_is_learned_once(personal, seed):
             personal.see()
         elif happening == "model":
             base += 1
-            personal.participation.take_model(model(base))
+            personal.participation.receive_model(model(base))
             personal.trainer.catch_up()
             personal.contribute()
         elif happening == "round":
@@ -323,12 +324,12 @@ def test_nothing_is_learned_before_a_round_is_known(path):
     device = Device(path)
     device.store.close()
     device.start()
-    device.participation.take_model(model(0))
+    device.participation.receive_model(model(0))
     device.trainer.catch_up()
     device.see(2)
     assert device.trainer.working_model.interaction_ids == []
     assert device.trainer.body() is None
-    device.participation.take_round(announced(1, PERSONAL, 0), 0.0)
+    device.participation.receive_round(announced(1, PERSONAL, 0), 0.0)
     device.trainer.catch_up()
     assert len(device.trainer.working_model.interaction_ids) == 2
     device.store.close()
@@ -357,7 +358,9 @@ def test_what_cannot_be_learned_makes_room_for_the_rest(path):
     device.store.close()
     device.start()
     for i in range(7):
-        device.store.add_interaction(f"old-{i}", np.ones((2, 3), np.float32), np.arange(2), np.ones(2, np.bool_))
+        device.store.add_interaction(
+            f"old-{i}", Interaction(UNNUMBERED, np.ones((2, 3), np.float32), np.arange(2), np.ones(2, np.bool_))
+        )
     device.see(2)
     with capture_logs() as logs:
         device.announce(1, 0)
@@ -374,9 +377,10 @@ def test_clicks_wait_as_long_as_the_application_has_other_features(path):
     def see_others(n):
         for i in range(n):
             added = device.store.add_interaction(
-                f"other-{device.store.n_waiting()}-{i}", np.ones((2, 3), np.float32), np.arange(2), np.ones(2, np.bool_)
+                f"other-{device.store.n_waiting()}-{i}",
+                Interaction(UNNUMBERED, np.ones((2, 3), np.float32), np.arange(2), np.ones(2, np.bool_)),
             )
-            device.trainer.take_new(added, in_order=True)
+            device.trainer.learn_new(added, in_order=True)
 
     with capture_logs() as logs:
         see_others(3)
@@ -384,7 +388,7 @@ def test_clicks_wait_as_long_as_the_application_has_other_features(path):
         see_others(9)
     assert len(device.trainer.working_model.interaction_ids) == 2
     assert device.store.n_waiting() == 14
-    assert [line["event"] for line in logs] == ["interactions_wait"]
+    assert [line["event"] for line in logs] == ["feature_count_mismatch"]
     device.see(1)
     assert len(device.trainer.working_model.interaction_ids) == device.store.n_waiting() == 3
     device.store.close()

@@ -162,7 +162,7 @@ def test_a_list_that_is_compared_while_another_anchor_comes_says_nothing_of_that
     device.hear_anchor(4)
     with store.transaction() as cursor:
         write(cursor)
-    device.agent.voter.take(compared)
+    device.agent.voter.adopt(compared)
     assert device.agent.voter.comparison == Comparison()
     assert store.comparison(device.agent.voter.anchor.key) == Comparison()
 

@@ -95,7 +95,7 @@ export class Trainer {
     this.doMisfitsWait = first >= 0 && (await this.store.newestWaitingWidth()) !== model.base.length;
     if (!this.doMisfitsWait) return news;
     if (!before)
-      this.log("warning", "interactions_wait", { features: news[first].nFeatures, ranker: model.base.length });
+      this.log("warning", "feature_count_mismatch", { features: news[first].nFeatures, ranker: model.base.length });
     return news.slice(0, first);
   }
 
