@@ -83,12 +83,10 @@ def _left_to_the_class(context: typer.Context, parameter: typer.CallbackParam, v
 
 def typer_option(model: Model, name: str, options: Options = NONE, *, show_default: bool | str = False) -> Any:
     """The option of a field: its name, its variable and its text."""
-    field, option = model.model_fields[name], _option(model, name, options)
-    # Several assignments in one variable are for the class to take apart.
-    read_here = _prefix(model) and _kind(field.annotation) is not _ASSIGNMENTS
+    field, option, prefix = model.model_fields[name], _option(model, name, options), _prefix(model)
     return typer.Option(
         option_name(model, name, options),
-        envvar=f"{_prefix(model)}{name.upper()}" if read_here else option.variable,
+        envvar=f"{prefix}{name.upper()}" if prefix else option.variable,
         metavar=option.metavar,
         help=option.text or _text(field),
         show_default=show_default,

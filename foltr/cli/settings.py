@@ -202,7 +202,8 @@ def _read_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
 
 def _explain(problem: Any, sources: Mapping[str, Source], file: Path | None) -> str:
     """Say which key is wrong, with which value from where, what is allowed, and the default."""
-    key = next(str(part) for part in problem["loc"] if part in GROUP_OF and part in sources)
+    first, *rest = map(str, problem["loc"])
+    key = rest[0] if first in GROUPS else first
     group = GROUPS[GROUP_OF[key]]
     origin = {
         Source.FILE: f"in {file}",
