@@ -68,8 +68,8 @@ def octets(who: str) -> dict[str, Any]:
 async def hand_on(request: Request, served: ServedHere, _who: Operator) -> OrderReceived:
     """Hand a signed order on to the federator, and wait some seconds for its answer.
 
-    The body is the order's bytes, which `foltr forget --print-payload` prints in base64. An order is obeyed once,
-    however often it is posted; the federator stores it, this server does not.
+    The body is the order's bytes, which `foltr erasure request --print-payload` prints in base64. An order is obeyed
+    once, however often it is posted; the federator stores it, this server does not.
     """
     require_same_origin(request)
     credentials = require_credentials(served)
@@ -176,6 +176,6 @@ async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | N
                 await link.publish(topics.operator, order.payload)
             except UnavailableError as error:
                 raise LostError(str(error)) from error
-            # Again, as `foltr orders send` does: the broker keeps nothing for a federator that is new to it.
+            # Again, as `foltr operator send` does: the broker keeps nothing for a federator that is new to it.
             await asyncio.wait([answered], timeout=min(_SEND_AGAIN_S, _ANSWER_S))
     return answered.result() if answered.done() else None

@@ -73,7 +73,7 @@ class EdgeClient:
     Args:
         broker: ``mqtt[s]://[user:password@]host[:port]``; by default the one in ``credentials``.
         federation, client_id: who this is; by default as ``credentials`` say.
-        credentials: what ``foltr enrol`` wrote for this device: everything it sends is signed, and only what
+        credentials: what ``foltr device enrol`` wrote for this device: everything it sends is signed, and only what
             the federator signed is believed. Without them nothing is signed, and only a federator that takes
             anyone (``--allow-unsigned``) will listen.
         store: the device's own SQLite file, opened when the client is entered; by default
@@ -445,7 +445,7 @@ class EdgeClient:
         is true; to unlearn what is in the model may outlast this process. Asking again, also for the receipt, is fine.
 
         Returns:
-            how far it is (`forget_state`); ``forgotten`` with the receipt, which ``foltr receipt verify`` checks.
+            how far it is (`forget_state`); ``forgotten`` with the receipt, which ``foltr erasure verify`` checks.
 
         Raises:
             DataError: the wish cannot be stored; nothing was changed.

@@ -39,7 +39,7 @@ class DeviceOptions:
     alter_update: Alteration | None = None
     give_up_after_s: float | None = None
     unlearning_limits: UnlearningLimits = USUAL_LIMITS
-    # Where `foltr forget --credentials` keeps the wish of this client; None where credentials have no file.
+    # Where `foltr erasure request --credentials` keeps the wish of this client; None where credentials have no file.
     wish_file: Path | None = None
     privacy_limits: PrivacyLimits = USUAL_PRIVACY
 

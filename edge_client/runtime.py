@@ -126,7 +126,7 @@ class Runtime:
 
     @property
     def _is_asked_beside(self) -> bool:
-        """Whether `foltr forget --credentials` has asked, perhaps while this device was off."""
+        """Whether `foltr erasure request --credentials` has asked, perhaps while this device was off."""
         options = self.options
         beside, own = options.wish_file, options.credentials
         return beside is not None and own is not None and is_kept(beside, own)

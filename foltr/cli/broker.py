@@ -6,9 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foltr.cli import broker_authority, options
-from foltr.cli.broker_keys import readmit, renew
-from foltr.cli.broker_workers import worker
+from foltr.cli import options
 from foltr.cli.output import console
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
@@ -18,18 +16,10 @@ from foltr.user_files import resolve
 if TYPE_CHECKING:
     from broker.mosquitto import MosquittoSettings
 
-app = typer.Typer(help="Run the embedded MQTT broker, or configure Mosquitto.", no_args_is_help=True)
-
 PORT, TLS_PORT = 1883, 8883
 HOSTS = ["localhost", "127.0.0.1"]
 
-app.command("renew")(renew)
-app.command("readmit")(readmit)
-app.command("worker")(worker)
-app.add_typer(broker_authority.app, name="authority")
 
-
-@app.command("run")
 def run(
     port: Annotated[int, typer.Option(help="Port on the loopback interface", min=1, max=65535)] = PORT,
 ) -> None:
@@ -46,7 +36,6 @@ def run(
         console.print("broker stopped")
 
 
-@app.command("config")
 def config(
     out: Annotated[Path, typer.Option("--out", help="Directory to write mosquitto.conf into")] = Path("mosquitto"),
     port: Annotated[
@@ -173,9 +162,9 @@ def _provision(
     if granted_all:
         lines.append(
             f"Until now it granted every subscription, and keeps them: stop it, remove {kept}, start it again, and "
-            f"publish again with: {command_in(operator, 'foltr roster publish')}"
+            f"publish again with: {command_in(operator, 'foltr operator publish')}"
         )
-    lines.append(f"Let a device in with: {command_in(operator, 'foltr enrol device-1')}")
+    lines.append(f"Let a device in with: {command_in(operator, 'foltr device enrol device-1')}")
     for line in lines:
         console.print(line, soft_wrap=True, highlight=False)
 

@@ -8,10 +8,11 @@ import typer
 from foltr.cli import options
 from foltr.cli.broker_keys import RELOAD
 from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority
-from foltr.cli.operator.sending import publish_authorities
+from foltr.cli.operator.sending import publish
 from foltr.cli.output import print_json, say
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.protocol.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,7 +34,7 @@ def begin(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Br
     _tell_everybody(operator, broker)
     say("Devices that connect from now on believe both authorities. Wait until all you want to keep have been online")
     switch_ = command_in(operator, "foltr broker authority switch")
-    say(f"(foltr clients list says when), copy federator.json to its machine, then: {switch_}")
+    say(f"(foltr device list says when), copy federator.json to its machine, then: {switch_}")
 
 
 @app.command("switch")
@@ -96,7 +97,7 @@ def put(
         try:
             credentials = Credentials.model_validate_json(read_private(path))
         except ValueError:
-            raise SettingsError(f"credentials: {path} is not what `foltr enrol` writes") from None
+            raise SettingsError(f"credentials: {path} is not what `foltr device enrol` writes") from None
         if credentials.federation != record.federation or credentials.broker.ca is None:
             raise SettingsError(f"credentials: {path} names no authority, or is of {credentials.federation!r}")
         found.append((path, credentials))
@@ -148,6 +149,7 @@ def _tell_everybody(operator: Path, broker: str | None) -> None:
     with open_authority(operator) as authority:
         authority.issue_authorities([files.load().certificate_pem for files in believed_files(operator)])
         try:
-            publish_authorities(authority, broker)
+            authority.publish_again()
+            publish(authority, broker, Topics(authority.federation).authorities)
         except UnavailableError as error:
-            say(_NOT_TOLD.format(error, command_in(operator, "foltr roster publish")))
+            say(_NOT_TOLD.format(error, command_in(operator, "foltr operator publish")))

@@ -88,7 +88,7 @@ def _known(authority: "Authority", path: Path) -> "Credentials":
     try:
         credentials = Credentials.model_validate_json(read_private(path))
     except ValueError:
-        raise SettingsError(f"credentials: {path} is not what `foltr enrol` writes") from None
+        raise SettingsError(f"credentials: {path} is not what `foltr device enrol` writes") from None
     register, name = authority.register, credentials.name
     match credentials.role:
         case "device":
@@ -102,7 +102,7 @@ def _known(authority: "Authority", path: Path) -> "Credentials":
     if credentials.federation != authority.federation or known is None or known != mine:
         raise SettingsError(
             f"credentials: {path} is not of somebody whom {authority.folder} lets in; enrol {name} anew: "
-            f"{command_in(authority.folder, 'foltr enrol')}"
+            f"{command_in(authority.folder, 'foltr device enrol')}"
         )
     return credentials
 

@@ -17,11 +17,12 @@ class CommandPlace(NamedTuple):
 
     Attributes:
         summary: the first paragraph of its help; a test holds the two together.
-        place: ``module:name`` of a function or of a ``typer.Typer``, below ``foltr.cli``.
+        place: ``module:name`` of a function or of a ``typer.Typer``, below ``foltr.cli``; of a group, those of its
+            commands by name.
     """
 
     summary: str
-    place: str
+    place: str | Mapping[str, str]
 
 
 COMMANDS: Final[Mapping[str, CommandPlace]] = {
@@ -49,15 +50,6 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "List the attacks that simulated clients can run, and their parameters with defaults.",
         "experiments.rules_and_attacks:attacks",
     ),
-    "privacy": CommandPlace(
-        "Plan and audit the noise of secure sums, and see what a device spent.", "privacy.privacy:app"
-    ),
-    "policy": CommandPlace("Sign the policy of secure sums, look at it, and publish it.", "privacy.policy:app"),
-    "schema": CommandPlace("Make a feature schema, look at it, check it, and publish it.", "operator.schema:app"),
-    "doctor": CommandPlace(
-        "Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.",
-        "doctor.doctor:doctor",
-    ),
     "reproduce": CommandPlace(
         "Run an experiment of a paper again: figures, tables, every number, and a verdict on each of its claims.",
         "experiments.reproduce:reproduce",
@@ -66,47 +58,103 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "Fit the first model of a federation to logged data, and say how it ranks queries it has not seen.",
         "experiments.fit:fit",
     ),
-    "enrol": CommandPlace(
-        "Make devices known to a federation: one credentials file each, to be copied to the device.",
-        "operator.enrol:enrol",
+    "data": CommandPlace("Get ranking data.", "experiments.data:app"),
+    "doctor": CommandPlace(
+        "Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.",
+        "doctor.doctor:doctor",
     ),
-    "desk": CommandPlace(
-        "Answer devices that enrol themselves with a one-time token, and look at the tokens.", "operator.desk:app"
-    ),
-    "revoke": CommandPlace(
-        "Void a device's key: the federator refuses it from the moment it has the order.",
-        "operator.enrol:revoke",
-    ),
-    "forget": CommandPlace(
-        "Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.",
-        "erasure.forget:forget",
-    ),
-    "replay": CommandPlace(
-        "Aggregate a stored round again: exit code 0 if its model follows bit for bit from what is stored, else 1.",
-        "history.replay:replay",
-    ),
-    "roster": CommandPlace(
-        "Look at the roster of enrolled and revoked devices, and publish it.",
-        "operator.enrol:roster_app",
-    ),
-    "orders": CommandPlace("Look at the orders of an operator's folder, and send them.", "operator.orders:app"),
-    "broker": CommandPlace("Run the embedded MQTT broker, or configure Mosquitto.", "broker:app"),
-    "db": CommandPlace("Create and upgrade the database, write it anew, and replace data keys.", "db:app"),
-    "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
-    "client": CommandPlace("Run simulated devices.", "client:app"),
-    "helper": CommandPlace("Run a helper of secure sums, and make its keys for the next policy.", "helper:app"),
     "status": CommandPlace(
         "Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.",
         "status.status:status",
     ),
-    "rounds": CommandPlace("Look at rounds.", "history.rounds:app"),
-    "clients": CommandPlace("Look at clients.", "history.clients:app"),
-    "models": CommandPlace("Look at model versions, export one, and make the first.", "history.models:app"),
-    "erasures": CommandPlace("Look at who was forgotten, and get receipts.", "erasure.erasures:app"),
-    "receipt": CommandPlace("Check the receipt of an erasure.", "erasure.receipts:app"),
-    "audit": CommandPlace("Look at the log of erasures, and check it.", "erasure.audit:app"),
+    "broker": CommandPlace(
+        "Run the embedded MQTT broker, or configure Mosquitto.",
+        {
+            "run": "broker:run",
+            "config": "broker:config",
+            "renew": "broker_keys:renew",
+            "readmit": "broker_keys:readmit",
+            "worker": "broker_workers:worker",
+            "authority": "broker_authority:app",
+        },
+    ),
+    "db": CommandPlace(
+        "Create and upgrade the database, rewrite it, and replace data keys.",
+        {"upgrade": "db:upgrade", "vacuum": "db:vacuum", "rekey": "db:rekey", "current": "db:current"},
+    ),
+    "operator": CommandPlace(
+        "Send what an operator has signed, look at it, and let devices enrol themselves.",
+        {
+            "roster": "operator.roster:roster",
+            "orders": "operator.orders:orders",
+            "send": "operator.orders:send",
+            "publish": "operator.orders:publish",
+            "rotate-key": "operator.roster:rotate_key",
+            "desk": "operator.desk:desk",
+        },
+    ),
+    "device": CommandPlace(
+        "Enrol devices, look at them, keep them out, and revoke them.",
+        {
+            "enrol": "operator.enrol:enrol_devices",
+            "tokens": "operator.tokens:tokens",
+            "list": "history.clients:clients_list",
+            "show": "history.clients:clients_show",
+            "quarantine": "history.quarantine:quarantine",
+            "revoke": "operator.roster:revoke",
+        },
+    ),
+    "schema": CommandPlace(
+        "Make a feature schema, look at it, and publish it.",
+        {"new": "operator.schema:new", "show": "operator.schema:show", "publish": "operator.schema:publish"},
+    ),
+    "policy": CommandPlace(
+        "Sign the policy of secure sums, look at it, and publish it.",
+        {"new": "privacy.policy:new", "show": "privacy.policy:show", "publish": "privacy.policy:publish"},
+    ),
+    "privacy": CommandPlace(
+        "Plan and audit the noise of secure sums, and see what a device spent.",
+        {"plan": "privacy.privacy:plan", "audit": "privacy.privacy:audit", "budget": "privacy.budget:budget"},
+    ),
+    "helper": CommandPlace(
+        "Enrol a helper of secure sums, run it, and make its keys for the next policy.",
+        {"enrol": "operator.enrol:enrol_helper", "run": "helper:run", "keys": "helper:keys"},
+    ),
+    "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
+    "client": CommandPlace("Run simulated devices.", "client:app"),
+    "rounds": CommandPlace(
+        "Look at rounds, and check that their models follow from what is stored.",
+        {
+            "list": "history.rounds:rounds_list",
+            "show": "history.rounds:rounds_show",
+            "why": "history.rounds:rounds_why",
+            "deadline": "history.rounds:deadline",
+            "replay": "history.replay:replay",
+        },
+    ),
+    "models": CommandPlace(
+        "Look at model versions, export one, and make the first.",
+        {
+            "list": "history.models:models_list",
+            "export": "history.models:models_export",
+            "carry": "history.models:models_carry",
+            "from-feature": "history.models:models_from_feature",
+        },
+    ),
+    "erasure": CommandPlace(
+        "Have clients forgotten, see how far that is, and check the proof of it.",
+        {
+            "request": "erasure.request:request",
+            "list": "erasure.erasures:erasures_list",
+            "show": "erasure.erasures:erasures_show",
+            "allow-reset": "erasure.erasures:allow_reset",
+            "verify": "erasure.receipts:verify",
+            "log": "erasure.audit:audit_log",
+            "log-head": "erasure.heads:log_head",
+            "verify-log": "erasure.audit:verify_log",
+        },
+    ),
     "api": CommandPlace("Serve the HTTP API and its page, and make tokens for it.", "api:app"),
-    "data": CommandPlace("Get ranking data.", "experiments.data:app"),
 }
 
 
@@ -130,14 +178,25 @@ class LazyGroup(TyperGroup):
 
 def load_command(name: str) -> Any:
     """Import a command of `COMMANDS`, and build it as Typer does."""
-    module, _, attribute = COMMANDS[name].place.partition(":")
-    command = getattr(import_module(f"foltr.cli.{module}"), attribute)
+    summary, place = COMMANDS[name]
     parent = typer.Typer(rich_markup_mode=None)
+    if isinstance(place, str):
+        _add(parent, name, place)
+    else:
+        group = typer.Typer(help=summary, no_args_is_help=True)
+        for word, each in place.items():
+            _add(group, word, each)
+        parent.add_typer(group, name=name)
+    return _in_plain_text(get_group(parent).commands[name])
+
+
+def _add(parent: typer.Typer, name: str, place: str) -> None:
+    module, _, attribute = place.partition(":")
+    command = getattr(import_module(f"foltr.cli.{module}"), attribute)
     if isinstance(command, typer.Typer):
         parent.add_typer(command, name=name)
     else:
         parent.command(name)(command)
-    return _in_plain_text(get_group(parent).commands[name])
 
 
 def _in_plain_text(command: Any) -> Any:

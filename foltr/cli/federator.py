@@ -187,7 +187,7 @@ async def _serve(settings: Settings) -> None:
     )
     address = identity.address
     if identity.key is None:
-        log.warning("unsigned", hint="any client is taken under any name; see `foltr enrol --help`")
+        log.warning("unsigned", hint="any client is taken under any name; see `foltr device enrol --help`")
     if identity.policy is not None and plan.secure is None:
         log.warning("policy_unused", hint="devices that know the policy send nothing to a trusted federation")
     if plan.rule_warning is not None:

@@ -21,7 +21,7 @@ def downgrade() -> None:
     if n_left:
         raise RuntimeError(
             f"{n_left} clients are being erased, of whom an older federator would leave rows. Let the federator run "
-            "until none is (foltr erasures list), and downgrade then"
+            "until none is (foltr erasure list), and downgrade then"
         )
     _allow("erased", "waiting", "unlearning", "done")
 

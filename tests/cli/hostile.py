@@ -134,30 +134,30 @@ MORE: Final[Mapping[str, tuple[str, ...]]] = {
     "client enrol": ("--token", "token.json", "--wait", "1"),
     "federator run": ("--allow-unsigned",),
     "helper run": ("--credentials", "north.json", "--store", "north.sqlite"),
+    "helper enrol": ("west",),
     "helper keys": ("--credentials", "north.json", "--store", "north.sqlite"),
     "schema new": ("mail", "--out", "s.json", "--feature", "bm25:0:40"),
-    "schema show": ("schema.json",),
-    "schema check": ("schema.json", "--data", "letor/train.txt"),
+    "schema show": ("schema.json", "--data", "letor/train.txt"),
     "schema publish": ("schema.json",),
     "fit": ("--data", "letor/train.txt", "--schema", "schema.json", "--out", "m.json"),
     "models export": ("--out", "m.npy"),
     "models carry": ("--from", "schema.json", "--to", "schema.json", "--out", "m.json"),
     "models from-feature": ("bm25", "--schema", "schema.json", "--out", "m.json"),
     "policy new": ("--helper", "north.keys.json", "--helper", "south.keys.json"),
-    "enrol": ("device-9",),
-    "revoke": ("device-1", "--offline"),
-    "desk revoke": ("device-1",),
-    "forget": ("--credentials", "foltr-operator/device-1.json", "--timeout", "1"),
-    "replay": ("1",),
+    "device enrol": ("device-9",),
+    "device revoke": ("device-1", "--offline"),
+    "device tokens": ("--revoke", "device-1"),
+    "erasure request": ("--credentials", "foltr-operator/device-1.json", "--timeout", "1"),
+    "rounds replay": ("1",),
     "rounds show": ("latest",),
     "rounds deadline": ("1", "--max-time", "60"),
-    "clients show": ("device-1",),
-    "clients quarantine": ("device-1", "--reason", "x"),
-    "erasures show": ("device-1",),
-    "erasures allow-reset": ("1",),
-    "receipt verify": ("receipt.jws", "--key", "foltr-operator/device-1.json"),
-    "audit head": ("--key", "foltr-operator/device-1.json"),
-    "audit verify": ("--key", "foltr-operator/device-1.json"),
+    "device show": ("device-1",),
+    "device quarantine": ("device-1", "--reason", "x"),
+    "erasure show": ("device-1",),
+    "erasure allow-reset": ("1",),
+    "erasure verify": ("receipt.jws", "--key", "foltr-operator/device-1.json"),
+    "erasure log-head": ("--key", "foltr-operator/device-1.json"),
+    "erasure verify-log": ("--key", "foltr-operator/device-1.json"),
     "privacy budget": ("--store", "device.sqlite"),
     "broker worker": ("w1",),
     "broker readmit": ("foltr-operator/device-1.json",),
@@ -171,7 +171,9 @@ MORE: Final[Mapping[str, tuple[str, ...]]] = {
 # What is computed until it is done: a good value may take an hour, and the case ends it.
 COMPUTES: Final = frozenset({"simulate", "sweep", "reproduce", "fit", "privacy audit"})
 # What goes on until it is stopped, and then ends in order.
-SERVES: Final = frozenset({"broker run", "api run", "client run", "federator run", "helper run", "desk run", "demo"})
+SERVES: Final = frozenset(
+    {"broker run", "api run", "client run", "federator run", "helper run", "operator desk", "demo"}
+)
 # What is put in place of a file of a folder: one of each kind of what can be wrong.
 IN_PLACE: Final = (
     *("empty", "deep.json", "deep-objects.json", "truncated.json", "fields.json", "number.json", "not-utf-8"),

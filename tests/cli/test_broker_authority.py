@@ -43,7 +43,7 @@ async def comes_back(path, store):
 async def test_a_device_follows_and_one_that_was_off_is_mended(server, tmp_path):
     """It hears of the next authority, connects to the broker that shows its certificate, and lets the former go."""
     folder, files = server.operator_dir, [tmp_path / f"device-{i}.json" for i in (1, 2)]
-    assert foltr("enrol", "device-1", "device-2", "--out-dir", tmp_path, "--operator", folder).returncode == 0
+    assert foltr("device", "enrol", "device-1", "device-2", "--out-dir", tmp_path, "--operator", folder).returncode == 0
     store = tmp_path / "device-1.sqlite"
     async with EdgeClient(credentials=files[0], store=store) as device:
         await device.wait_connected(10)
@@ -68,11 +68,14 @@ async def test_a_device_follows_and_one_that_was_off_is_mended(server, tmp_path)
 
 def test_a_broker_that_is_away_is_told_later(server):
     """The list is signed and kept; the words say what publishes it."""
-    assert foltr("enrol", "device-1", "--out-dir", server.folder, "--operator", server.operator_dir).returncode == 0
+    assert (
+        foltr("device", "enrol", "device-1", "--out-dir", server.folder, "--operator", server.operator_dir).returncode
+        == 0
+    )
     server.stop()
-    assert "foltr roster publish" in authority(server, "begin")
+    assert "foltr operator publish" in authority(server, "begin")
     server.start()
-    assert foltr("roster", "publish", "--operator", server.operator_dir).returncode == 0
+    assert foltr("operator", "publish", "--operator", server.operator_dir).returncode == 0
 
 
 def test_files_of_others_are_left_alone(server, tmp_path):

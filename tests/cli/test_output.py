@@ -79,10 +79,10 @@ def test_the_widest_column_makes_room():
 
 def test_a_command_is_not_broken_across_lines():
     """Whoever copies the line has all of it; the sentence's own punctuation is no part of it."""
-    text = "Two are missing: let one out with foltr clients quarantine NAME --lift, or see foltr rounds show latest."
+    text = "Two are missing: let one out with foltr device quarantine NAME --lift, or see foltr rounds show latest."
     assert wrapped(text, 40).splitlines() == [
         "Two are missing: let one out with",
-        "foltr clients quarantine NAME --lift, or",
+        "foltr device quarantine NAME --lift, or",
         "see foltr rounds show latest.",
     ]
     assert " ".join(wrapped(text, 12).split()) == text

@@ -14,7 +14,7 @@ DEVICES = ("device-1", "device-2", "device-3", "device-4")
 
 def federator_first(here: Deployment, old: Version, new: Version) -> Iterator[str]:
     """In the order that docs/upgrade.md says: federator with an open round, devices one by one, the broker's list."""
-    here.succeed(old, "enrol", *DEVICES, "--out-dir", "devices")
+    here.succeed(old, "device", "enrol", *DEVICES, "--out-dir", "devices")
     here.succeed(old, "db", "upgrade", "--db", here.db)
     here.federator(old, 3, 4)
     for name in DEVICES:
@@ -85,7 +85,7 @@ def same_bits(here: Deployment, new: Version) -> Iterator[str]:
     """Every completed round gives its model again; no click counts twice."""
     here.check_clicks()
     for number in here.completed():
-        here.succeed(new, "replay", number, "--db", here.db)
+        here.succeed(new, "rounds", "replay", number, "--db", here.db)
     yield f"{len(here.completed())} rounds replay to the same bits; each device's updates follow one another"
 
 
@@ -95,12 +95,12 @@ def operators_commands(here: Deployment, new: Version) -> Iterator[str]:
     for name in DEVICES[:2]:
         here.device(name, new)
     here.learn(1, n_updates=2)
-    here.succeed(new, "clients", "quarantine", "device-1", "--db", here.db, "--reason", "tried")
-    here.succeed(new, "clients", "quarantine", "device-1", "--db", here.db, "--lift")
-    here.succeed(new, "revoke", "device-3")
-    here.succeed(new, "forget", "device-4")
+    here.succeed(new, "device", "quarantine", "device-1", "--db", here.db, "--reason", "tried")
+    here.succeed(new, "device", "quarantine", "device-1", "--db", here.db, "--lift")
+    here.succeed(new, "device", "revoke", "device-3")
+    here.succeed(new, "erasure", "request", "device-4")
     here.until("device-4 is unlearned", lambda: erased(here))
-    here.succeed(new, "enrol", "device-5", "--out-dir", "devices")
+    here.succeed(new, "device", "enrol", "device-5", "--out-dir", "devices")
     here.device("device-5", new)
     here.learn(2, n_updates=3)
     yield "orders, a revocation, an enrolment and an erasure of a client of before are obeyed"
@@ -112,8 +112,8 @@ def erased(here: Deployment) -> bool:
 
 def devices_first(here: Deployment, old: Version, new: Version) -> Iterator[str]:
     """The wrong way round: new devices and the new version's commands with an old federator."""
-    here.succeed(old, "enrol", *DEVICES[:2], "--out-dir", "devices")
-    here.succeed(new, "enrol", *DEVICES[2:], "--out-dir", "devices")
+    here.succeed(old, "device", "enrol", *DEVICES[:2], "--out-dir", "devices")
+    here.succeed(new, "device", "enrol", *DEVICES[2:], "--out-dir", "devices")
     here.succeed(old, "db", "upgrade", "--db", here.db)
     here.federator(old, 4, 4)
     for name, version in zip(DEVICES, (old, new, old, new), strict=True):
@@ -125,7 +125,7 @@ def devices_first(here: Deployment, old: Version, new: Version) -> Iterator[str]
     here.until("the round waits", lambda: here.waiting_updates() == 3)
     (number,) = here.ask("SELECT round FROM round_history WHERE state = 'collecting'")[0]
     here.succeed(new, "rounds", "deadline", number, "--max-time", 900)
-    here.succeed(new, "revoke", "device-4")
+    here.succeed(new, "device", "revoke", "device-4")
     yield "the old federator obeys orders of the new version's commands"
     if schema_of(old) != schema_of(new):
         yield "foltr status: " + here.refused(new, "status", "--db", here.db, code=2)
@@ -133,7 +133,7 @@ def devices_first(here: Deployment, old: Version, new: Version) -> Iterator[str]
 
 def tables_under_a_running_federator(here: Deployment, old: Version, new: Version) -> Iterator[str]:
     """The tables are upgraded by mistake while the old federator runs on them."""
-    here.succeed(old, "enrol", *DEVICES, "--out-dir", "devices")
+    here.succeed(old, "device", "enrol", *DEVICES, "--out-dir", "devices")
     here.succeed(old, "db", "upgrade", "--db", here.db)
     here.federator(old, 3, 4)
     for name in DEVICES:
@@ -221,8 +221,8 @@ def policy_too_early(here: Deployment, old: Version, new: Version) -> Iterator[s
 def secure_beginning(here: Deployment, old: Version, helpers: Version) -> Iterator[str]:
     """A secure federation of four devices, all of the old version, that has learned for two rounds."""
     for name in ("north", "south"):
-        here.succeed(old, "enrol", "--helper", name, "--out", f"{name}.json")
-    here.succeed(old, "enrol", *DEVICES, "--out-dir", "devices")
+        here.succeed(old, "helper", "enrol", name, "--out", f"{name}.json")
+    here.succeed(old, "device", "enrol", *DEVICES, "--out-dir", "devices")
     publish_policy(here, old)
     here.succeed(old, "db", "upgrade", "--db", here.db)
     for name in ("north", "south"):

@@ -62,7 +62,7 @@ def installation() -> list[Finding]:
 def credentials(settings: Settings) -> tuple[list[Finding], Credentials | None]:
     """The credentials file, whatever its role: closed to others, whole, and its enrolment what it should be."""
     if settings.credentials is None:
-        detail = "none given: looked at as nobody in particular; a process has a file from `foltr enrol`"
+        detail = "none given: looked at as nobody in particular; a process has a file from `foltr device enrol`"
         return [Finding("credentials", State.ABSENT, detail)], None
     path = Path(settings.credentials)
     try:
@@ -79,7 +79,9 @@ def credentials(settings: Settings) -> tuple[list[Finding], Credentials | None]:
     if found.role == "device":
         findings.append(_enrolment(found))
     if found.broker.certificate is not None:
-        findings.append(_certificate("client certificate", found.broker.certificate, "enrol it anew: foltr enrol"))
+        findings.append(
+            _certificate("client certificate", found.broker.certificate, "enrol it anew: foltr device enrol")
+        )
     if found.broker.ca is not None:
         advice = "make a new one before it ends: `foltr broker config` in new folders, and enrol everybody anew"
         findings.append(_certificate("authority", found.broker.ca, advice))
@@ -106,7 +108,7 @@ def role_of(path: Path) -> Role:
 
 
 def _enrolment(device: Credentials) -> Finding:
-    again = "ask the operator for a new file: foltr enrol --replace"
+    again = "ask the operator for a new file: foltr device enrol --replace"
     payload = device.enrolment_bytes
     if payload is None:
         return Finding("enrolment", State.PROBLEM, f"the file holds none; {again}")

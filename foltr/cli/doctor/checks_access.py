@@ -12,7 +12,7 @@ from foltr.protocol.topics import ClientTopic, Topics
 from foltr.user_files import FileKind, read_text_file
 
 _NO_ANCHOR = "devices get no anchor to compare models with, and none votes on a model that does harm"
-_NO_SUCCESSION = "nobody hears that the enrolment key was rotated: after `foltr roster rotate-key` all wait in vain"
+_NO_SUCCESSION = "nobody hears that the enrolment key was rotated: after `foltr operator rotate-key` all wait in vain"
 _REMEDY = "Write the list anew where the broker is, `foltr broker config --force`, and restart the broker"
 # No anchor has so many parts: devices pass over what is said there.
 _NO_PART = 1_000_000

@@ -348,7 +348,9 @@ def _revoked(device: Credentials, visit: Visit) -> list[Finding]:
     payload_of_ours = device.enrolment_bytes
     serial = 0 if payload_of_ours is None else open_envelope(payload_of_ours).sequence
     if any(entry.client_id == device.name and serial < entry.void_below for entry in roster.revoked):
-        detail = f"{device.name} is revoked (roster {roster.version}); ask the operator for: foltr enrol --replace"
+        detail = (
+            f"{device.name} is revoked (roster {roster.version}); ask the operator for: foltr device enrol --replace"
+        )
         return [Finding("roster", State.PROBLEM, detail)]
     return [Finding("roster", State.OK, f"roster {roster.version} does not revoke {device.name}")]
 

@@ -106,7 +106,7 @@ async def _keys(database: "Database", folder: Path) -> Finding:
     named = ", ".join(without[:_N_NAMED]) + (", ..." if len(without) > _N_NAMED else "")
     detail = (
         f"{len(without)} clients have sealed updates and no key in {folder}: {named}. If the database was restored, "
-        "they were forgotten since: run `foltr forget` for each. Else name the right folder with FOLTR_KEYS"
+        "they were forgotten since: run `foltr erasure request` for each. Else name the right folder with FOLTR_KEYS"
     )
     return Finding(what, State.WARNING, detail)
 

@@ -5,7 +5,7 @@ from foltr.operator.credentials import Credentials
 from foltr.operator.heard_keys import HeardKeys
 
 WHAT = "enrolment key"
-_MEND = "the broker's access list may keep that back: foltr broker config --force, and then foltr roster publish"
+_MEND = "the broker's access list may keep that back: foltr broker config --force, and then foltr operator publish"
 
 
 def key_findings(credentials: Credentials | None, keys: HeardKeys | None) -> list[Finding]:

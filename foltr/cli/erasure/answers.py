@@ -156,7 +156,7 @@ class Answers:
             return (
                 "its data is erased; the model without it is not made yet: the federation gathers requests for it, for "
                 "a day unless it is set otherwise (unlearn_every_s, unlearn_after); where nothing has to be learned "
-                "again, it goes into service when the open round ends; it may wait for an order: foltr erasures list"
+                "again, it goes into service when the open round ends; it may wait for an order: foltr erasure list"
             )
         step = f"step {progress.step} of {progress.n_steps}" if progress.n_steps else "with nothing to learn again"
         told = f"its data is erased; unlearning job {progress.job} is {progress.state}, {step}"
@@ -164,7 +164,7 @@ class Answers:
             because = f": {progress.detail}" if progress.detail else ""
             return (
                 f"{told}{because}; it goes on when devices that are left are online, and learns only from those that "
-                "keep interactions; see: foltr erasures list"
+                "keep interactions; see: foltr erasure list"
             )
         if progress.step == progress.n_steps:
             return (

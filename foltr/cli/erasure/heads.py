@@ -1,4 +1,4 @@
-"""``foltr audit head``: the newest entry of the log of erasures, as it was published or a device heard it."""
+"""``foltr erasure log-head``: the newest entry of the log of erasures, as it was published or a device heard it."""
 
 import asyncio
 from dataclasses import dataclass, replace
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foltr.cli import options
+from foltr.cli.database import reason_as_json
 from foltr.cli.doctor.checks import role_of
 from foltr.cli.erasure.noted import (
     DEFAULT,
@@ -22,8 +23,7 @@ from foltr.cli.erasure.noted import (
 )
 from foltr.cli.erasure.receipts import KEY_HELP, public_key_of
 from foltr.cli.history.heartbeat import retained, whom_to_ask
-from foltr.cli.history.query import reason_as_json
-from foltr.cli.output import console, print_json
+from foltr.cli.output import report, say
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import DataError, MessageError, SettingsError, UnavailableError
 from foltr.operator.credentials import read_credentials
@@ -71,7 +71,7 @@ class SignedHead:
         return f"The audit log of {self.head.federation} ends with entry {self.head.seq}, says {self.source}: {when}."
 
 
-def audit_head(
+def log_head(
     key: Annotated[str | None, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)] = None,
     store: Annotated[
         Path | None, typer.Option("--store", metavar="FILE", help="Ask the store of a device that does not run")
@@ -98,11 +98,10 @@ def audit_head(
         before = read_noted(noted)
         note(noted, [one.entry for one in heads])
         if not json:
-            console.print(heads[0].in_words(), markup=False, highlight=False, soft_wrap=True)
+            say(heads[0].in_words())
         _check_heads(heads, before, noted)
-    if json:
-        head = heads[0].head
-        print_json({"whole": True, "federation": head.federation, "entry": head.seq, "hash": head.hash.hex()})
+    head = heads[0].head
+    report(json, {"whole": True, "federation": head.federation, "entry": head.seq, "hash": head.hash.hex()})
 
 
 def _check_heads(heads: list[SignedHead], before: list[NotedEntry], noted: Path) -> None:

@@ -1,4 +1,4 @@
-"""``foltr receipt verify``: whether a federator signed a receipt, checked offline by whoever doubts it."""
+"""``foltr erasure verify``: whether a federator signed a receipt, checked offline by whoever doubts it."""
 
 import asyncio
 import codecs
@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foltr.cli import options
+from foltr.cli.database import reason_as_json
 from foltr.cli.erasure.noted import DEFAULT, Noted, NotedEntry, contradictions, note, noted_entry, read_noted
-from foltr.cli.history.query import reason_as_json
-from foltr.cli.output import print_json, say
+from foltr.cli.output import report
 from foltr.erasure.states import NOTHING_UNLEARNED
 from foltr.errors import DataError, SettingsError
 from foltr.operator.credentials import read_credentials
@@ -24,8 +24,6 @@ from foltr.user_files import read_beginning
 
 if TYPE_CHECKING:
     from foltr.erasure.receipt import ErasureReceipt
-
-app = typer.Typer(help="Check the receipt of an erasure.", no_args_is_help=True)
 
 KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
 _WHERE_KEYS_ARE = (
@@ -48,8 +46,7 @@ _DIGESTS = {1: "SHA-256", 2: "Chain of SHA-256"}
 _ENROLMENT_KEYS = ("enrolment.key", "enrolment.pub")
 
 
-@app.command("verify")
-def receipt_verify(
+def verify(
     file: Annotated[str, typer.Argument(help="The file with the receipt; - reads standard input")],
     key: Annotated[str, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)],
     ask: Annotated[
@@ -73,19 +70,19 @@ def receipt_verify(
         else:
             receipt = _verify(file, public_key)
         others = note_receipt(noted, receipt, public_key)
-    if json:
-        told = {"verified": True, "receipt": receipt.model_dump()}
-        print_json(asked | told | ({"contradicts": [entry.source for entry in others]} if others else {}))
-        return
-    for sentence in _in_words(receipt):
-        say(sentence)
-    say(f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.")
-    for entry in others:
-        say(
+    told = {**asked, "verified": True, "receipt": receipt.model_dump()}
+    report(
+        json,
+        told | ({"contradicts": [entry.source for entry in others]} if others else {}),
+        *_in_words(receipt),
+        f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.",
+        *(
             f"But {entry.source} is signed with the same key and names entry {entry.seq} with another hash "
             f"({entry.hash}): the log was written anew. Keep both, and {noted}."
-        )
-    say("What a receipt proves and what it does not: docs/erasure.md")
+            for entry in others
+        ),
+        "What a receipt proves and what it does not: docs/erasure.md",
+    )
 
 
 def _verify_asking(file: str, key: str, given: bytes) -> "tuple[bytes, ErasureReceipt]":
@@ -194,12 +191,12 @@ def _check_form(what: str, text: str) -> None:
     if text.startswith("{"):
         raise DataError(
             f"receipt: {what} is JSON, perhaps what a command printed of a receipt; name the file with the signed text "
-            "itself, which `foltr erasures show NAME --receipt FILE` writes"
+            "itself, which `foltr erasure show NAME --receipt FILE` writes"
         )
     if not _THREE_TEXTS.fullmatch(text):
         raise DataError(
             f"receipt: {what} is no receipt, which is one line of three texts with dots between; is it the right file? "
-            "An operator gets it with `foltr erasures show NAME --receipt FILE`"
+            "An operator gets it with `foltr erasure show NAME --receipt FILE`"
         )
 
 
@@ -228,7 +225,7 @@ def public_key_of(text: str) -> bytes:
     except (ValueError, KeyError, RecursionError):
         role = None
     if role not in ("device", "federator", "operator"):
-        raise SettingsError(f"key: {path} is no credentials file as `foltr enrol` writes it; {_WHERE_KEYS_ARE}")
+        raise SettingsError(f"key: {path} is no credentials file as `foltr device enrol` writes it; {_WHERE_KEYS_ARE}")
     return read_credentials(path, role).federator_public_key
 
 

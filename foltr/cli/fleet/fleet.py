@@ -201,7 +201,7 @@ class Fleet:
             self.broker_url,
             federation=self.federation,
             client_id=name,
-            # By its file, where there is one: beside it `foltr forget --credentials` keeps a wish.
+            # By its file, where there is one: beside it `foltr erasure request --credentials` keeps a wish.
             credentials=self.credentials_files.get(name) or self.credentials.get(name),
             store=store,
             seed=streams.device_seed,

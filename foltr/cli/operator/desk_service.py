@@ -1,4 +1,4 @@
-"""The process behind ``foltr desk run``: requests that wait, a folder used in a thread, a link to the broker."""
+"""The process behind ``foltr operator desk``: requests that wait, a folder used in a thread, a link to the broker."""
 
 import asyncio
 import secrets
@@ -176,8 +176,9 @@ class DeskService:
                 "operator_folder_is_older",
                 next_serial=authority.register.next_serial,
                 n_revoked=n_revoked,
-                next_step="This folder does not know who was enrolled since it was copied. Its open tokens may have "
-                f"been used and are revoked; make others: {command_in(self._operator, 'foltr enrol CLIENT --token')}",
+                next_step="This folder does not know who was enrolled since it was copied. Its open tokens may "
+                "have been used and are revoked; make others: "
+                f"{command_in(self._operator, 'foltr device enrol CLIENT --token')}",
             )
 
     def _admit(self, authority: "Authority", names: Collection[str]) -> dict[str, BrokerAccess]:

@@ -7,10 +7,9 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
-from rich.text import Text
-
 from foltr.cli.operator.access import redirect
-from foltr.cli.output import errors, say
+from foltr.cli.output import say
+from foltr.cli.progress import telling
 from foltr.errors import DataError, MessageError, UnavailableError
 from foltr.failpoints import Failpoint, failpoint
 from foltr.operator.conversation import Conversation, Question
@@ -49,7 +48,7 @@ def send_order(
     except UnavailableError as error:
         raise UnavailableError(
             f"{error} Order {talk.number} is kept in {authority.folder} and goes with the next command that gives one; "
-            f"or send it with: {command_in(authority.folder, 'foltr orders send')}"
+            f"or send it with: {command_in(authority.folder, 'foltr operator send')}"
         ) from error
     if talk.answer is None:
         raise RuntimeError("the talk is over without an answer")
@@ -65,7 +64,7 @@ def send_unanswered(authority: "Authority", broker: str | None, timeout_s: float
     except UnavailableError as error:
         numbers = ", ".join(str(signed.number) for signed in authority.orders.unanswered()[:20])
         kept = f"Unanswered in {authority.folder}: {numbers}" if numbers else "Nothing is unanswered"
-        send = command_in(authority.folder, "foltr orders send")
+        send = command_in(authority.folder, "foltr operator send")
         raise UnavailableError(f"{error} {kept}; try again with: {send}") from error
 
 
@@ -81,50 +80,30 @@ def ask_newest(authority: "Authority", broker: str | None, timeout_s: float = _Q
     return talk.answer
 
 
-def publish_retained(authority: "Authority", broker: str | None) -> str:
+def publish_roster(authority: "Authority", broker: str | None) -> str:
     """Retain the roster and what else devices hear from the operator at the broker; returns the broker's address."""
     authority.publish_again()
-    topic = Topics(authority.federation).roster
-    return _see_published(authority, broker, topic, dict(authority.roster_messages())[topic])
+    return publish(authority, broker, Topics(authority.federation).roster)
 
 
-def publish_policy(authority: "Authority", broker: str | None) -> str:
-    """Retain the newest policy at the broker; returns the broker's address."""
-    authority.publish_policy()
-    topic = Topics(authority.federation).policy
-    return _see_published(authority, broker, topic, dict(authority.unpublished())[topic])
+def publish(authority: "Authority", broker: str | None, topic: str) -> str:
+    """Retain what is unpublished at the broker, and see what is for this topic delivered: its list may forbid it.
 
+    Returns:
+        the broker's address.
 
-def publish_schema(authority: "Authority", broker: str | None) -> str:
-    """Retain the newest schema at the broker; returns the broker's address."""
-    topic = Topics(authority.federation).schema
-    return _see_published(authority, broker, topic, dict(authority.unpublished())[topic])
-
-
-def publish_authorities(authority: "Authority", broker: str | None) -> str:
-    """Retain the newest list of authorities at the broker; returns the broker's address."""
-    authority.publish_again()
-    topic = Topics(authority.federation).authorities
-    return _see_published(authority, broker, topic, dict(authority.unpublished())[topic])
-
-
-def _see_published(authority: "Authority", broker: str | None, topic: str, wanted: bytes) -> str:
-    access = redirect(authority.operator.broker, broker)
-    with errors.status("waiting for the broker"):
+    Raises:
+        UnavailableError: no broker, or it does not deliver it.
+    """
+    access, wanted = redirect(authority.operator.broker, broker), dict(authority.unpublished())[topic]
+    with telling("waiting for the broker"):
         asyncio.run(_publish_retained(authority, access, topic, wanted))
     return access.broker_url
 
 
 def _converse(talk: Conversation, authority: "Authority", broker: str | None, timeout_s: float) -> None:
     access = redirect(authority.operator.broker, broker)
-    with errors.status("waiting for the broker") as status:
-
-        def tell(text: str) -> None:
-            if errors.is_terminal:
-                status.update(Text(text))
-            else:
-                errors.print(text, markup=False, highlight=False, soft_wrap=True)
-
+    with telling("waiting for the broker", changes=True) as tell:
         asyncio.run(_Talk(talk, authority, access, tell).run(timeout_s))
     if talk.lost:
         numbers = f"order {talk.lost[0]}" if len(talk.lost) == 1 else f"orders {talk.lost[0]} to {talk.lost[-1]}"

@@ -1,4 +1,4 @@
-"""One-time tokens, as the operator makes, lists and revokes them; what answers who has one is `foltr desk run`."""
+"""One-time tokens, as the operator makes, lists and revokes them; `foltr operator desk` answers who has one."""
 
 import re
 import time
@@ -6,14 +6,17 @@ from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from foltr.cli.operator.access import broker_record, redirect
+import typer
+
+from foltr.cli import options
+from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority, redirect
 from foltr.cli.operator.admission import RELOAD, access_without_users, tell_broker
-from foltr.cli.output import print_json, say
+from foltr.cli.output import print_json, print_rows, report, say
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, write_secret
-from foltr.operator.next_commands import command_in
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.operator.one_time_tokens import OneTimeToken
 from foltr.operator.token_log import TokenRecord
 from foltr.protocol.signing import key_to_text
@@ -27,12 +30,22 @@ _UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 @dataclass(frozen=True)
 class IssuedToken:
-    """A token as `foltr enrol --token` says it was made; ``expires_at`` in UTC."""
+    """A token as `foltr device enrol --token` says it was made; ``expires_at`` in UTC."""
 
     client_id: str
     token: str
     expires_at: datetime
     file: str
+
+
+class TokenRow(NamedTuple):
+    """A token as ``foltr device tokens`` prints it; times in UTC."""
+
+    token: str
+    client_id: str
+    state: str
+    issued_at: datetime
+    expires_at: datetime
 
 
 def read_duration(text: str) -> float:
@@ -116,13 +129,62 @@ def _access_of(
 
 def say_issued(operator: Path, federation: str, made: list[IssuedToken], *, told: bool, json: bool) -> None:
     """Print what `issue_tokens` has made with the folder ``operator``."""
-    if json:
-        print_json({"federation": federation, "tokens": made, "broker_to_reload": not told})
-        return
     files = made[0].file if len(made) == 1 else f"{made[0].file} to {made[-1].file}"
     what = f"a token for {made[0].client_id}" if len(made) == 1 else f"{len(made)} tokens"
-    say(f"made {what} in {federation}, good once and until {made[0].expires_at:%Y-%m-%d %H:%M} UTC: {files}")
-    desk = command_in(operator, "foltr desk run")
-    say(f"On the device: foltr client enrol --token {Path(made[0].file).name}; meanwhile here: {desk}")
+    desk = command_in(operator, "foltr operator desk")
+    report(
+        json,
+        {"federation": federation, "tokens": made, "broker_to_reload": not told},
+        f"made {what} in {federation}, good once and until {made[0].expires_at:%Y-%m-%d %H:%M} UTC: {files}",
+        f"On the device: foltr client enrol --token {Path(made[0].file).name}; meanwhile here: {desk}",
+        "" if told else RELOAD,
+    )
+
+
+def tokens(
+    revoked: Annotated[
+        list[str] | None,
+        typer.Option("--revoke", metavar="TOKEN|CLIENT", help="Revoke a token that nobody has used; may be repeated"),
+    ] = None,
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    show_all: options.All = False,
+    json: options.Json = False,
+) -> None:
+    """The one-time tokens of an operator's folder, and what became of each.
+
+    With --revoke: a token that nobody has used enrols nobody any more. Who has used one: foltr device revoke CLIENT.
+    """
+    now = time.time()
+    with open_authority(operator) as authority:
+        if revoked:
+            _revoke(authority, set(revoked), now)
+            return
+        federation, records = authority.federation, authority.tokens.records()
+    rows = [
+        TokenRow(
+            record.token,
+            record.client_id,
+            "expired" if record.has_expired(now) else str(record.state),
+            datetime.fromtimestamp(record.issued_at, UTC),
+            datetime.fromtimestamp(record.expires_at, UTC),
+        )
+        for record in records
+    ]
+    if json:
+        print_json({"federation": federation, "tokens": rows})
+        return
+    n_open = sum(row.state == "open" for row in rows)
+    title = f"One-time tokens of {federation}: {len(rows)}, {n_open} of them open"
+    print_rows(rows, title=title, all_with=None if show_all else command_in(operator, "foltr device tokens --all"))
+
+
+def _revoke(authority: "Authority", names: set[str], now: float) -> None:
+    chosen = [record for record in authority.tokens.records() if {record.token, record.client_id} & names]
+    if unknown := names - {name for record in chosen for name in (record.token, record.client_id)}:
+        listed = command_in(authority.folder, "foltr device tokens")
+        raise SettingsError(f"token: {min(unknown)!r:.70} is none, nor is one for it; see: {listed}")
+    n_revoked = authority.tokens.revoke(chosen)
+    told = not withdraw_useless(authority, now) or tell_broker(authority.folder, lists_changed=True)
+    say(f"revoked {n_revoked} of {len(chosen)} tokens; the others were used or revoked before")
     if not told:
         say(RELOAD)

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
@@ -11,20 +10,19 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.operator.access import OperatorFolder, open_authority, redirect
-from foltr.cli.operator.sending import publish_policy
-from foltr.cli.output import print_json, print_record, say
+from foltr.cli.operator.sending import publish as publish_retained
+from foltr.cli.output import print_json, print_record, report, say
 from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, EvaluationOption, NormProofOption, VotesOption, one_of
 from foltr.errors import MessageError, SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.operator.policy_terms import DEFAULT_EPOCH_HOURS
+from foltr.protocol.topics import Topics
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
-    from foltr.protocol.policies import HelperKeys, Policy
+    from foltr.protocol.policies import Policy
     from foltr.protocol.signed_policies import SignedPolicy
-
-app = typer.Typer(help="Sign the policy of secure sums, look at it, and publish it.", no_args_is_help=True)
 
 Helpers = Annotated[
     list[Path],
@@ -37,62 +35,12 @@ NewVersion = Annotated[int | None, typer.Option("--version", help="Default: that
 ShownVersion = Annotated[int | None, typer.Option("--version", help="Default: the newest", **_VERSIONS)]
 
 
-@dataclass(frozen=True)
-class PolicyRecord:
-    """A policy as ``foltr policy show`` prints it; the noise is a variance of ``gaussian``, a scale of ``gamma``.
-
-    ``epsilon`` is with zeros in the place of updates, ``replace_epsilon`` with others in their place. A vote, or a
-    number of an evaluation, weighs 0 where there are none.
-    """
-
-    federation: str
-    version: int
-    hash: str
-    issued_at: datetime
-    ends_at: datetime
-    epoch_hours: float
-    published: bool
-    mechanism: str
-    noise_by: str
-    noise: int
-    shares: int | None
-    dim: int
-    bound: int
-    n_min: int
-    n_max: int
-    n_interactions: int
-    max_participations: int
-    period: int
-    cohorts: int
-    epsilon: float
-    replace_epsilon: float
-    delta: float
-    norm_proof: str
-    vote_weight: int
-    evaluation_weight: int
-
-
 _IS_NEW = (
     "the policy before it has no {what}: helpers, federator and devices of a foltr that knows none cannot read this "
     "one and take no part; before it is published upgrade them in this order, or make it with --no-{what}"
 )
 
 
-@dataclass(frozen=True)
-class HelperRecord:
-    """One helper of a policy, its public keys as hexadecimal digits."""
-
-    name: str
-    signing_key: str
-    sealing_key: str
-
-
-@app.callback()
-def _group() -> None:
-    """Sign the policy of secure sums, look at it, and publish it."""
-
-
-@app.command("new")
 def new(
     helper: Helpers,
     mechanism: Annotated[
@@ -213,16 +161,15 @@ def new(
     if before is not None:
         fields = ("votes", "evaluation")
         costs += [_IS_NEW.format(what=name) for name in fields if _begins_with(name, policy, before.policy)]
-    if json:
-        print_json({**_as_json(signed, published=False), "costs": costs})
-        return
-    say(f"signed policy {number} of {signed.policy.federation}, {signed.hash.hex()}")
-    for line in costs:
-        say(f"  {line}")
-    say(f"Devices enrolled from now on carry it. To put it in force: {command_in(operator, 'foltr policy publish')}")
+    report(
+        json,
+        {**_as_json(signed, published=False), "costs": costs},
+        f"signed policy {number} of {signed.policy.federation}, {signed.hash.hex()}",
+        *(f"  {line}" for line in costs),
+        f"Devices enrolled from now on carry it. To put it in force: {command_in(operator, 'foltr policy publish')}",
+    )
 
 
-@app.command("show")
 def show(
     version: ShownVersion = None, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False
 ) -> None:
@@ -235,15 +182,15 @@ def show(
     if json:
         print_json(_as_json(signed, published))
         return
-    print_record(_record(signed, published), title=f"Policy {signed.policy.version}", as_json=False)
-    for keys in map(_helper_record, signed.policy.helpers):
-        say(f"helper {keys.name}: signs with {keys.signing_key}; its keys are for {signed.policy.n_epochs} epochs")
+    print_record(_record(signed, published), title=f"Policy {signed.policy.version}")
+    for keys in signed.policy.helpers:
+        key = keys.signing_key.hex()
+        say(f"helper {keys.name}: signs with {key}; its keys are for {signed.policy.n_epochs} epochs")
     if (proof := signed.policy.norm_proof) is not None:
         federator = proof.federator_key.hex()
         say(f"the verify key of norm proofs is sealed to each helper, and to the federator's key {federator}")
 
 
-@app.command("publish")
 def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
     """Retain the newest policy at the broker: the open round ends, and those that follow are under it."""
     with open_authority(operator) as authority:
@@ -253,7 +200,8 @@ def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.
                 f"policy: {operator} has none to publish; make one: {command_in(operator, 'foltr policy new')}"
             )
         signed = _take_back(authority, signed, broker)
-        where = publish_policy(authority, broker)
+        authority.publish_policy()
+        where = publish_retained(authority, broker, Topics(authority.federation).policy)
     say(f"published policy {signed.policy.version} of {signed.policy.federation} at {where}: {signed.hash.hex()}")
 
 
@@ -270,7 +218,6 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
     from foltr.cli.history.heartbeat import retained
     from foltr.operator.policy_log import take_back
     from foltr.protocol.signed_policies import read_policy
-    from foltr.protocol.topics import Topics
 
     topic = Topics(authority.federation).policy
     address = BrokerAddress.of(redirect(authority.operator.broker, broker))
@@ -297,46 +244,44 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
 
 
 def _as_json(signed: "SignedPolicy", published: bool) -> dict[str, object]:
-    return {"policy": _record(signed, published), "helpers": [_helper_record(one) for one in signed.policy.helpers]}
+    helpers = [
+        {"name": one.name, "signing_key": one.signing_key.hex(), "sealing_key": one.sealing_key.hex()}
+        for one in signed.policy.helpers
+    ]
+    return {"policy": _record(signed, published), "helpers": helpers}
 
 
-def _record(signed: "SignedPolicy", published: bool) -> PolicyRecord:
+def _record(signed: "SignedPolicy", published: bool) -> dict[str, object]:
+    """A policy as it is printed; the noise is a variance of ``gaussian``, a scale of ``gamma``.
+
+    ``epsilon`` is with zeros in the place of updates, ``replace_epsilon`` with others in their place. A vote, or a
+    number of an evaluation, weighs 0 if there are none.
+    """
     from foltr.protocol.policies import GaussianNoise, replace_epsilon_of
 
     policy, noise = signed.policy, signed.policy.noise
-    return PolicyRecord(
-        federation=policy.federation,
-        version=policy.version,
-        hash=signed.hash.hex(),
-        issued_at=datetime.fromtimestamp(policy.issued_at, UTC),
-        ends_at=datetime.fromtimestamp(policy.ends_at, UTC),
-        epoch_hours=policy.epoch_s / 3600,
-        published=published,
-        mechanism=noise.kind,
-        noise_by="clients" if policy.noise_by_clients else "helpers",
-        noise=noise.variance if isinstance(noise, GaussianNoise) else noise.scale,
-        shares=None if isinstance(noise, GaussianNoise) else noise.n_shares,
-        dim=policy.dim,
-        bound=policy.bound,
-        n_min=policy.n_min,
-        n_max=policy.n_max,
-        n_interactions=policy.n_interactions,
-        max_participations=policy.max_participations,
-        period=policy.period,
-        cohorts=policy.cohorts,
-        epsilon=policy.epsilon,
-        replace_epsilon=round(replace_epsilon_of(policy), 4),
-        delta=policy.claimed_delta,
-        norm_proof="none" if policy.norm_proof is None else policy.norm_proof.kind,
-        vote_weight=policy.vote_weight,
-        evaluation_weight=policy.evaluation_weight,
-    )
+    return {
+        "federation": policy.federation,
+        "version": policy.version,
+        "hash": signed.hash.hex(),
+        "issued_at": datetime.fromtimestamp(policy.issued_at, UTC),
+        "ends_at": datetime.fromtimestamp(policy.ends_at, UTC),
+        "epoch_hours": policy.epoch_s / 3600,
+        "published": published,
+        "mechanism": noise.kind,
+        "noise_by": "clients" if policy.noise_by_clients else "helpers",
+        "noise": noise.variance if isinstance(noise, GaussianNoise) else noise.scale,
+        "shares": None if isinstance(noise, GaussianNoise) else noise.n_shares,
+        **{name: getattr(policy, name) for name in ("dim", "bound", "n_min", "n_max", "n_interactions")},
+        **{name: getattr(policy, name) for name in ("max_participations", "period", "cohorts", "epsilon")},
+        "replace_epsilon": round(replace_epsilon_of(policy), 4),
+        "delta": policy.claimed_delta,
+        "norm_proof": "none" if policy.norm_proof is None else policy.norm_proof.kind,
+        "vote_weight": policy.vote_weight,
+        "evaluation_weight": policy.evaluation_weight,
+    }
 
 
 def _begins_with(name: str, policy: "Policy", before: "Policy") -> bool:
     """Whether a policy has a field that the one before it has not."""
     return getattr(policy, name) is not None and getattr(before, name) is None
-
-
-def _helper_record(keys: "HelperKeys") -> HelperRecord:
-    return HelperRecord(keys.name, keys.signing_key.hex(), keys.sealing_key.hex())

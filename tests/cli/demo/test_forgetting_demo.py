@@ -80,7 +80,9 @@ def test_a_client_is_forgotten_before_our_eyes(tmp_path):
     assert verified.returncode == 0, verified.stderr
     assert receipt.pseudonym in verified.stdout
     assert (tmp_path / "foltr-demo-forget.sqlite.receipt.jws").read_text().strip() == forget["receipt"]
-    verified = foltr("audit", "verify", "--db", results["db"], "--federation", results["federation"], cwd=tmp_path)
+    verified = foltr(
+        "erasure", "verify-log", "--db", results["db"], "--federation", results["federation"], cwd=tmp_path
+    )
     assert verified.returncode == 0, verified.stderr
 
 

@@ -55,7 +55,7 @@ def test_a_line_of_another_user_does_not_count(provisioned):
 def test_an_operator_elsewhere_is_told_by_the_broker_what_it_lacks(provisioned):
     """Its folder need not know where the list is: the broker refuses what it does not have."""
     acl, enrolled = provisioned.broker_dir / "acl", ("--operator", provisioned.operator_dir)
-    assert foltr("enrol", "device-7", *enrolled, "--out-dir", provisioned.folder).returncode == 0
+    assert foltr("device", "enrol", "device-7", *enrolled, "--out-dir", provisioned.folder).returncode == 0
     operator = str(provisioned.operator_dir / "operator.json")
     found = []
     for lacks in ("nothing", "/operator-key"):
@@ -68,5 +68,5 @@ def test_an_operator_elsewhere_is_told_by_the_broker_what_it_lacks(provisioned):
     assert found[0][0] == "ok"
     state, detail = found[1]
     assert state == "warning"
-    assert "after `foltr roster rotate-key` all wait in vain" in detail
+    assert "after `foltr operator rotate-key` all wait in vain" in detail
     assert "foltr broker config --force" in detail

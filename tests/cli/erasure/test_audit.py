@@ -1,4 +1,4 @@
-"""``foltr audit``: what the log has is listed, and whatever was changed, taken out or added by others is named."""
+"""``foltr erasure log``: what it has is listed, and what was changed, taken out or added by others is named."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def logged(folder, n: int) -> list[str]:
 
 
 def audit(folder, *arguments: str):
-    return foltr("audit", "verify", "--db", "sqlite:///foltr.sqlite", *arguments, cwd=folder)
+    return foltr("erasure", "verify-log", "--db", "sqlite:///foltr.sqlite", *arguments, cwd=folder)
 
 
 def refused(done, *reasons: str) -> None:
@@ -151,7 +151,7 @@ def test_a_log_that_is_not_there_is_said(tmp_path):
     assert not (tmp_path / "foltr.sqlite").exists()
 
 
-# --- foltr audit verify: the table of erasures ----------------------------------------------------------------
+# --- foltr erasure verify-log: the table of erasures ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def test_whoever_is_being_erased_has_no_entry_yet(forgotten, state, agrees):
     )
     done = audit(forgotten)
     assert (done.returncode == 0) == agrees, done.stderr
-    shown = foltr("erasures", "show", "e" * 32, "--db", "sqlite:///foltr.sqlite", cwd=forgotten).stdout
+    shown = foltr("erasure", "show", "e" * 32, "--db", "sqlite:///foltr.sqlite", cwd=forgotten).stdout
     # Without its rows it is not erased either, as long as nothing says that its data key is gone.
     assert "begins when the last of its rows and its data key are deleted" in shown
     assert re.search(r"forget_state +erasing", shown)
@@ -299,11 +299,11 @@ def test_a_federator_that_signs_nothing_leaves_a_log_that_agrees(tmp_path):
     assert audit(tmp_path).returncode == 0
 
 
-# --- foltr audit list -----------------------------------------------------------------------------------------
+# --- foltr erasure log -----------------------------------------------------------------------------------------
 
 
 def listed(folder, *arguments: str):
-    return foltr("audit", "list", "--db", "sqlite:///foltr.sqlite", *arguments, cwd=folder, COLUMNS="80")
+    return foltr("erasure", "log", "--db", "sqlite:///foltr.sqlite", *arguments, cwd=folder, COLUMNS="80")
 
 
 def test_the_entries_are_listed_oldest_first(forgotten):

@@ -1,9 +1,8 @@
-"""``foltr forget``: erase a client, as the operator or as the client itself."""
+"""``foltr erasure request``: have a client forgotten, as the operator or as the client itself."""
 
 import asyncio
 import base64
 import contextlib
-import math
 import os
 import random
 import shlex
@@ -14,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.text import Text
 
 from foltr.cli import options
 from foltr.cli.erasure.answers import Answers
 from foltr.cli.operator.access import OperatorFolder, open_authority, redirect
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
-from foltr.cli.output import errors, print_json, say
+from foltr.cli.output import errors, print_json, report, say
+from foltr.cli.progress import telling
 from foltr.erasure.states import ForgetState
 from foltr.errors import DataError, SettingsError, UnavailableError
 from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, Credentials, read_credentials
@@ -31,8 +30,6 @@ from foltr.protocol.signing import key_to_text
 from foltr.protocol.topics import ClientTopic, Topics, check_name
 
 if TYPE_CHECKING:
-    from rich.status import Status
-
     from foltr.protocol.receipts import ErasureNotice
 
 _ANSWER_S = 3.0
@@ -43,8 +40,8 @@ _CONNECT_S = 5.0
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
 # So often a request is brought to the broker before it counts as away.
 _FIRST_TRIES = 3
-# How often it is looked whether there is something to tell, and after how long the same is told again.
-_LOOK_EVERY_S, _LINE_EVERY_S = 1.0, 10.0
+# How often it is looked whether there is something to tell.
+_LOOK_EVERY_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -73,7 +70,7 @@ class _Request:
     number: int = 0
 
 
-def forget(
+def request(
     client: Annotated[str | None, typer.Argument(help="The client's name; not needed with --credentials")] = None,
     credentials: Annotated[
         Path | None, typer.Option("--credentials", help="The client's own credentials: it asks for itself")
@@ -115,53 +112,54 @@ def forget(
     if not 0 < timeout <= 30 * 86_400:
         raise SettingsError(f"timeout: {timeout:g}; give more than 0 and at most {30 * 86_400} seconds")
     give_up_at = time.monotonic() + timeout
-    request = _by_client(client, credentials, broker) if credentials else _by_operator(client, operator, broker)
+    wish = _by_client(client, credentials, broker) if credentials else _by_operator(client, operator, broker)
     if print_payload:
-        _print_payload(request, json=json)
+        _print_payload(wish, json=json)
         return
-    kept = _keep(request, json=json) if credentials else None
+    kept = _keep(wish, json=json) if credentials else None
     if not credentials:
-        _order(request, operator, broker, give_up_at if wait else None)
+        _order(wish, operator, broker, give_up_at if wait else None)
         if not wait:
-            state = asyncio.run(_state_of(request))
+            state = asyncio.run(_state_of(wish))
             say(
-                f"Order {request.number} is obeyed: {request.client_id} is out of {request.federation}. It is {state}: "
+                f"Order {wish.number} is obeyed: {wish.client_id} is out of {wish.federation}. It is {state}: "
                 f"{state.meaning}. Get its receipt, once the model without it is in service, with --wait"
             )
             return
-    with errors.status("waiting for the broker") as status:
-        left_s = max(0.1, give_up_at - time.monotonic())
-        answers = _answers_to(request)
+    answers = _answers_to(wish)
+    with telling("waiting for the broker", changes=True) as tell:
         try:
-            notice, federator_key = asyncio.run(_send(request, answers, left_s, _Telling(status).tell))
+            left_s = max(0.1, give_up_at - time.monotonic())
+            notice, federator_key = asyncio.run(_send(wish, answers, left_s, tell))
         except DataError:
             if kept is not None:
                 drop_wish(kept)  # it was refused: the device goes on as before
             raise
         except UnavailableError as error:
             if json:
-                print_json({"client": request.client_id, "state": str(answers.forget_state), "receipt": None})
+                print_json({"client": wish.client_id, "state": str(answers.forget_state), "receipt": None})
             if not credentials:
                 raise
             raise UnavailableError(f"{error}. {_what_is_open(credentials, kept)}") from error
     text = "" if notice.receipt is None else notice.receipt.decode()
+    done = text or f"Forgotten: {wish.client_id}; {notice.detail}"
     if receipt is not None:
-        try:
-            receipt.write_text(text + "\n", encoding="ascii")
-        except OSError as error:
-            raise SettingsError(
-                f"receipt: {receipt}: {error.strerror}. {request.client_id} is forgotten; ask again with another file"
-            ) from error
+        _write(receipt, text, wish.client_id)
+        key = _key_of_receipt(text, wish, federator_key)
+        check = shlex.join(("foltr", "erasure", "verify", str(receipt), "--key", key))
+        done = f"Forgotten: {wish.client_id} of {wish.federation}; check it: {check}"
     if kept is not None:
         drop_wish(kept)
-    if json:
-        print_json({"client": request.client_id, "state": str(notice.code), "receipt": text or None})
-    elif receipt is not None:
-        key = _key_of_receipt(text, request, federator_key)
-        check = shlex.join(("foltr", "receipt", "verify", str(receipt), "--key", key))
-        say(f"Forgotten: {request.client_id} of {request.federation}; check it: {check}")
-    else:
-        say(text or f"Forgotten: {request.client_id}; {notice.detail}")
+    report(json, {"client": wish.client_id, "state": str(notice.code), "receipt": text or None}, done)
+
+
+def _write(receipt: Path, text: str, client: str) -> None:
+    try:
+        receipt.write_text(text + "\n", encoding="ascii")
+    except OSError as error:
+        raise SettingsError(
+            f"receipt: {receipt}: {error.strerror}. {client} is forgotten; ask again with another file"
+        ) from error
 
 
 def _keep(request: _Request, *, json: bool) -> Path | None:
@@ -178,7 +176,7 @@ def _keep(request: _Request, *, json: bool) -> Path | None:
 
 def _what_is_open(credentials: Path, kept: Path | None) -> str:
     """Say what keeps the wish, and what to type; without a full stop at the end."""
-    again = shlex.join(("foltr", "forget", "--credentials", str(credentials), "--wait"))
+    again = shlex.join(("foltr", "erasure", "request", "--credentials", str(credentials), "--wait"))
     if kept is None:
         return (
             f"Nothing but the broker keeps the wish, which may lose it: until there is a receipt, type again: {again}"
@@ -219,14 +217,14 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Reque
     check_name("client", client)
     if not is_authority(folder):
         raise SettingsError(
-            f"operator: {folder} is not an operator's folder; name it with --operator (`foltr enrol` makes one), or "
-            "ask as the client itself, with --credentials FILE"
+            f"operator: {folder} is not an operator's folder; name it with --operator (`foltr device enrol` makes "
+            "one), or ask as the client itself, with --credentials FILE"
         )
     with open_authority(folder) as authority:
         register = authority.register
         known = client in register.enrolled or client in register.revoked or register.is_forgotten(client)
         if not known:
-            roster = command_in(folder, "foltr roster show")
+            roster = command_in(folder, "foltr operator roster")
             _warn(
                 f"{client} was never enrolled with {folder} (see: {roster}). The order is given all the same: "
                 "whatever the federator has under this very name is erased for ever; if it has nothing, it answers "
@@ -299,11 +297,10 @@ def _by_client(client: str | None, path: Path, broker: str | None) -> _Request:
 
 def _print_payload(request: _Request, *, json: bool) -> None:
     text = base64.b64encode(request.payload).decode()
-    options_ = f"-t {request.topic} -q 1{' -r' if request.retained else ''} -s"
+    report(json, {"topic": request.topic, "payload": text, "retain": request.retained}, text)
     if json:
-        print_json({"topic": request.topic, "payload": text, "retain": request.retained})
         return
-    say(text)
+    options_ = f"-t {request.topic} -q 1{' -r' if request.retained else ''} -s"
     errors.print(
         f"The line above, base64, is for: base64 -d | mosquitto_pub {options_}  (and -h, -p, -u, -P, --cafile as the "
         "broker needs them)",
@@ -403,24 +400,6 @@ async def _visit(request: _Request, answers: Answers, answer_s: float) -> "Erasu
         await link.publish(request.topic, request.payload, retain=request.retained)
         answers.sent()
         return await answers.notice(answer_s)
-
-
-class _Telling:
-    """Tells how far it is: beside the spinner of a terminal, else in lines on standard error, which a log keeps."""
-
-    def __init__(self, status: "Status") -> None:
-        self._status = status
-        self._told, self._told_at = "", -math.inf
-
-    def tell(self, text: str) -> None:
-        """Tell it; where there are lines, only if it is new or has not been told for a while."""
-        if errors.is_terminal:
-            self._status.update(Text(text))
-            return
-        now = time.monotonic()
-        if text != self._told or now >= self._told_at + _LINE_EVERY_S:
-            errors.print(text, markup=False, highlight=False, soft_wrap=True)
-            self._told, self._told_at = text, now
 
 
 def _warn(text: str) -> None:
