@@ -222,6 +222,12 @@ def say(text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def warn(text: str) -> None:
+    """Print a sentence beside the result, on standard error; an empty one is left out."""
+    if text:
+        errors.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def wrapped(text: str, width: int) -> str:
     """Wrap between words; the words of a command stay together, so that it can be copied whole.
 

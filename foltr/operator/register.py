@@ -107,8 +107,8 @@ class Register(BaseModel):
         """SettingsError where this folder was made for a federation of the other kind."""
         if self.privacy not in (None, privacy):
             raise SettingsError(
-                f"privacy: {folder} was made for a {self.privacy} federation, and its devices are enrolled for that. For "
-                f"a {privacy} one make another folder: foltr device enrol NAME --privacy {privacy} --operator FOLDER"
+                f"privacy: {folder} was made for a {self.privacy} federation, and its devices are enrolled for that. "
+                f"For another make a folder: foltr device enrol NAME --privacy {privacy} --operator FOLDER"
             )
 
     def refuse_names(self, reason: str, client_id: str) -> None:

@@ -18,8 +18,11 @@ def server(request, tmp_path):
     """A Mosquitto, and beside it the files of a device, a helper and the two services."""
     server = provisioned(tmp_path, request.param)
     server.start()
-    for arguments in (("device-1", "device-2"), ("--helper", "north")):
-        done = foltr("device", "enrol", *arguments, "--out-dir", tmp_path, "--operator", server.operator_dir)
+    for arguments in (
+        ("device", "enrol", "device-1", "device-2", "--out-dir", tmp_path),
+        ("helper", "enrol", "north", "--out", tmp_path / "north.json"),
+    ):
+        done = foltr(*arguments, "--operator", server.operator_dir)
         assert done.returncode == 0, done.stderr
     yield server
     server.stop()

@@ -9,11 +9,10 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.database import reason_as_json, run_query
-from foltr.cli.erasure.heads import SignedHead, published_head
-from foltr.cli.erasure.noted import DEFAULT, Noted, note, read_noted
-from foltr.cli.erasure.receipts import KEY_HELP, public_key_of, verify_receipt_file
+from foltr.cli.erasure.heads import ask_head
+from foltr.cli.erasure.receipts import DEFAULT_NOTED, KEY_HELP, Noted, verify_receipt_file
 from foltr.cli.listing import Listing, Wanted, print_listing
-from foltr.cli.output import report
+from foltr.cli.output import report, warn
 from foltr.cli.settings import Settings, load_settings
 from foltr.erasure.states import ErasureState
 from foltr.errors import MessageError, SettingsError, UnavailableError
@@ -22,6 +21,7 @@ from foltr.protocol.signing import key_to_text
 if TYPE_CHECKING:
     from foltr.erasure.audit import AuditEntry
     from foltr.erasure.receipt import ErasureReceipt
+    from operations.audit_heads import SignedHead
     from operations.erasure_log import CheckedLog, NamedEntry
     from storage.database import Database
 
@@ -76,7 +76,7 @@ def verify_log(
     ] = None,
     broker: options.Broker = None,
     credentials: options.Credentials = None,
-    noted: Noted = DEFAULT,
+    noted: Noted = DEFAULT_NOTED,
     json: options.Json = False,
 ) -> None:
     """Check that no entry was changed or taken out, and that what was said elsewhere is in the log.
@@ -85,6 +85,8 @@ def verify_log(
     noted under --key, and with what the federator has published where a broker is named or the operator's folder is
     here. The exit code is 1 if something differs; the line on standard error names the entry or the erasure.
     """
+    from operations.receipt_files import public_key_of
+
     if receipt and key is None:
         raise SettingsError("receipt: name the federator's public key with --key, too")
 
@@ -116,6 +118,7 @@ class _Witnesses:
 
 async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, json: bool) -> None:
     from operations.erasure_log import check_log
+    from operations.noted_entries import note
 
     for found in witnesses.receipts:
         if found.federation != name:
@@ -129,7 +132,7 @@ async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, jso
     named = [each for each in _named_entries(witnesses, name, published) if each.seq > 0]
     log = await check_log(database, name, named, witnesses.key)
     if published is not None:
-        note(witnesses.noted, [published.entry])
+        warn(note(witnesses.noted, [published.entry]))
     result = {
         "verified": True,
         "federation": name,
@@ -145,7 +148,7 @@ async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, jso
 async def _published(witnesses: _Witnesses, name: str) -> "tuple[SignedHead | None, str]":
     """The head that is published; or None, and in a sentence why nothing was compared with it."""
     try:
-        return await published_head(witnesses.settings, name, witnesses.key), ""
+        return await ask_head(witnesses.settings, name, witnesses.key), ""
     except (UnavailableError, MessageError, SettingsError) as error:
         # Nobody has named the file that cannot be read, or the broker, on this command line.
         if isinstance(error, SettingsError) and witnesses.settings.credentials is not None:
@@ -156,6 +159,7 @@ async def _published(witnesses: _Witnesses, name: str) -> "tuple[SignedHead | No
 def _named_entries(witnesses: _Witnesses, name: str, published: "SignedHead | None") -> "Iterator[NamedEntry]":
     """What everybody but the database says."""
     from operations.erasure_log import NamedEntry
+    from operations.noted_entries import read_noted
 
     for one in witnesses.receipts:
         yield NamedEntry(f"the receipt of {one.pseudonym}", one.audit_seq, one.audit_hash)

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import contextlib
 import os
-import random
 import shlex
 import time
 from collections.abc import Callable
@@ -15,10 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foltr.cli import options
-from foltr.cli.erasure.answers import Answers
 from foltr.cli.operator.access import OperatorFolder, open_authority, redirect
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
-from foltr.cli.output import errors, print_json, report, say
+from foltr.cli.output import print_json, report, say, warn
 from foltr.cli.progress import telling
 from foltr.erasure.states import ForgetState
 from foltr.errors import DataError, SettingsError, UnavailableError
@@ -31,6 +29,7 @@ from foltr.protocol.topics import ClientTopic, Topics, check_name
 
 if TYPE_CHECKING:
     from foltr.protocol.receipts import ErasureNotice
+    from operations.erasure_answers import Answers
 
 _ANSWER_S = 3.0
 # How long the receipt is waited for: with --wait, and else by who asks for itself.
@@ -38,8 +37,6 @@ _WAIT_S, _WISH_S = 3600.0, 60.0
 _CONNECT_S = 5.0
 # Between two visits at the broker while a model is made anew: twice as long each time.
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-# So often a request is brought to the broker before it counts as away.
-_FIRST_TRIES = 3
 # How often it is looked whether there is something to tell.
 _LOOK_EVERY_S = 1.0
 
@@ -168,8 +165,9 @@ def _keep(request: _Request, *, json: bool) -> Path | None:
     if keep_wish(path, request.credentials):
         return path
     if not json:
-        _warn(
-            f"the wish cannot be kept beside {request.key_file}: a device that is started with it does not know of it"
+        warn(
+            f"warning: the wish cannot be kept beside {request.key_file}: a device that is started with it does not know "
+            "of it"
         )
     return None
 
@@ -191,7 +189,7 @@ async def _state_of(request: _Request) -> ForgetState:
     """How far the erasure is that an order asked for: what the federation says, or what an answered order says."""
     answers = _answers_to(request)
     with contextlib.suppress(UnavailableError):
-        await _visit(request, answers, _ANSWER_S)
+        await _visit(request, answers)
     return answers.forget_state if answers.answered else ForgetState.ERASING
 
 
@@ -225,8 +223,8 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Reque
         known = client in register.enrolled or client in register.revoked or register.is_forgotten(client)
         if not known:
             roster = command_in(folder, "foltr operator roster")
-            _warn(
-                f"{client} was never enrolled with {folder} (see: {roster}). The order is given all the same: "
+            warn(
+                f"warning: {client} was never enrolled with {folder} (see: {roster}). The order is given all the same: "
                 "whatever the federator has under this very name is erased for ever; if it has nothing, it answers "
                 "unknown_client, and nothing changes"
             )
@@ -301,17 +299,14 @@ def _print_payload(request: _Request, *, json: bool) -> None:
     if json:
         return
     options_ = f"-t {request.topic} -q 1{' -r' if request.retained else ''} -s"
-    errors.print(
+    warn(
         f"The line above, base64, is for: base64 -d | mosquitto_pub {options_}  (and -h, -p, -u, -P, --cafile as the "
-        "broker needs them)",
-        markup=False,
-        highlight=False,
-        soft_wrap=True,
+        "broker needs them)"
     )
 
 
 async def _send(
-    request: _Request, answers: Answers, timeout_s: float, on_progress: Callable[[str], None]
+    request: _Request, answers: "Answers", timeout_s: float, on_progress: Callable[[str], None]
 ) -> "tuple[ErasureNotice, bytes]":
     """Publish the request again and again until the client is forgotten.
 
@@ -329,16 +324,19 @@ async def _send(
         UnavailableError: no broker, or not forgotten in time.
         FoltrError: the federator refuses.
     """
+    from broker.visit import visit_again
+
     telling = asyncio.create_task(_tell(answers, on_progress))
     try:
         async with asyncio.timeout(timeout_s):
-            notice, pause_s = await _first_visit(request, answers, _ANSWER_S), _FIRST_PAUSE_S
+            pause_s = _FIRST_PAUSE_S
+            notice = await visit_again(lambda: _visit(request, answers))
             while notice is None:
                 await asyncio.sleep(pause_s)
                 pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
                 # The broker has the request: from now on one that is away for a while is no reason to give up.
                 with contextlib.suppress(UnavailableError):
-                    notice = await _visit(request, answers, _ANSWER_S)
+                    notice = await _visit(request, answers)
             return notice, answers.federator_key
     except TimeoutError as error:
         next_step = "" if request.retained else ". Ask again with --wait"
@@ -351,7 +349,9 @@ async def _send(
         telling.cancel()
 
 
-def _answers_to(request: _Request) -> Answers:
+def _answers_to(request: _Request) -> "Answers":
+    from operations.erasure_answers import Answers
+
     return Answers(
         Topics(request.federation),
         request.client_id,
@@ -362,28 +362,14 @@ def _answers_to(request: _Request) -> Answers:
     )
 
 
-async def _tell(answers: Answers, on_progress: Callable[[str], None]) -> None:
+async def _tell(answers: "Answers", on_progress: Callable[[str], None]) -> None:
     while True:
         await asyncio.sleep(_LOOK_EVERY_S)
         on_progress(answers.state())
 
 
-async def _first_visit(request: _Request, answers: Answers, answer_s: float) -> "ErasureNotice | None":
-    """Visit until the broker has the request; another command may end the connection of a try at its beginning.
-
-    Raises:
-        UnavailableError: no try came through.
-    """
-    for _ in range(_FIRST_TRIES - 1):
-        try:
-            return await _visit(request, answers, answer_s)
-        except UnavailableError:
-            await asyncio.sleep(random.uniform(0, _FIRST_PAUSE_S))  # noqa: S311 (keeps two commands apart, no secret)
-    return await _visit(request, answers, answer_s)
-
-
-async def _visit(request: _Request, answers: Answers, answer_s: float) -> "ErasureNotice | None":
-    """Publish the request once, and hear for ``answer_s`` what the federator says to it.
+async def _visit(request: _Request, answers: "Answers") -> "ErasureNotice | None":
+    """Publish the request once, and hear for a moment what the federator says to it.
 
     Returns:
         the notice that the client is forgotten, if it is.
@@ -399,8 +385,4 @@ async def _visit(request: _Request, answers: Answers, answer_s: float) -> "Erasu
     async with visiting(address, request.session, heard, answers.received, _CONNECT_S) as link:
         await link.publish(request.topic, request.payload, retain=request.retained)
         answers.sent()
-        return await answers.notice(answer_s)
-
-
-def _warn(text: str) -> None:
-    errors.print(f"warning: {text}", markup=False, highlight=False, soft_wrap=True)
+        return await answers.notice(_ANSWER_S)

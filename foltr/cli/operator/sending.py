@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
@@ -29,8 +28,6 @@ _QUESTION_S = 5.0
 _CONNECT_S = 5.0
 _SEND_AGAIN_S = 2.0
 _TELL_AFTER_S = 2.0
-# Another command of the same user ends a connection; whoever is thrown out so often in a row gives up.
-_TRIES, _LONGEST_PAUSE_S = 3, 1.0
 
 
 def send_order(
@@ -133,23 +130,16 @@ class _Talk:
         self._came_back = self._other_federator = False
 
     async def run(self, timeout_s: float) -> None:
+        from broker.visit import visit_again
+
         telling = asyncio.create_task(self._tell_later())
         try:
             async with asyncio.timeout(timeout_s):
-                await self._visits()
+                await visit_again(self._visit)
         except TimeoutError as error:
             raise UnavailableError(f"no answer of the federator within {timeout_s:g} s: {self._silence()}.") from error
         finally:
             telling.cancel()
-
-    async def _visits(self) -> None:
-        """Talk until it is over; another command of this user may end a connection at any time."""
-        for _ in range(_TRIES - 1):
-            try:
-                return await self._visit()
-            except UnavailableError:
-                await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE_S))  # noqa: S311 (keeps two commands apart)
-        return await self._visit()
 
     async def _visit(self) -> None:
         topics = self._topics

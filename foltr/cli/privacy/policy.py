@@ -215,13 +215,13 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
         SettingsError: this folder made policies that do not follow from it.
     """
     from broker.address import BrokerAddress
-    from foltr.cli.history.heartbeat import retained
+    from broker.visit import hear_retained
     from foltr.operator.policy_log import take_back
     from foltr.protocol.signed_policies import read_policy
 
     topic = Topics(authority.federation).policy
     address = BrokerAddress.of(redirect(authority.operator.broker, broker))
-    message = asyncio.run(retained(address, [topic])).get(topic)
+    message = asyncio.run(hear_retained(address, [topic])).get(topic)
     if message is None or not message.payload:
         return newest
     try:

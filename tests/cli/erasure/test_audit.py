@@ -302,22 +302,25 @@ def test_a_federator_that_signs_nothing_leaves_a_log_that_agrees(tmp_path):
 # --- foltr erasure log -----------------------------------------------------------------------------------------
 
 
-def listed(folder, *arguments: str):
-    return foltr("erasure", "log", "--db", "sqlite:///foltr.sqlite", *arguments, cwd=folder, COLUMNS="80")
+def listed(folder, *arguments: str, **variables: str):
+    return foltr("erasure", "log", "--db", "sqlite:///foltr.sqlite", *arguments, cwd=folder, **variables)
 
 
 def test_the_entries_are_listed_oldest_first(forgotten):
-    """One line each, in columns, however narrow the terminal; as JSON with the hashes, which are those of receipts."""
-    done = listed(forgotten)
+    """In columns where the terminal is wide, else a field a line; as JSON with the hashes, which are those of receipts."""
+    done = listed(forgotten, COLUMNS="300", LINES="40")
     assert done.returncode == 0, done.stderr
-    header, *lines = done.stdout.splitlines()
-    assert header.split()[:4] == ["entry", "at", "kind", "about"]
-    assert [int(line[:5]) for line in lines] == list(range(1, 12))
-    assert lines[0].startswith(
-        f"    1  2026-01-02 03:15:05  client_erased      {pseudonym_of(DONE)}  digest_version 2, erased_digest "
-    )
-    assert lines[8].startswith("    9  2026-01-02 03:37:05  job_failed         job 2  ")
+    _, header, *lines = done.stdout.splitlines()
+    assert header.split() == ["entry", "at", "kind", "about", "says"]
+    assert [int(line.split()[0]) for line in lines] == list(range(1, 12))
+    said = lines[0].split()
+    assert said[:5] == ["1", "2026-01-02", "03:15:05", "client_erased", pseudonym_of(DONE)]
+    assert "digest_version 2, erased_digest " in lines[0]
+    assert lines[8].split()[:6] == ["9", "2026-01-02", "03:37:05", "job_failed", "job", "2"]
     assert "reason coverage 10%, of at least 50%" in lines[8]
+    narrow = listed(forgotten, "--limit", "11", COLUMNS="80").stdout
+    assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 80
+    assert pseudonym_of(DONE) in narrow
     entries = json.loads(listed(forgotten, "--json").stdout)
     assert [entry["seq"] for entry in entries] == list(range(1, 12))
     ((text,),) = stored(forgotten, "SELECT receipt FROM erasures WHERE pseudonym = ?", pseudonym_of(DONE))
@@ -328,7 +331,7 @@ def test_the_entries_are_listed_oldest_first(forgotten):
 def test_a_log_without_entries_is_said_to_be_empty(tmp_path):
     """And is an empty list for a program."""
     logged(tmp_path, 0)
-    assert listed(tmp_path).stdout == "The audit log of mail is empty.\n"
+    assert listed(tmp_path).stdout == "Entries of the audit log of mail: none\n"
     assert json.loads(listed(tmp_path, "--json").stdout) == []
 
 

@@ -3,9 +3,9 @@
 import asyncio
 
 import pytest
+from operations.erasure_answers import Answers
 
 from broker.link import InboundMessage
-from foltr.cli.erasure.answers import Answers
 from foltr.errors import DataError
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import UnlearningProgress
