@@ -7,12 +7,13 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.broker_keys import RELOAD
-from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish
 from foltr.cli.output import print_json, say
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.topics import Topics
+from operations.operator_access import broker_record, open_authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable

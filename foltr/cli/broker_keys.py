@@ -5,10 +5,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foltr.cli.operator.access import OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import print_json, say
 from foltr.errors import SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority

@@ -6,13 +6,13 @@ from typing import Annotated
 
 import typer
 
-from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority
-from foltr.cli.operator.admission import RELOAD, tell_broker
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import print_json, say
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, read_credentials, worker_user, write_credentials
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.user_files import file_name_of
+from operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
 
 
 def worker(

@@ -17,12 +17,7 @@ from foltr.cli.fields import takes_fields
 from foltr.cli.ingest import serve_ingest
 from foltr.cli.memory import share_one_heap
 from foltr.cli.metrics_port import metrics_port
-from foltr.cli.operator.access import (
-    OperatorFolder,
-    broker_record,
-    open_authority,
-    service_access,
-)
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.identities import choose_privacy, federator_identity
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import configure_logging, say
@@ -31,6 +26,7 @@ from foltr.cli.tracer import tracer_to
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from operations.operator_access import broker_record, open_authority, service_access
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority

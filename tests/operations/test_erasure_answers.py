@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-from operations.erasure_answers import Answers
 
 from broker.link import InboundMessage
 from foltr.errors import DataError
@@ -16,6 +15,7 @@ from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.roster import FederatorKey
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
+from operations.erasure_answers import Answers
 
 TOPICS = Topics("mail")
 INBOX = TOPICS.client("device-1", ClientTopic.INBOX)

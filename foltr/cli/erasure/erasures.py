@@ -11,7 +11,7 @@ import typer
 from foltr.cli import options
 from foltr.cli.database import run_query
 from foltr.cli.listing import Listing, Wanted, print_listing
-from foltr.cli.operator.access import OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import print_json, print_record, say, to_plain
 from foltr.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
@@ -19,6 +19,7 @@ from foltr.errors import DataError, SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.protocol.states import JobState
 from foltr.protocol.topics import check_name
+from operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from storage.database import Database

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder, open_authority, redirect
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
 from foltr.cli.output import print_json, report, say, warn
 from foltr.cli.progress import telling
@@ -26,6 +26,7 @@ from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.operator.wish_file import drop_wish, keep_wish, wish_file
 from foltr.protocol.signing import key_to_text
 from foltr.protocol.topics import ClientTopic, Topics, check_name
+from operations.operator_access import open_authority, redirect
 
 if TYPE_CHECKING:
     from foltr.protocol.receipts import ErasureNotice
@@ -166,8 +167,8 @@ def _keep(request: _Request, *, json: bool) -> Path | None:
         return path
     if not json:
         warn(
-            f"warning: the wish cannot be kept beside {request.key_file}: a device that is started with it does not know "
-            "of it"
+            f"warning: the wish cannot be kept beside {request.key_file}: a device that is started with it does not "
+            "know of it"
         )
     return None
 

@@ -9,11 +9,11 @@ import typer
 
 from foltr.cli.fields import takes_fields
 from foltr.cli.fleet.slots import Slot, take_slot
-from foltr.cli.operator.access import redirect
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError
 from foltr.user_files import file_name_of
+from operations.operator_access import redirect
 
 if TYPE_CHECKING:
     from foltr.operator.one_time_tokens import OneTimeToken

@@ -6,12 +6,13 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.database import no_such_client, run_query
-from foltr.cli.operator.access import OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from storage.database import Database

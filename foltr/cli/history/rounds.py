@@ -12,12 +12,13 @@ from foltr.cli.history.heartbeat import hear
 from foltr.cli.history.sums import COLUMNS as SUM_COLUMNS
 from foltr.cli.history.sums import sum_lines
 from foltr.cli.listing import Listing, Wanted, print_listing
-from foltr.cli.operator.access import OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import print_json, print_record, print_rows, report, say, to_plain
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from storage.database import Database

@@ -9,13 +9,13 @@ import structlog
 
 from foltr.alive_file import AliveFile
 from foltr.cli.fields import takes_fields
-from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority, redirect
-from foltr.cli.operator.admission import tell_broker
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import Settings, load_settings
 from foltr.file_locks import lock_store
 from foltr.operator.credentials import BrokerAccess
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from operations.operator_access import broker_record, open_authority, redirect, tell_broker
 
 log = structlog.get_logger(__name__)
 
@@ -30,7 +30,7 @@ def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> No
     only as long as devices are to enrol themselves.
     """
     from broker.address import BrokerAddress
-    from foltr.cli.operator.desk_service import DeskService
+    from operations.enrolment_desk import DeskService
 
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)

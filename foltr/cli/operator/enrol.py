@@ -9,15 +9,8 @@ import typer
 from rich.progress import track
 
 from foltr.cli import options
-from foltr.cli.operator.access import (
-    OperatorFolder,
-    access_to,
-    broker_record,
-    open_authority,
-    service_access,
-)
-from foltr.cli.operator.admission import RELOAD, admit, tell_broker
-from foltr.cli.operator.tokens import TOKEN_ENDING, issue_tokens, read_duration, say_issued
+from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.operator.tokens import say_issued
 from foltr.cli.output import errors, report
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
@@ -26,6 +19,16 @@ from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.states import Privacy
 from foltr.protocol.topics import check_name
 from foltr.user_files import file_name_of
+from operations.issued_tokens import TOKEN_ENDING, issue_tokens, read_duration
+from operations.operator_access import (
+    RELOAD,
+    access_to,
+    admit,
+    broker_record,
+    open_authority,
+    service_access,
+    tell_broker,
+)
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority

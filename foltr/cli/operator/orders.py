@@ -5,11 +5,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from foltr.cli import options
 from foltr.cli.listing import Wanted, print_fitting
-from foltr.cli.operator.access import OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish_roster, send_unanswered
 from foltr.cli.output import print_json, say, say_more
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.orders import Order, VoidOrder, named_client
+from operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority
-from foltr.cli.operator.admission import RELOAD, tell_broker
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import ask_newest, publish_roster, send_order, send_unanswered
-from foltr.cli.operator.tokens import withdraw_useless
 from foltr.cli.output import print_json, print_rows, say
 from foltr.errors import FoltrError, SettingsError, UnavailableError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.topics import Topics
 from foltr.user_files import FileKind, read_text_file
+from operations.issued_tokens import withdraw_useless
+from operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority

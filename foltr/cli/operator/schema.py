@@ -6,13 +6,14 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder, open_authority
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish as publish_retained
 from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.protocol.topics import Topics
+from operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     import numpy as np

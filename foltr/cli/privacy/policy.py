@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder, open_authority, redirect
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish as publish_retained
 from foltr.cli.output import print_json, print_record, report, say
 from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, EvaluationOption, NormProofOption, VotesOption, one_of
@@ -18,6 +18,7 @@ from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.operator.policy_terms import DEFAULT_EPOCH_HOURS
 from foltr.protocol.topics import Topics
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
+from operations.operator_access import open_authority, redirect
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority

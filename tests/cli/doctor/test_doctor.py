@@ -517,6 +517,6 @@ def test_help_names_the_variables():
 
 def test_an_empty_message_comes_back_where_there_is_no_access_list(mosquitto_server):
     """What the look without MQTT 5 relies on."""
-    from foltr.cli.operator.access import access_to
+    from operations.operator_access import access_to
 
     publish_once(access_to(mosquitto_server.url), "x", "foltr/v1/mail/clients/nobody/status", b"")

@@ -307,7 +307,7 @@ def listed(folder, *arguments: str, **variables: str):
 
 
 def test_the_entries_are_listed_oldest_first(forgotten):
-    """In columns where the terminal is wide, else a field a line; as JSON with the hashes, which are those of receipts."""
+    """In columns if the terminal is wide, else a field a line; as JSON with the hashes, which are those of receipts."""
     done = listed(forgotten, COLUMNS="300", LINES="40")
     assert done.returncode == 0, done.stderr
     _, header, *lines = done.stdout.splitlines()

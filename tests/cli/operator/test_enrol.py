@@ -18,12 +18,12 @@ from servers import MissingError, ProvisionedMosquitto
 from broker.address import BrokerAddress
 from broker.link import MqttLink
 from broker.tls import TlsMaterial
-from foltr.cli.operator.access import access_to, redirect
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.protocol.enrolment import read_enrolment, read_roster
 from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.protocol.topics import ClientTopic, Topics
+from operations.operator_access import access_to, redirect
 
 TIMEOUT_S = 20.0
 

@@ -15,9 +15,6 @@ from broker.alive import show_alive
 from broker.believed import BelievedAuthorities
 from broker.link import InboundMessage, MqttLink
 from foltr.alive_file import AliveFile
-from foltr.cli.operator.access import open_authority
-from foltr.cli.operator.admission import admit, tell_broker
-from foltr.cli.operator.tokens import withdraw_useless
 from foltr.errors import FoltrError, MessageError, UnavailableError, first_cause
 from foltr.operator.credentials import DESK_USER, BrokerAccess
 from foltr.operator.enrolment_desk import Served, serve, take_head
@@ -26,6 +23,8 @@ from foltr.protocol.enrolment_requests import MAX_REQUEST_BYTES, DeskHead
 from foltr.protocol.operator_keys import Believed, newest_of
 from foltr.protocol.signed_requests import read_head
 from foltr.protocol.topics import Topics
+from operations.issued_tokens import withdraw_useless
+from operations.operator_access import admit, open_authority, tell_broker
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
