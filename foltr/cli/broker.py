@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from foltr.cli import options
-from foltr.cli.output import console
+from foltr.cli.output import say
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
@@ -29,11 +29,11 @@ def run(
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with embedded_broker(port) as address:
-            console.print(f"broker: {address} (loopback only, no access control, nothing kept on disk)")
-            console.print("Interrupt with Ctrl-C. For more than one machine: foltr broker config --help")
+            say(f"broker: {address} (loopback only, no access control, nothing kept on disk)")
+            say("Interrupt with Ctrl-C. For more than one machine: foltr broker config --help")
             signal.pause()
     except KeyboardInterrupt:
-        console.print("broker stopped")
+        say("broker stopped")
 
 
 def config(
@@ -126,7 +126,7 @@ def config(
             "host, operator, plugin: they belong to --tls or --mtls; add one of these, or leave them out"
         )
     path = write_config(out, settings, force=force)
-    console.print(f"wrote {path}; start it with: mosquitto -c {path}", soft_wrap=True)
+    say(f"wrote {path}; start it with: mosquitto -c {path}")
 
 
 def _provision(
@@ -166,7 +166,7 @@ def _provision(
         )
     lines.append(f"Let a device in with: {command_in(operator, 'foltr device enrol device-1')}")
     for line in lines:
-        console.print(line, soft_wrap=True, highlight=False)
+        say(line)
 
 
 def _federation_of(operator: Path) -> str | None:

@@ -161,7 +161,6 @@ MORE: Final[Mapping[str, tuple[str, ...]]] = {
     "privacy budget": ("--store", "device.sqlite"),
     "broker worker": ("w1",),
     "broker readmit": ("foltr-operator/device-1.json",),
-    "broker authority put": ("foltr-operator/device-1.json",),
     "broker config": ("--out", "mosquitto", "--tls", "--federation", "mail"),
     "api token new": ("viewer",),
     "api token revoke": ("0000",),

@@ -57,7 +57,7 @@ async def test_a_device_follows_and_one_that_was_off_is_mended(server, tmp_path)
     assert await comes_back(files[0], store)
     assert not await comes_back(files[1], tmp_path / "device-2.sqlite")
     before = json.loads(files[1].read_text())
-    authority(server, "put", files[1])
+    assert foltr("broker", "readmit", files[1], "--operator", folder).returncode == 0
     assert json.loads(files[1].read_text())["signing_key"] == before["signing_key"]
     assert await comes_back(files[1], tmp_path / "device-2.sqlite")
     authority(server, "end")
@@ -76,11 +76,3 @@ def test_a_broker_that_is_away_is_told_later(server):
     assert "foltr operator publish" in authority(server, "begin")
     server.start()
     assert foltr("operator", "publish", "--operator", server.operator_dir).returncode == 0
-
-
-def test_files_of_others_are_left_alone(server, tmp_path):
-    """Credentials without an authority, of another federation, or no credentials at all."""
-    (tmp_path / "x.json").write_text("{}")
-    (tmp_path / "x.json").chmod(0o600)
-    done = foltr("broker", "authority", "put", tmp_path / "x.json", "--operator", server.operator_dir)
-    assert (done.returncode, (tmp_path / "x.json").read_text()) == (2, "{}")

@@ -1,6 +1,7 @@
 """What is believed of a federation's answers to a request to forget, and how it is put in words."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
@@ -15,7 +16,7 @@ from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.roster import FederatorKey
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
-from operations.erasure_answers import Answers
+from operations.erasure_answers import Answers, Wish
 
 TOPICS = Topics("mail")
 INBOX = TOPICS.client("device-1", ClientTopic.INBOX)
@@ -23,10 +24,22 @@ OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 CREDENTIALS = device_identity(
     OPERATOR, FEDERATOR.public, "mail", "device-1", 1, BrokerAccess(broker_url="mqtt://broker")
 )
+WISH = Wish(
+    federation="mail",
+    client_id="device-1",
+    topic=TOPICS.operator,
+    payload=b"",
+    access=CREDENTIALS.broker,
+    session="operator",
+    credentials=CREDENTIALS,
+    key_file=Path("x/operator.json"),
+    named_by="the operator's folder x",
+    retained=False,
+)
 
 
 def answers() -> Answers:
-    made = Answers(TOPICS, "device-1", CREDENTIALS, "the operator's folder x", "order_refused")
+    made = Answers(WISH)
     made.begin()
     made.sent()
     return made

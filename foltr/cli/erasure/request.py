@@ -2,12 +2,9 @@
 
 import asyncio
 import base64
-import contextlib
 import os
 import shlex
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -18,10 +15,8 @@ from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
 from foltr.cli.output import print_json, report, say, warn
 from foltr.cli.progress import telling
-from foltr.erasure.states import ForgetState
 from foltr.errors import DataError, SettingsError, UnavailableError
-from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, Credentials, read_credentials
-from foltr.operator.heard_keys import key_topics
+from foltr.operator.credentials import OPERATOR_USER, read_credentials
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.operator.wish_file import drop_wish, keep_wish, wish_file
 from foltr.protocol.signing import key_to_text
@@ -29,43 +24,12 @@ from foltr.protocol.topics import ClientTopic, Topics, check_name
 from operations.operator_access import open_authority, redirect
 
 if TYPE_CHECKING:
-    from foltr.protocol.receipts import ErasureNotice
-    from operations.erasure_answers import Answers
+    from operations.erasure_answers import Wish
 
-_ANSWER_S = 3.0
 # How long the receipt is waited for: with --wait, and else by who asks for itself.
 _WAIT_S, _WISH_S = 3600.0, 60.0
-_CONNECT_S = 5.0
-# Between two visits at the broker while a model is made anew: twice as long each time.
-_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
-# How often it is looked whether there is something to tell.
-_LOOK_EVERY_S = 1.0
-
-
-@dataclass(frozen=True)
-class _Request:
-    """A signed wish to forget a client, and how it gets to the broker.
-
-    Attributes:
-        session: the MQTT client id to connect with.
-        credentials: whose federator's notices are believed.
-        key_file: credentials that name this key.
-        named_by: what was given to find it, in words.
-        retained: the broker holds it until it is obeyed.
-        number: of the order, where it is one.
-    """
-
-    federation: str
-    client_id: str
-    topic: str
-    payload: bytes
-    access: BrokerAccess
-    session: str
-    credentials: Credentials
-    key_file: Path
-    named_by: str
-    retained: bool
-    number: int = 0
+# Between two tries other commands have their turn.
+_PAUSE_S = 1.0
 
 
 def request(
@@ -101,6 +65,8 @@ def request(
     connects as that client; where the broker has users, a running device is cut off for a moment each time, and
     connects again.
     """
+    from operations.erasure_answers import Answers, send, state_of
+
     if receipt is not None and not wait and credentials is None:
         raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
     if receipt is not None and not os.access(receipt.parent, os.W_OK):
@@ -118,17 +84,17 @@ def request(
     if not credentials:
         _order(wish, operator, broker, give_up_at if wait else None)
         if not wait:
-            state = asyncio.run(_state_of(wish))
+            state = asyncio.run(state_of(wish))
             say(
                 f"Order {wish.number} is obeyed: {wish.client_id} is out of {wish.federation}. It is {state}: "
                 f"{state.meaning}. Get its receipt, once the model without it is in service, with --wait"
             )
             return
-    answers = _answers_to(wish)
+    answers = Answers(wish)
     with telling("waiting for the broker", changes=True) as tell:
         try:
             left_s = max(0.1, give_up_at - time.monotonic())
-            notice, federator_key = asyncio.run(_send(wish, answers, left_s, tell))
+            notice, federator_key = asyncio.run(send(wish, answers, left_s, tell))
         except DataError:
             if kept is not None:
                 drop_wish(kept)  # it was refused: the device goes on as before
@@ -160,14 +126,14 @@ def _write(receipt: Path, text: str, client: str) -> None:
         ) from error
 
 
-def _keep(request: _Request, *, json: bool) -> Path | None:
+def _keep(wish: "Wish", *, json: bool) -> Path | None:
     """Keep a client's wish beside its credentials before it is sent; the file, or None where it cannot be kept."""
-    path = wish_file(request.key_file)
-    if keep_wish(path, request.credentials):
+    path = wish_file(wish.key_file)
+    if keep_wish(path, wish.credentials):
         return path
     if not json:
         warn(
-            f"warning: the wish cannot be kept beside {request.key_file}: a device that is started with it does not "
+            f"warning: the wish cannot be kept beside {wish.key_file}: a device that is started with it does not "
             "know of it"
         )
     return None
@@ -186,30 +152,23 @@ def _what_is_open(credentials: Path, kept: Path | None) -> str:
     )
 
 
-async def _state_of(request: _Request) -> ForgetState:
-    """How far the erasure is that an order asked for: what the federation says, or what an answered order says."""
-    answers = _answers_to(request)
-    with contextlib.suppress(UnavailableError):
-        await _visit(request, answers)
-    return answers.forget_state if answers.answered else ForgetState.ERASING
-
-
-def _key_of_receipt(text: str, request: _Request, newest: bytes) -> str:
+def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
     """What names the key that has signed a receipt: the file, or the federator's newest key where it has another."""
     from foltr.erasure.receipt import verify_receipt
 
-    given = request.credentials.federator_public_key
+    given = wish.credentials.federator_public_key
     if newest == given:
-        return str(request.key_file)
+        return str(wish.key_file)
     try:
         verify_receipt(text, given)
     except (DataError, SettingsError):
         return key_to_text(newest)
-    return str(request.key_file)
+    return str(wish.key_file)
 
 
-def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Request:
+def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish":
     from foltr.operator.folder import is_authority
+    from operations.erasure_answers import Wish
 
     if client is None:
         raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
@@ -230,7 +189,7 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Reque
                 "unknown_client, and nothing changes"
             )
         order = authority.forget(client)
-        return _Request(
+        return Wish(
             authority.federation,
             client,
             Topics(authority.federation).operator,
@@ -245,7 +204,7 @@ def _by_operator(client: str | None, folder: Path, broker: str | None) -> _Reque
         )
 
 
-def _order(request: _Request, folder: Path, broker: str | None, give_up_at: float | None) -> None:
+def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | None) -> None:
     """See the order obeyed.
 
     Args:
@@ -258,8 +217,8 @@ def _order(request: _Request, folder: Path, broker: str | None, give_up_at: floa
     while True:
         try:
             with open_authority(folder) as authority:
-                signed = authority.orders.get(request.number)
-                if signed is not None and signed.payload == request.payload:
+                signed = authority.orders.get(wish.number)
+                if signed is not None and signed.payload == wish.payload:
                     send_order(authority, signed, broker)
                 elif authority.orders.unanswered():
                     # Another command has sent it meanwhile, or has given it another number.
@@ -268,19 +227,20 @@ def _order(request: _Request, folder: Path, broker: str | None, give_up_at: floa
         except UnavailableError:
             if give_up_at is None or time.monotonic() + ANSWER_S > give_up_at:
                 raise
-            time.sleep(_FIRST_PAUSE_S)
+            time.sleep(_PAUSE_S)
 
 
-def _by_client(client: str | None, path: Path, broker: str | None) -> _Request:
+def _by_client(client: str | None, path: Path, broker: str | None) -> "Wish":
     from foltr.protocol.codec import encode
     from foltr.protocol.membership import Forget
+    from operations.erasure_answers import Wish
 
     own = read_credentials(path, "device")
     if client not in (None, own.name):
         raise SettingsError(f"client: {path} is of {own.name}, not of {client}")
     topic = Topics(own.federation).client(own.name, ClientTopic.FORGET)
     payload = encode(Forget(federation=own.federation, client_id=own.name), topic, 0, own.key)
-    return _Request(
+    return Wish(
         own.federation,
         own.name,
         topic,
@@ -294,96 +254,13 @@ def _by_client(client: str | None, path: Path, broker: str | None) -> _Request:
     )
 
 
-def _print_payload(request: _Request, *, json: bool) -> None:
-    text = base64.b64encode(request.payload).decode()
-    report(json, {"topic": request.topic, "payload": text, "retain": request.retained}, text)
+def _print_payload(wish: "Wish", *, json: bool) -> None:
+    text = base64.b64encode(wish.payload).decode()
+    report(json, {"topic": wish.topic, "payload": text, "retain": wish.retained}, text)
     if json:
         return
-    options_ = f"-t {request.topic} -q 1{' -r' if request.retained else ''} -s"
+    options_ = f"-t {wish.topic} -q 1{' -r' if wish.retained else ''} -s"
     warn(
         f"The line above, base64, is for: base64 -d | mosquitto_pub {options_}  (and -h, -p, -u, -P, --cafile as the "
         "broker needs them)"
     )
-
-
-async def _send(
-    request: _Request, answers: "Answers", timeout_s: float, on_progress: Callable[[str], None]
-) -> "tuple[ErasureNotice, bytes]":
-    """Publish the request again and again until the client is forgotten.
-
-    Where the broker has users, one user is one session: whoever comes as the client, or as the operator, ends the
-    connection of the device, or of another command. So nobody stays there to wait: each visit takes a moment, and who
-    was thrown out comes back in between.
-
-    Args:
-        on_progress: told every second how far it is, in words.
-
-    Returns:
-        the notice that the client is forgotten, and the federator's public key.
-
-    Raises:
-        UnavailableError: no broker, or not forgotten in time.
-        FoltrError: the federator refuses.
-    """
-    from broker.visit import visit_again
-
-    telling = asyncio.create_task(_tell(answers, on_progress))
-    try:
-        async with asyncio.timeout(timeout_s):
-            pause_s = _FIRST_PAUSE_S
-            notice = await visit_again(lambda: _visit(request, answers))
-            while notice is None:
-                await asyncio.sleep(pause_s)
-                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
-                # The broker has the request: from now on one that is away for a while is no reason to give up.
-                with contextlib.suppress(UnavailableError):
-                    notice = await _visit(request, answers)
-            return notice, answers.federator_key
-    except TimeoutError as error:
-        next_step = "" if request.retained else ". Ask again with --wait"
-        if answers.answered and next_step:
-            next_step = ". The request stands; ask again with --wait"
-        raise UnavailableError(
-            f"{request.client_id} is not forgotten after {timeout_s:g} s: {answers.state()}{next_step}"
-        ) from error
-    finally:
-        telling.cancel()
-
-
-def _answers_to(request: _Request) -> "Answers":
-    from operations.erasure_answers import Answers
-
-    return Answers(
-        Topics(request.federation),
-        request.client_id,
-        request.credentials,
-        request.named_by,
-        # A device's wish is a message like its others.
-        "message_refused" if request.retained else "order_refused",
-    )
-
-
-async def _tell(answers: "Answers", on_progress: Callable[[str], None]) -> None:
-    while True:
-        await asyncio.sleep(_LOOK_EVERY_S)
-        on_progress(answers.state())
-
-
-async def _visit(request: _Request, answers: "Answers") -> "ErasureNotice | None":
-    """Publish the request once, and hear for a moment what the federator says to it.
-
-    Returns:
-        the notice that the client is forgotten, if it is.
-    """
-    from broker.address import BrokerAddress
-    from broker.visit import visiting
-
-    topics = Topics(request.federation)
-    inbox = topics.client(request.client_id, ClientTopic.INBOX)
-    heard = [*key_topics(request.federation), inbox, topics.round, f"{topics.root}/unlearning/+"]
-    address = BrokerAddress.of(request.access)
-    answers.begin()
-    async with visiting(address, request.session, heard, answers.received, _CONNECT_S) as link:
-        await link.publish(request.topic, request.payload, retain=request.retained)
-        answers.sent()
-        return await answers.notice(_ANSWER_S)
