@@ -13,7 +13,6 @@ from foltr.cli import options
 from foltr.cli.database import no_such_client, reason_as_json, run_query
 from foltr.cli.output import report
 from foltr.cli.progress import telling
-from foltr.cli.settings import Settings, load_settings
 from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
 
@@ -51,65 +50,53 @@ def replay(
 
     Nothing is stored in the database.
     """
-    settings = load_settings(db_url=db, federation=federation, keys=keys)
     if without is None:
         if first is not None or out is not None:
             raise SettingsError("without: --from and --out belong to --without CLIENT")
         if number is None:
             raise SettingsError("round: name the round to replay, or a client with --without CLIENT --from ROUND")
-        _replay(settings, number, db, federation, json=json)
-        return
-    if number is not None or first is None:
+    elif number is not None or first is None:
         raise SettingsError("from: --without CLIENT takes the first round as --from ROUND")
     if out is not None:
         check_folder(out)
-    _leave_out(settings, without, first, db, federation, out=out, json=json)
+
+    async def query(database: "Database", name: str) -> None:
+        if without is not None and first is not None:
+            await _leave_out(database, name, without, first, out=out, json=json)
+        elif number is not None:
+            await _replay(database, name, number, json=json)
+
+    run_query(db, federation, query, keys=keys, opens=True)
 
 
-def _replay(settings: Settings, number: int, db: str | None, federation: str | None, *, json: bool) -> None:
+async def _replay(database: "Database", name: str, number: int, *, json: bool) -> None:
     from federator.closing.replay import replay_round
     from federator.closing.stored_recipes import load_recipes
 
-    async def query(database: "Database", name: str) -> None:
-        with (
-            reason_as_json(json, {"federation": name, "round": number, "equal": None}),
-            telling(after_s=_SHOWN_AFTER_S) as tell,
-        ):
-            found = await replay_round(database, await load_recipes(database, name), number, _rounds(tell))
-        _tell_replayed(found, json=json)
-        if found.differs:
-            raise typer.Exit(1)
-
-    run_query(db, federation, query, keys=settings.keys, opens=True)
+    asked = {"federation": name, "round": number, "equal": None}
+    with reason_as_json(json, asked), telling(after_s=_SHOWN_AFTER_S) as tell:
+        found = await replay_round(database, await load_recipes(database, name), number, _rounds(tell))
+    _tell_replayed(found, json=json)
+    if found.differs:
+        raise typer.Exit(1)
 
 
-def _leave_out(
-    settings: Settings,
-    without: str,
-    first: int,
-    db: str | None,
-    federation: str | None,
-    *,
-    out: Path | None,
-    json: bool,
+async def _leave_out(
+    database: "Database", name: str, without: str, first: int, *, out: Path | None, json: bool
 ) -> None:
     from federator.closing.replay import counterfactual
     from federator.closing.stored_recipes import load_recipes
     from storage.queries import get_client
 
-    async def query(database: "Database", name: str) -> None:
-        if await get_client(database, name, without) is None:
-            raise await no_such_client(database, name, without)
-        asked = {"federation": name, "without": without, "from": first, "sha256": None}
-        with reason_as_json(json, asked), telling(after_s=_SHOWN_AFTER_S) as tell:
-            recipes = await load_recipes(database, name)
-            found = await counterfactual(database, recipes, without, first, _rounds(tell))
-        if out is not None:
-            with out.open("wb") as file:  # by name `np.save` would add a suffix
-                np.save(file, found.made)
-        _tell_counterfactual(found, name, without, out, json=json)
-
-    run_query(db, federation, query, keys=settings.keys, opens=True)
+    if await get_client(database, name, without) is None:
+        raise await no_such_client(database, name, without)
+    asked = {"federation": name, "without": without, "from": first, "sha256": None}
+    with reason_as_json(json, asked), telling(after_s=_SHOWN_AFTER_S) as tell:
+        found = await counterfactual(database, await load_recipes(database, name), without, first, _rounds(tell))
+    if out is not None:
+        with out.open("wb") as file:  # by name `np.save` would add a suffix
+            np.save(file, found.made)
+    _tell_counterfactual(found, name, without, out, json=json)
 
 
 def _tell_replayed(found: "Replayed", *, json: bool) -> None:

@@ -9,8 +9,6 @@ import typer
 from foltr.cli import options
 from foltr.cli.database import run_query
 from foltr.cli.history.heartbeat import hear
-from foltr.cli.history.sums import COLUMNS as SUM_COLUMNS
-from foltr.cli.history.sums import sum_lines
 from foltr.cli.listing import Listing, Wanted, print_listing
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import send_order
@@ -127,6 +125,7 @@ def rounds_show(
     json: options.Json = False,
 ) -> None:
     """One round: its row, its rule, who contributed, what became of each update, what was refused, what was erased."""
+    from operations.round_sums import COLUMNS, sum_lines
     from storage.queries import erased_updates, get_aggregation, get_round, list_contributions, list_events
 
     _check_round(which)
@@ -155,7 +154,7 @@ def rounds_show(
         else:
             print_rows(contributions, _CONTRIBUTION_COLUMNS, title="Contributions", all_with=everything)
         if sums:
-            print_rows(sums, SUM_COLUMNS, title="Sums")
+            print_rows(sums, COLUMNS, title="Sums")
         if n_erased:
             say(f"Updates taken out since, with clients that were forgotten: {n_erased}; see: foltr erasure list")
         print_rows(events, EVENT_COLUMNS, title="Events", all_with=everything, newest=True)
