@@ -178,9 +178,8 @@ def back_up(stack: Stack) -> str:
 
 def forget(stack: Stack) -> str:
     """Forget a device by an order over MQTT: its receipt verifies, its container ends and is not started again."""
-    order = stack.command("operator", "foltr", "erasure", "request", FORGOTTEN, *_OPERATOR, "--print-payload").split()[
-        0
-    ]
+    printed = stack.command("operator", "foltr", "erasure", "request", FORGOTTEN, *_OPERATOR, "--print-payload")
+    order = printed.split()[0]
     access = json.loads(stack.command("operator", "cat", "foltr/operator.json"))["broker"]
     topic = f"foltr/v1/{FEDERATION}/operator"
     tell = ("mosquitto_pub", "-h", "localhost", "-p", "8883", "--cafile", "/mosquitto/config/ca.crt", "-q", "1", "-s")

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING
 import typer
 
 from foltr.cli import options
-from foltr.cli.broker_keys import RELOAD
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish
 from foltr.cli.output import report, say
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.topics import Topics
-from operations.operator_access import broker_record, open_authority
+from operations.operator_access import RELOAD, broker_record, open_authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,13 +10,11 @@ from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import report, say
 from foltr.errors import SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from operations.operator_access import open_authority
+from operations.operator_access import RELOAD, open_authority
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
     from foltr.operator.credentials import Credentials
-
-RELOAD = "The broker was not told (is it in a container?): send it SIGHUP, or restart it."
 
 
 def renew(

@@ -75,7 +75,7 @@ def test_a_check_with_data_says_what_the_bounds_cut_off(file, tmp_path):
 
 
 def test_a_schema_is_made_of_a_sample(tmp_path):
-    """Of all columns or the named ones, in their order; `schema check` finds that nothing is cut off."""
+    """Of all columns or the named ones, in their order; `schema show --data` finds that nothing is cut off."""
     data, out = tmp_path / "sample.csv", tmp_path / "schema.json"
     data.write_text("id,bm25,price\n17,12.5,0.5\n18,3,0\n")
     done = foltr("schema", "new", "shop", "--data", data, "--feature", "price", "--feature", "bm25", "--out", out)
