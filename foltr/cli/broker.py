@@ -87,11 +87,7 @@ def config(
         ),
     ] = None,
     allow_anonymous_network: Annotated[
-        bool,
-        typer.Option(
-            "--allow-anonymous-network",
-            help="Let anyone who reaches a non-loopback address take part",
-        ),
+        bool, typer.Option("--allow-anonymous-network", help="Let anyone who reaches a non-loopback address take part")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a configuration that differs")] = False,
 ) -> None:

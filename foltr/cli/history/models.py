@@ -113,9 +113,7 @@ def models_from_feature(
     weight: Annotated[
         float,
         typer.Option(
-            min=-1e6,
-            max=1e6,
-            help="Of the feature in [0, 1]: the larger, the longer clicks take to change its order",
+            min=-1e6, max=1e6, help="Of the feature in [0, 1]: the larger, the longer clicks take to change its order"
         ),
     ] = 8.0,
 ) -> None:

@@ -165,8 +165,7 @@ def rounds_show(
 def deadline(
     number: Annotated[int, typer.Argument(min=1, max=_HIGHEST_ROUND, help="The round's number")],
     max_time: Annotated[
-        float,
-        typer.Option("--max-time", min=0.0, max=_LONGEST_S, help="Seconds from its opening to its deadline"),
+        float, typer.Option("--max-time", min=0.0, max=_LONGEST_S, help="Seconds from its opening to its deadline")
     ],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,

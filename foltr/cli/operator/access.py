@@ -6,6 +6,5 @@ from typing import Annotated
 import typer
 
 OperatorFolder = Annotated[
-    Path,
-    typer.Option("--operator", help="The operator's folder: the enrolment key and what was signed with it"),
+    Path, typer.Option("--operator", help="The operator's folder: the enrolment key and what was signed with it")
 ]

@@ -45,8 +45,7 @@ _IS_NEW = (
 def new(
     helper: Helpers,
     mechanism: Annotated[
-        str,
-        typer.Option(help="gaussian, or gamma: far more noise, and without norm proofs a pure epsilon"),
+        str, typer.Option(help="gaussian, or gamma: far more noise, and without norm proofs a pure epsilon")
     ] = "gaussian",
     noise_by: Annotated[
         str, typer.Option(help="Of gamma: helpers, each of whom adds all of it, or clients, who share it")
@@ -63,19 +62,10 @@ def new(
     ] = None,
     clients: Annotated[
         int,
-        typer.Option(
-            min=1,
-            max=10_000_000,
-            help="Of the federation; with --rounds they say how often whose turn is",
-        ),
+        typer.Option(min=1, max=10_000_000, help="Of the federation; with --rounds they say how often whose turn is"),
     ] = 2000,
     rounds: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=10_000_000,
-            help="In which a client has all its participations",
-        ),
+        int, typer.Option(min=1, max=10_000_000, help="In which a client has all its participations")
     ] = 200,
     dim: Dim = 136,
     interactions: Annotated[int, typer.Option(min=1, max=100_000, help="Of every update")] = 5,
@@ -92,11 +82,7 @@ def new(
     ] = None,
     n_min: Annotated[
         int | None,
-        typer.Option(
-            min=2,
-            max=2**31 - 1,
-            help="Clients of a cohort, at least; default: 100, or 10 in one of several",
-        ),
+        typer.Option(min=2, max=2**31 - 1, help="Clients of a cohort, at least; default: 100, or 10 in one of several"),
     ] = None,
     n_max: Annotated[int, typer.Option(min=2, max=2**31 - 1, help="Likewise, at most")] = 100_000,
     shares: Annotated[
