@@ -13,9 +13,6 @@ from cli.commands import environment, foltr, foltr_process, start, stop
 COMMANDS = {
     "demo": (),
     "doctor": (),
-    "enrol": (),
-    "revoke": (),
-    "roster": ("show", "publish"),
     "broker": ("run", "config"),
     "db": ("upgrade", "current"),
     "federator": ("run",),

@@ -123,6 +123,20 @@ def test_a_stream_goes_on_with_each_round_that_ends(tmp_path):
         watching.stdout.close()
 
 
+def test_a_limit_is_of_the_first_look_only(tmp_path):
+    """Of a stream: no round that ends later is left out, and people get a sentence for each."""
+    url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+    asyncio.run(_history_with_an_open_round(url, 3))
+    watching = start("rounds", "list", "--db", url, "--watch", "--limit", "1")
+    try:
+        assert "round 5 abandoned (too_few_clients)" in watching.stdout.readline()
+        asyncio.run(_end(url, 6))
+        assert "round 6 abandoned (no_updates)" in watching.stdout.readline()
+    finally:
+        watching.kill()
+        watching.stdout.close()
+
+
 @pytest.mark.parametrize(
     ("words", "key"),
     [
