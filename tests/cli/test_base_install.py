@@ -21,7 +21,8 @@ MISSING = {
     "broker run": "simulation",
 }
 THERE = (
-    "enrol device-7",
+    "device enrol device-7",
+    "erasure verify --help",
     "methods",
     "attacks",
     "simulate --data synthetic --method fpdgd --clients 3 --rounds 1",
