@@ -14,14 +14,14 @@ from foltr.protocol.codec import decode, open_envelope
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.membership import Status
 from foltr.protocol.topics import ClientTopic, Topics
-from operations.situation import Heard
 
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
     from broker.link import InboundMessage
+    from operations.situation import Heard
 
 
-async def hear(settings: Settings, federation: str) -> Heard | None:
+async def hear(settings: Settings, federation: str) -> "Heard | None":
     """Ask the broker that the settings name, or as the operator whose folder is in the working directory.
 
     Where there is neither, the broker of this machine is asked, and counts if it has heard a federator of this
@@ -29,6 +29,7 @@ async def hear(settings: Settings, federation: str) -> Heard | None:
     one would throw the running federator out.
     """
     from broker.visit import hear_retained
+    from operations.situation import Heard
 
     topics = Topics(federation)
     try:
@@ -47,7 +48,7 @@ async def hear(settings: Settings, federation: str) -> Heard | None:
         return Heard(unreachable=str(error))
 
 
-async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> Heard | None:
+async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> "Heard | None":
     from broker.address import BrokerAddress
     from broker.visit import hear_retained
 
@@ -90,7 +91,9 @@ def _is_named(access: BrokerAccess) -> bool:
     return access.username is not None or access.certificate is not None
 
 
-def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None) -> Heard:
+def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None) -> "Heard":
+    from operations.situation import Heard
+
     status, devices = None, []
     keys = None if credentials is None else believe_heard(credentials, heard)
     for topic, message in heard.items():
