@@ -5,7 +5,6 @@ No key that signs any is here.
 
 import asyncio
 import contextlib
-import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
@@ -19,11 +18,11 @@ from api.schemas import OrderReceived, Problem
 from api.served import Served
 from broker.address import BrokerAddress
 from broker.link import MqttLink
-from broker.visit import visiting
+from broker.visit import hear_retained, visit_again, visiting
 from foltr.errors import MessageError, UnavailableError
 from foltr.logs import get_logger
 from foltr.operator.credentials import OPERATOR_USER, Credentials
-from foltr.operator.heard_keys import believe_retained, key_topics
+from foltr.operator.heard_keys import believe_heard, believe_retained, key_topics
 from foltr.protocol.orders import AskNewest, OrderAnswer
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.signed_orders import SignedOrder, read_answer, read_order
@@ -41,9 +40,6 @@ router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
 _CONNECT_S = 5.0
 _ANSWER_S = 10.0
 _SEND_AGAIN_S = 2.0
-# What is retained comes at once or not at all.
-_QUIET_S = 0.5
-_VISITS, _LONGEST_PAUSE_S = 3, 1.0
 # One user is one session at the broker: a second visit would end the first.
 _visiting = asyncio.Lock()
 
@@ -68,8 +64,8 @@ def octets(who: str) -> dict[str, Any]:
 async def hand_on(request: Request, served: ServedHere, _who: Operator) -> OrderReceived:
     """Hand a signed order on to the federator, and wait some seconds for its answer.
 
-    The body is the order's bytes, which `foltr forget --print-payload` prints in base64. An order is obeyed once,
-    however often it is posted; the federator stores it, this server does not.
+    The body is the order's bytes, which `foltr erasure request --print-payload` prints in base64. An order is obeyed
+    once, however often it is posted; the federator stores it, this server does not.
     """
     require_same_origin(request)
     credentials = require_credentials(served)
@@ -105,11 +101,8 @@ async def _read(payload: bytes, served: Served, credentials: Credentials) -> Sig
 
 async def _newest(credentials: Credentials) -> Credentials:
     """Hear from the broker which keys followed from those of the credentials; UnavailableError: no broker."""
-    heard: dict[str, bytes] = {}
-    asked = key_topics(credentials.federation)
-    async with operators_link(credentials, asked, lambda message: heard.update({message.topic: message.payload})):
-        await asyncio.sleep(_QUIET_S)
-    return believe_retained(credentials, *(heard.get(topic) for topic in asked)).credentials
+    heard = await hear_retained(BrokerAddress.of(credentials.broker), key_topics(credentials.federation))
+    return believe_heard(credentials, heard).credentials
 
 
 def require_credentials(served: Served) -> Credentials:
@@ -127,12 +120,7 @@ async def visit(send: Callable[[], Awaitable[T]]) -> T:
     """
     try:
         async with _visiting:
-            for _ in range(_VISITS - 1):
-                try:
-                    return await send()
-                except LostError:
-                    await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE_S))  # noqa: S311 (keeps the two apart)
-            return await send()
+            return await visit_again(send, LostError)
     except UnavailableError as error:
         log.warning("not_handed_on", cause=str(error).splitlines()[0])
         words = "The broker cannot be reached, or not for long enough. Post it again, or send it without this server."
@@ -176,6 +164,6 @@ async def _send(credentials: Credentials, order: SignedOrder) -> OrderAnswer | N
                 await link.publish(topics.operator, order.payload)
             except UnavailableError as error:
                 raise LostError(str(error)) from error
-            # Again, as `foltr orders send` does: the broker keeps nothing for a federator that is new to it.
+            # Again, as `foltr operator send` does: the broker keeps nothing for a federator that is new to it.
             await asyncio.wait([answered], timeout=min(_SEND_AGAIN_S, _ANSWER_S))
     return answered.result() if answered.done() else None

@@ -157,7 +157,7 @@ async def one_erasure(served: ServedHere, _who: Looker, pseudonym: Pseudonym) ->
 
 @looked("/receipts/{pseudonym}", response_class=Jose, responses=TEXT_PROBLEMS)
 async def receipt(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> Jose:
-    """The signed receipt of an erasure, as `foltr receipt verify` takes it."""
+    """The signed receipt of an erasure, as `foltr erasure verify` takes it."""
     return receipt_of(await _erasure(served, pseudonym))
 
 

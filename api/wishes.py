@@ -34,8 +34,8 @@ _WAITS = (
 async def forget_me(request: Request, served: ServedHere, who: Participant) -> WishReceived:
     """Hand this client's signed wish to be forgotten on to the federator, and wait some seconds until it is erased.
 
-    The body is the wish's bytes, which `foltr forget --credentials FILE --print-payload` prints in base64 where the
-    device's credentials are. It cannot be undone, and may be posted again.
+    The body is the wish's bytes, which `foltr erasure request --credentials FILE --print-payload` prints in base64
+    where the device's credentials are. It cannot be undone, and may be posted again.
     """
     require_same_origin(request)
     return await hand_on(served, who.client_id or "", await request.body())

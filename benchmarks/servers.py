@@ -1,7 +1,7 @@
 """What the benchmarks share: real Mosquitto, enrolled devices, a federator process, and what processes use.
 
 Everything is made in one temporary folder: the broker as ``foltr broker config`` writes it (with TLS: with its access
-list, too), the operator's folder as ``foltr enrol`` makes it, and the database.
+list, too), the operator's folder as ``foltr device enrol`` makes it, and the database.
 """
 
 import contextlib

@@ -117,7 +117,7 @@ def authentication_options(access: Access, data_dir: Path) -> str:
         "# By default every user may read and write everything. Read again on SIGHUP.",
         f"acl_file {access.folder / ACL_NAME}",
         "",
-        "# None by default. Tells `foltr enrol` whom to send that SIGHUP.",
+        "# None by default. Tells `foltr device enrol` whom to send that SIGHUP.",
         f"pid_file {data_dir / PID_NAME}",
     ]
     return "\n".join(["", *lines, ""])

@@ -16,14 +16,14 @@ _REFUSED = (134, 135)
 _UNSUPPORTED_VERSION = 132
 _SESSION_TAKEN_OVER = 142
 _DO_CREDENTIALS = (
-    "Check the user name and password: `foltr enrol` gives new ones, and a broker learns of them when it is told to "
-    "read its files again."
+    "Check the user name and password: `foltr device enrol` gives new ones, and a broker learns of them when it is "
+    "told to read its files again."
 )
 _DO_PLAIN = "If that port is one without TLS, begin the address with mqtt:// or give the port of the TLS listener."
 _DO_TLS = "If that port is one for TLS, begin the address with mqtts://."
 ONE_IDENTITY_EACH = (
     "Processes with the same credentials throw each other out: stop one of them, or give it an identity of its own "
-    "with `foltr enrol NAME`."
+    "with `foltr device enrol NAME`."
 )
 
 

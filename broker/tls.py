@@ -88,7 +88,7 @@ _DO_WRONG_HOST = (
 _DO_WRONG_TIME = "Look at this machine's clock; `foltr broker renew` renews the broker's certificate."
 _DO_NOT_TRUSTED = (
     "It was not issued by the authority that these credentials name: are they for this broker? Was the authority "
-    "replaced meanwhile, `foltr broker authority put` mends them; `foltr enrol NAME --replace` writes new ones."
+    "replaced meanwhile, `foltr broker readmit` mends them; `foltr device enrol NAME --replace` writes new ones."
 )
 
 # Parts of the names OpenSSL gives to the alerts of the other side; they differ between TLS 1.2 and 1.3.

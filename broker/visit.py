@@ -1,10 +1,23 @@
 """A connection for a moment, as commands and the HTTP API make one: to say something, and perhaps to hear an answer."""
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import asyncio
+import random
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from typing import TypeVar
 
 from broker.address import BrokerAddress
 from broker.link import InboundMessage, MqttLink
+from foltr.errors import UnavailableError
+
+T = TypeVar("T")
+
+_CONNECT_S = 3.0
+# What is retained comes at once or not at all.
+_QUIET_S = 0.5
+# Another command of the same user ends a connection; one that is thrown out so often in a row gives up.
+_TRIES, _LONGEST_PAUSE_S = 3, 1.0
 
 
 @asynccontextmanager
@@ -36,3 +49,30 @@ async def visiting(
     async with link:
         await link.wait_connected(within_s)
         yield link
+
+
+async def hear_retained(address: BrokerAddress, filters: Sequence[str]) -> dict[str, InboundMessage]:
+    """Hear what a broker retains, by topic. Raises UnavailableError if it cannot be reached."""
+    heard: dict[str, InboundMessage] = {}
+
+    def take(message: InboundMessage) -> None:
+        heard[message.topic] = message
+
+    client_id = address.username or f"foltr-why-{secrets.token_hex(8)}"
+    async with visiting(address, client_id, filters, take, _CONNECT_S):
+        await asyncio.sleep(_QUIET_S)
+    return heard
+
+
+async def visit_again(visit: Callable[[], Awaitable[T]], lost: type[UnavailableError] = UnavailableError) -> T:
+    """Visit the broker, again if another command of the same user has ended the connection.
+
+    Raises:
+        UnavailableError: no try came through, or the first failed in another way than ``lost``.
+    """
+    for _ in range(_TRIES - 1):
+        try:
+            return await visit()
+        except lost:
+            await asyncio.sleep(random.uniform(0, _LONGEST_PAUSE_S))  # noqa: S311 (keeps two commands apart)
+    return await visit()

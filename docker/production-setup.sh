@@ -20,7 +20,7 @@ if [ ! -e "$operator/broker.json" ] || ! grep -q '^user @desk$' /mosquitto/confi
 fi
 for helper in north south; do
     [ -e /helpers/$helper/credentials.json ] ||
-        foltr enrol --helper $helper --operator "$operator" --privacy "$FOLTR_PRIVACY" --replace --out /helpers/$helper/credentials.json
+        foltr helper enrol $helper --operator "$operator" --privacy "$FOLTR_PRIVACY" --replace --out /helpers/$helper/credentials.json
 done
 if [ "$FOLTR_PRIVACY" = secure ] && ! ls "$operator"/policies/* >/dev/null 2>&1; then
     for helper in north south; do
@@ -35,7 +35,7 @@ if [ -e "$operator/federator.json" ]; then
     cp "$operator/federator.json" /federator/credentials.json
 fi
 # A one-time token for each device that has not enrolled itself. One that is good still stays: a device may be about to use it.
-listed=$(foltr desk tokens --operator "$operator" --json)
+listed=$(foltr device tokens --operator "$operator" --json)
 open=$(printf '%s' "$listed" | python3 -c 'import json, sys
 print(*(row["token"] for row in json.load(sys.stdin)["tokens"] if row["state"] == "open"), sep="\n")')
 names= number=1
@@ -47,7 +47,7 @@ while [ "$number" -le "$DEVICES" ]; do
 done
 if [ -n "$names" ]; then
     # Several words.
-    foltr enrol $names --token --expires "$TOKEN_EXPIRES" --operator "$operator" --replace --out-dir /tokens
+    foltr device enrol $names --token --expires "$TOKEN_EXPIRES" --operator "$operator" --replace --out-dir /tokens
 fi
 chown -R $broker_user:$broker_user /operator /mosquitto/config /mosquitto/data
 chown -R $foltr_user:$foltr_user /federator /helpers/north /helpers/south /devices /tokens

@@ -73,7 +73,7 @@ REACTION_WORDS = {
 EXIT_WORDS = {
     0: "done, or stopped by SIGTERM or Ctrl-C",
     EXIT_FAILED: "failed; the line on standard error says why and what to do. `foltr doctor`: it found a problem. "
-    "`foltr status`: something needs you. `foltr erasures list`: a deadline has passed",
+    "`foltr status`: something needs you. `foltr erasure list`: a deadline has passed",
     EXIT_SETTINGS: "a wrong setting or flag, a file that is not what it should be, or a schema that is not up to date",
     EXIT_UNAVAILABLE: "the broker, the database or the package index could not be reached. `foltr client run`: a "
     "device took part in nothing, say because the broker or the federation does not let it in",

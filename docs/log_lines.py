@@ -24,6 +24,7 @@ WHO = {
     "foltr/cli/experiments": "device",
     "foltr/cli/operator": "desk",
     "foltr/operator": "desk",
+    "operations/enrolment_desk": "desk",
     "": "each",
 }
 # Names that a variable stands for, where the source alone does not say.

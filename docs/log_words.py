@@ -9,7 +9,7 @@ FROM_START_TO_END = {
     "clients_started": "`foltr client run` has started its devices.",
     "clients_stopped": "It has ended in order.",
     "visits_started": "The federation asks its devices to come by once in so many seconds; this one does from now on.",
-    "desk_started": "`foltr desk run` answers requests for enrolment from now on.",
+    "desk_started": "`foltr operator desk` answers requests for enrolment from now on.",
     "desk_stopped": "It has ended in order.",
     "device_done": "A device has taken part in as many rounds as it was told to.",
     "enrolled": "A replica was enrolled with a token, into a slot of its own.",
@@ -44,7 +44,7 @@ NEEDS_YOU = {
     "desk_cannot_work": "The operator's folder cannot be written to; the cause says why.",
     "desk_hears_nothing": "The broker does not deliver what the desk writes: its access list does not let it.",
     "device_refused": "A device of `foltr client run` was not let in for good, or was forgotten; the others go on.",
-    "erasure_overdue": "Somebody asked to be forgotten and was not by the deadline: `foltr erasures list`.",
+    "erasure_overdue": "Somebody asked to be forgotten and was not by the deadline: `foltr erasure list`.",
     "fallback_used": "Too few updates for the rule: `aggregation_fallback` made the model. Wait for more devices, or "
     "take another rule.",
     "federation_lost_updates": "The federator knows less of this device than before: its database was restored. What "
@@ -68,8 +68,8 @@ NEEDS_YOU = {
     "silent, and the next `forget_me` says what to do.",
     "forget_state_not_stored": "How far the wish to be forgotten is could not be stored; the next start asks again.",
     "join_refused": "The federator does not take this device; the code is one of those in [errors.md](errors.md).",
-    "login_refused": "The broker refuses user and password or certificate: `foltr enrol NAME --replace`, or a broker "
-    "that has not read its password file again.",
+    "login_refused": "The broker refuses user and password or certificate: `foltr device enrol NAME --replace`, or a "
+    "broker that has not read its password file again.",
     "lease_lost": "A leader was paused, cut off or replaced, and another one leads: `leader`, `since`. It ends; start "
     "it again with `--standby`.",
     "lease_given_up": "A standby may lead and reaches no broker: another one is let try, and it tries again.",
@@ -95,7 +95,7 @@ NEEDS_YOU = {
     "clients_wait": "Devices of `foltr client run` cannot take part; the cause says why.",
     "thinning_delayed": "Somebody reads old updates, e.g. a backup: a part of them is dropped later.",
     "token_refused": "The desk does not take a token of `foltr client run --tokens`; the cause says why.",
-    "unlearning_held": "A job waits for your order: `foltr erasures list` says what it costs.",
+    "unlearning_held": "A job waits for your order: `foltr erasure list` says what it costs.",
     "unlearning_outlasts_deadline": "Where devices come by in turns a job of so many steps takes longer than "
     "who is forgotten is told: lower the period, raise the deadline, or take `fed_remove` ([pace.md](pace.md)).",
     "unlearning_paused": "A job waits for a device; it goes on with the first one that is there.",

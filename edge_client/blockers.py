@@ -34,9 +34,9 @@ _OF_LINK = {
 }
 _OF_BAR = {Objection.PINNED: BlockerKind.NO_POLICY, Objection.BEYOND_LIMITS: BlockerKind.POLICY_BEYOND_LIMITS}
 _ENROL = {
-    ReceiptCode.NOT_ENROLLED: "start it with the file that `foltr enrol NAME` writes (--credentials)",
-    ReceiptCode.REVOKED: "ask the operator for a new file: foltr enrol NAME --replace",
-    ReceiptCode.BAD_SIGNATURE: "start it with the newest file of this name: foltr enrol NAME --replace writes one",
+    ReceiptCode.NOT_ENROLLED: "start it with the file that `foltr device enrol NAME` writes (--credentials)",
+    ReceiptCode.REVOKED: "ask the operator for a new file: foltr device enrol NAME --replace",
+    ReceiptCode.BAD_SIGNATURE: "start it with the newest file of this name: foltr device enrol NAME --replace",
 }
 
 

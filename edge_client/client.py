@@ -59,8 +59,8 @@ class EdgeClient(Runtime):
     """One device of a federation, in the event loop that enters it.
 
     Args:
-        credentials: what ``foltr enrol`` wrote for this device, or its path: everything it sends is signed, and only
-            what the federator signed is believed. Without them nothing is signed, and only a federator that takes
+        credentials: what ``foltr device enrol`` wrote for this device, or its path: everything it sends is signed, and
+            only what the federator signed is believed. Without them nothing is signed, and only a federator that takes
             anyone (``--allow-unsigned``) will listen.
         store: the device's own SQLite file, opened when the client is entered; by default
             ``{federation}-{client_id}.sqlite`` in the working directory. ``":memory:"`` for a device that need not

@@ -29,11 +29,11 @@ from foltr.user_files import FileKind, read_text_file
 
 ASK_AGAIN_S = 2.0
 _REMEDIES = {
-    EnrolmentCode.TOKEN_USED: "If it was not you, tell the operator, who revokes the name: foltr revoke {name}. "
-    "If it was, and its credentials are lost: foltr enrol {name} --token --replace",
+    EnrolmentCode.TOKEN_USED: "If it was not you, tell the operator, who revokes the name: foltr device revoke {name}. "
+    "If it was, and its credentials are lost: foltr device enrol {name} --token --replace",
     EnrolmentCode.UNREADABLE: "Update this device or the operator's desk",
 }
-_REMEDY = "The operator makes another: foltr enrol {name} --token --replace"
+_REMEDY = "The operator makes another: foltr device enrol {name} --token --replace"
 
 
 class TokenRefusedError(DataError):
@@ -152,8 +152,8 @@ async def _ask(token: OneTimeToken, access: BrokerAccess, request: bytes, wait_s
                 told = f"This token is good until {token.expires}; one that has expired, or was revoked, is not let in"
                 raise UnavailableError(f"{outage} {told}.") from error
             raise UnavailableError(
-                f"no answer of the operator's desk within {wait_s:g} s: does `foltr desk run` run with the operator's "
-                f"folder? The token is good until {token.expires}, and stays this device's: try again"
+                f"no answer of the operator's desk within {wait_s:g} s: does `foltr operator desk` run with the "
+                f"operator's folder? The token is good until {token.expires}, and stays this device's: try again"
             ) from error
     return answered.result()
 

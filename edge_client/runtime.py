@@ -37,8 +37,8 @@ class Runtime(Device):
 
     Args:
         give_up_after_s: see `Connection`.
-        wish_file: where `foltr forget --credentials` keeps the wish of this client; None if the credentials are no
-            file.
+        wish_file: where `foltr erasure request --credentials` keeps the wish of this client; None if the credentials
+            are no file.
         on_event: told what happens, in the thread of the event loop.
 
     Raises:
@@ -102,7 +102,7 @@ class Runtime(Device):
 
     @property
     def _is_asked_beside(self) -> bool:
-        """Whether `foltr forget --credentials` has asked, perhaps while this device was off."""
+        """Whether `foltr erasure request --credentials` has asked, perhaps while this device was off."""
         beside, own = self._wish_file, self._options.credentials
         return beside is not None and own is not None and is_kept(beside, own)
 
@@ -248,7 +248,7 @@ class Runtime(Device):
         is true; to unlearn what is in the model may outlast this process. Asking again, also for the receipt, is fine.
 
         Returns:
-            how far it is (`forget_state`); ``forgotten`` with the receipt, which ``foltr receipt verify`` checks.
+            how far it is (`forget_state`); ``forgotten`` with the receipt, which ``foltr erasure verify`` checks.
 
         Raises:
             DataError: the wish cannot be stored; nothing was changed.

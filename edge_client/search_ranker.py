@@ -54,7 +54,7 @@ class SearchRanker(Device):
     Close it, or use it in a ``with``; a process that ends without either closes it too.
 
     Args:
-        credentials: what ``foltr enrol`` wrote for this device, or its path; None for now: lists are drawn
+        credentials: what ``foltr device enrol`` wrote for this device, or its path; None for now: lists are drawn
             around the application's order, and clicks are recorded. `enrol`, or a later start with credentials, goes
             on with them.
         store: the device's own SQLite file; by default ``foltr-search.sqlite`` in the working directory, with and

@@ -250,7 +250,7 @@ class Eraser:
         """Raise the alarm for erasures whose deadline has passed: once for each, as the database knows."""
         n_late = await self._store.note_overdue(to_datetime(now - self._deadline_s), to_datetime(now))
         if n_late:
-            log.error("erasure_overdue", n=n_late, hint="foltr erasures list says what each of them waits for")
+            log.error("erasure_overdue", n=n_late, hint="foltr erasure list says what each of them waits for")
 
     async def _purge(self) -> None:
         # What is deleted from here on is for the next purge.

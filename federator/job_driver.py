@@ -245,7 +245,7 @@ class Unlearner:
             return False
         self._state.held_reset = held
         self._unlearning.hold()
-        log.warning("unlearning_held", job=number, cost=held.cost, hint=f"foltr erasures allow-reset {number}")
+        log.warning("unlearning_held", job=number, cost=held.cost, hint=f"foltr erasure allow-reset {number}")
         return True
 
     async def _resume(self) -> None:

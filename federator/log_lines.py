@@ -1,7 +1,7 @@
 """The log lines of what a federator has stored. No line of the default level names a client: `debug` does.
 
 Logs outlive a client that is forgotten, and nobody looks for names in them. Who it was is in the database as long as
-the client is: `foltr clients list`, and the table of events.
+the client is: `foltr device list`, and the table of events.
 """
 
 from collections import Counter

@@ -165,7 +165,7 @@ def restoration_of(
     detail = (
         f"model {version} has the weights of model {anchor.version} again in the place of model "
         f"{before.version}: {why}. See whose updates made models {anchor.version + 1} to "
-        f"{before.version}, and quarantine who does harm: foltr rounds show, foltr clients quarantine"
+        f"{before.version}, and quarantine who does harm: foltr rounds show, foltr device quarantine"
     )
     return Restoration(
         version,

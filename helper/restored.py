@@ -29,5 +29,5 @@ def next_step(helper: str, missing: str) -> str:
     """Say what is wrong with a restored store, and what to do next."""
     return (
         f"the store of {helper} is an old copy, or a new one in the place of a lost one: {missing}. It opens nothing "
-        f"any more. `foltr enrol --helper {helper} --replace`, an empty store, `foltr helper keys`, `foltr policy new`"
+        f"any more. `foltr helper enrol {helper} --replace`, an empty store, `foltr helper keys`, `foltr policy new`"
     )

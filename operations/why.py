@@ -257,7 +257,7 @@ def _kept_out(situation: Situation, row: RoundRow) -> list[str]:
     can = f"Only {n_left} can contribute, fewer than min_clients ({row.min_clients})"
     if n_left + n_more < row.min_clients:
         return [f"{said} {can}, and these would not be enough: add devices, or set a smaller min_clients."]
-    out = "let one out with foltr clients quarantine NAME --lift"
+    out = "let one out with foltr device quarantine NAME --lift"
     return [f"{said} {can}: {out}, add devices, or set a smaller min_clients for the rounds to follow."]
 
 

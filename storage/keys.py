@@ -82,8 +82,8 @@ class KeyStore:
                     f"keys = {str(self.folder)!r}: stored updates of a client are sealed, and "
                     f"{'there is no data key of it' if known is None else 'its data key here is another one'} (which "
                     "client: foltr doctor). If the database was restored, and the client forgotten since its backup, "
-                    "run `foltr forget`. Else restore the backup of the keys that belongs to this database, or name "
-                    "their folder with --keys"
+                    "run `foltr erasure request`. Else restore the backup of the keys that belongs to this database, "
+                    "or name their folder with --keys"
                 )
             if known is None:
                 made.append((client_id, path, _temporary(path), secrets.token_bytes(KEY_BYTES)))

@@ -21,7 +21,7 @@ def test_its_arguments_streams_and_exit_code_are_those_of_a_command(program, tmp
     told = subprocess.run([program, "--version"], check=False, **options)
     assert (told.returncode, told.stdout, told.stderr) == (0, foltr("--version").stdout, "")
     (tmp_path / "key").write_text("A" * 43 + "=")
-    words = ("receipt", "verify", "-", "--key", "key")
+    words = ("erasure", "verify", "-", "--key", "key")
     read = subprocess.run([program, *words], input="no receipt", check=False, **options)
     fresh = subprocess.run([*FOLTR, *words], input="no receipt", check=False, **options)
     assert (read.returncode, read.stdout, read.stderr) == (fresh.returncode, fresh.stdout, fresh.stderr)

@@ -20,7 +20,7 @@ FORGOTTEN = f"device-{N_DEVICES:04d}"
 FEDERATION = "production"
 _OPERATOR = ("--operator", "/operator/foltr")
 _KEY = ("--key", "/run/federator/credentials.json")
-_HELD = "Order it: foltr erasures allow-reset 1"
+_HELD = "Order it: foltr erasure allow-reset 1"
 _RECEIPT = "/tmp/receipt.jws"  # noqa: S108 (the container's own)
 _AGAIN = "/tmp/again.json"  # noqa: S108
 _ENVIRONMENT = {
@@ -71,7 +71,7 @@ def bring_up(stack: Stack) -> str:
 
 def use_tokens_again(stack: Stack) -> str:
     """Every device has used its token, by itself; whoever comes with one of them later gets nothing."""
-    listed = json.loads(stack.command("operator", "foltr", "desk", "tokens", *_OPERATOR, "--json"))["tokens"]
+    listed = json.loads(stack.command("operator", "foltr", "device", "tokens", *_OPERATOR, "--json"))["tokens"]
     states = sorted(row["state"] for row in listed)
     if states != ["used"] * N_DEVICES:
         raise StackError(f"tokens: {states}")
@@ -178,22 +178,23 @@ def back_up(stack: Stack) -> str:
 
 def forget(stack: Stack) -> str:
     """Forget a device by an order over MQTT: its receipt verifies, its container ends and is not started again."""
-    order = stack.command("operator", "foltr", "forget", FORGOTTEN, *_OPERATOR, "--print-payload").split()[0]
+    printed = stack.command("operator", "foltr", "erasure", "request", FORGOTTEN, *_OPERATOR, "--print-payload")
+    order = printed.split()[0]
     access = json.loads(stack.command("operator", "cat", "foltr/operator.json"))["broker"]
     topic = f"foltr/v1/{FEDERATION}/operator"
     tell = ("mosquitto_pub", "-h", "localhost", "-p", "8883", "--cafile", "/mosquitto/config/ca.crt", "-q", "1", "-s")
     login = ("-u", access["username"], "-P", access["password"], "-t", topic)
     stack.execute("mosquitto", "sh", "-c", f"echo {order} | base64 -d | {shlex.join((*tell, *login))}")
-    receipt = ("foltr", "erasures", "show", FORGOTTEN, "--receipt", _RECEIPT)
+    receipt = ("foltr", "erasure", "show", FORGOTTEN, "--receipt", _RECEIPT)
 
     def is_done() -> bool:
         # Who was in the first round with a model is forgotten by beginning anew, which waits for the operator.
-        if _HELD in stack.execute("federator", "foltr", "erasures", "list"):
-            stack.command("operator", "foltr", "erasures", "allow-reset", "1", *_OPERATOR)
+        if _HELD in stack.execute("federator", "foltr", "erasure", "list"):
+            stack.command("operator", "foltr", "erasure", "allow-reset", "1", *_OPERATOR)
         return bool(stack.execute("federator", *receipt))
 
     seconds = wait_until("the receipt", is_done, 240.0, every_s=3.0)
-    stack.execute("federator", "foltr", "receipt", "verify", _RECEIPT, *_KEY)
+    stack.execute("federator", "foltr", "erasure", "verify", _RECEIPT, *_KEY)
     if [FORGOTTEN] in stack.query("SELECT client_id FROM clients"):
         raise StackError(f"{FORGOTTEN} is still in the database")
     wait_until("its container has ended", lambda: len(_ended(stack)) == 1, 60.0)

@@ -67,7 +67,7 @@ def client_findings(
         times, rest = divmod(n_suspected, patience)
         if times and not rest and times & (times - 1) == 0:
             detail = (
-                f"suspected in {n_suspected} updates in a row: {in_words(evidence, i)}; see foltr clients quarantine"
+                f"suspected in {n_suspected} updates in a row: {in_words(evidence, i)}; see foltr device quarantine"
             )
             findings.append(Finding("quarantine_proposed", name, detail))
     return findings

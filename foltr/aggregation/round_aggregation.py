@@ -174,7 +174,7 @@ def _check_any_left(choice: _Choice, assessment: Assessment | None) -> None:
     # Somebody else was there, too, if an update could not be used for what it is.
     error = OnlySuspectsError if n == len(assessment.excluded) else TooFewUpdatesError
     raise error(
-        f"{n} updates, and each is of a suspected client ({reasons}); see foltr clients quarantine, or choose another "
+        f"{n} updates, and each is of a suspected client ({reasons}); see foltr device quarantine, or choose another "
         "aggregation"
     )
 

@@ -12,10 +12,10 @@ import structlog
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import redirect
 from foltr.cli.output import configure_logging, console, print_json, print_rows
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.errors import SettingsError
+from operations.operator_access import redirect
 
 if TYPE_CHECKING:
     from api.tokens import TokenRecord

@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foltr.cli import broker_authority, options
-from foltr.cli.broker_keys import readmit, renew
-from foltr.cli.broker_workers import worker
-from foltr.cli.output import console
+from foltr.cli import options
+from foltr.cli.output import say
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
@@ -18,18 +16,10 @@ from foltr.user_files import resolve
 if TYPE_CHECKING:
     from broker.mosquitto import MosquittoSettings
 
-app = typer.Typer(help="Run the embedded MQTT broker, or configure Mosquitto.", no_args_is_help=True)
-
 PORT, TLS_PORT = 1883, 8883
 HOSTS = ["localhost", "127.0.0.1"]
 
-app.command("renew")(renew)
-app.command("readmit")(readmit)
-app.command("worker")(worker)
-app.add_typer(broker_authority.app, name="authority")
 
-
-@app.command("run")
 def run(
     port: Annotated[int, typer.Option(help="Port on the loopback interface", min=1, max=65535)] = PORT,
 ) -> None:
@@ -39,14 +29,13 @@ def run(
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         with embedded_broker(port) as address:
-            console.print(f"broker: {address} (loopback only, no access control, nothing kept on disk)")
-            console.print("Interrupt with Ctrl-C. For more than one machine: foltr broker config --help")
+            say(f"broker: {address} (loopback only, no access control, nothing kept on disk)")
+            say("Interrupt with Ctrl-C. For more than one machine: foltr broker config --help")
             signal.pause()
     except KeyboardInterrupt:
-        console.print("broker stopped")
+        say("broker stopped")
 
 
-@app.command("config")
 def config(
     out: Annotated[Path, typer.Option("--out", help="Directory to write mosquitto.conf into")] = Path("mosquitto"),
     port: Annotated[
@@ -98,11 +87,7 @@ def config(
         ),
     ] = None,
     allow_anonymous_network: Annotated[
-        bool,
-        typer.Option(
-            "--allow-anonymous-network",
-            help="Let anyone who reaches a non-loopback address take part",
-        ),
+        bool, typer.Option("--allow-anonymous-network", help="Let anyone who reaches a non-loopback address take part")
     ] = False,
     force: Annotated[bool, typer.Option("--force", help="Replace a configuration that differs")] = False,
 ) -> None:
@@ -137,7 +122,7 @@ def config(
             "host, operator, plugin: they belong to --tls or --mtls; add one of these, or leave them out"
         )
     path = write_config(out, settings, force=force)
-    console.print(f"wrote {path}; start it with: mosquitto -c {path}", soft_wrap=True)
+    say(f"wrote {path}; start it with: mosquitto -c {path}")
 
 
 def _provision(
@@ -173,11 +158,11 @@ def _provision(
     if granted_all:
         lines.append(
             f"Until now it granted every subscription, and keeps them: stop it, remove {kept}, start it again, and "
-            f"publish again with: {command_in(operator, 'foltr roster publish')}"
+            f"publish again with: {command_in(operator, 'foltr operator publish')}"
         )
-    lines.append(f"Let a device in with: {command_in(operator, 'foltr enrol device-1')}")
+    lines.append(f"Let a device in with: {command_in(operator, 'foltr device enrol device-1')}")
     for line in lines:
-        console.print(line, soft_wrap=True, highlight=False)
+        say(line)
 
 
 def _federation_of(operator: Path) -> str | None:

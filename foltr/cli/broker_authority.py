@@ -1,17 +1,18 @@
 """``foltr broker authority``: another certificate authority, while devices believe the old one and the new one."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 import typer
 
 from foltr.cli import options
-from foltr.cli.broker_keys import RELOAD
-from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority
-from foltr.cli.operator.sending import publish_authorities
-from foltr.cli.output import print_json, say
+from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.operator.sending import publish
+from foltr.cli.output import report, say
 from foltr.errors import SettingsError, UnavailableError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.protocol.topics import Topics
+from operations.operator_access import RELOAD, broker_record, open_authority
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,9 +32,11 @@ def begin(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Br
     record = _record(operator)
     _step(operator, lambda: begin_authority(operator, record.federation))
     _tell_everybody(operator, broker)
-    say("Devices that connect from now on believe both authorities. Wait until all you want to keep have been online")
     switch_ = command_in(operator, "foltr broker authority switch")
-    say(f"(foltr clients list says when), copy federator.json to its machine, then: {switch_}")
+    say(
+        "Devices that connect from now on believe both authorities. Wait until all you want to keep have been online "
+        f"(foltr device list says when), copy federator.json to its machine, then: {switch_}"
+    )
 
 
 @app.command("switch")
@@ -47,9 +50,11 @@ def switch(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.B
     renew_server(operator, issuing_authority(operator))
     _reload(operator)
     _tell_everybody(operator, broker)
-    say("The broker's certificate is of the new authority. A device that has not heard of it does not connect: put it")
-    put, last = (command_in(operator, f"foltr broker authority {step}") for step in ("put", "end"))
-    say(f"into a copy of its file with `{put}`, or enrol it anew. Then: {last}")
+    readmit, last = (command_in(operator, f"foltr broker {step}") for step in ("readmit NAME.json", "authority end"))
+    say(
+        "The broker's certificate is of the new authority. A device that has not heard of it does not connect: mend a "
+        f"copy of its file with `{readmit}`. Then: {last}"
+    )
 
 
 @app.command("end")
@@ -72,38 +77,12 @@ def show(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json 
     for files in believed_files(operator):
         pem = files.load().certificate_pem
         found.append({"file": str(files.certificate), "name": name_of(pem), "ends": ends_at(pem)})
-    if json:
-        print_json({"step": step, "authorities": found})
-        return
-    say(f"replacement of the authority: {step}")
-    for each in found:
-        say(f"believed: {each['name']} until {each['ends']:%Y-%m-%d} ({each['file']})")
-
-
-@app.command("put")
-def put(
-    files: Annotated[list[Path], typer.Argument(metavar="FILE.json...", help="Copies of credentials files")],
-    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
-) -> None:
-    """Put the authorities that are believed now into credentials files, whose keys stay: of who was off meanwhile."""
-    from broker.authorities import believed_certificates
-    from foltr.operator.credentials import Credentials, write_credentials
-    from foltr.operator.register import read_private
-
-    record, pem = _record(operator), believed_certificates(operator)
-    found = []
-    for path in files:
-        try:
-            credentials = Credentials.model_validate_json(read_private(path))
-        except ValueError:
-            raise SettingsError(f"credentials: {path} is not what `foltr enrol` writes") from None
-        if credentials.federation != record.federation or credentials.broker.ca is None:
-            raise SettingsError(f"credentials: {path} names no authority, or is of {credentials.federation!r}")
-        found.append((path, credentials))
-    for path, credentials in found:
-        access = credentials.broker.model_copy(update={"ca": pem})
-        write_credentials(path, credentials.model_copy(update={"broker": access}))
-        say(f"{path} believes the authorities of {operator}; its keys are as they were")
+    report(
+        json,
+        {"step": step, "authorities": found},
+        f"replacement of the authority: {step}",
+        *(f"believed: {each['name']} until {each['ends']:%Y-%m-%d} ({each['file']})" for each in found),
+    )
 
 
 def _record(operator: Path) -> "BrokerRecord":
@@ -148,6 +127,7 @@ def _tell_everybody(operator: Path, broker: str | None) -> None:
     with open_authority(operator) as authority:
         authority.issue_authorities([files.load().certificate_pem for files in believed_files(operator)])
         try:
-            publish_authorities(authority, broker)
+            authority.publish_again()
+            publish(authority, broker, Topics(authority.federation).authorities)
         except UnavailableError as error:
-            say(_NOT_TOLD.format(error, command_in(operator, "foltr roster publish")))
+            say(_NOT_TOLD.format(error, command_in(operator, "foltr operator publish")))

@@ -5,16 +5,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from foltr.cli.operator.access import OperatorFolder, open_authority
-from foltr.cli.output import print_json, say
+from foltr.cli import options
+from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.output import report, say
 from foltr.errors import SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from operations.operator_access import RELOAD, open_authority
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
     from foltr.operator.credentials import Credentials
-
-RELOAD = "The broker was not told (is it in a container?): send it SIGHUP, or restart it."
 
 
 def renew(
@@ -24,7 +24,7 @@ def renew(
         typer.Option("--host", help="A name or address that devices connect to, may be repeated; default: as before"),
     ] = None,
     days: Annotated[int | None, typer.Option(min=1, max=36_500, help="How long it lasts; default: 825")] = None,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object")] = False,
+    json: options.Json = False,
 ) -> None:
     """Give the broker another key and certificate now, on its machine: nobody is enrolled anew, and nobody waits.
 
@@ -38,16 +38,16 @@ def renew(
 
     done = renew_server(operator, issuing_authority(operator), hosts=host or (), days=days or CERTIFICATE_DAYS)
     told = reload_broker(operator)
-    if json:
-        print_json({"hosts": done.hosts, "ends": done.ends, "old_ends": done.old_ends, "broker_to_reload": not told})
-        return
-    say(f"The broker has another key and a certificate for {', '.join(done.hosts)} until {done.ends:%Y-%m-%d}.")
-    say("The running broker shows it at every connection from now on." if told else RELOAD)
-    if done.old_ends is not None:
-        begin = command_in(operator, "foltr broker authority begin")
-        say(
-            f"Whoever has the old key can pass for the broker until {done.old_ends:%Y-%m-%d}. If it was stolen: {begin}"
-        )
+    begin = command_in(operator, "foltr broker authority begin")
+    report(
+        json,
+        {"hosts": done.hosts, "ends": done.ends, "old_ends": done.old_ends, "broker_to_reload": not told},
+        f"The broker has another key and a certificate for {', '.join(done.hosts)} until {done.ends:%Y-%m-%d}.",
+        "The running broker shows it at every connection from now on." if told else RELOAD,
+        ""
+        if done.old_ends is None
+        else f"Who has the old key can pass for the broker until {done.old_ends:%Y-%m-%d}. If it was stolen: {begin}",
+    )
 
 
 def readmit(
@@ -88,7 +88,7 @@ def _known(authority: "Authority", path: Path) -> "Credentials":
     try:
         credentials = Credentials.model_validate_json(read_private(path))
     except ValueError:
-        raise SettingsError(f"credentials: {path} is not what `foltr enrol` writes") from None
+        raise SettingsError(f"credentials: {path} is not what `foltr device enrol` writes") from None
     register, name = authority.register, credentials.name
     match credentials.role:
         case "device":
@@ -102,7 +102,7 @@ def _known(authority: "Authority", path: Path) -> "Credentials":
     if credentials.federation != authority.federation or known is None or known != mine:
         raise SettingsError(
             f"credentials: {path} is not of somebody whom {authority.folder} lets in; enrol {name} anew: "
-            f"{command_in(authority.folder, 'foltr enrol')}"
+            f"{command_in(authority.folder, 'foltr device enrol')}"
         )
     return credentials
 

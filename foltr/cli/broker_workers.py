@@ -6,13 +6,14 @@ from typing import Annotated
 
 import typer
 
-from foltr.cli.operator.access import OperatorFolder, broker_record, open_authority
-from foltr.cli.operator.admission import RELOAD, tell_broker
-from foltr.cli.output import print_json, say
+from foltr.cli import options
+from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.output import report
 from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, read_credentials, worker_user, write_credentials
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.user_files import file_name_of
+from operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
 
 
 def worker(
@@ -24,7 +25,7 @@ def worker(
     remove: Annotated[
         bool, typer.Option("--remove", help="Let it in no more; stop the worker first, and delete its file")
     ] = False,
-    json: Annotated[bool, typer.Option("--json", help="Print one JSON object")] = False,
+    json: options.Json = False,
 ) -> None:
     """Let an ingest worker in at the broker, or no more: federator.json, with a user of the broker of its own.
 
@@ -58,15 +59,13 @@ def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
         access = BrokerAccess(**asdict(provision_worker(operator, name)))
         write_credentials(path, credentials.model_copy(update={"name": worker_user(name), "broker": access}))
         told = tell_broker(operator, lists_changed=True)
-    if json:
-        print_json(
-            {"federation": authority.federation, "worker": name, "file": str(path), "broker_to_reload": not told}
-        )
-        return
-    say(f"let the worker {name} of {authority.federation} in: {path}. Keep it as private as federator.json")
-    say(f"Run it with: foltr federator run --role ingest --credentials {path.name}")
-    if not told:
-        say(RELOAD)
+    report(
+        json,
+        {"federation": authority.federation, "worker": name, "file": str(path), "broker_to_reload": not told},
+        f"let the worker {name} of {authority.federation} in: {path}. Keep it as private as federator.json",
+        f"Run it with: foltr federator run --role ingest --credentials {path.name}",
+        "" if told else RELOAD,
+    )
 
 
 def _remove(name: str, operator: Path, *, json: bool) -> None:
@@ -76,14 +75,12 @@ def _remove(name: str, operator: Path, *, json: bool) -> None:
     with open_authority(operator) as authority:
         is_out = withdraw_worker(operator, name) is Withdrawal.REFUSED
         told = tell_broker(operator, lists_changed=True)
-    if json:
-        found = {"federation": authority.federation, "worker": name, "is_out": is_out, "broker_to_reload": not told}
-        print_json(found)
-        return
-    if is_out:
-        say(f"the worker {name} of {authority.federation} is let in no more")
-    else:
-        say(f"the worker {name} of {authority.federation} has no lines in the access list; it may still connect")
-    say("Its file has the federator's key: was it exposed, run: " + command_in(operator, "foltr federator rotate-key"))
-    if not told:
-        say(RELOAD)
+    who = f"the worker {name} of {authority.federation}"
+    rotate = command_in(operator, "foltr federator rotate-key")
+    report(
+        json,
+        {"federation": authority.federation, "worker": name, "is_out": is_out, "broker_to_reload": not told},
+        f"{who} is let in no more" if is_out else f"{who} has no lines in the access list; it may still connect",
+        f"Its file has the federator's key: was it exposed, run: {rotate}",
+        "" if told else RELOAD,
+    )

@@ -71,8 +71,10 @@ def _take_slot(settings: Settings, count: int) -> Slot | None:
         if slot is None:
             raise SettingsError(
                 f"tokens: no enrolled device of {folder} is free, nor is a token of {settings.devices.tokens} left; "
-                "the operator makes more: foltr enrol CLIENT --token"
+                "the operator makes more: foltr device enrol CLIENT --token"
             )
     if slot is None and settings.broker_url.startswith("mqtts:"):
-        raise SettingsError(f"slots: no enrolled device of {folder} is free; the operator enrols more: foltr enrol")
+        raise SettingsError(
+            f"slots: no enrolled device of {folder} is free; the operator enrols more: foltr device enrol"
+        )
     return slot or take_new_slot(folder, "device")

@@ -21,11 +21,12 @@ class CommandPlace(NamedTuple):
 
     Attributes:
         summary: the first paragraph of its help; a test holds the two together.
-        place: ``module:name`` of a function or of a ``typer.Typer``, below ``foltr.cli``.
+        place: ``module:name`` of a function or of a ``typer.Typer``, below ``foltr.cli``; of a group, those of its
+            commands by name.
     """
 
     summary: str
-    place: str
+    place: str | Mapping[str, str]
 
 
 COMMANDS: Final[Mapping[str, CommandPlace]] = {
@@ -41,55 +42,102 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         "List the aggregation rules: what they need, and their parameters with defaults.",
         "choices:rules",
     ),
-    "privacy": CommandPlace(
-        "Plan and audit the noise of secure sums, and see what a device spent.", "privacy.privacy:app"
-    ),
-    "policy": CommandPlace("Sign the policy of secure sums, look at it, and publish it.", "privacy.policy:app"),
-    "schema": CommandPlace("Make a feature schema, look at it, check it, and publish it.", "operator.schema:app"),
     "doctor": CommandPlace(
         "Check the installation, the credentials, the broker and the database. Exits with 1 if something is wrong.",
         "doctor.doctor:doctor",
     ),
-    "enrol": CommandPlace(
-        "Make devices known to a federation: one credentials file each, to be copied to the device.",
-        "operator.enrol:enrol",
-    ),
-    "desk": CommandPlace(
-        "Answer devices that enrol themselves with a one-time token, and look at the tokens.", "operator.desk:app"
-    ),
-    "revoke": CommandPlace(
-        "Void a device's key: the federator refuses it from the moment it has the order.",
-        "operator.enrol:revoke",
-    ),
-    "forget": CommandPlace(
-        "Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.",
-        "erasure.forget:forget",
-    ),
-    "replay": CommandPlace(
-        "Aggregate a stored round again: exit code 0 if its model follows bit for bit from what is stored, else 1.",
-        "history.replay:replay",
-    ),
-    "roster": CommandPlace(
-        "Look at the roster of enrolled and revoked devices, and publish it.",
-        "operator.enrol:roster_app",
-    ),
-    "orders": CommandPlace("Look at the orders of an operator's folder, and send them.", "operator.orders:app"),
-    "broker": CommandPlace("Run the embedded MQTT broker, or configure Mosquitto.", "broker:app"),
-    "db": CommandPlace("Create and upgrade the database, write it anew, and replace data keys.", "db:app"),
-    "config": CommandPlace("Write, check and show the settings.", "config:app"),
-    "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
-    "client": CommandPlace("Run simulated devices.", "client:app"),
-    "helper": CommandPlace("Run a helper of secure sums, and make its keys for the next policy.", "helper:app"),
     "status": CommandPlace(
         "Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.",
         "status.status:status",
     ),
-    "rounds": CommandPlace("Look at rounds.", "history.rounds:app"),
-    "clients": CommandPlace("Look at clients.", "history.clients:app"),
-    "models": CommandPlace("Look at model versions, export one, and make the first.", "history.models:app"),
-    "erasures": CommandPlace("Look at who was forgotten, and get receipts.", "erasure.erasures:app"),
-    "receipt": CommandPlace("Check the receipt of an erasure.", "erasure.receipts:app"),
-    "audit": CommandPlace("Look at the log of erasures, and check it.", "erasure.audit:app"),
+    "broker": CommandPlace(
+        "Run the embedded MQTT broker, or configure Mosquitto.",
+        {
+            "run": "broker:run",
+            "config": "broker:config",
+            "renew": "broker_keys:renew",
+            "readmit": "broker_keys:readmit",
+            "worker": "broker_workers:worker",
+            "authority": "broker_authority:app",
+        },
+    ),
+    "db": CommandPlace(
+        "Create and upgrade the database, rewrite it, and replace data keys.",
+        {"upgrade": "db:upgrade", "vacuum": "db:vacuum", "rekey": "db:rekey", "current": "db:current"},
+    ),
+    "config": CommandPlace("Write, check and show the settings.", "config:app"),
+    "operator": CommandPlace(
+        "Send what an operator has signed, look at it, and let devices enrol themselves.",
+        {
+            "roster": "operator.roster:roster",
+            "orders": "operator.orders:orders",
+            "send": "operator.orders:send",
+            "publish": "operator.orders:publish",
+            "rotate-key": "operator.roster:rotate_key",
+            "desk": "operator.desk:desk",
+        },
+    ),
+    "device": CommandPlace(
+        "Enrol devices, look at them, keep them out, and revoke them.",
+        {
+            "enrol": "operator.enrol:enrol_devices",
+            "tokens": "operator.tokens:tokens",
+            "list": "history.clients:clients_list",
+            "show": "history.clients:clients_show",
+            "quarantine": "history.quarantine:quarantine",
+            "revoke": "operator.roster:revoke",
+        },
+    ),
+    "schema": CommandPlace(
+        "Make a feature schema, look at it, and publish it.",
+        {"new": "operator.schema:new", "show": "operator.schema:show", "publish": "operator.schema:publish"},
+    ),
+    "policy": CommandPlace(
+        "Sign the policy of secure sums, look at it, and publish it.",
+        {"new": "privacy.policy:new", "show": "privacy.policy:show", "publish": "privacy.policy:publish"},
+    ),
+    "privacy": CommandPlace(
+        "Plan and audit the noise of secure sums, and see what a device spent.",
+        {"plan": "privacy.privacy:plan", "audit": "privacy.privacy:audit", "budget": "privacy.budget:budget"},
+    ),
+    "helper": CommandPlace(
+        "Enrol a helper of secure sums, run it, and make its keys for the next policy.",
+        {"enrol": "operator.enrol:enrol_helper", "run": "helper:run", "keys": "helper:keys"},
+    ),
+    "federator": CommandPlace("Run the federator, and give it another key.", "federator:app"),
+    "client": CommandPlace("Run simulated devices.", "client:app"),
+    "rounds": CommandPlace(
+        "Look at rounds, and check that their models follow from what is stored.",
+        {
+            "list": "history.rounds:rounds_list",
+            "show": "history.rounds:rounds_show",
+            "why": "history.rounds:rounds_why",
+            "deadline": "history.rounds:deadline",
+            "replay": "history.replay:replay",
+        },
+    ),
+    "models": CommandPlace(
+        "Look at model versions, export one, and make the first.",
+        {
+            "list": "history.models:models_list",
+            "export": "history.models:models_export",
+            "carry": "history.models:models_carry",
+            "from-feature": "history.models:models_from_feature",
+        },
+    ),
+    "erasure": CommandPlace(
+        "Have clients forgotten, see how far that is, and check the proof of it.",
+        {
+            "request": "erasure.request:request",
+            "list": "erasure.erasures:erasures_list",
+            "show": "erasure.erasures:erasures_show",
+            "allow-reset": "erasure.erasures:allow_reset",
+            "verify": "erasure.receipts:verify",
+            "log": "erasure.audit:audit_log",
+            "log-head": "erasure.heads:log_head",
+            "verify-log": "erasure.audit:verify_log",
+        },
+    ),
     "api": CommandPlace("Serve the HTTP API and its page, and make tokens for it.", "api:app"),
     "data": CommandPlace("Get ranking data.", "data:app"),
 }
@@ -106,7 +154,6 @@ RESEARCH: Final[Mapping[str, str]] = {
 }
 """What the research package adds, with the first paragraph of each help: without it each says what to install."""
 ALL_COMMANDS: Final = (*COMMANDS, *RESEARCH)
-
 
 _LARGEST: Final = 2**63 - 1
 
@@ -137,20 +184,35 @@ def load_command(name: str) -> Any:
     if command is None:
         anything = {"ignore_unknown_options": True, "allow_extra_args": True}
         parent.command(name, context_settings=anything, add_help_option=False)(_refusal(name))
-    elif isinstance(command, typer.Typer):
+    else:
+        _add(parent, name, command)
+    return _in_plain_text(get_group(parent).commands[name])
+
+
+def _add(parent: typer.Typer, name: str, command: Any) -> None:
+    if isinstance(command, typer.Typer):
         parent.add_typer(command, name=name)
     else:
         parent.command(name)(command)
-    return _in_plain_text(get_group(parent).commands[name])
 
 
 def _import(name: str) -> Any:
     """Return the function or the ``typer.Typer`` of a command; None if its package is not installed."""
-    if name in COMMANDS:
-        module, _, attribute = COMMANDS[name].place.partition(":")
-        return getattr(import_module(f"foltr.cli.{module}"), attribute)
-    added = added_commands().get(name)
-    return None if added is None else added.load()
+    if name not in COMMANDS:
+        added = added_commands().get(name)
+        return None if added is None else added.load()
+    summary, place = COMMANDS[name]
+    if isinstance(place, str):
+        return _at(place)
+    group = typer.Typer(help=summary, no_args_is_help=True)
+    for word, each in place.items():
+        _add(group, word, _at(each))
+    return group
+
+
+def _at(place: str) -> Any:
+    module, _, attribute = place.partition(":")
+    return getattr(import_module(f"foltr.cli.{module}"), attribute)
 
 
 def _refusal(name: str) -> Callable[[], None]:

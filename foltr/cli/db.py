@@ -2,27 +2,21 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import typer
 
 from foltr.cli import options
-from foltr.cli.history.query import run_query
-from foltr.cli.output import console, errors, print_json, require_existing, say
+from foltr.cli.database import run_query
+from foltr.cli.output import report, require_existing, say
+from foltr.cli.progress import telling
 from foltr.cli.settings import load_settings
 from foltr.errors import UnavailableError
 
 if TYPE_CHECKING:
     from storage.database import Database
 
-app = typer.Typer(help="Create and upgrade the database, write it anew, and replace data keys.", no_args_is_help=True)
 
-_LINE_EVERY_S = 10.0
-
-
-@app.command("upgrade")
 def upgrade(db: options.Db = None, give_up_after: options.GiveUpAfter = None) -> None:
     """Create the tables or bring them up to this version. Safe to repeat."""
     from storage.database import Database
@@ -36,14 +30,13 @@ def upgrade(db: options.Db = None, give_up_after: options.GiveUpAfter = None) ->
             before = await current(database)
             await upgrade_database(database)
             after = f"from revision {before or 'none'} to {head()}" if before != head() else f"at {head()} already"
-            console.print(f"{database.location}: {after}", soft_wrap=True)
+            say(f"{database.location}: {after}")
 
     asyncio.run(run())
 
 
-@app.command("vacuum")
 def vacuum(db: options.Db = None) -> None:
-    """Write the whole database anew: nothing is left of what was deleted, and its space is given back.
+    """Rewrite the whole database: nothing is left of what was deleted, and its space is given back.
 
     A federator that forgets a client needs no such thing for the name. Run it while none is running: all others wait,
     SQLite for about 15 s a gigabyte, and the disk needs room for a second copy.
@@ -59,12 +52,11 @@ def vacuum(db: options.Db = None) -> None:
                 raise UnavailableError(
                     f"{database.location} is in use: stop the federator and whoever reads it, and run this again"
                 )
-            console.print(f"{database.location}: written anew", soft_wrap=True)
+            say(f"{database.location}: rewritten")
 
     asyncio.run(run())
 
 
-@app.command("rekey")
 def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.Federation = None) -> None:
     """Give each client another data key, and seal its stored updates with it.
 
@@ -80,7 +72,7 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
 
     async def query(database: "Database", name: str) -> None:
         nonlocal n_without_key
-        with _telling() as tell:
+        with telling() as tell:
 
             def on_client(done: int, n_clients: int) -> None:
                 tell(f"client {done} of {n_clients}")
@@ -102,23 +94,6 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
         raise typer.Exit(1)
 
 
-@contextmanager
-def _telling() -> Iterator[Callable[[str], None]]:
-    """Give a function to tell how far something is: in one place of a terminal, else a line now and then."""
-    with errors.status("") as status:
-        told_at = time.monotonic()
-
-        def tell(words: str) -> None:
-            nonlocal told_at
-            status.update(words)
-            if not errors.is_terminal and time.monotonic() >= told_at + _LINE_EVERY_S:
-                errors.print(words, highlight=False)
-                told_at = time.monotonic()
-
-        yield tell
-
-
-@app.command("current")
 def current(db: options.Db = None, json: options.Json = False) -> None:
     """Print the database's revision and the newest this version knows."""
     from storage.database import Database
@@ -131,13 +106,11 @@ def current(db: options.Db = None, json: options.Json = False) -> None:
     async def run() -> None:
         async with await Database.connect(settings.db_url) as database:
             revision = await current_revision(database)
-            if json:
-                print_json({"db": database.location, "revision": revision, "head": head()})
-            else:
-                advice = "" if revision == head() else "; run: foltr db upgrade"
-                console.print(
-                    f"{database.location}: revision {revision or 'none'}, newest {head()}{advice}",
-                    soft_wrap=True,
-                )
+            advice = "" if revision == head() else "; run: foltr db upgrade"
+            report(
+                json,
+                {"db": database.location, "revision": revision, "head": head()},
+                f"{database.location}: revision {revision or 'none'}, newest {head()}{advice}",
+            )
 
     asyncio.run(run())

@@ -16,12 +16,7 @@ from foltr.cli.ingest import serve_ingest
 from foltr.cli.memory import share_one_heap
 from foltr.cli.method import choose_method, choose_rule, read_logging_policy
 from foltr.cli.metrics_port import metrics_port
-from foltr.cli.operator.access import (
-    OperatorFolder,
-    broker_record,
-    open_authority,
-    service_access,
-)
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.identities import FederatorIdentity, choose_privacy, federator_identity
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import configure_logging, say
@@ -32,6 +27,7 @@ from foltr.errors import SettingsError
 from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.states import Pacing
+from operations.operator_access import broker_record, open_authority, service_access
 
 if TYPE_CHECKING:
     from federator.plan import FederationPlan
@@ -164,7 +160,7 @@ async def _serve(settings: Settings) -> None:
     identity = federator_identity(settings)
     plan, address = make_plan(settings, identity), identity.address
     if identity.key is None:
-        log.warning("unsigned", hint="any client is taken under any name; see `foltr enrol --help`")
+        log.warning("unsigned", hint="any client is taken under any name; see `foltr device enrol --help`")
     if identity.policy is not None and plan.secure is None:
         log.warning("policy_unused", hint="devices that know the policy send nothing to a trusted federation")
     if plan.rule_warning is not None:

@@ -22,8 +22,6 @@ if TYPE_CHECKING:
 
 log = structlog.get_logger(__name__)
 
-app = typer.Typer(help="Run a helper of secure sums, and make its keys for the next policy.", no_args_is_help=True)
-
 RUN_KEYS = (
     *("credentials", "broker_url", "federation", "store", "give_up_after_s", "alive_file"),
     *("metrics_port", "metrics_host"),
@@ -32,7 +30,6 @@ KEYS_KEYS = ("credentials", "federation", "store")
 _STORE = {"store": Option(text="The helper's store; default: FEDERATION-NAME.helper.sqlite. Never restore an old copy")}
 
 
-@app.command("run")
 @takes_settings(RUN_KEYS, _STORE)
 def run(**flags: Any) -> None:
     """Run a helper until SIGTERM or Ctrl-C: it checks tickets, and opens each cohort's sum of masks once."""
@@ -46,7 +43,6 @@ def run(**flags: Any) -> None:
         store.close()
 
 
-@app.command("keys")
 @takes_settings(KEYS_KEYS, _STORE)
 def keys(
     out: Annotated[Path | None, typer.Option("--out", help="Write them to this file instead of printing them")] = None,

@@ -39,7 +39,7 @@ async def serve_ingest(settings: Settings) -> None:
             "`foltr broker worker NAME` writes a worker's file"
         )
     if identity.key is None:
-        log.warning("unsigned", hint="any client is taken under any name; see `foltr enrol --help`")
+        log.warning("unsigned", hint="any client is taken under any name; see `foltr device enrol --help`")
     await require_sharing(identity.address, identity.federation)
     retry_for_s = float("inf") if settings.give_up_after_s is None else settings.give_up_after_s
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys), is_leaders=True)

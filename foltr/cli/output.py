@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import logging
+import math
 import re
 import sys
 import textwrap
@@ -30,18 +31,20 @@ _LONGEST_ERROR = 1500
 
 
 def to_plain(value: Any) -> Any:
-    """Rows and times as what JSON has; bytes only as their length, they are numbers of a model."""
+    """Rows and times as what JSON has: no infinity, and of bytes only their number, which are weights of a model."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {field.name: to_plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, bytes):
         return {"bytes": len(value)}
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):
+        value = value._asdict()
     if isinstance(value, dict):
         return {key: to_plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [to_plain(item) for item in value]
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def print_json(value: Any) -> None:
@@ -50,27 +53,77 @@ def print_json(value: Any) -> None:
 
 
 def print_jsonl(value: Any) -> None:
-    """Print one line of JSON, at once: whoever reads a stream waits for it."""
+    """Print one line of JSON, at once: who reads a stream waits for it."""
     sys.stdout.write(json.dumps(to_plain(value)) + "\n")
     sys.stdout.flush()
 
 
-def print_rows(rows: Sequence[Any], columns: Sequence[str], *, title: str, as_json: bool) -> None:
-    """Print records: every field as JSON, or the named columns as a table.
+def report(as_json: bool, data: Any, *sentences: str) -> None:
+    """Print a result: as JSON for programs, else in sentences; an empty one is left out."""
+    if as_json:
+        print_json(data)
+        return
+    for sentence in filter(None, sentences):
+        say(sentence)
 
-    Nothing is cut. Where the terminal is too narrow cells are wrapped between words; where a word does not fit then,
-    each record is printed a field a line.
+
+def print_rows(
+    rows: Sequence[Any],
+    columns: Sequence[str] = (),
+    *,
+    title: str,
+    as_json: bool = False,
+    all_with: str | None = None,
+    newest: bool = False,
+) -> None:
+    """Print records: every field as JSON, or the named columns as a table, without those that nobody has.
+
+    Nothing is cut. If the terminal is too narrow, cells are wrapped between words, but those of several lines; if a
+    word does not fit then, each record is printed a field a line.
+
+    Args:
+        columns: of named tuples all fields, if none is named.
+        all_with: the command that shows all of them. The table has as many as fit the screen, and a line below it says
+            how many there are beside. None: it has all.
+        newest: whether the last ones are shown then, else the first.
     """
     if as_json:
         print_json(list(rows))
         return
-    cells = [[_cell(getattr(row, column)) for column in columns] for row in rows]
+    n = len(rows) if all_with is None else n_fitting(rows, columns, newest=newest)
+    _print_table(rows[len(rows) - n :] if newest else rows[:n], columns, title)
+    if all_with is not None:
+        say_more(len(rows) - n, "Earlier lines" if newest else "Lines", all_with)
+
+
+def say_more(n_more: int, what: str, option: str) -> None:
+    """Say how many rows are not shown, and the option or the command that shows them."""
+    if n_more > 0:
+        say(f"{what} not shown: {n_more}; to see them: {option}")
+
+
+def print_record(record: Any, *, title: str, as_json: bool = False) -> None:
+    """Print one record, or a dict, a field a line: whole, since a digest that is cut off proves nothing."""
+    if as_json:
+        print_json(record)
+        return
+    if not isinstance(record, dict):
+        record = {field.name: getattr(record, field.name) for field in dataclasses.fields(record)}
+    console.print(title, style="italic", markup=False, highlight=False, soft_wrap=True)
+    _print_fields([(name, _cell(value)) for name, value in record.items()])
+
+
+def _print_table(rows: Sequence[Any], columns: Sequence[str], title: str) -> None:
     if not rows:
         console.print(f"{title}: none", markup=False, highlight=False)
         return
+    columns, cells = _cells(rows, columns)
     widths = column_widths([list(columns), *cells], console.width)
     if widths is None:
-        _print_stacked(cells, columns, title)
+        console.print(title, style="italic", markup=False, highlight=False)
+        for line in cells:
+            _print_fields(list(zip(columns, line, strict=True)))
+            console.print()
         return
     padding = (0, len(_GAP), 0, 0)
     table = Table(title=escape(title), title_justify="left", box=None, header_style="bold", padding=padding)
@@ -82,6 +135,21 @@ def print_rows(rows: Sequence[Any], columns: Sequence[str], *, title: str, as_js
     console.print(table)
 
 
+def _print_fields(fields: Sequence[tuple[str, str]]) -> None:
+    table = Table(box=None, show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, cell in fields:
+        table.add_row(name, escape(cell))  # what devices say of themselves is no markup
+    console.print(table)
+
+
+def _cells(rows: Sequence[Any], columns: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+    """The columns that somebody has a value of, and their cells."""
+    named = [name for name in columns or rows[0]._fields if any(getattr(row, name) is not None for row in rows)]
+    return named, [[_cell(getattr(row, name)) for name in named] for row in rows]
+
+
 def column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int] | None:
     """Return how wide each column of a table is to be, so that no word of its cells is broken or cut.
 
@@ -90,16 +158,15 @@ def column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int] | Non
         width: of the terminal; between two columns are two spaces.
 
     Returns:
-        As wide as the longest cell where that fits. Else the widest columns are narrower; None where not even the
-        longest words fit.
+        As wide as the longest cell, if that fits. Else the widest columns are narrower; None if not even the longest
+        words fit.
     """
     columns = list(zip(*lines, strict=True))
-    natural = [max(map(cell_len, column)) for column in columns]
-    least = [max(cell_len(word) for cell in column for word in cell.split() or [""]) for column in columns]
+    widths = [max(cell_len(line) for cell in column for line in cell.splitlines() or [""]) for column in columns]
+    least = [max(cell_len(part) for cell in column for part in _parts(cell)) for column in columns]
     room = width - len(_GAP) * (len(columns) - 1)
     if sum(least) > room:
         return None
-    widths = list(natural)
     while sum(widths) > room:
         # The widest of those that can be narrower.
         i = max((i for i in range(len(widths)) if widths[i] > least[i]), key=widths.__getitem__)
@@ -107,26 +174,41 @@ def column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int] | Non
     return widths
 
 
+def _parts(cell: str) -> list[str]:
+    """What of a cell is not broken: its words, or its lines if there are several."""
+    return (cell.splitlines() if "\n" in cell else cell.split()) or [""]
+
+
+def n_fitting(rows: Sequence[Any], columns: Sequence[str] = (), *, newest: bool, n_other_lines: int = 4) -> int:
+    """How many of these records a table on one screen has room for, from the first or the last on; at least one.
+
+    Args:
+        n_other_lines: the title, the headings, and what is said below.
+    """
+    if not rows:
+        return 0
+    columns, cells = _cells(rows, columns)
+    widths = column_widths([columns, *cells], console.width)
+    n_used = 0
+    for n, line in enumerate(reversed(cells) if newest else cells):
+        if widths is None:
+            n_used += len(columns) + 1
+        else:
+            n_used += max(_n_lines(cell, width) for cell, width in zip(line, widths, strict=True))
+        if n_used > screen_rows(n_other_lines):
+            return max(1, n)
+    return len(rows)
+
+
+def _n_lines(cell: str, width: int) -> int:
+    return sum(len(textwrap.wrap(line, width)) or 1 for line in cell.splitlines() or [""])
+
+
 def one_line(text: str) -> str:
     """Return a text as one line that any terminal can show: names may hold line breaks, escapes and broken UTF-8."""
     shown = "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
     half = _LONGEST_ERROR // 2
     return shown if len(shown) <= _LONGEST_ERROR else f"{shown[:half]} ... {shown[-half:]}"
-
-
-def n_fitting(rows: Sequence[Any], columns: Sequence[str], n_lines: int) -> int:
-    """How many of these records, from the first one on, a table of so many lines has room for; at least one."""
-    cells = [[_cell(getattr(row, column)) for column in columns] for row in rows]
-    widths = column_widths([list(columns), *cells], console.width) if rows else None
-    n_used = 0
-    for n, line in enumerate(cells):
-        if widths is None:
-            n_used += len(columns) + 1
-        else:
-            n_used += max(len(textwrap.wrap(cell, width)) or 1 for cell, width in zip(line, widths, strict=True))
-        if n_used > n_lines:
-            return max(1, n)
-    return len(rows)
 
 
 def screen_rows(n_other_lines: int = 4) -> int:
@@ -140,6 +222,12 @@ def say(text: str) -> None:
     console.print(text, markup=False, highlight=False, soft_wrap=True)
 
 
+def warn(text: str) -> None:
+    """Print a sentence beside the result, on standard error; an empty one is left out."""
+    if text:
+        errors.print(text, markup=False, highlight=False, soft_wrap=True)
+
+
 def wrapped(text: str, width: int) -> str:
     """Wrap between words; the words of a command stay together, so that it can be copied whole.
 
@@ -148,19 +236,6 @@ def wrapped(text: str, width: int) -> str:
     kept = _COMMAND.sub(lambda found: found.group().replace(" ", _NO_BREAK), text)
     lines = textwrap.wrap(kept, width, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines).replace(_NO_BREAK, " ")
-
-
-def print_record(record: Any, *, title: str, as_json: bool) -> None:
-    """Print one record, a field a line."""
-    if as_json:
-        print_json(record)
-        return
-    table = Table(title=title, title_justify="left", box=None, show_header=False)
-    table.add_column()
-    table.add_column(overflow="fold")  # nothing of one record is left out
-    for field in dataclasses.fields(record):
-        table.add_row(field.name, escape(_cell(getattr(record, field.name))))
-    console.print(table)
 
 
 def configure_logging(level: str, log_format: str) -> None:
@@ -199,19 +274,6 @@ def _cell(value: Any) -> str:
     if isinstance(value, bytes):
         return f"{len(value)} bytes"
     return str(value)
-
-
-def _print_stacked(cells: Sequence[Sequence[str]], columns: Sequence[str], title: str) -> None:
-    console.print(title, style="italic", markup=False, highlight=False)
-    longest = max(map(len, columns))
-    for line in cells:
-        table = Table(box=None, show_header=False)
-        table.add_column(width=longest)
-        table.add_column(overflow="fold")
-        for column, cell in zip(columns, line, strict=True):
-            table.add_row(column, escape(cell))  # what devices say of themselves is no markup
-        console.print(table)
-        console.print()
 
 
 def require_existing(db_url: str) -> None:

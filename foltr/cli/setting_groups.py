@@ -35,7 +35,7 @@ class Operations(Group):
     broker_url: Annotated[str, Option("--broker")] = "mqtt://127.0.0.1:1883"
     """mqtt[s]://[user:password@]host[:port] of the MQTT broker; if unset, the credentials' broker."""
     credentials: str | None = None
-    """The file that `foltr enrol` wrote for this process; for several devices a folder of such files."""
+    """The file that `foltr device enrol` wrote for this process; for several devices a folder of such files."""
     role: Literal["all", "leader", "ingest"] = "all"
     """all: one process does everything. leader: it keeps rounds, and ingest workers, of role ingest, take updates."""
     allow_unsigned: bool = False

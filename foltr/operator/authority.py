@@ -183,7 +183,7 @@ class Authority:
         if device is None:
             if client_id in self._register.revoked:
                 return None
-            roster = command_in(self.folder, "foltr roster show")
+            roster = command_in(self.folder, "foltr operator roster")
             raise SettingsError(f"client: {client_id!r:.70} is not enrolled in {self.folder}; see: {roster}")
         order = RevokeClient(federation=self.federation, client_id=client_id, void_below=device.serial + 1)
         return self._order(order)

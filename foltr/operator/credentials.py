@@ -1,7 +1,7 @@
 """The one file a process needs to take part: how to reach the broker, its key, and whom to believe.
 
-Written by ``foltr enrol``, read by devices, helpers, federators, operators. It holds secrets: it is created with mode
-0600 and refused when others could read it.
+Written by ``foltr device enrol``, read by devices, helpers, federators, operators. It holds secrets: it is created with
+mode 0600 and refused when others could read it.
 """
 
 import base64
@@ -64,7 +64,7 @@ class Credentials(BaseModel):
 
     Attributes:
         name: the client's or the helper's name, or ``@federator`` or ``@operator``, or ``@ingest.NAME`` of a worker.
-        signing_key: None where the device made its key itself, and keeps it (`foltr enrol --public-key`).
+        signing_key: None where the device made its key itself, and keeps it (`foltr device enrol --public-key`).
         federator_key_sequence: so often the operator had given the federator another key when this was written.
         enrolment: the operator's signed statement about this device, base64; devices only.
         policy: the operator's newest policy when this was written, as signed, base64; None where none was issued.
@@ -256,7 +256,7 @@ def read_credentials(path: Path, role: Role) -> Credentials:
     except ReadableByOthersError as error:
         raise SettingsError(f"credentials: {path} {error.strerror}") from error
     except OSError as error:
-        raise SettingsError(f"credentials: {path}: {error.strerror}; `foltr enrol` writes such files") from error
+        raise SettingsError(f"credentials: {path}: {error.strerror}; `foltr device enrol` writes such files") from error
     try:
         credentials = Credentials.model_validate_json(text)
         _ = credentials.enrolment_public_key, credentials.federator_public_key
@@ -266,7 +266,7 @@ def read_credentials(path: Path, role: Role) -> Credentials:
             _ = credentials.key
     except (ValueError, SettingsError, MessageError) as error:
         # The values stay out of the message: some are secret.
-        raise SettingsError(f"credentials: {path} is not what `foltr enrol` writes ({_where(error)})") from None
+        raise SettingsError(f"credentials: {path} is not what `foltr device enrol` writes ({_where(error)})") from None
     if credentials.signing_key is None:
         raise SettingsError(
             f"credentials: {path} has no private key, which the device {credentials.name} made itself and keeps: only "

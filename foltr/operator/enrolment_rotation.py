@@ -57,7 +57,7 @@ def begin_rotation(
     if any(getattr(federator, name) != getattr(operator, name) for name in _OF_BOTH_SERVICES):
         raise SettingsError(f"federator: {folder / 'federator.json'} is not the newest of this operator's; bring that")
     if orders.unanswered():
-        send = command_in(folder, "foltr orders send")
+        send = command_in(folder, "foltr operator send")
         raise SettingsError(f"orders: some are unanswered, which the new key would not sign: {send}")
     if len(register.enrolled) > MAX_KEPT_ENROLMENTS or len(links) >= MAX_SUCCESSIONS:
         raise SettingsError(

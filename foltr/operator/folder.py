@@ -44,7 +44,7 @@ def open_authority(
     """
     if not is_authority(folder):
         raise SettingsError(
-            f"operator: {folder} is not an operator's folder; name it with --operator, or make one: foltr enrol"
+            f"operator: {folder} is not an operator's folder; name it with --operator, or make one: foltr device enrol"
         )
     with locked(folder, lock_wait_s):
         yield Authority(folder, complete_rotation(folder, read_register(folder, federation)))

@@ -13,7 +13,7 @@ from foltr.operator.credentials import Credentials
 from foltr.protocol.receipts import ReceiptCode
 from foltr.protocol.topics import Topics
 
-_NEW_FILE = "ask the operator for a newer file: of a device, foltr enrol NAME --replace"
+_NEW_FILE = "ask the operator for a newer file: of a device, foltr device enrol NAME --replace"
 _STRANGE_SUCCESSION = (
     "what the broker retains of the operator's key does not begin with the enrolment key in these credentials: they "
     f"are another federation's, or somebody else wrote it; {_NEW_FILE}"
@@ -21,7 +21,7 @@ _STRANGE_SUCCESSION = (
 _SILENT_BROKER = (
     "an enrolment key that these credentials do not know states the federator's key, and the broker does not say that "
     "it follows from theirs. If the enrolment key was rotated, the broker's access list keeps that from whoever asks: "
-    f"the operator writes it anew, foltr broker config --force, and then: foltr roster publish. Else {_NEW_FILE}"
+    f"the operator writes it anew, foltr broker config --force, and then: foltr operator publish. Else {_NEW_FILE}"
 )
 
 

@@ -1,7 +1,7 @@
 """The file of a one-time token: with it a device gets in touch with the operator's desk, which enrols it, once.
 
-Written by ``foltr enrol --token``, read by the device. Whoever has it first takes the name that it is for, so it is
-created with mode 0600 and refused when others could read it.
+Written by ``foltr device enrol --token``, read by the device. Whoever has it first takes the name that it is for, so it
+is created with mode 0600 and refused when others could read it.
 """
 
 from datetime import UTC, datetime
@@ -62,11 +62,13 @@ def read_token(path: Path) -> OneTimeToken:
     except ReadableByOthersError as error:
         raise SettingsError(f"token: {path} {error.strerror}") from error
     except OSError as error:
-        raise SettingsError(f"token: {path}: {error.strerror}; `foltr enrol --token` writes such files") from error
+        raise SettingsError(
+            f"token: {path}: {error.strerror}; `foltr device enrol --token` writes such files"
+        ) from error
     try:
         token = OneTimeToken.model_validate_json(text)
         _ = token.key, token.enrolment_public_key
     except (ValidationError, SettingsError):
         # The values stay out of the message: one is secret.
-        raise SettingsError(f"token: {path} is not what `foltr enrol --token` writes") from None
+        raise SettingsError(f"token: {path} is not what `foltr device enrol --token` writes") from None
     return token

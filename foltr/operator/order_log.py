@@ -25,7 +25,7 @@ from foltr.user_files import FileKind, read_file
 
 @dataclass(frozen=True)
 class LoggedOrder:
-    """One order as ``foltr orders list`` shows it; no answer where the federator has not answered yet."""
+    """One order as ``foltr operator orders`` shows it; no answer where the federator has not answered yet."""
 
     signed: SignedOrder
     answer: OrderAnswer | None

@@ -107,7 +107,7 @@ class Register(BaseModel):
         if self.privacy is not privacy:
             raise SettingsError(
                 f"privacy: {folder} was made for a {self.privacy} federation, and its devices are enrolled for that. "
-                f"For a {privacy} one make another folder: foltr enrol NAME --privacy {privacy} --operator FOLDER"
+                f"For another make a folder: foltr device enrol NAME --privacy {privacy} --operator FOLDER"
             )
 
     def refuse_names(self, reason: str, client_id: str) -> None:
@@ -132,7 +132,7 @@ class Register(BaseModel):
             if self.helpers.get(helper.name, key := key_to_text(helper.signing_key)) != key:
                 raise SettingsError(
                     f"helper: these are not the keys of the {helper.name} that was enrolled here; its keys come from "
-                    "`foltr helper keys`, with the credentials that `foltr enrol --helper` wrote"
+                    "`foltr helper keys`, with the credentials that `foltr helper enrol` wrote"
                 )
 
     def roster(self) -> Roster:

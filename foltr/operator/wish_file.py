@@ -1,7 +1,7 @@
 """A device's wish to be forgotten that was asked for beside it, in a file next to its credentials.
 
-`foltr forget --credentials` keeps the wish there before it sends it. A device that is started with these credentials
-finds it, sends nothing else, and sends it again until there is a receipt.
+`foltr erasure request --credentials` keeps the wish there before it sends it. A device that is started with these
+credentials finds it, sends nothing else, and sends it again until there is a receipt.
 """
 
 import contextlib

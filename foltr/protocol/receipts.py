@@ -191,7 +191,7 @@ class ReceiptCode(StrEnum):
     NOT_ENROLLED = (
         "not_enrolled",
         DeviceReaction.SEND_AGAIN,
-        "The client shows no enrolment signed by this federation's operator: `foltr enrol`.",
+        "The client shows no enrolment signed by this federation's operator: `foltr device enrol`.",
         _MESSAGE,
         _ROSTER,
         _ORDER,

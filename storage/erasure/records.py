@@ -107,7 +107,7 @@ class HeldReset:
     @property
     def in_words(self) -> str:
         """What it waits for, and at what cost."""
-        return f"Waits for the operator: {self.cost}. Order it: foltr erasures allow-reset {self.job}"
+        return f"Waits for the operator: {self.cost}. Order it: foltr erasure allow-reset {self.job}"
 
 
 @dataclass(frozen=True, slots=True)

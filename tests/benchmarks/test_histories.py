@@ -22,7 +22,7 @@ def test_each_part_has_its_figures(database_url, tmp_path) -> None:
     assert done.returncode == 0, done.stderr
     results = json.loads(file.read_text())
     assert (results["n_updates"], results["n_rounds"]) == (4000, 200)
-    assert results["queries"].keys() >= {"status", "rounds show", "clients show", "erasures list"}
+    assert results["queries"].keys() >= {"status", "rounds show", "device show", "erasure list"}
     for part in ("serving", "forgetting", "retention"):
         assert results[part]["answered"]["n"] > 0, part
         # An update waits a minute where something is wrong, and not on a busy machine.

@@ -293,7 +293,7 @@ async def test_whoever_is_thrown_out_is_not_told_to_start_a_broker(monkeypatch):
         assert (server.versions, link.trouble) == ([4], Trouble.UNREACHABLE)
         said = str(link.outage)
         assert "It connects again by itself" in said
-        assert "foltr enrol NAME" in said
+        assert "foltr device enrol NAME" in said
         assert said.count("It connects again") == 1
         assert "foltr broker run" not in said
 
@@ -303,7 +303,7 @@ async def test_it_asks_why_it_is_thrown_out_and_stays_away(monkeypatch, caplog):
     async with thrown_out(True, monkeypatch) as (link, server):
         await until(lambda: link.trouble is Trouble.TAKEN_OVER)
         assert "lost for 0 s: another process has connected as this user. Processes" in str(link.outage)
-        with pytest.raises(UnavailableError, match=r"another process has connected.*foltr enrol NAME"):
+        with pytest.raises(UnavailableError, match=r"another process has connected.*foltr device enrol NAME"):
             await link.wait_connected(0.3)
         assert server.versions == [4, 5]  # and not again for long
     assert "never retrieved" not in caplog.text

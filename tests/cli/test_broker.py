@@ -68,7 +68,7 @@ def test_a_broker_that_lets_in_who_is_enrolled(tmp_path):
         "mqtts://broker.example:8883",
         "--listen 0.0.0.0",
         "mosquitto -c mosquitto/mosquitto.conf",
-        "foltr enrol device-1",
+        "foltr device enrol device-1",
     ):
         assert said in done.stdout
     assert "listener 8883 127.0.0.1" in (tmp_path / "mosquitto" / "mosquitto.conf").read_text()
@@ -92,7 +92,7 @@ def test_a_broker_that_lets_in_who_is_enrolled(tmp_path):
 def test_the_next_step_names_the_operators_folder(tmp_path):
     """Copied as it stands it enrols into the folder that was just made, and makes no second one."""
     done = foltr("broker", "config", "--tls", "--operator", "op", "--federation", "m", "--user", USER, cwd=tmp_path)
-    (said,) = [line for line in done.stdout.splitlines() if "foltr enrol" in line]
+    (said,) = [line for line in done.stdout.splitlines() if "foltr device enrol" in line]
     _, _, command = said.partition("foltr ")
     assert foltr(*command.split(), cwd=tmp_path).returncode == 0
     assert (tmp_path / "op" / "operator.json").exists()

@@ -18,8 +18,11 @@ def server(request, tmp_path):
     """A Mosquitto, and beside it the files of a device, a helper and the two services."""
     server = provisioned(tmp_path, request.param)
     server.start()
-    for arguments in (("device-1", "device-2"), ("--helper", "north")):
-        done = foltr("enrol", *arguments, "--out-dir", tmp_path, "--operator", server.operator_dir)
+    for arguments in (
+        ("device", "enrol", "device-1", "device-2", "--out-dir", tmp_path),
+        ("helper", "enrol", "north", "--out", tmp_path / "north.json"),
+    ):
+        done = foltr(*arguments, "--operator", server.operator_dir)
         assert done.returncode == 0, done.stderr
     yield server
     server.stop()
@@ -69,7 +72,7 @@ async def test_what_was_stolen_lets_nobody_in(server):
         assert {key for key in before if before[key] != after[key]} == {"broker"}
     assert await gets_in(server.folder / "device-2.json")  # nobody else is touched
     # The operator's commands go on with what is in its folder.
-    assert foltr("roster", "publish", "--operator", server.operator_dir).returncode == 0
+    assert foltr("operator", "publish", "--operator", server.operator_dir).returncode == 0
 
 
 async def test_a_copy_of_a_file_that_was_moved_away_is_mended(server):
@@ -86,9 +89,9 @@ def test_nobody_is_let_in_who_was_not(server):
     """A device that was revoked or enrolled anew since, and what is no credentials at all."""
     old = server.folder / "old.json"
     shutil.copy(server.folder / "device-1.json", old)
-    again = ("enrol", "device-1", "--replace", "--out-dir", server.folder, "--operator", server.operator_dir)
+    again = ("device", "enrol", "device-1", "--replace", "--out-dir", server.folder, "--operator", server.operator_dir)
     assert foltr(*again).returncode == 0
-    assert foltr("revoke", "device-2", "--offline", "--operator", server.operator_dir).returncode == 0
+    assert foltr("device", "revoke", "device-2", "--offline", "--operator", server.operator_dir).returncode == 0
     before = (server.operator_dir / "register.json").read_text()
     for path in (old, server.folder / "device-2.json"):
         done = readmit(server, path)

@@ -13,7 +13,7 @@ def test_the_commands_of_the_page_try_a_broker(tmp_path):
     """Two workers are let in at a Mosquitto with users, and share."""
     server = provisioned(tmp_path, "passwords")
     (tmp_path / "foltr-operator").symlink_to(server.operator_dir)
-    assert foltr("enrol", "device-1", cwd=tmp_path).returncode == 0
+    assert foltr("device", "enrol", "device-1", cwd=tmp_path).returncode == 0
     assert foltr("db", "upgrade", cwd=tmp_path).returncode == 0
     server.start()
     said = []

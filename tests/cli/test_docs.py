@@ -66,11 +66,11 @@ class Terminal:
                 self._until(self._listens)
             case ["foltr", "federator", "run", *rest]:
                 self._background.append(start("federator", "run", *rest, cwd=self._folder, FOLTR_LOG_LEVEL="warning"))
-            case ["foltr", "desk", "run", *rest]:
-                self._background.append(start("desk", "run", *rest, cwd=self._folder, FOLTR_LOG_LEVEL="warning"))
+            case ["foltr", "operator", "desk", *rest]:
+                self._background.append(start("operator", "desk", *rest, cwd=self._folder, FOLTR_LOG_LEVEL="warning"))
             case ["foltr", "client", "run", *rest]:
                 self._devices.append(start("client", "run", *rest, cwd=self._folder, FOLTR_DATASET="synthetic"))
-            case ["foltr", "forget", "--credentials", file]:
+            case ["foltr", "erasure", "request", "--credentials", file]:
                 self._asks_to_be_forgotten(file)
             case ["foltr", *rest]:
                 self.wait_for_devices()
@@ -106,7 +106,7 @@ class Terminal:
         device = start("client", "run", "--credentials", file, cwd=self._folder, FOLTR_DATASET="synthetic")
         self._until(lambda: self._n_joins() > n_before)
         stop(device)
-        done = foltr_process("forget", "--credentials", file, "--timeout", "10", cwd=self._folder)
+        done = foltr_process("erasure", "request", "--credentials", file, "--timeout", "10", cwd=self._folder)
         assert (done.returncode, "its data is erased" in done.stderr) == (3, True), (done.stdout, done.stderr)
 
     def _n_joins(self) -> int:
@@ -146,7 +146,7 @@ def test_the_commands_of_the_guide_run_in_order(tmp_path, access):
     assert outputs["rounds list"][0].count("completed") >= 2
     assert "Round 3 has no update" in outputs["rounds why"][0]
     assert all("problem" not in text for text in outputs["doctor --credentials"])
-    assert "revoked" in outputs["roster show"][0]
+    assert "revoked" in outputs["operator roster"][0]
     assert revoked.returncode == 0, revoked.stdout
     assert {"ok", "absent"} >= {finding["state"] for finding in json.loads(revoked.stdout)}
     events = sqlite3.connect(tmp_path / "copy.sqlite")

@@ -98,7 +98,7 @@ def test_a_federation_from_files_learns_replays_and_keeps_what_it_began_with(log
     refused = foltr(*carry, "--from", "newer.json", cwd=logged)
     assert (refused.returncode, "newer.json is not the schema of 'default'" in refused.stderr) == (2, True)
     for number in (1, 2):
-        replayed = foltr("replay", number, *db, cwd=logged)
+        replayed = foltr("rounds", "replay", number, *db, cwd=logged)
         assert replayed.returncode == 0, replayed.stderr + replayed.stdout
 
 

@@ -91,14 +91,14 @@ def found(rotated, file, what, expected):
 
 @pytest.mark.parametrize("file", ["device-1.json", "old-operator.json"])
 def test_an_old_file_is_enough(rotated, file):
-    """For `foltr audit head`, `foltr receipt verify --ask`, and what `foltr status` asks the broker."""
+    """For `foltr erasure log-head`, `foltr erasure verify --ask`, and what `foltr status` asks the broker."""
     rotated.statement()
     rotated.succession()
-    head = foltr("audit", "head", "--credentials", file, "--json", cwd=rotated.folder)
+    head = foltr("erasure", "log-head", "--credentials", file, "--json", cwd=rotated.folder)
     assert head.returncode == 0, head.stderr
     assert json.loads(head.stdout)["entry"] == 7
     (rotated.folder / "receipt.jws").write_text(sign_receipt(RECEIPT, rotated.key))
-    verify = ("receipt", "verify", "receipt.jws", "--key", file)
+    verify = ("erasure", "verify", "receipt.jws", "--key", file)
     assert foltr(*verify, cwd=rotated.folder).returncode == 1
     asked = foltr(*verify, "--ask", cwd=rotated.folder)
     assert asked.returncode == 0, asked.stderr
@@ -120,14 +120,14 @@ def test_a_broker_that_says_nothing_of_it_is_told_with_what_to_do(rotated):
     """As where its access list is an older one; no command waits for more than what is retained."""
     rotated.statement()
     began = time.monotonic()
-    head = foltr("audit", "head", "--credentials", "device-1.json", cwd=rotated.folder)
+    head = foltr("erasure", "log-head", "--credentials", "device-1.json", cwd=rotated.folder)
     (rotated.folder / "receipt.jws").write_text(sign_receipt(RECEIPT, rotated.key))
-    verify = foltr("receipt", "verify", "receipt.jws", "--key", "device-1.json", "--ask", cwd=rotated.folder)
+    verify = foltr("erasure", "verify", "receipt.jws", "--key", "device-1.json", "--ask", cwd=rotated.folder)
     assert (head.returncode, verify.returncode) == (3, 1)
     (key,) = found(rotated, "device-1.json", "enrolment key", 1)
     heard = asyncio.run(hear(Settings(credentials=str(rotated.folder / "device-1.json")), rotated.topics.federation))
     for said in (head.stderr, verify.stderr, key[1], heard.unreachable):
-        assert "foltr roster publish" in said
+        assert "foltr operator publish" in said
     assert key[0] == "warning"
     assert time.monotonic() - began < 30
 
@@ -136,7 +136,7 @@ def test_who_may_ask_is_said(rotated):
     """A key alone has no broker; the federator's own user would throw the federator out."""
     (rotated.folder / "receipt.jws").write_text(sign_receipt(RECEIPT, rotated.key))
     for key in ("A" * 43 + "=", "operator/federator.json"):
-        done = foltr("receipt", "verify", "receipt.jws", "--key", key, "--ask", cwd=rotated.folder)
+        done = foltr("erasure", "verify", "receipt.jws", "--key", key, "--ask", cwd=rotated.folder)
         if key.endswith("federator.json"):
             assert done.returncode == 0, done.stderr  # it is its own newest key
         else:

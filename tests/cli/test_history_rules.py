@@ -1,4 +1,4 @@
-"""``foltr rounds show``, ``foltr clients show`` and ``foltr clients quarantine`` of a federation with a rule."""
+"""``foltr rounds show``, ``foltr device show`` and ``foltr device quarantine`` of a federation with a rule."""
 
 import asyncio
 import json
@@ -52,11 +52,11 @@ def test_an_open_round_shows_the_rule_it_will_have(options):
 
 def test_a_client_shows_its_quarantine_and_how_often_it_was_dropped(options):
     """Both for people and for programs."""
-    shown = json.loads(printed("clients", "show", "b", *options, "--json"))
+    shown = json.loads(printed("device", "show", "b", *options, "--json"))
     assert shown["client"]["quarantine_reason"] == "it flips signs"
     assert shown["fates"] == {"kept": 0, "clipped": 1, "dropped": 0}
     assert shown["n_completed_rounds"] == 1
-    text = printed("clients", "show", "b", *options)
+    text = printed("device", "show", "b", *options)
     assert "Completed rounds it contributed to: 1; dropped in 0, clipped in 1, kept in 0\n" in text
 
 
@@ -87,17 +87,17 @@ def test_a_client_of_a_plain_mean_is_told_too(tmp_path):
     finally:
         connection.close()
     options = ("--db", db, "--federation", "mail")
-    assert "contributed to: 1. Nobody was left out or shortened in any" in printed("clients", "show", "a", *options)
-    assert "Completed rounds" not in printed("clients", "show", "b", *options)
+    assert "contributed to: 1. Nobody was left out or shortened in any" in printed("device", "show", "a", *options)
+    assert "Completed rounds" not in printed("device", "show", "b", *options)
 
 
 def test_the_list_of_clients_shows_who_is_in_quarantine(options):
     """Beside the membership, which goes on; programs find the date."""
-    lines = printed("clients", "list", *options).splitlines()
+    lines = printed("device", "list", *options).splitlines()
     a, b, c = (line for line in lines if line.split()[0] in {"a", "b", "c"})
     assert "joined, in quarantine" in b
     assert "quarantine" not in a + c
-    rows = json.loads(printed("clients", "list", *options, "--json"))
+    rows = json.loads(printed("device", "list", *options, "--json"))
     assert [row["client_id"] for row in rows if row["quarantined_at"] is not None] == ["b"]
 
 
@@ -126,11 +126,11 @@ def test_a_round_of_the_adaptive_rule_says_whom_it_counted(made, told):
 
 def test_the_quarantine_lists_who_is_there_and_who_is_proposed(options):
     """With reasons and evidence; who is there already is not proposed."""
-    shown = json.loads(printed("clients", "quarantine", *options, "--json"))
+    shown = json.loads(printed("device", "quarantine", *options, "--json"))
     assert [(row["client_id"], row["quarantine_reason"]) for row in shown["quarantined"]] == [("b", "it flips signs")]
     (proposed,) = shown["proposed"]
     assert (proposed["client_id"], proposed["n"], proposed["detail"]) == ("c", 1, "far away in 9 of 10 rounds")
-    text = printed("clients", "quarantine", *options)
+    text = printed("device", "quarantine", *options)
     assert "In quarantine in mail" in text
     assert "far away in 9 of 10 rounds" in text
 

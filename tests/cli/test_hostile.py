@@ -44,15 +44,15 @@ def make_folder(folder: Path) -> None:
     federation = {"FOLTR_FEDERATION": "mail"}
     for words in (
         ("broker", "config", "--out", "mosquitto", "--tls", "--operator", "foltr-operator", "--user", ME),
-        ("enrol", "device-1", "--privacy", "secure"),
-        ("enrol", "device-2", "--token", "--out", "token.json"),
-        ("enrol", "--helper", "north", "--out", "north.json"),
-        ("enrol", "--helper", "south", "--out", "south.json"),
+        ("device", "enrol", "device-1", "--privacy", "secure"),
+        ("device", "enrol", "device-2", "--token", "--out", "token.json"),
+        ("helper", "enrol", "north", "--out", "north.json"),
+        ("helper", "enrol", "south", "--out", "south.json"),
         ("helper", "keys", "--credentials", "north.json", "--store", "north.sqlite", "--out", "north.keys.json"),
         ("helper", "keys", "--credentials", "south.json", "--store", "south.sqlite", "--out", "south.keys.json"),
         ("policy", "new", "--helper", "north.keys.json", "--helper", "south.keys.json"),
         ("api", "token", "new", "viewer"),
-        ("revoke", "device-1", "--offline"),
+        ("device", "revoke", "device-1", "--offline"),
     ):
         done = foltr(*words, cwd=folder, **federation)
         assert done.returncode == 0, (words, done.stderr)

@@ -6,10 +6,11 @@ import subprocess
 import sys
 from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import pytest
 
-from foltr.cli.output import column_widths, print_record, print_rows, wrapped
+from foltr.cli.output import column_widths, print_record, print_rows, report, to_plain, wrapped
 
 
 @dataclass(frozen=True)
@@ -79,10 +80,55 @@ def test_the_widest_column_makes_room():
 
 def test_a_command_is_not_broken_across_lines():
     """Whoever copies the line has all of it; the sentence's own punctuation is no part of it."""
-    text = "Two are missing: let one out with foltr clients quarantine NAME --lift, or see foltr rounds show latest."
+    text = "Two are missing: let one out with foltr device quarantine NAME --lift, or see foltr rounds show latest."
     assert wrapped(text, 40).splitlines() == [
         "Two are missing: let one out with",
-        "foltr clients quarantine NAME --lift, or",
+        "foltr device quarantine NAME --lift, or",
         "see foltr rounds show latest.",
     ]
     assert " ".join(wrapped(text, 12).split()) == text
+
+
+class Line(NamedTuple):
+    name: str
+    at: str | None
+    score: float
+
+
+def test_a_column_that_nobody_has_is_left_out(capsys, monkeypatch):
+    """As a table; a program gets every field."""
+    monkeypatch.setattr("foltr.cli.output.console._width", 80)
+    print_rows([Line("a", None, 1.0), Line("b", None, 2.0)], title="Lines")
+    header = capsys.readouterr().out.splitlines()[1]
+    assert header.split() == ["name", "score"]
+    assert to_plain([Line("a", None, float("inf"))]) == [{"name": "a", "at": None, "score": None}]
+
+
+def test_the_lines_of_a_cell_are_not_broken(capsys, monkeypatch):
+    """Also where the other column makes room for them."""
+    monkeypatch.setattr("foltr.cli.output.console._width", 40)
+    print_rows([Line("asked  2026-01-02\nerased 2026-01-03", "what a person reads " * 4, 1.0)], title="Lines")
+    printed = capsys.readouterr().out
+    assert all(line in printed for line in ("asked  2026-01-02", "erased 2026-01-03"))
+    assert max(len(line.rstrip()) for line in printed.splitlines()) <= 40
+
+
+def test_a_table_says_how_many_lines_it_leaves_out(capsys, monkeypatch):
+    """The first, or the newest, as many as fit the screen; and what shows them all."""
+    monkeypatch.setattr("foltr.cli.output.console._width", 80)
+    monkeypatch.setattr("foltr.cli.output.console._height", 14)
+    rows = [Line(f"row-{i:02}", None, float(i)) for i in range(30)]
+    print_rows(rows, title="Lines", all_with="foltr x --all", newest=True)
+    printed = capsys.readouterr().out
+    assert ("row-29" in printed, "row-00" in printed) == (True, False)
+    assert "Earlier lines not shown: 20; to see them: foltr x --all" in printed
+    print_rows(rows, title="Lines", all_with=None)
+    assert "not shown" not in capsys.readouterr().out
+
+
+def test_a_result_is_json_or_sentences(capsys):
+    """An empty sentence is none."""
+    report(True, {"n": 1}, "one")
+    assert capsys.readouterr().out == '{\n  "n": 1\n}\n'
+    report(False, {"n": 1}, "one", "", "two")
+    assert capsys.readouterr().out == "one\ntwo\n"

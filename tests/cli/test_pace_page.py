@@ -30,7 +30,7 @@ async def _retained(broker: str, topic: str) -> bytes:
 def test_the_command_of_the_page_tells_a_pace(mosquitto_server, tmp_path):
     """A federation in which nobody was yet begins with the shortest period."""
     database = migrated_sqlite(tmp_path / "foltr.sqlite")
-    assert foltr("enrol", "device-1", cwd=tmp_path).returncode == 0
+    assert foltr("device", "enrol", "device-1", cwd=tmp_path).returncode == 0
     (line,) = "".join(blocks("docs/pace.md", "sh")).splitlines()
     words, variables = with_variables(line)
     access = {"FOLTR_BROKER_URL": mosquitto_server.url, "FOLTR_DB_URL": database}

@@ -153,7 +153,7 @@ def test_the_databases_password_is_another_one(shell, server, mosquitto_server, 
     assert shell.answer("SELECT round, state, n_updates FROM round_history WHERE round <= 3 ORDER BY round") == listed
     assert shell.answer("SELECT count(DISTINCT round) = max(round) FROM round_history") == "t"
     # What was stored before can be opened, and gives the same model.
-    assert "equal" in shell.run(f"foltr replay 1 --db {OWNER}")
+    assert "equal" in shell.run(f"foltr rounds replay 1 --db {OWNER}")
 
 
 def with_password(password: str) -> str:

@@ -20,7 +20,7 @@ MISSING = ("--db", "sqlite:///missing.sqlite")
 def folder(tmp_path):
     """With an operator who has enrolled one device, an empty database, and data that is none."""
     migrated_sqlite(tmp_path / "foltr.sqlite")
-    assert foltr("enrol", "device-7", "--broker", NOWHERE, cwd=tmp_path).returncode == 0
+    assert foltr("device", "enrol", "device-7", "--broker", NOWHERE, cwd=tmp_path).returncode == 0
     for name in ("train.txt", "test.txt"):
         (tmp_path / name).write_text("1 qid:1 1:zero\n")
     return tmp_path
@@ -31,19 +31,19 @@ COMMANDS = {
     ("methods",): 0,
     ("db", "upgrade", *DB): 0,
     ("db", "current", *MISSING): 2,
-    ("enrol", "device-8"): 0,
-    ("roster", "show", "--json"): 0,
-    ("revoke", "device-7"): 3,
+    ("device", "enrol", "device-8"): 0,
+    ("operator", "roster", "--json"): 0,
+    ("device", "revoke", "device-7"): 3,
     ("rounds", "deadline", "1", "--max-time", "5"): 3,
     ("broker", "config", "--out", "m", "--user", getpass.getuser()): 0,
     ("rounds", "list", *DB): 2,
-    ("clients", "list", *MISSING): 2,
+    ("device", "list", *MISSING): 2,
     ("models", "list", *MISSING): 2,
-    ("erasures", "list", *MISSING): 2,
-    ("audit", "verify", *MISSING): 2,
-    ("replay", "1", *MISSING): 2,
-    ("receipt", "verify", "train.txt", "--key", "none.pub"): 2,
-    ("forget", "device-7", "--print-payload", "--json"): 0,
+    ("erasure", "list", *MISSING): 2,
+    ("erasure", "verify-log", *MISSING): 2,
+    ("rounds", "replay", "1", *MISSING): 2,
+    ("erasure", "verify", "train.txt", "--key", "none.pub"): 2,
+    ("erasure", "request", "device-7", "--print-payload", "--json"): 0,
     ("doctor", "--broker", NOWHERE): 1,
     ("federator", "run", "--allow-unsigned", *DB, "--broker", NOWHERE): 3,
     ("client", "run", "--data", "."): 1,
@@ -73,7 +73,7 @@ def test_a_process_ends_with_the_exit_code_of_the_command(folder, tmp_path_facto
 
 @pytest.mark.parametrize(
     "command",
-    [("--version",), ("rounds", "--help"), ("roster", "show"), ("db", "current", *MISSING), ("audit", "list")],
+    [("--version",), ("rounds", "--help"), ("operator", "roster"), ("db", "current", *MISSING), ("erasure", "log")],
 )
 def test_inside_the_tests_a_command_does_the_same(folder, command):
     """Exit code and both outputs, to the letter."""

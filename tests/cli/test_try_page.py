@@ -33,8 +33,8 @@ def test_the_first_ten_minutes(tmp_path, unused_tcp_port):
     finally:
         ended = [stop(process) for process in reversed(running)]
     assert [code for code, _ in ended] == [0, 0, 0], ended
-    assert "device-0002" not in printed["clients list"]
-    assert "done" in printed["erasures list"]
+    assert "device-0002" not in printed["device list"]
+    assert "done" in printed["erasure list"]
 
 
 def wait_for_rounds(database, n_rounds):

@@ -62,7 +62,7 @@ async def test_the_queries_of_the_documents_run(migrated_url):
 
 def test_commands_of_the_readme_that_need_no_federation(tmp_path):
     """Lists of methods, rules, attacks and experiments, simulations, and the help that it names."""
-    names = ("methods", "rules", "attacks", "simulate", "reproduce", "forget", "receipt")
+    names = ("methods", "rules", "attacks", "simulate", "reproduce", "erasure")
     commands = [command for name in names for command in commands_of("README.md", "foltr", name)]
     assert len(commands) == 8
     for command in commands:
@@ -114,7 +114,7 @@ def test_the_page_on_features(tmp_path):
         f"{begin}{normalising}\nprint(features.min() >= 0, features.max() <= 1, features.shape)", tmp_path
     )
     assert shown == f"True True (3, {len(schema.names)})\n"
-    assert foltr("enrol", "device", cwd=tmp_path, FOLTR_BROKER_URL="mqtt://127.0.0.1:9").returncode == 0
+    assert foltr("device", "enrol", "device", cwd=tmp_path, FOLTR_BROKER_URL="mqtt://127.0.0.1:9").returncode == 0
     shown = run_python(f"{begin}{ranking}\nprint(sorted(map(int, serp.ranking)))\nranker.close()", tmp_path)
     assert shown == "[0, 1, 2]\n"
     (tmp_path / "first.json").write_text(weights)
@@ -138,8 +138,8 @@ def test_the_policy_of_the_page_on_secure_sums(tmp_path):
         [shlex.split(line, comments=True) for line in block.splitlines()] for block in blocks("docs/privacy.md", "sh")
     )
     broker = {"FOLTR_BROKER_URL": "mqtt://127.0.0.1:9"}
-    assert foltr("enrol", "device", "--privacy", "secure", cwd=tmp_path, **broker).returncode == 0
-    for command in [one for one in walk if ("--helper" in one and one[1] == "enrol") or one[1:3] == ["helper", "keys"]]:
+    assert foltr("device", "enrol", "device", "--privacy", "secure", cwd=tmp_path, **broker).returncode == 0
+    for command in [one for one in walk if one[1] == "helper" and one[2] in ("enrol", "keys")]:
         checked(command, cwd=tmp_path, **broker)
     new, show, publish = policy
     checked(new, cwd=tmp_path)

@@ -64,7 +64,7 @@ async def test_a_login_that_is_refused_is_called_so(tmp_path):
             said = await words_of_next_round(client)
         assert "it does not let this user in, or not with this password (" in said
         assert "code 135" in said
-        assert "foltr enrol" in said
+        assert "foltr device enrol" in said
     finally:
         server.stop()
 

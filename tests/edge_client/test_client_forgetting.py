@@ -182,7 +182,7 @@ async def test_a_broker_that_goes_while_the_device_waits(mosquitto_server):
     [
         (ReceiptCode.UNKNOWN_CLIENT, "delete its store"),
         (ReceiptCode.BAD_SIGNATURE, "credentials of its newest enrolment"),
-        (ReceiptCode.MALFORMED, "foltr forget"),
+        (ReceiptCode.MALFORMED, "foltr erasure request"),
     ],
 )
 async def test_a_refusal_says_what_to_do(mqtt_broker, code, next_step):

@@ -109,7 +109,7 @@ def test_a_restored_helper_knows_itself_by_what_it_has_signed(running):
     for request in (federation.check(sent), federation.open(sent, [0, 1, 2])):
         (refusal,) = north.ask(federation, request)
         assert refusal.code is HelperRefusalCode.STORE_RESTORED
-        assert "foltr enrol --helper north --replace" in refusal.detail
+        assert "foltr helper enrol north --replace" in refusal.detail
     north.restart()
     (refusal,) = north.ask(federation, federation.check(sent, round=9))
     assert refusal.code is HelperRefusalCode.STORE_RESTORED

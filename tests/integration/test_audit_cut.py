@@ -29,16 +29,16 @@ class Officer:
         self._credentials = str(deployment.operator_file)
 
     def verify(self, *options: str):
-        return self._foltr("audit", "verify", "--db", self._database, *options)
+        return self._foltr("erasure", "verify-log", "--db", self._database, *options)
 
     def ask_broker(self, *options: str):
-        return self._foltr("audit", "head", "--credentials", self._credentials, *options)
+        return self._foltr("erasure", "log-head", "--credentials", self._credentials, *options)
 
     def note(self, receipt: str | None, name: str) -> None:
         """Check a receipt, which notes its entry."""
         assert receipt is not None
         (self.folder / name).write_text(receipt)
-        assert self._foltr("receipt", "verify", name, "--key", "federator.pub").returncode == 0
+        assert self._foltr("erasure", "verify", name, "--key", "federator.pub").returncode == 0
 
     def _foltr(self, *arguments: str):
         return foltr_process(*arguments, cwd=self.folder)

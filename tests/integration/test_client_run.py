@@ -32,4 +32,4 @@ async def test_a_device_that_nobody_enrolled_ends_with_an_error(mqtt_broker, tmp
     assert done.returncode == 3, done.stderr
     assert "error: " in done.stderr
     assert "the federator does not take it in: not_enrolled" in done.stderr
-    assert "foltr enrol NAME" in done.stderr.splitlines()[-1]
+    assert "foltr device enrol NAME" in done.stderr.splitlines()[-1]

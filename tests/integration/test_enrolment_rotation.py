@@ -63,12 +63,12 @@ async def contributes(client, after):
 
 
 def refuses(client):
-    return client.blocker is not None and "foltr enrol" in client.blocker.message
+    return client.blocker is not None and "foltr device enrol" in client.blocker.message
 
 
 async def rotate(deployment, operator):
     """What the operator does: one command, and the federator is started with the file that it has written."""
-    said = await operator("roster", "rotate-key")
+    said = await operator("operator", "rotate-key")
     assert "federator.json" in said
     assert await deployment.exit_code(20) == 2
     assert "another one itself" in deployment.said()
@@ -89,13 +89,13 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
             await rotate(deployment, operator)
             keys.append(read_enrolment_key(folder).public)
             newest = await contributes(stays, newest)
-        await operator("enrol", "new", "--out", str(tmp_path / "new.json"))
+        await operator("device", "enrol", "new", "--out", str(tmp_path / "new.json"))
         async with device(read_credentials(tmp_path / "new.json", "device"), tmp_path / "new.sqlite") as new:
             newest = await contributes(new, newest)
         async with device(deployment.devices[0], store) as off:
             newest = await contributes(off, newest)
         # Orders and the roster of the newest key are obeyed, by who was enrolled with the first one, too.
-        await operator("revoke", client_name(0))
+        await operator("device", "revoke", client_name(0))
         newest = await contributes(stays, newest)
     assert len(set(keys)) == 3
     rows = [(row.kind, str(row.outcome)) for row in await list_orders(deployment.database, FEDERATION)]

@@ -80,7 +80,9 @@ async def test_a_standby_finishes_what_a_killed_leader_began(
                 assert 0 < (await rows_of(deployment.database, FEDERATION, NAME))["events"] < N_REFUSALS
             receipt = tmp_path / "receipt.jws"
             operator = ("--operator", tmp_path / "operator", "--wait", "--timeout", 60, "--receipt", receipt)
-            asking = asyncio.create_task(asyncio.to_thread(foltr_process, "forget", NAME, *operator, timeout_s=90))
+            asking = asyncio.create_task(
+                asyncio.to_thread(foltr_process, "erasure", "request", NAME, *operator, timeout_s=90)
+            )
             async with device(0, "again.sqlite") as again:
                 await until(lambda: again.forgotten, 40, "its name is not refused")
             asked = await asking
@@ -92,5 +94,5 @@ async def test_a_standby_finishes_what_a_killed_leader_began(
             await check_forgotten(deployment, NAME)
             await completed(deployment, await deployment.n_completed() + 3)
         key = ("--key", tmp_path / "operator/operator.json", "--noted", tmp_path / "noted.json")
-        verified = foltr_process("audit", "verify", *key, "--db", migrated_url, "--federation", FEDERATION)
+        verified = foltr_process("erasure", "verify-log", *key, "--db", migrated_url, "--federation", FEDERATION)
         assert verified.returncode == 0, verified.stderr

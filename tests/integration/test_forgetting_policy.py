@@ -110,10 +110,10 @@ async def test_no_reset_without_an_operators_order(mosquitto_server, migrated_ur
             await completed(deployment, await deployment.n_completed() + 2)
             assert len(await list_events(deployment.database, FEDERATION, kind="unlearning_held")) == 1
             assert await jobs(deployment) == []
-            listed = await command("erasures", "list", "--db", migrated_url, "--federation", FEDERATION)
-            assert "foltr erasures allow-reset 1" in listed.stdout
+            listed = await command("erasure", "list", "--db", migrated_url, "--federation", FEDERATION)
+            assert "foltr erasure allow-reset 1" in listed.stdout
             assert (listed.returncode, "OVERDUE, waiting" in listed.stdout) == (1, True)
-            ordered = await command("erasures", "allow-reset", "1", "--operator", tmp_path / "operator")
+            ordered = await command("erasure", "allow-reset", "1", "--operator", tmp_path / "operator")
             assert ordered.returncode == 0, ordered.stderr
             assert "job 1 puts the first model in service: what " in ordered.stdout
             await erased(deployment, 1, "done")

@@ -318,7 +318,7 @@ async def test_a_helper_whose_store_was_put_back_ends_with_what_to_do_next(askin
     assert await asyncio.to_thread(helper.process.wait, TIMEOUT_S) == 2
     log = (helper.folder / "north.out").read_text()
     assert "store_restored" in log
-    assert "foltr enrol --helper north --replace" in log
+    assert "foltr helper enrol north --replace" in log
 
 
 async def test_a_hostile_senders_requests_are_ignored(asking):

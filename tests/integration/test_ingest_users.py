@@ -30,7 +30,10 @@ def test_workers_serve_devices_as_users_of_their_own(tmp_path, access):
     server = provisioned(tmp_path, access)
     server.start()
     operator, database = str(server.operator_dir), ("--db", migrated_sqlite(tmp_path / "f.sqlite"))
-    for command in (("enrol", "dev", "--count", "2", "--out-dir", "devices"), *[("broker", "worker", n) for n in "12"]):
+    for command in (
+        ("device", "enrol", "dev", "--count", "2", "--out-dir", "devices"),
+        *[("broker", "worker", n) for n in "12"],
+    ):
         done = foltr(*command, "--operator", operator, cwd=tmp_path)
         assert done.returncode == 0, done.stderr
     leader = leading(operator)
@@ -72,7 +75,7 @@ def test_no_device_gets_into_the_workers_group_and_a_thief_in_it_is_found(tmp_pa
     server.start()
     operator, database = str(server.operator_dir), ("--db", migrated_sqlite(tmp_path / "f.sqlite"))
     for command in (
-        ("enrol", "dev", "--count", "2", "--out-dir", "devices"),
+        ("device", "enrol", "dev", "--count", "2", "--out-dir", "devices"),
         *[("broker", "worker", n) for n in "123"],
     ):
         done = foltr(*command, "--operator", operator, cwd=tmp_path)

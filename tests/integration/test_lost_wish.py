@@ -97,11 +97,11 @@ async def test_a_wish_from_the_command_line_is_kept_beside_the_credentials(deplo
         await joined(deployment, N_CLIENTS)
         await taught(deployment, NAME)
     await end_federator(deployment)
-    words = ("forget", "--credentials", str(own))
+    words = ("erasure", "request", "--credentials", str(own))
     asking = await asyncio.to_thread(foltr_process, *words, "--timeout", "4", "--json", timeout_s=90)
     assert asking.returncode != 0
     assert json.loads(asking.stdout) == {"client": NAME, "state": "sent", "receipt": None}
-    assert f"type again: foltr forget --credentials {own} --wait" in asking.stderr
+    assert f"type again: foltr erasure request --credentials {own} --wait" in asking.stderr
     assert str(wish_file(own)) in asking.stderr
     before = await n_updates_of(deployment, NAME)
     mosquitto_server.kill()
@@ -146,7 +146,7 @@ async def test_nobody_says_erased_while_rows_are_left(deployment, tmp_path):
         assert await said() == ("erasing", None)
         assert "being erased" in (await server.get("/", headers={"Cookie": f"{COOKIE}={mine}"})).text
         words = ("--db", deployment.database_url, "--federation", FEDERATION, "--json")
-        listed = await asyncio.to_thread(foltr_process, "erasures", "list", *words)
+        listed = await asyncio.to_thread(foltr_process, "erasure", "list", *words)
         (row,) = json.loads(listed.stdout)
         assert (row["state"], row["forget_state"], row["erased_at"]) == ("erasing", "erasing", None)
         start(deployment)

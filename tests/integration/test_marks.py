@@ -185,7 +185,7 @@ def quarantine(tmp_path):
 
     async def command(name, *options):
         folder = ("--operator", str(tmp_path / "operator"))
-        return await asyncio.to_thread(foltr_process, "clients", "quarantine", name, *options, *folder)
+        return await asyncio.to_thread(foltr_process, "device", "quarantine", name, *options, *folder)
 
     return command
 

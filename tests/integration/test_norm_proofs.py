@@ -61,7 +61,7 @@ async def test_a_hostile_device_of_several_costs_only_itself(whole, devices, dat
         (N_DEVICES - 1, 1, 1)
     ]
     assert "1 failed" in foltr("rounds", "show", "1", *where).stdout
-    replayed = foltr("replay", "1", *where, cwd=whole.folder)
+    replayed = foltr("rounds", "replay", "1", *where, cwd=whole.folder)
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 

@@ -87,7 +87,7 @@ async def test_an_order_is_obeyed_once_wherever_the_federator_is_killed(deployme
     deployment.federator.kill()
     deployment.federator.wait(10)
     deployment.start_federator(1_000, *UNFILLED, failpoints=f"{place}=kill", **LONG)
-    done = await restarted(deployment, operator("forget", client_name(0)))
+    done = await restarted(deployment, operator("erasure", "request", client_name(0)))
     assert done.returncode == 0, done.stderr
     assert await outcomes(deployment) == [(1, "set_deadline", "obeyed"), (2, "forget_client", "obeyed")]
     assert len(await list_events(deployment.database, FEDERATION, kind="deadline_set")) == 1
@@ -114,7 +114,7 @@ async def test_an_order_is_obeyed_once_wherever_its_command_is_killed(deployment
     for seconds, place in enumerate(_COMMAND, start=500):
         killed = await operator("rounds", "deadline", "1", "--max-time", str(seconds), failpoints=f"{place}=kill")
         assert died_by_sigkill(killed.returncode), killed.stderr
-        sent = await operator("orders", "send")
+        sent = await operator("operator", "send")
         assert sent.returncode == 0, sent.stderr
     assert await outcomes(deployment) == [(n, "set_deadline", "obeyed") for n in range(1, 5)]
     assert len(await list_events(deployment.database, FEDERATION, kind="deadline_set")) == 4
@@ -141,7 +141,7 @@ async def test_what_a_hostile_broker_replays_does_nothing(deployment, operator, 
     silent = await giving
     assert (silent.returncode, "Order 3 is kept" in silent.stderr) == (3, True), silent.stderr
     deployment.start_federator(1_000, **LONG)
-    assert (await operator("orders", "send")).returncode == 0
+    assert (await operator("operator", "send")).returncode == 0
     assert await outcomes(deployment) == [(n, "set_deadline", "obeyed") for n in (1, 2, 3)]
     assert (await get_round(deployment.database, FEDERATION, 1)).max_time_s == 300.0
 
@@ -172,7 +172,7 @@ async def test_a_device_that_was_off_during_two_rotations_comes_back(deployment,
         assert await deployment.exit_code(20) == 2
         assert "another key" in deployment.said()
         deployment.start_federator(1_000, **LONG)
-        done = await operator("orders", "send")
+        done = await operator("operator", "send")
         assert done.returncode == 0, done.stderr
     async with device() as client:
         newest = await contributes(client, newest)

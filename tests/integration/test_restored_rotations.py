@@ -46,7 +46,7 @@ async def test_a_federator_that_has_lost_two_rotations_takes_them_one_by_one(dep
     for _ in range(2):
         deployment.start_federator(1_000, **LONG)
         await deployment.serves(20)
-        assert (await operator("orders", "send")).returncode == 0
+        assert (await operator("operator", "send")).returncode == 0
         assert (await operator(who, "rotate-key")).returncode == 0
         assert await deployment.exit_code(20) == 2
     expected = await outcomes(deployment)
@@ -71,7 +71,7 @@ async def test_a_federator_that_has_lost_two_rotations_takes_them_one_by_one(dep
     deployment.federator.kill()
     deployment.federator.wait(10)
     deployment.start_federator(1_000, **LONG)
-    revoked = await operator("revoke", "oracle-00")
+    revoked = await operator("device", "revoke", "oracle-00")
     assert revoked.returncode == 0, revoked.stderr
     assert await outcomes(deployment) == [*expected, ("revoke_client", "obeyed")]
     assert deployment.is_alive
@@ -83,21 +83,21 @@ async def test_an_older_copy_of_the_folder_is_said_before_its_key_is_rotated(dep
     deployment.start_federator(1_000, **LONG)
     await deployment.serves(20)
     shutil.copytree(folder, tmp_path / "copy")
-    assert (await operator("revoke", "oracle-00")).returncode == 0
+    assert (await operator("device", "revoke", "oracle-00")).returncode == 0
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "copy", folder)
     before = (folder / "enrolment.key").read_bytes()
-    refused = await operator("roster", "rotate-key")
+    refused = await operator("operator", "rotate-key")
     assert (refused.returncode, "knows order 1" in refused.stderr) == (2, True), refused.stderr
     assert (folder / "enrolment.key").read_bytes() == before
-    rotated = await operator("roster", "rotate-key", "--lose-newer")
+    rotated = await operator("operator", "rotate-key", "--lose-newer")
     assert rotated.returncode == 0, rotated.stderr
     assert await deployment.exit_code(20) == 2
     assert await outcomes(deployment) == [("revoke_client", "obeyed"), ("rotate_enrolment_key", "obeyed")]
     deployment.start_federator(1_000, **LONG)
-    assert (await operator("revoke", "oracle-01")).returncode == 0
+    assert (await operator("device", "revoke", "oracle-01")).returncode == 0
     shutil.rmtree(folder)
     shutil.copytree(tmp_path / "copy", folder)
-    forked = await operator("roster", "rotate-key", "--lose-newer")
+    forked = await operator("operator", "rotate-key", "--lose-newer")
     assert (forked.returncode, "before its enrolment key was rotated" in forked.stderr) == (1, True), forked.stderr
     assert not (folder / "succession.bin").exists()

@@ -72,7 +72,7 @@ async def test_devices_learn_and_the_federator_has_sums_alone(whole, devices, da
     shown = json.loads(foltr("rounds", "show", "2", *where, "--json").stdout)["sums"]
     assert [(each["n_clients"], each["n_out"], each["helpers"]) for each in shown] == [(N_DEVICES, 0, "north, south")]
     assert shown[0]["noise"] == "gaussian, variance 1"
-    replayed = foltr("replay", "2", *where, cwd=whole.folder)
+    replayed = foltr("rounds", "replay", "2", *where, cwd=whole.folder)
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 

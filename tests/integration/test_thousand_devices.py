@@ -21,7 +21,10 @@ def test_a_thousand_devices_complete_twenty_rounds(mosquitto_server, tmp_path):
         "FOLTR_LOG_LEVEL": "warning",
     }
     assert foltr("db", "upgrade", **variables).returncode == 0
-    assert foltr("enrol", "device", "--count", str(N_CLIENTS), "--out-dir", "devices", cwd=tmp_path).returncode == 0
+    assert (
+        foltr("device", "enrol", "device", "--count", str(N_CLIENTS), "--out-dir", "devices", cwd=tmp_path).returncode
+        == 0
+    )
     counts = ("--min-clients", str(N_CLIENTS), "--max-clients", str(N_CLIENTS))
     federator = start(
         *("federator", "run", "--credentials", "foltr-operator/federator.json", *counts),

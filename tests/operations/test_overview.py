@@ -82,7 +82,7 @@ async def test_a_revoked_client_is_not_one_that_left(made):
 
 
 async def test_a_decided_proposal_is_no_suspicion_until_the_next_one(made):
-    """It is counted from the decision on, as `foltr clients quarantine` does."""
+    """It is counted from the decision on, as `foltr device quarantine` does."""
     epoch = await claim_federation(made, "mail", 1.0)
     decided = NewEvent(OPENED, "proposal_dismissed", client_id="c")
     await commit_batch(made, "mail", epoch, Batch(events=[decided]))

@@ -123,7 +123,7 @@ def test_too_few_are_left_beside_the_quarantine():
     kept_out = {"quarantined": devices(8, 9), "quarantined_online": devices(8)}
     said = words(standing(40, contributed=devices(1), online=devices(1, 2, 3, 4), **kept_out))
     assert "In quarantine, so that nothing of theirs is taken: device-8, device-9." in said
-    assert "Only 4 can contribute, fewer than min_clients (5): let one out with foltr clients quarantine NAME" in said
+    assert "Only 4 can contribute, fewer than min_clients (5): let one out with foltr device quarantine NAME" in said
     enough = words(standing(40, contributed=devices(1), online=devices(2, 3, 4, 5), quarantined=devices(8)))
     assert "is taken: device-8." in enough
     assert "--lift" not in enough

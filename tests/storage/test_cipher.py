@@ -166,7 +166,7 @@ async def test_no_key_is_made_in_the_place_of_one_that_is_lost(sealed, keys: Key
     for there, says in ((KeyStore(keys.folder), "there is no data key of it"), (other, "its data key here is another")):
         sealed.db.keys = there
         # What is stored already is offered again, under a process that has not looked for its key yet.
-        advice = "foltr forget.*restore the backup of the keys"
+        advice = "foltr erasure request.*restore the backup of the keys"
         with pytest.raises(SettingsError, match=rf"of a client are sealed, and {says}.*{advice}"):
             await sealed.commit(Batch(updates=[sealed.update("a", "u2")]))
         assert await sealed.dump() == before

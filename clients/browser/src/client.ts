@@ -23,7 +23,7 @@ import { USUAL_LIMITS, type UnlearningLimits } from "./training/relearning.js";
 import { leadOnce, Tabs, type Request } from "./tabs.js";
 
 export interface EdgeClientOptions {
-  /** What `foltr enrol --public-key` wrote for this browser's key (`deviceKey`): the text, or the object in it. */
+  /** What `foltr device enrol --public-key` wrote for this browser's key (`deviceKey`): the text, or the object in it. */
   readonly credentials: unknown;
   /** ws:// or wss://: the broker's listener for WebSockets. The address in the credentials is for other devices. */
   readonly broker: string;

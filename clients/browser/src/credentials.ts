@@ -1,4 +1,4 @@
-// What `foltr enrol --public-key` wrote for this device: whom to believe, and the operator's statement about its key.
+// What `foltr device enrol --public-key` wrote for this device: whom to believe, and the operator's statement about its key.
 
 import { MessageError, SettingsError } from "./errors.js";
 import { isSignedBy, openEnvelope, readEnvelope } from "./protocol/codec.js";
@@ -28,7 +28,7 @@ export interface Credentials {
 export async function readCredentials(file: unknown, key: KeptKey, verify: Verify): Promise<Credentials> {
   const parsed = typeof file === "string" ? parse(file) : file;
   if (!isMap(parsed) || parsed["role"] !== "device" || parsed["version"] !== 1) {
-    throw new SettingsError("credentials: it is not what `foltr enrol --public-key` writes for a device");
+    throw new SettingsError("credentials: it is not what `foltr device enrol --public-key` writes for a device");
   }
   const broker = isMap(parsed["broker"]) ? parsed["broker"] : {};
   const credentials = {
@@ -90,7 +90,7 @@ async function checkEnrolment(
   if (!sameBytes(enrolment.public_key, key.publicKey)) {
     throw new SettingsError(
       `credentials: they are of the key ${toHex(enrolment.public_key)}; this browser has ${toHex(key.publicKey)}: ` +
-        "enrol that one with `foltr enrol --replace --public-key`",
+        "enrol that one with `foltr device enrol --replace --public-key`",
     );
   }
   return enrolment;

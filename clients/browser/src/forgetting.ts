@@ -33,7 +33,7 @@ export interface ForgetResult {
    * `forgotten`: that too.
    */
   readonly state: ForgetState;
-  /** The federation's signed proof, which `foltr receipt verify` checks, once it is forgotten. */
+  /** The federation's signed proof, which `foltr erasure verify` checks, once it is forgotten. */
   readonly receipt: string | null;
 }
 
@@ -237,7 +237,7 @@ export class Forgetting {
       if (!this.participation.joined) await this.sayHello(); // the connection had to be silent until now
     });
     return new FoltrError(
-      `this client cannot be forgotten: ${refusal.code}: ${refusal.detail}. The operator can: foltr forget`,
+      `this client cannot be forgotten: ${refusal.code}: ${refusal.detail}. The operator can: foltr erasure request`,
     );
   }
 

@@ -9,7 +9,7 @@ const STORE = "keys";
 
 /** What a page may know of its device's key. */
 export interface DeviceKey {
-  /** 64 hexadecimal digits, for `foltr enrol NAME --public-key`. */
+  /** 64 hexadecimal digits, for `foltr device enrol NAME --public-key`. */
   readonly publicKey: string;
   /** Whether scripts of the page could read the private key: only where the browser has no Ed25519 in WebCrypto. */
   readonly isExtractable: boolean;

@@ -454,7 +454,7 @@ test("credentials of another key, or of nobody, are refused in words", async () 
   const other: Bytes = (await generateKey(false)).publicKey;
   await assert.rejects(
     open({ credentials: await federation.enrol(name, other) }),
-    /foltr enrol --replace --public-key/,
+    /foltr device enrol --replace --public-key/,
   );
   await assert.rejects(open({ broker: "mqtt://127.0.0.1" }), SettingsError);
   const { publicKey } = await deviceKey(name);

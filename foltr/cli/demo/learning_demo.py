@@ -230,7 +230,7 @@ class Demo:
             soft_wrap=True,
             highlight=False,
         )
-        self._look_further("rounds list", f"rounds show {rounds[-1].round}", "clients show device-001", "models list")
+        self._look_further("rounds list", f"rounds show {rounds[-1].round}", "device show device-001", "models list")
         if self._settings.db_url.startswith("sqlite:///"):
             path = Path(self._settings.db_url.removeprefix("sqlite:///"))
             console.print(

@@ -96,7 +96,7 @@ def _roster(visit: Visit) -> Found | None:
     payload = device.enrolment_bytes
     serial = 0 if payload is None else open_envelope(payload).sequence
     if any(entry.client_id == device.name and serial < entry.void_below for entry in roster.revoked):
-        again = "Ask the operator for: foltr enrol --replace"
+        again = "Ask the operator for: foltr device enrol --replace"
         return problem(f"{device.name} is revoked (roster {roster.version})", again)
     return ok(f"roster {roster.version} does not revoke {device.name}")
 
@@ -182,7 +182,7 @@ ANNOUNCED: Final = (
     Check("federation", _federation),
     Check("federator", federator_found, "Start it: foltr federator run"),
     Check("enrolment key", _enrolment_key),
-    Check("roster", _roster, "Write the access list again, foltr broker config --force, then: foltr roster publish"),
+    Check("roster", _roster, "Write the access list again, foltr broker config --force, then: foltr operator publish"),
     Check("policy", policy_found, "Retain the right one: foltr policy publish"),
     Check("schema", schema_found, "Retain the right one: foltr schema publish FILE"),
 )

@@ -37,7 +37,7 @@ def _credentials(machine: Machine) -> Found:
     """Read the file, whatever its role."""
     settings = machine.settings
     if settings.credentials is None:
-        return absent("none given: looked at as nobody in particular; a process has a file from `foltr enrol`")
+        return absent("none given: looked at as nobody in particular; a process has a file from `foltr device enrol`")
     path = Path(settings.credentials)
     found = read_credentials(path, role_of(path))
     if "federation" in settings.model_fields_set and settings.federation != found.federation:
@@ -91,7 +91,7 @@ _NEW_AUTHORITY: Final = "Make another with `foltr broker config` in new folders,
 MACHINE: Final = (
     Check("foltr", _version),
     Check("credentials", _credentials, is_gate=True),
-    Check("enrolment", _enrolment, "Ask the operator for a new file: foltr enrol --replace"),
-    Check("client certificate", partial(_lasting, name="certificate"), "Enrol it again: foltr enrol --replace"),
+    Check("enrolment", _enrolment, "Ask the operator for a new file: foltr device enrol --replace"),
+    Check("client certificate", partial(_lasting, name="certificate"), "Enrol it again: foltr device enrol --replace"),
     Check("authority", partial(_lasting, name="ca"), _NEW_AUTHORITY),
 )

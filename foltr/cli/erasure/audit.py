@@ -1,124 +1,70 @@
-"""``foltr audit``: the log of erasures, whether it is whole, and whether the table of erasures says the same."""
+"""``foltr erasure log`` and ``verify-log``: what the log of erasures says, and whether all agree with it."""
 
-from collections.abc import AsyncIterator, Awaitable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from foltr.cli import options
-from foltr.cli.erasure.heads import SignedHead, audit_head, published_head
-from foltr.cli.erasure.noted import DEFAULT, Noted, note, read_noted
-from foltr.cli.erasure.receipts import KEY_HELP, public_key_of, verify_receipt_file
-from foltr.cli.history.query import reason_as_json, run_query
-from foltr.cli.history.streams import check_stream, stream_records
-from foltr.cli.output import print_json, say, to_plain
+from foltr.cli.database import reason_as_json, run_query
+from foltr.cli.erasure.heads import ask_head
+from foltr.cli.erasure.receipts import DEFAULT_NOTED, KEY_HELP, Noted, verify_receipt_file
+from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.output import report, warn
 from foltr.cli.settings import Settings, load_settings
 from foltr.erasure.states import ErasureState
-from foltr.errors import DataError, MessageError, SettingsError, UnavailableError
+from foltr.errors import MessageError, SettingsError, UnavailableError
 from foltr.protocol.signing import key_to_text
 
 if TYPE_CHECKING:
     from foltr.erasure.audit import AuditEntry
     from foltr.erasure.receipt import ErasureReceipt
+    from operations.audit_heads import SignedHead
+    from operations.erasure_log import CheckedLog, NamedEntry
     from storage.database import Database
-    from storage.erasure.records import ErasureRow, UnlearningJobRow
-
-T = TypeVar("T")
-
-app = typer.Typer(help="Look at the log of erasures, and check it.", no_args_is_help=True)
-app.command("head")(audit_head)
-
-_ALL = 2**31 - 1
-_N_TOLD = 3
-# What an entry and the row that was stored with it have in common; the last is when.
-_SAME = {
-    "client_erased": (
-        "requested_by",
-        "requested_at",
-        "n_rounds",
-        "n_updates",
-        "n_events",
-        "erased_digest",
-        "erased_at",
-    ),
-    "erasure_completed": ("key_destroyed", "completed_at"),
-    "job_started": ("strategy", "start_version", "start_round", "created_at"),
-}
 
 
-@dataclass(frozen=True)
-class _Place:
-    """An entry that somebody names who is not the database.
+class EntryLine(NamedTuple):
+    """An entry as a line of a table: time in UTC, whom or which job it is about, and what else it says."""
 
-    Attributes:
-        who: in words.
-        is_noted: it was, in the file of noted entries.
-    """
-
-    who: str
-    seq: int
-    hash: str
-    is_noted: bool = False
+    entry: int
+    at: str
+    kind: str
+    about: str
+    says: str
 
 
-@dataclass
-class _Log:
-    """An audit log whose entries are a chain.
-
-    Attributes:
-        last: None if it is empty.
-        hashes: of the entries that somebody names, by number; of those that are there.
-        erased, completed: the entries that tell of erasures that began and that were done, by pseudonym.
-        jobs: those that tell of unlearning jobs that began, by number.
-    """
-
-    last: "AuditEntry | None" = None
-    hashes: dict[int, str] = field(default_factory=dict)
-    erased: dict[str, "AuditEntry"] = field(default_factory=dict)
-    completed: dict[str, "AuditEntry"] = field(default_factory=dict)
-    jobs: dict[int, "AuditEntry"] = field(default_factory=dict)
-
-
-@app.command("list")
-def audit_list(
+def audit_log(
     db: options.Db = None,
     federation: options.Federation = None,
+    limit: options.Limit = None,
     watch: options.WatchLines = False,
     json: options.Json = False,
     jsonl: options.Jsonl = False,
 ) -> None:
-    """List the entries, oldest first: number, time in UTC, kind, whom or which job it is about, and what else it says.
+    """List the entries of the log of erasures, oldest first. With --json their hashes, too."""
+    from operations.erasure_log import content_of, stream_entries
 
-    With --json their hashes, too.
-    """
-    check_stream(watch=watch, json=json, jsonl=jsonl)
-    if jsonl:
+    async def read(database: "Database", name: str, most: int) -> "list[AuditEntry]":
+        entries = [entry async for entry in stream_entries(database, name)]
+        return entries if limit is None else entries[-most:]
 
-        async def read(database: "Database", name: str, _most: int) -> "list[AuditEntry]":
-            return [entry async for entry in _entries(database, name)]
+    async def n_all(_database: "Database", _name: str, entries: "Sequence[AuditEntry]") -> int:
+        return entries[-1].seq if entries else 0
 
-        stream_records(db, federation, read, "seq", None, watch=watch)
-        return
+    def line(entry: "AuditEntry") -> EntryLine:
+        said = content_of(entry)
+        about = str(said["pseudonym"]) if "pseudonym" in said else f"job {said.get('job')}"
+        others = ", ".join(f"{name} {value}" for name, value in said.items() if name not in ("pseudonym", "job"))
+        return EntryLine(entry.seq, f"{entry.at:%Y-%m-%d %H:%M:%S}", entry.kind, about, others)
 
-    async def query(database: "Database", name: str) -> None:
-        entries = [entry async for entry in _entries(database, name)]
-        if json:
-            print_json(entries)
-            return
-        if not entries:
-            say(f"The audit log of {name} is empty.")
-            return
-        say(_columns("entry", "at", "kind", "about", "what else it says"))
-        for entry in entries:
-            say(_line(entry))
-
-    run_query(db, federation, query)
+    listing = Listing("Entries of the audit log", "seq", read, lambda rows: [line(entry) for entry in rows], n_all)
+    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
 
 
-@app.command("verify")
-def audit_verify(
+def verify_log(
     db: options.Db = None,
     federation: options.Federation = None,
     receipt: Annotated[
@@ -130,7 +76,7 @@ def audit_verify(
     ] = None,
     broker: options.Broker = None,
     credentials: options.Credentials = None,
-    noted: Noted = DEFAULT,
+    noted: Noted = DEFAULT_NOTED,
     json: options.Json = False,
 ) -> None:
     """Check that no entry was changed or taken out, and that what was said elsewhere is in the log.
@@ -139,6 +85,8 @@ def audit_verify(
     noted under --key, and with what the federator has published where a broker is named or the operator's folder is
     here. The exit code is 1 if something differs; the line on standard error names the entry or the erasure.
     """
+    from operations.receipt_files import public_key_of
+
     if receipt and key is None:
         raise SettingsError("receipt: name the federator's public key with --key, too")
 
@@ -169,8 +117,8 @@ class _Witnesses:
 
 
 async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, json: bool) -> None:
-    from storage.erasure.erasures import list_erasures
-    from storage.erasure.unlearning_jobs import list_jobs
+    from operations.erasure_log import check_log
+    from operations.noted_entries import note
 
     for found in witnesses.receipts:
         if found.federation != name:
@@ -180,260 +128,62 @@ async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, jso
             )
     # First: what is published is in the log by then.
     published, why_not = await _published(witnesses, name)
-    places = _places(witnesses, name, published)
-    # The federator may run: what was there before has its entries, and what the log tells of is there afterwards.
-    before = await _read(list_erasures(database, name, limit=_ALL))
-    log = await _checked_log(database, name, {place.seq for place in places})
-    after = await _read(list_erasures(database, name, limit=_ALL))
-    jobs = {job.number: job for job in await _read(list_jobs(database, name, limit=_ALL))}
-    for place in places:
-        _check_place(place, log)
-    rows = {row.pseudonym: row for row in after}
-    _check_agreement([*_entries_without_row(log, rows, jobs), *_rows_without_entry(log, before, witnesses.key)])
+    # An empty log is the beginning of every other.
+    named = [each for each in _named_entries(witnesses, name, published) if each.seq > 0]
+    log = await check_log(database, name, named, witnesses.key)
     if published is not None:
-        note(witnesses.noted, [published.entry])
-    told = _Told(name, before, log, places, published, why_not)
-    if json:
-        print_json(told.as_json())
-        return
-    for sentence in told.in_words(witnesses):
-        say(sentence)
+        warn(note(witnesses.noted, [published.entry]))
+    result = {
+        "verified": True,
+        "federation": name,
+        "entries": log.n_entries,
+        "erasures": len(log.erasures),
+        "places": len(named),
+        "last_hash": None if log.last is None else log.last.hash,
+        "published": None if published is None else published.head.seq,
+    }
+    report(json, result, *_in_words(name, log, named, witnesses), why_not)
 
 
 async def _published(witnesses: _Witnesses, name: str) -> "tuple[SignedHead | None, str]":
-    """The head that is published; or None, and why nothing was compared with it."""
+    """The head that is published; or None, and in a sentence why nothing was compared with it."""
     try:
-        return await published_head(witnesses.settings, name, witnesses.key), ""
-    except (UnavailableError, MessageError) as error:
-        return None, str(error)
-    except SettingsError as error:
-        if witnesses.settings.credentials is not None:
+        return await ask_head(witnesses.settings, name, witnesses.key), ""
+    except (UnavailableError, MessageError, SettingsError) as error:
+        # Nobody has named the file that cannot be read, or the broker, on this command line.
+        if isinstance(error, SettingsError) and witnesses.settings.credentials is not None:
             raise
-        return None, str(error)  # nobody has named that file, or the broker on this command line
+        return None, f"What the federator has published was not compared: {error}."
 
 
-def _places(witnesses: _Witnesses, name: str, published: "SignedHead | None") -> list[_Place]:
+def _named_entries(witnesses: _Witnesses, name: str, published: "SignedHead | None") -> "Iterator[NamedEntry]":
     """What everybody but the database says."""
-    places = [_Place(f"the receipt of {one.pseudonym}", one.audit_seq, one.audit_hash) for one in witnesses.receipts]
+    from operations.erasure_log import NamedEntry
+    from operations.noted_entries import read_noted
+
+    for one in witnesses.receipts:
+        yield NamedEntry(f"the receipt of {one.pseudonym}", one.audit_seq, one.audit_hash)
     if published is not None:
-        places.append(_Place(f"the head at {published.source}", published.head.seq, published.head.hash.hex()))
+        yield NamedEntry(f"the head at {published.source}", published.head.seq, published.head.hash.hex())
     if witnesses.key is not None:
         mine = (name, key_to_text(witnesses.key))
-        noted = [entry for entry in read_noted(witnesses.noted) if (entry.federation, entry.key) == mine]
-        places += [
-            _Place(f"{entry.source}, as noted in {witnesses.noted},", entry.seq, entry.hash, True) for entry in noted
-        ]
-    return [place for place in places if place.seq > 0]  # an empty log is the beginning of every other
+        for entry in read_noted(witnesses.noted):
+            if (entry.federation, entry.key) == mine:
+                yield NamedEntry(f"{entry.source}, as noted in {witnesses.noted},", entry.seq, entry.hash, True)
 
 
-@dataclass(frozen=True)
-class _Told:
-    """What is told of a log in which nothing is wrong."""
-
-    federation: str
-    erasures: "list[ErasureRow]"
-    log: _Log
-    places: list[_Place]
-    published: "SignedHead | None"
-    why_not: str
-
-    @property
-    def _n_entries(self) -> int:
-        return 0 if self.log.last is None else self.log.last.seq
-
-    def as_json(self) -> dict[str, Any]:
-        last_hash = None if self.log.last is None else self.log.last.hash
-        counts = {"entries": self._n_entries, "erasures": len(self.erasures), "places": len(self.places)}
-        head = None if self.published is None else self.published.head.seq
-        return {"verified": True, "federation": self.federation, **counts, "last_hash": last_hash, "published": head}
-
-    def in_words(self, witnesses: _Witnesses) -> list[str]:
-        n_entries, n_done = self._n_entries, sum(row.state is ErasureState.DONE for row in self.erasures)
-        many = "1 entry, which is whole" if n_entries == 1 else f"{n_entries} entries, all whole and in order"
-        lines = [f"The audit log of {self.federation} " + (f"has {many}." if n_entries else "is empty.")]
-        if self.log.last is not None:
-            lines.append(
-                f"Its last hash is {self.log.last.hash}. Noted elsewhere, it shows later whether all of this is still "
-                "there."
-            )
-        lines.append(f"The table of erasures agrees with it: {len(self.erasures)} in all, {n_done} done.")
-        if witnesses.key is not None:
-            n_signed = sum(row.receipt is not None for row in self.erasures)
-            lines.append(f"The holder of the key has signed {n_signed} stored receipts.")
-        named = [place for place in self.places if not place.is_noted]
-        lines += [f"{place.who[0].upper()}{place.who[1:]} is entry {place.seq}, as it says." for place in named]
-        if len(named) < len(self.places):
-            lines.append(f"What was noted in {witnesses.noted} is in it: {len(self.places) - len(named)} in all.")
-        if self.published is None:
-            lines.append(f"What the federator has published was not compared: {self.why_not}.")
-        return lines
-
-
-async def _entries(database: "Database", name: str) -> "AsyncIterator[AuditEntry]":
-    """The entries in their order; DataError at the first that cannot be read."""
-    from foltr.erasure.audit import NEXT_STEP
-    from storage.erasure.audit_log import stream_audit
-
-    seq = 0
-    try:
-        async for entry in stream_audit(database, name):
-            seq = entry.seq
-            yield entry
-    except (ValueError, RecursionError) as error:
-        # Whoever writes by other means than foltr may write what is no JSON, or no time.
-        raise DataError(
-            f"audit log: an entry from {seq + 1} on was changed: it cannot be read ({error!s:.80}). {NEXT_STEP}"
-        ) from error
-
-
-async def _checked_log(database: "Database", name: str, numbers: set[int]) -> _Log:
-    """An audit log with the hashes of the entries of these numbers; DataError if it is not whole."""
-    from foltr.erasure.audit import check_follows
-
-    log = _Log()
-    async for entry in _entries(database, name):
-        check_follows(log.last, entry)
-        log.last = entry
-        if entry.seq in numbers:
-            log.hashes[entry.seq] = entry.hash
-        if entry.kind == "client_erased":
-            log.erased[_pseudonym(entry)] = entry
-        elif entry.kind == "erasure_completed":
-            log.completed[_pseudonym(entry)] = entry
-        elif entry.kind == "job_started":
-            log.jobs[int(_content(entry).get("job", 0))] = entry
-    return log
-
-
-def _check_place(place: _Place, log: _Log) -> None:
-    """DataError if the log has not the entry that somebody names."""
-    there = log.hashes.get(place.seq)
-    if there == place.hash:
-        return
-    n_entries = 0 if log.last is None else log.last.seq
-    what = f"the log ends with entry {n_entries}" if there is None else "the entry there has another hash"
-    raise DataError(
-        f"audit log: {place.who} names entry {place.seq}, and {what}: the log was cut "
-        "off or written anew since, or this database is an older copy; restore a later backup and check it"
-    )
-
-
-async def _read(rows: Awaitable[list[T]]) -> list[T]:
-    """Rows of a table; DataError where one holds what foltr never writes there."""
-    from foltr.erasure.audit import NEXT_STEP
-
-    try:
-        return await rows
-    except (ValueError, TypeError) as error:
-        raise DataError(f"audit log: a table beside it cannot be read ({error!s:.80}). {NEXT_STEP}") from error
-
-
-def _check_agreement(found: list[str]) -> None:
-    """DataError that says which entries and rows do not agree, if any do not."""
-    from foltr.erasure.audit import NEXT_STEP
-
-    if not found:
-        return
-    others = f"; and {len(found) - _N_TOLD} more" if len(found) > _N_TOLD else ""
-    raise DataError(
-        f"audit log: it and the table of erasures differ: {'; '.join(found[:_N_TOLD])}{others}. {NEXT_STEP}"
-    )
-
-
-def _entries_without_row(log: _Log, rows: dict[str, "ErasureRow"], jobs: dict[int, "UnlearningJobRow"]) -> list[str]:
-    """What the log tells of and the tables of erasures and jobs do not, as they are since the log was read."""
-    found = []
-    for number, entry in log.jobs.items():
-        job = jobs.get(number)
-        if job is None:
-            found.append(f"entry {entry.seq} says that unlearning job {number} began, and its row is missing")
-        found += _difference(entry, job, f"of unlearning job {number}")
-    for pseudonym, entry in {**log.completed, **log.erased}.items():
-        if pseudonym not in rows:
-            found.append(f"entry {entry.seq} says that {pseudonym} was erased, and its row is missing")
-    for pseudonym, entry in log.erased.items():
-        found += _difference(entry, rows.get(pseudonym), f"of {pseudonym}")
-    for pseudonym, entry in log.completed.items():
-        if pseudonym in rows and rows[pseudonym].audit_seq == entry.seq:
-            found += _difference(entry, rows[pseudonym], f"of {pseudonym}")
-        elif pseudonym in rows:
-            there = rows[pseudonym].audit_seq
-            named = f"is {rows[pseudonym].state}" if there is None else f"names entry {there}"
-            found.append(f"entry {entry.seq} says that the erasure of {pseudonym} was completed, and its row {named}")
-    return found
-
-
-def _rows_without_entry(log: _Log, rows: Sequence["ErasureRow"], key: bytes | None) -> list[str]:
-    """What the table told of before the log was read and the log does not, and receipts that are of another entry.
-
-    Args:
-        key: what every receipt was signed with; None checks no signature.
-    """
-    found = []
-    for row in rows:
-        # Whoever is being erased has its entry with the last row of it.
-        if row.pseudonym not in log.erased and row.state is not ErasureState.ERASING:
-            found.append(f"{row.pseudonym} is {row.state}, and the entry that says that it was erased is missing")
-        if row.audit_seq is None:
-            continue
-        completed = log.completed.get(row.pseudonym)
-        if completed is None:
-            found.append(f"{row.pseudonym} is done, and entry {row.audit_seq}, which says so, is missing")
-        elif row.receipt is not None and not _is_of(row.receipt, row, completed):
-            found.append(f"the stored receipt of {row.pseudonym} does not name entry {completed.seq} and its hash")
-        elif key is not None and not _is_signed(row.receipt, key):
-            found.append(f"the erasure of {row.pseudonym} is done, and has no receipt that the key's holder signed")
-    return found
-
-
-def _is_signed(receipt: str | None, key: bytes) -> bool:
-    from foltr.erasure.receipt import verify_receipt
-
-    try:
-        return receipt is not None and verify_receipt(receipt, key) is not None
-    except DataError:
-        return False
-
-
-def _is_of(receipt: str, row: "ErasureRow", entry: "AuditEntry") -> bool:
-    """Whether a stored receipt says that it is of an erasure and of the entry that completes it."""
-    from foltr.erasure.receipt import unverified_fields
-
-    try:
-        told = unverified_fields(receipt)
-    except DataError:
-        return False
-    place = (row.federation, row.pseudonym, entry.seq, entry.hash)
-    return tuple(told.get(name) for name in ("federation", "pseudonym", "audit_seq", "audit_hash")) == place
-
-
-def _difference(entry: "AuditEntry", row: "ErasureRow | UnlearningJobRow | None", which: str) -> list[str]:
-    """One line where the row is there and says something else than the entry."""
-    if row is None:
-        return []
-    *names, when = _SAME[entry.kind]
-    said = {**_content(entry), when: to_plain(entry.at)}
-    fields = [name for name in (*names, when) if said.get(name) != to_plain(getattr(row, name))]
-    return [f"entry {entry.seq} and the row {which} differ in {', '.join(fields)}"] if fields else []
-
-
-def _content(entry: "AuditEntry") -> dict[str, Any]:
-    """What an entry says; nothing where whoever wrote the chain anew put no JSON object there."""
-    said: Any = entry.body
-    return said if isinstance(said, dict) else {}
-
-
-def _pseudonym(entry: "AuditEntry") -> str:
-    return str(_content(entry).get("pseudonym"))
-
-
-def _line(entry: "AuditEntry") -> str:
-    """An entry in columns; the last one is as long as it is."""
-    said = _content(entry)
-    about = str(said["pseudonym"]) if "pseudonym" in said else f"job {said.get('job')}"
-    others = ", ".join(f"{name} {value}" for name, value in said.items() if name not in ("pseudonym", "job"))
-    return _columns(str(entry.seq), f"{entry.at:%Y-%m-%d %H:%M:%S}", entry.kind, about, others)
-
-
-def _columns(seq: str, at: str, kind: str, about: str, others: str) -> str:
-    return f"{seq:>5}  {at:<19}  {kind:<17}  {about:<32}  {others}"
+def _in_words(name: str, log: "CheckedLog", named: "Sequence[NamedEntry]", witnesses: _Witnesses) -> Iterator[str]:
+    many = "1 entry, which is whole" if log.n_entries == 1 else f"{log.n_entries} entries, all whole and in order"
+    yield f"The audit log of {name} " + (f"has {many}." if log.n_entries else "is empty.")
+    if log.last is not None:
+        yield f"Its last hash is {log.last.hash}. Noted elsewhere, it shows later whether all of this is still there."
+    n_done = sum(row.state is ErasureState.DONE for row in log.erasures)
+    yield f"The table of erasures agrees with it: {len(log.erasures)} in all, {n_done} done."
+    if witnesses.key is not None:
+        n_signed = sum(row.receipt is not None for row in log.erasures)
+        yield f"The holder of the key has signed {n_signed} stored receipts."
+    for each in named:
+        if not each.is_noted:
+            yield f"{each.who[0].upper()}{each.who[1:]} is entry {each.seq}, as it says."
+    if n_noted := sum(each.is_noted for each in named):
+        yield f"What was noted in {witnesses.noted} is in it: {n_noted} in all."

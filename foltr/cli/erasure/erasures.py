@@ -1,42 +1,47 @@
-"""``foltr erasures``: who was forgotten, how far the models made without them are, and their receipts."""
+"""``foltr erasure list``, ``show``, ``allow-reset``: who was forgotten, and how far the models without them are."""
 
 import re
 from collections.abc import Sequence
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
-from rich.table import Table
-from rich.text import Text
 
 from foltr.cli import options
-from foltr.cli.history.query import run_query
-from foltr.cli.history.streams import check_stream, stream_records
-from foltr.cli.listed import rows_to_list, say_more
-from foltr.cli.operator.access import OperatorFolder, open_authority
+from foltr.cli.database import run_query
+from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import send_order
-from foltr.cli.output import console, print_json, say, to_plain
+from foltr.cli.output import print_json, print_record, say, to_plain
 from foltr.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
 from foltr.errors import DataError, SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.protocol.states import JobState
 from foltr.protocol.topics import check_name
+from operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from storage.database import Database
     from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
 
-app = typer.Typer(help="Look at who was forgotten, and get receipts.", no_args_is_help=True)
+    Told = tuple[ErasureRow, UnlearningJobRow | None, HeldReset | None]
+    """An erasure, its job, and the job that is held until the operator orders it."""
 
 # What only the federator can use; of a job that is closed it is deleted.
 _STATE_OF_JOB = ("weights", "optimizer_state", "defence_state", "coverage_sum")
 _PSEUDONYM = re.compile(r"[0-9a-f]{32}")
 _ALL = 2**31 - 1
-_LINES_EACH = 3
 
 
-@app.command("list")
+class ErasureLine(NamedTuple):
+    """An erasure in three lines of a table, so that 80 columns hold whole pseudonyms and times, in UTC."""
+
+    erasure: str
+    when: str
+    job: str
+
+
 def erasures_list(
     db: options.Db = None,
     federation: options.Federation = None,
@@ -47,40 +52,34 @@ def erasures_list(
 ) -> None:
     """List everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is.
 
-    The exit code is 1 where the deadline of one of them has passed and it is not done.
+    The exit code is 1 if the deadline of one of them has passed and it is not done.
     """
     from storage.activity import count_erasures
 
-    check_stream(watch=watch, json=json, jsonl=jsonl)
-    if jsonl:
-        stream_records(db, federation, _newest_in_short, "pseudonym", limit, watch=watch)
-        return
     n_overdue = 0
 
-    async def query(database: "Database", name: str) -> None:
-        nonlocal n_overdue
-        n_rows = rows_to_list(limit, json=json)
-        n_rows = n_rows if json or limit is not None else max(1, n_rows // _LINES_EACH)
+    async def n_all(database: "Database", name: str, _rows: "Sequence[Told]") -> int:
         counts = await count_erasures(database, name)
-        n_overdue = counts.n_overdue
-        if json:
-            print_json(await _newest_in_short(database, name, n_rows))
-            return
-        told, held = await _newest(database, name, n_rows)
-        console.print(_table(name, told) if told else f"Erasures of {name}: none")
-        n_all = counts.n_erasing + counts.n_waiting + counts.n_unlearning + counts.n_done
-        say_more(n_all - len(told), "Earlier erasures", f"--limit {n_all}")
-        if n_overdue:
-            say(f"{n_overdue} of them are not done, and their deadline has passed")
-        if held is not None:
-            say(held.in_words)
+        return counts.n_erasing + counts.n_waiting + counts.n_unlearning + counts.n_done
 
-    run_query(db, federation, query)
+    async def read(database: "Database", name: str, most: int) -> "list[Told]":
+        nonlocal n_overdue
+        n_overdue = 0 if jsonl else (await count_erasures(database, name)).n_overdue
+        return await _newest(database, name, most)
+
+    def notes(rows: "Sequence[Told]") -> list[str]:
+        overdue = f"{n_overdue} of them are not done, and their deadline has passed" if n_overdue else ""
+        held = rows[0][2] if rows else None
+        return [sentence for sentence in (overdue, "" if held is None else held.in_words) if sentence]
+
+    listing = Listing(
+        "Erasures", "pseudonym", read, lambda rows: [_line(*told) for told in rows], n_all, plain=_in_short, notes=notes
+    )
+    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
     if n_overdue:
         raise typer.Exit(1)
 
 
-@app.command("show")
 def erasures_show(
     client: Annotated[str, typer.Argument(metavar="PSEUDONYM|NAME", help="The client's pseudonym or its own name")],
     receipt: Annotated[
@@ -90,7 +89,7 @@ def erasures_show(
     federation: options.Federation = None,
     json: options.Json = False,
 ) -> None:
-    """Show one erasure and its unlearning job; by the client's name also where the database still has that.
+    """Show one erasure and its unlearning job; by the client's name also if the database still has that.
 
     With --receipt, get its receipt.
     """
@@ -109,34 +108,34 @@ def erasures_show(
                 return
         job = None if row.job is None else await load_job(database, name, row.job)
         named = None if client == row.pseudonym else await rows_of(database, name, client)
+        plain_job = _plain_job(job)
         if json:
-            print_json({"erasure": _plain(row), "job": _plain_job(job), "rows_of_it": named})
+            print_json({"erasure": _plain(row), "job": plain_job, "rows_of_it": named})
             return
         fingerprint = None if row.key_fingerprint is None else row.key_fingerprint.hex()
         shown = _plain(row) | {"key_fingerprint": fingerprint, "receipt": _receipt_in_words(row)}
-        console.print(_fields(shown, f"Erasure of {row.pseudonym} in {name}"))
-        if (plain := _plain_job(job)) is not None:
-            console.print(_fields(plain, f"Unlearning job {plain['number']}"))
+        print_record(shown, title=f"Erasure of {row.pseudonym} in {name}")
+        if plain_job is not None:
+            print_record(plain_job, title=f"Unlearning job {plain_job['number']}")
         say(f"The model without it: {_progress(row, job)}")
         if named is not None:
             say(f"Rows of {client} now: {_where(named)}")
         if receipt is not None:
-            say(f"Wrote its receipt; check it: foltr receipt verify {receipt} --key FILE")
+            say(f"Wrote its receipt; check it: foltr erasure verify {receipt} --key FILE")
         elif row.receipt is not None:
-            say(f"Get its receipt: foltr erasures show {row.pseudonym} --receipt FILE")
+            say(f"Get its receipt: foltr erasure show {row.pseudonym} --receipt FILE")
 
     run_query(db, federation, query)
 
 
-@app.command("allow-reset")
-def erasures_allow_reset(
-    job: Annotated[int, typer.Argument(help="Its number, as `foltr erasures list` says", min=1, max=2**31 - 1)],
+def allow_reset(
+    job: Annotated[int, typer.Argument(help="Its number, as `foltr erasure list` says", min=1, max=2**31 - 1)],
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     broker: options.Broker = None,
 ) -> None:
     """Order that an unlearning job puts the first model in service: what all have taught is lost.
 
-    The job is held until the operator orders it. `foltr erasures list` says beforehand what that costs, and the answer
+    The job is held until the operator orders it. `foltr erasure list` says beforehand what that costs, and the answer
     says it again.
     """
     with open_authority(operator) as authority:
@@ -156,10 +155,10 @@ async def _find(database: "Database", name: str, client: str) -> "ErasureRow":
         return row
     if await get_client(database, name, client) is not None:
         raise DataError(
-            f"{client} of {name} was not forgotten; see: foltr clients show {client}. Whoever runs the federation has "
-            f"it forgotten with: foltr forget {client}"
+            f"{client} of {name} was not forgotten; see: foltr device show {client}. Whoever runs the federation has "
+            f"it forgotten with: foltr erasure request {client}"
         )
-    raise DataError(f"federation {name!r} has erased no {client!r}, by pseudonym or name; see: foltr erasures list")
+    raise DataError(f"federation {name!r} has erased no {client!r}, by pseudonym or name; see: foltr erasure list")
 
 
 def _receipt_of(row: "ErasureRow") -> str:
@@ -169,16 +168,16 @@ def _receipt_of(row: "ErasureRow") -> str:
     if row.state is not ErasureState.DONE:
         raise DataError(
             f"the erasure of {row.pseudonym} is {shown_state(row)}: its receipt is signed when it is done; how far it "
-            f"is: foltr erasures show {row.pseudonym}"
+            f"is: foltr erasure show {row.pseudonym}"
         )
     raise DataError(
         f"the erasure of {row.pseudonym} has no receipt: its federator had no key to sign one with. Entry "
-        f"{row.audit_seq} of the audit log tells of it: foltr audit list"
+        f"{row.audit_seq} of the audit log tells of it: foltr erasure log"
     )
 
 
 def _write(receipt: str, file: str) -> None:
-    """Write a receipt as `foltr forget` does, with a line break at its end; ``-`` is standard output."""
+    """Write a receipt as `foltr erasure request` does, with a line break at its end; ``-`` is standard output."""
     if file == "-":
         typer.echo(receipt)
         return
@@ -203,31 +202,15 @@ def _is_overdue(row: "ErasureRow") -> bool:
     return row.overdue_at is not None and row.state is not ErasureState.DONE
 
 
-def _table(name: str, told: "Sequence[tuple[ErasureRow, UnlearningJobRow | None]]") -> Table:
-    """Three lines an erasure, so that a terminal of 80 columns holds whole pseudonyms and times."""
-    table = Table(title=f"Erasures of {name}, times in UTC", title_justify="left", box=None, header_style="bold")
-    for column, is_whole in (("erasure", True), ("when", True), ("job", False)):
-        table.add_column(column, no_wrap=is_whole)
-    for row, job in told:
-        state = f"OVERDUE, {shown_state(row)}" if _is_overdue(row) else str(shown_state(row))
-        erased = "-" if row.state in UNTIL_ERASED else f"{row.erased_at:%Y-%m-%d %H:%M}"
-        completed = "-" if row.completed_at is None else f"{row.completed_at:%Y-%m-%d %H:%M}"
-        table.add_row(
-            f"{row.pseudonym}\n{state}, by {row.requested_by}\n{_receipt_in_words(row)}",
-            f"requested {row.requested_at:%Y-%m-%d %H:%M}\nerased    {erased}\ncompleted {completed}",
-            Text(_progress(row, job)),  # a reason may hold what looks like markup
-        )
-    return table
-
-
-def _fields(plain: dict[str, Any], title: str) -> Table:
-    """Every field on a line of its own, whole: a digest that is cut off proves nothing."""
-    table = Table(title=title, title_justify="left", box=None, show_header=False)
-    table.add_column(no_wrap=True)
-    table.add_column(overflow="fold")
-    for field, value in plain.items():
-        table.add_row(field, Text("-" if value is None else str(value)))
-    return table
+def _line(row: "ErasureRow", job: "UnlearningJobRow | None", _held: "HeldReset | None") -> ErasureLine:
+    state = f"OVERDUE, {shown_state(row)}" if _is_overdue(row) else str(shown_state(row))
+    erased = "-" if row.state in UNTIL_ERASED else f"{row.erased_at:%Y-%m-%d %H:%M}"
+    completed = "-" if row.completed_at is None else f"{row.completed_at:%Y-%m-%d %H:%M}"
+    return ErasureLine(
+        f"{row.pseudonym}\n{state}, by {row.requested_by}\n{_receipt_in_words(row)}",
+        f"requested {row.requested_at:%Y-%m-%d %H:%M}\nerased    {erased}\ncompleted {completed}",
+        _progress(row, job),
+    )
 
 
 def _receipt_in_words(row: "ErasureRow") -> str:
@@ -266,27 +249,20 @@ def _where(rows: dict[str, int]) -> str:
     return told
 
 
-async def _newest(
-    database: "Database", name: str, n: int
-) -> "tuple[list[tuple[ErasureRow, UnlearningJobRow | None]], HeldReset | None]":
-    """The newest erasures, each with its job, and the job that waits for the operator's order."""
+async def _newest(database: "Database", name: str, n: int) -> "list[Told]":
     from storage.erasure.erasures import list_erasures
     from storage.erasure.gathering import waiting_reset
     from storage.erasure.unlearning_jobs import list_jobs
 
     rows = await list_erasures(database, name, limit=n)
     jobs = {job.number: job for job in await list_jobs(database, name, limit=_ALL)}
-    told = [(row, None if row.job is None else jobs.get(row.job)) for row in rows]
-    return told, await waiting_reset(database, name)
+    held = await waiting_reset(database, name)
+    return [(row, None if row.job is None else jobs.get(row.job), held) for row in rows]
 
 
-async def _newest_in_short(database: "Database", name: str, n: int) -> list[dict[str, Any]]:
-    told, held = await _newest(database, name, n)
-    return [_in_short(row, job, held) for row, job in told]
-
-
-def _in_short(row: "ErasureRow", job: "UnlearningJobRow | None", held: "HeldReset | None") -> dict[str, Any]:
+def _in_short(told: "Told") -> dict[str, Any]:
     """An erasure for a program: without the client's name, and whether there is a receipt in place of it."""
+    row, job, held = told
     plain = {key: value for key, value in _plain(row).items() if key not in ("client_id", "receipt")}
     waits_for = None if held is None or row.state is not ErasureState.WAITING else to_plain(held)
     return plain | {"has_receipt": row.receipt is not None, "job": _plain_job(job), "held_reset": waits_for}

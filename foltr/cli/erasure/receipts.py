@@ -1,61 +1,41 @@
-"""``foltr receipt verify``: whether a federator signed a receipt, checked offline by whoever doubts it."""
+"""``foltr erasure verify``: whether a federator signed a receipt, checked offline by who doubts it."""
 
 import asyncio
-import codecs
 import hashlib
-import re
-import sys
-from json import loads
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foltr.cli import options
-from foltr.cli.erasure.noted import DEFAULT, Noted, NotedEntry, contradictions, note, noted_entry, read_noted
-from foltr.cli.history.query import reason_as_json
-from foltr.cli.output import print_json, say
+from foltr.cli.database import reason_as_json
+from foltr.cli.output import report, warn
 from foltr.erasure.states import NOTHING_UNLEARNED
 from foltr.errors import DataError, SettingsError
 from foltr.operator.credentials import read_credentials
 from foltr.operator.heard_keys import HeardKeys, believe_heard, key_topics
-from foltr.protocol.signing import key_from_text, key_to_text
-from foltr.user_files import read_beginning
+from foltr.protocol.signing import key_to_text
 
 if TYPE_CHECKING:
     from foltr.erasure.receipt import ErasureReceipt
-
-app = typer.Typer(help="Check the receipt of an erasure.", no_args_is_help=True)
+    from operations.noted_entries import NotedEntry
 
 KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
-_WHERE_KEYS_ARE = (
-    "the federator's public key is `federator_key` in the credentials file of every device (NAME.json) and of the "
-    "operator (foltr-operator/operator.json): name such a file, or ask the operator for the key alone"
-)
-# A credentials file holds certificates, too.
-_MAX_KEY_FILE_BYTES = 64 * 1024
-_BYTE_ORDER_MARKS = (codecs.BOM_UTF8, codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
-_THREE_TEXTS = re.compile(r"[\w-]+\.[\w-]+\.[\w-]+")
-# By how a file begins, what it is that may be named by mistake.
-_OTHER_FILES = (
-    ("-----BEGIN", "a PEM file: a key or certificate of TLS"),
-    ("ssh-", "an SSH key"),
-    ("eyJ", "a receipt"),
-)
+DEFAULT_NOTED = Path("foltr-noted.json")
+Noted = Annotated[
+    Path, typer.Option("--noted", metavar="FILE", help="Where entries of audit logs that were seen are noted")
+]
 # By a receipt's version, what its digest is.
 _DIGESTS = {1: "SHA-256", 2: "Chain of SHA-256"}
-# Of an operator's folder; their texts look like any other key.
-_ENROLMENT_KEYS = ("enrolment.key", "enrolment.pub")
 
 
-@app.command("verify")
-def receipt_verify(
+def verify(
     file: Annotated[str, typer.Argument(help="The file with the receipt; - reads standard input")],
     key: Annotated[str, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)],
     ask: Annotated[
         bool, typer.Option("--ask", help="Believe the newest key, too, that the broker of the credentials in --key has")
     ] = False,
-    noted: Noted = DEFAULT,
+    noted: Noted = DEFAULT_NOTED,
     json: options.Json = False,
 ) -> None:
     """Check that the federator signed this receipt, print what it says, and note its entry of the audit log.
@@ -63,6 +43,8 @@ def receipt_verify(
     It is done offline, unless --ask says otherwise: where the federator's key was rotated since the credentials in
     --key were written. Then the command connects as who they are of.
     """
+    from operations.receipt_files import public_key_of
+
     asked: dict[str, Any] = {"verified": False, "federator_key": None, "key_fingerprint": None}
     with reason_as_json(json, asked):
         public_key = public_key_of(key)
@@ -72,20 +54,20 @@ def receipt_verify(
             asked |= key_identity(public_key)
         else:
             receipt = _verify(file, public_key)
-        others = note_receipt(noted, receipt, public_key)
-    if json:
-        told = {"verified": True, "receipt": receipt.model_dump()}
-        print_json(asked | told | ({"contradicts": [entry.source for entry in others]} if others else {}))
-        return
-    for sentence in _in_words(receipt):
-        say(sentence)
-    say(f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.")
-    for entry in others:
-        say(
+        others = _note_receipt(noted, receipt, public_key)
+    told = {**asked, "verified": True, "receipt": receipt.model_dump()}
+    report(
+        json,
+        told | ({"contradicts": [entry.source for entry in others]} if others else {}),
+        *_in_words(receipt),
+        f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.",
+        *(
             f"But {entry.source} is signed with the same key and names entry {entry.seq} with another hash "
             f"({entry.hash}): the log was written anew. Keep both, and {noted}."
-        )
-    say("What a receipt proves and what it does not: docs/erasure.md")
+            for entry in others
+        ),
+        "What a receipt proves and what it does not: docs/erasure.md",
+    )
 
 
 def _verify_asking(file: str, key: str, given: bytes) -> "tuple[bytes, ErasureReceipt]":
@@ -97,8 +79,9 @@ def _verify_asking(file: str, key: str, given: bytes) -> "tuple[bytes, ErasureRe
         UnavailableError: the broker cannot be reached.
     """
     from foltr.erasure.receipt import verify_receipt
+    from operations.receipt_files import read_receipt
 
-    text = _read_receipt(file)
+    text = read_receipt(file)
     try:
         return given, verify_receipt(text, given)
     except DataError:
@@ -118,28 +101,32 @@ def _verify_asking(file: str, key: str, given: bytes) -> "tuple[bytes, ErasureRe
 
 def _newest_keys(key: str) -> HeardKeys:
     from broker.address import BrokerAddress
+    from broker.visit import hear_retained
     from foltr.cli.doctor.checks import role_of
-    from foltr.cli.history.heartbeat import retained
 
     path = Path(key)
     if not path.is_file() or role_of(path) not in ("device", "operator"):
         raise SettingsError("key: with --ask name the credentials file of a device, or the operator's")
     credentials = read_credentials(path, role_of(path))
-    heard = asyncio.run(retained(BrokerAddress.of(credentials.broker), key_topics(credentials.federation)))
+    heard = asyncio.run(hear_retained(BrokerAddress.of(credentials.broker), key_topics(credentials.federation)))
     return believe_heard(credentials, heard)
 
 
-def note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> list[NotedEntry]:
+def _note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> "list[NotedEntry]":
     """Note the entry of the audit log that a receipt names; returns what was noted before and contradicts it."""
+    from operations.noted_entries import contradictions, note, noted_entry, read_noted
+
     source = f"the receipt of {receipt.pseudonym}"
     seen = noted_entry(receipt.federation, key, receipt.audit_seq, receipt.audit_hash, source)
     others = contradictions(read_noted(path), seen)
-    note(path, [seen])
+    warn(note(path, [seen]))
     return others
 
 
 def verify_receipt_file(file: str, key: str) -> "ErasureReceipt":
     """The receipt in a file, if it is signed by the key that ``key`` is, or names."""
+    from operations.receipt_files import public_key_of
+
     return _verify(file, public_key_of(key))
 
 
@@ -150,94 +137,9 @@ def key_identity(public_key: bytes) -> dict[str, str]:
 
 def _verify(file: str, public_key: bytes) -> "ErasureReceipt":
     from foltr.erasure.receipt import verify_receipt
+    from operations.receipt_files import read_receipt
 
-    return verify_receipt(_read_receipt(file), public_key)
-
-
-def _read_receipt(file: str) -> str:
-    """The text in a file or on standard input, without blanks and line breaks around it."""
-    from foltr.erasure.receipt import MAX_RECEIPT_BYTES
-
-    # One byte beyond what a receipt may have, so that a wrong file is not read whole to be refused.
-    if file == "-":
-        content = sys.stdin.buffer.read(MAX_RECEIPT_BYTES + 1)
-    else:
-        content = _read(
-            "receipt", file, MAX_RECEIPT_BYTES + 1, "name the file with the receipt, or - for standard input"
-        )
-    what = "standard input" if file == "-" else file
-    if content.startswith(_BYTE_ORDER_MARKS):
-        raise DataError(
-            f"receipt: {what} begins with a byte order mark (BOM), which an editor or a shell has put there: save it "
-            "as plain ASCII text, or as UTF-8 without BOM, or ask for the file as it was issued"
-        )
-    try:
-        text = content.decode("ascii")
-    except UnicodeDecodeError as error:
-        raise DataError(f"receipt: {what} is not the text of a receipt; ask for the file as it was issued") from error
-    if len(text) > MAX_RECEIPT_BYTES:
-        return text  # `verify_receipt` refuses it, and says what is allowed
-    _check_form(what, text.strip())
-    return text.strip()
-
-
-def _check_form(what: str, text: str) -> None:
-    """DataError with what a file has in place of a receipt, where that can be told before any signature is checked."""
-    if not text:
-        raise DataError(f"receipt: {what} is empty; ask whoever sent it for the file as it was issued")
-    parts = text.split()
-    if len(parts) > 1 and _THREE_TEXTS.fullmatch("".join(parts)):
-        raise DataError(
-            f"receipt: {what} is broken over lines, and a receipt is one line: join the {len(parts)} pieces without "
-            "blanks between them, or ask for the file as it was issued"
-        )
-    if text.startswith("{"):
-        raise DataError(
-            f"receipt: {what} is JSON, perhaps what a command printed of a receipt; name the file with the signed text "
-            "itself, which `foltr erasures show NAME --receipt FILE` writes"
-        )
-    if not _THREE_TEXTS.fullmatch(text):
-        raise DataError(
-            f"receipt: {what} is no receipt, which is one line of three texts with dots between; is it the right file? "
-            "An operator gets it with `foltr erasures show NAME --receipt FILE`"
-        )
-
-
-def public_key_of(text: str) -> bytes:
-    """The federator's public key: ``text`` itself, what the file of that name holds, or what those credentials name.
-
-    Raises:
-        SettingsError: it is none of these.
-    """
-    try:
-        return key_from_text("key", text)
-    except SettingsError:
-        pass  # then it is the name of a file
-    path = Path(text)
-    if path.name in _ENROLMENT_KEYS:
-        raise SettingsError(f"key: {path} is the enrolment key, which signs no receipts; {_WHERE_KEYS_ARE}")
-    content = _read("key", text, _MAX_KEY_FILE_BYTES, _WHERE_KEYS_ARE).decode("utf-8-sig", "replace").strip()
-    if not content.startswith("{"):
-        try:
-            return key_from_text("key", content)
-        except SettingsError as error:
-            other = next((f"is {what}" for start, what in _OTHER_FILES if content.startswith(start)), "holds no key")
-            raise SettingsError(f"key: {path} {other}, not base64 text of 32 bytes; {_WHERE_KEYS_ARE}") from error
-    try:
-        role = loads(content)["role"]
-    except (ValueError, KeyError, RecursionError):
-        role = None
-    if role not in ("device", "federator", "operator"):
-        raise SettingsError(f"key: {path} is no credentials file as `foltr enrol` writes it; {_WHERE_KEYS_ARE}")
-    return read_credentials(path, role).federator_public_key
-
-
-def _read(what: str, file: str, n_bytes: int, next_step: str) -> bytes:
-    """The first ``n_bytes`` of a file; SettingsError that ends with ``next_step`` if it cannot be read."""
-    try:
-        return read_beginning(file, n_bytes)
-    except OSError as error:
-        raise SettingsError(f"{what}: {file:.200}: {error.strerror}; {next_step}") from error
+    return verify_receipt(read_receipt(file), public_key)
 
 
 def _in_words(receipt: "ErasureReceipt") -> list[str]:

@@ -8,11 +8,11 @@ import structlog
 import typer
 
 from foltr.cli.fleet.slots import Slot, take_slot
-from foltr.cli.operator.access import redirect
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.errors import SettingsError
 from foltr.user_files import file_name_of
+from operations.operator_access import redirect
 
 if TYPE_CHECKING:
     from foltr.operator.one_time_tokens import OneTimeToken
@@ -24,7 +24,9 @@ WAIT_S = 120.0
 
 @takes_settings(("broker_url",))
 def enrol(
-    token: Annotated[Path, typer.Option("--token", help="The file that foltr enrol --token wrote for this device")],
+    token: Annotated[
+        Path, typer.Option("--token", help="The file that foltr device enrol --token wrote for this device")
+    ],
     out: Annotated[Path | None, typer.Option("--out", help="The credentials file; default: CLIENT.json")] = None,
     wait: Annotated[
         float, typer.Option("--wait", min=1.0, max=30 * 86_400, help="Seconds to wait for the operator's desk")
@@ -55,7 +57,9 @@ def enrol_in_slot(slots: Path, tokens: Path, settings: Settings) -> Slot | None:
     from foltr.operator.one_time_tokens import read_token
 
     if not tokens.is_dir():
-        raise SettingsError(f"tokens: {tokens} is no folder; `foltr enrol --token --out-dir` writes tokens into one")
+        raise SettingsError(
+            f"tokens: {tokens} is no folder; `foltr device enrol --token --out-dir` writes tokens into one"
+        )
     for path in sorted(tokens.glob("*.token")):
         token = read_token(path)
         slot = take_slot(slots / token.client_id)

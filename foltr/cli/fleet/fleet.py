@@ -178,7 +178,7 @@ class Fleet:
         streams, chosen = client_streams(self.seed, name), self.user(name)
         click_models = tuple(personal(model, streams.user) for model in chosen.click_models)
         client = EdgeClient(
-            # By its file, where there is one: beside it `foltr forget --credentials` keeps a wish.
+            # By its file, where there is one: beside it `foltr erasure request --credentials` keeps a wish.
             self.credentials_files.get(name) or self.credentials.get(name),
             store=store,
             schema=self.schema,

@@ -1,17 +1,16 @@
-"""``foltr clients``: what the database remembers of clients."""
+"""``foltr device``: what the database remembers of devices, by their names as clients of the federation."""
 
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from foltr.aggregation.fates import Fate
 from foltr.cli import options
-from foltr.cli.history.orders import quarantine
-from foltr.cli.history.query import no_such_client, run_query
-from foltr.cli.history.streams import check_stream, stream_records
-from foltr.cli.listed import fitting, print_some, rows_to_list, say_more
-from foltr.cli.output import console, print_json, print_record, print_rows
+from foltr.cli.database import no_such_client, run_query
+from foltr.cli.history.rounds import EVENT_COLUMNS
+from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.output import print_json, print_record, print_rows, say
 from foltr.protocol.states import Membership, RoundState
 
 if TYPE_CHECKING:
@@ -19,15 +18,29 @@ if TYPE_CHECKING:
     from storage.history_records import ClientHistoryRow
     from storage.records import ClientRow
 
-app = typer.Typer(help="Look at clients.", no_args_is_help=True)
 
-# As many as a terminal of 80 columns holds; `clients show` and --json have all of them.
-_CLIENT_COLUMNS = ("client_id", "membership", "online", "joined", "last_seen")
-_HISTORY_COLUMNS = ("round", "state", "interactions", "received", "model")
-_EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
+class ClientLine(NamedTuple):
+    """A client as a line of a table of 80 columns; `device show` and --json have all of it."""
+
+    client_id: str
+    membership: str
+    online: str
+    joined: str
+    last_seen: str
 
 
-@app.command("list")
+class ContributionLine(NamedTuple):
+    """What a client contributed to a round, and what a rule made of it."""
+
+    round: int
+    state: str
+    interactions: int
+    received: str
+    model: int | None
+    fate: str | None
+    reason: str | None
+
+
 def clients_list(
     db: options.Db = None,
     federation: options.Federation = None,
@@ -44,34 +57,21 @@ def clients_list(
     json: options.Json = False,
     jsonl: options.Jsonl = False,
 ) -> None:
-    """The clients that ever joined, by name, and who of them is in quarantine, has left or was revoked."""
+    """The devices that ever joined, by name, and which of them are in quarantine, have left or were revoked."""
     from storage.activity import count_members
     from storage.queries import list_clients
 
-    check_stream(watch=watch, json=json, jsonl=jsonl)
-    if jsonl:
+    async def read(database: "Database", name: str, most: int) -> "list[ClientRow]":
+        return await list_clients(database, name, limit=most)
 
-        async def read(database: "Database", name: str, most: int) -> "list[ClientRow]":
-            return await list_clients(database, name, limit=most)
-
-        stream_records(db, federation, read, "client_id", limit, watch=watch)
-        return
-
-    async def query(database: "Database", name: str) -> None:
-        rows = await list_clients(database, name, limit=rows_to_list(limit, json=json))
-        if json:
-            print_json(rows)
-            return
-        lines = fitting([_client_line(row) for row in rows], _CLIENT_COLUMNS, limit, newest=False)
-        print_rows(lines, _CLIENT_COLUMNS, title=f"Clients of {name}", as_json=False)
+    async def n_all(database: "Database", name: str, _rows: "Sequence[ClientRow]") -> int:
         members = await count_members(database, name)
-        n_all = members.n_members + members.n_left + members.n_revoked
-        say_more(n_all - len(lines), "Clients", f"--limit {n_all}")
+        return members.n_members + members.n_left + members.n_revoked
 
-    run_query(db, federation, query)
+    listing = Listing("Clients", "client_id", read, _lines, n_all, newest=False)
+    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
 
 
-@app.command("show")
 def clients_show(
     client_id: Annotated[str, typer.Argument(help="The client's name")],
     show_all: options.All = False,
@@ -94,45 +94,34 @@ def clients_show(
             counts = {"fates": fates, "n_completed_rounds": n_completed}
             print_json({"client": row, **counts, "contributions": contributions, "events": events})
             return
-        print_record(row, title=f"Client {client_id} of {name}", as_json=False)
-        columns: tuple[str, ...] = _HISTORY_COLUMNS
-        if any(fates.values()):
-            columns = (*columns, "fate", "reason")
+        print_record(row, title=f"Client {client_id} of {name}")
         if n_completed:
-            console.print(fates_in_words(fates, n_completed), markup=False, highlight=False, soft_wrap=True)
-        option = f"foltr clients show {client_id} --all"
+            say(fates_in_words(fates, n_completed))
+        everything = None if show_all else f"foltr device show {client_id} --all"
         lines = [_contribution_line(row) for row in contributions]
-        print_some(lines, columns, title="Contributions", option=option, show_all=show_all, newest=True)
-        print_some(events, _EVENT_COLUMNS, title="Events", option=option, show_all=show_all, newest=True)
+        print_rows(lines, title="Contributions", all_with=everything, newest=True)
+        print_rows(events, EVENT_COLUMNS, title="Events", all_with=everything, newest=True)
 
     run_query(db, federation, query)
 
 
-app.command("quarantine")(quarantine)
+def _lines(rows: "Sequence[ClientRow]") -> list[ClientLine]:
+    return [
+        ClientLine(
+            row.client_id,
+            membership_in_words(row) + ("" if row.quarantined_at is None else ", in quarantine"),
+            "yes" if row.online else "no",
+            f"{row.joined_at:%m-%d %H:%M:%S}",
+            f"{row.last_seen_at:%m-%d %H:%M:%S}",
+        )
+        for row in rows
+    ]
 
 
-def _client_line(row: "ClientRow") -> SimpleNamespace:
-    """A client as a line of a table."""
-    quarantine = "" if row.quarantined_at is None else ", in quarantine"
-    return SimpleNamespace(
-        client_id=row.client_id,
-        membership=membership_in_words(row) + quarantine,
-        online="yes" if row.online else "no",
-        joined=f"{row.joined_at:%m-%d %H:%M:%S}",
-        last_seen=f"{row.last_seen_at:%m-%d %H:%M:%S}",
-    )
-
-
-def _contribution_line(row: "ClientHistoryRow") -> SimpleNamespace:
-    return SimpleNamespace(
-        round=row.round,
-        state=row.round_state,
-        interactions=row.n_interactions,
-        received=f"{row.received_at:%m-%d %H:%M:%S}",
-        model=row.model_version,
-        fate=row.fate,
-        reason=row.fate_reason,
-    )
+def _contribution_line(row: "ClientHistoryRow") -> ContributionLine:
+    received = f"{row.received_at:%m-%d %H:%M:%S}"
+    what = (row.round, str(row.round_state), row.n_interactions, received, row.model_version)
+    return ContributionLine(*what, row.fate, row.fate_reason)
 
 
 def membership_in_words(row: "ClientRow") -> str:

@@ -1,7 +1,5 @@
 """Asks the broker what the database cannot tell: whether the federator is there, and which devices wait for it."""
 
-import asyncio
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,24 +14,23 @@ from foltr.protocol.codec import decode, open_envelope
 from foltr.protocol.heartbeat import FederatorStatus
 from foltr.protocol.membership import Status
 from foltr.protocol.topics import ClientTopic, Topics
-from operations.situation import Heard
 
 if TYPE_CHECKING:
     from broker.address import BrokerAddress
     from broker.link import InboundMessage
-
-_CONNECT_S = 3.0
-# What is retained comes at once or not at all.
-_QUIET_S = 0.5
+    from operations.situation import Heard
 
 
-async def hear(settings: Settings, federation: str) -> Heard | None:
+async def hear(settings: Settings, federation: str) -> "Heard | None":
     """Ask the broker that the settings name, or as the operator whose folder is in the working directory.
 
     Where there is neither, the broker of this machine is asked, and counts if it has heard a federator of this
     federation. None where it does not, or where there is only the federator's own user: a second connection of that
     one would throw the running federator out.
     """
+    from broker.visit import hear_retained
+    from operations.situation import Heard
+
     topics = Topics(federation)
     try:
         named = whom_to_ask(settings, federation)
@@ -46,16 +43,17 @@ async def hear(settings: Settings, federation: str) -> Heard | None:
         return None if settings.credentials is not None else await _hear_unnamed(settings, topics, filters)
     address, credentials = named
     try:
-        return _read(await retained(address, filters), topics, credentials)
+        return _read(await hear_retained(address, filters), topics, credentials)
     except UnavailableError as error:
         return Heard(unreachable=str(error))
 
 
-async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> Heard | None:
+async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> "Heard | None":
     from broker.address import BrokerAddress
+    from broker.visit import hear_retained
 
     try:
-        heard = _read(await retained(BrokerAddress.parse(settings.broker_url), filters), topics, None)
+        heard = _read(await hear_retained(BrokerAddress.parse(settings.broker_url), filters), topics, None)
     except UnavailableError:
         return None
     return None if heard.status is None else heard
@@ -93,22 +91,9 @@ def _is_named(access: BrokerAccess) -> bool:
     return access.username is not None or access.certificate is not None
 
 
-async def retained(address: "BrokerAddress", filters: list[str]) -> "dict[str, InboundMessage]":
-    """Hear what a broker retains, by topic. Raises UnavailableError where it cannot be reached."""
-    from broker.visit import visiting
+def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None) -> "Heard":
+    from operations.situation import Heard
 
-    heard: dict[str, InboundMessage] = {}
-
-    def take(message: "InboundMessage") -> None:
-        heard[message.topic] = message
-
-    client_id = address.username or f"foltr-why-{secrets.token_hex(8)}"
-    async with visiting(address, client_id, filters, take, _CONNECT_S):
-        await asyncio.sleep(_QUIET_S)
-    return heard
-
-
-def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None) -> Heard:
     status, devices = None, []
     keys = None if credentials is None else believe_heard(credentials, heard)
     for topic, message in heard.items():

@@ -1,17 +1,17 @@
 """``foltr models``: the model versions that the database holds."""
 
+from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import numpy as np
 import typer
 
 from foltr.cli import options
-from foltr.cli.history.query import run_query
-from foltr.cli.history.streams import check_stream, stream_records
-from foltr.cli.listed import fitting, rows_to_list, say_more
-from foltr.cli.output import console, print_json, print_rows
+from foltr.cli.database import run_query
+from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.output import say
 from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
 from foltr.protocol.fields import unpack_vector
@@ -20,13 +20,20 @@ if TYPE_CHECKING:
     from storage.database import Database
     from storage.records import ModelRow
 
-app = typer.Typer(help="Look at model versions, export one, and make the first.", no_args_is_help=True)
-
-# As many as a terminal of 80 columns holds; --json has all of them.
-_MODEL_COLUMNS = ("version", "base", "made_by", "created_at", "published", "withdrawn")
+ModelVersion = Annotated[int | None, typer.Option("--version", min=0, max=2**31 - 1, help="Default: the newest")]
 
 
-@app.command("list")
+class ModelLine(NamedTuple):
+    """A model as a line of a table of 80 columns; --json has all of it."""
+
+    version: int
+    base: int | None
+    made_by: str
+    created_at: datetime
+    published: str
+    withdrawn: str | None
+
+
 def models_list(
     db: options.Db = None,
     federation: options.Federation = None,
@@ -38,31 +45,19 @@ def models_list(
     """The model versions, newest last."""
     from storage.models import list_models
 
-    check_stream(watch=watch, json=json, jsonl=jsonl)
-    if jsonl:
+    async def read(database: "Database", name: str, most: int) -> "list[ModelRow]":
+        return await list_models(database, name, limit=most)
 
-        async def read(database: "Database", name: str, most: int) -> "list[ModelRow]":
-            return await list_models(database, name, limit=most)
+    async def n_all(_database: "Database", _name: str, rows: "Sequence[ModelRow]") -> int:
+        return rows[-1].version + 1 if rows else 0
 
-        stream_records(db, federation, read, "version", limit, watch=watch)
-        return
-
-    async def query(database: "Database", name: str) -> None:
-        rows = await list_models(database, name, limit=rows_to_list(limit, json=json))
-        if json:
-            print_json(rows)
-            return
-        lines = fitting([_model_line(row) for row in rows], _MODEL_COLUMNS, limit)
-        print_rows(lines, _MODEL_COLUMNS, title=f"Models of {name}", as_json=False)
-        say_more(lines[0].version if lines else 0, "Earlier models", f"--limit {rows[-1].version + 1 if rows else 0}")
-
-    run_query(db, federation, query)
+    listing = Listing("Models", "version", read, lambda rows: [_line(row) for row in rows], n_all)
+    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
 
 
-@app.command("export")
 def models_export(
     out: Annotated[Path, typer.Option("--out", help="The .npy file to write: float32, one weight a feature")],
-    version: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="The version; default: the newest")] = None,
+    version: ModelVersion = None,
     db: options.Db = None,
     federation: options.Federation = None,
 ) -> None:
@@ -71,13 +66,12 @@ def models_export(
     async def query(database: "Database", name: str) -> None:
         model = await _find_model(database, name, version)
         np.save(out, unpack_vector(model.weights))
-        console.print(f"wrote version {model.version} ({model.n_values} weights) to {out}", soft_wrap=True)
+        say(f"wrote version {model.version} ({model.n_values} weights) to {out}")
 
     check_folder(out)
     run_query(db, federation, query)
 
 
-@app.command("carry")
 def models_carry(
     old: Annotated[
         Path, typer.Option("--from", metavar="FILE", help="The schema of the federation that has the model")
@@ -86,7 +80,7 @@ def models_carry(
     out: Annotated[
         Path, typer.Option("--out", metavar="FILE", help="The file to write, for the setting initial_model")
     ],
-    version: Annotated[int | None, typer.Option(min=0, max=2**31 - 1, help="The version; default: the newest")] = None,
+    version: ModelVersion = None,
     db: options.Db = None,
     federation: options.Federation = None,
 ) -> None:
@@ -106,17 +100,14 @@ def models_carry(
             raise SettingsError(f"federation: {name!r} has a {stored.ranker} ranker, not a weight for each feature")
         weights, n_stayed = carried(unpack_vector(model.weights)[: before.n_features], before, after)
         out.write_text(InitialModel.of(after, weights).to_json())
-        console.print(
+        say(
             f"wrote {n_stayed} of {before.n_features} weights of version {model.version} to {out}, for the "
-            f"{after.n_features} features of schema {after.name} {after.version}",
-            soft_wrap=True,
-            highlight=False,
+            f"{after.n_features} features of schema {after.name} {after.version}"
         )
 
     run_query(db, federation, query)
 
 
-@app.command("from-feature")
 def models_from_feature(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The feature, as the schema calls it")],
     schema: Annotated[Path, typer.Option("--schema", metavar="FILE", help="The feature schema as JSON")],
@@ -126,9 +117,7 @@ def models_from_feature(
     weight: Annotated[
         float,
         typer.Option(
-            min=-1e6,
-            max=1e6,
-            help="Of the feature in [0, 1]: the larger, the longer clicks take to change its order",
+            min=-1e6, max=1e6, help="Of the feature in [0, 1]: the larger, the longer clicks take to change its order"
         ),
     ] = 8.0,
 ) -> None:
@@ -142,25 +131,19 @@ def models_from_feature(
         raise SettingsError(f"name: {name!r} is no feature of {schema}; it has {', '.join(features.names)}")
     weights = np.array([weight * (one == name) for one in features.names])
     out.write_text(InitialModel.of(features, weights).to_json())
-    console.print(f"wrote a model that ranks by {name!r} to {out}", soft_wrap=True, markup=False, highlight=False)
+    say(f"wrote a model that ranks by {name!r} to {out}")
 
 
-def _model_line(row: "ModelRow") -> SimpleNamespace:
-    """A model as a line of a table."""
+def _line(row: "ModelRow") -> ModelLine:
     if row.restored_version is not None:
         made_by = f"taking back to {row.restored_version}"
     elif row.unlearning_job is not None:
         made_by = f"unlearning job {row.unlearning_job}"
     else:
         made_by = "-" if row.round is None else f"round {row.round}"
-    return SimpleNamespace(
-        version=row.version,
-        base=row.base_version,
-        made_by=made_by,
-        created_at=row.created_at,
-        published="no" if row.published_at is None else "yes",
-        withdrawn=None if row.withdrawn_at is None else f"{row.withdrawn_at:%Y-%m-%d}",
-    )
+    published = "no" if row.published_at is None else "yes"
+    withdrawn = None if row.withdrawn_at is None else f"{row.withdrawn_at:%Y-%m-%d}"
+    return ModelLine(row.version, row.base_version, made_by, row.created_at, published, withdrawn)
 
 
 async def _find_model(database: "Database", name: str, version: int | None) -> "ModelRow":

@@ -1,17 +1,63 @@
-"""Who is in quarantine, and whether there is such a client: what `foltr clients quarantine` looks up."""
+"""``foltr device quarantine``: who is kept out of the rounds and why, and the order that keeps a client out."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
-from foltr.cli.history.query import no_such_client, run_query
-from foltr.cli.output import print_json, print_rows
+import typer
+
+from foltr.cli import options
+from foltr.cli.database import no_such_client, run_query
+from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.operator.sending import send_order
+from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from storage.database import Database
 
 
-def show_quarantine(db: str | None, federation: str | None, *, json: bool) -> None:
+def quarantine(
+    client: Annotated[str | None, typer.Argument(help="The client's name; without one, who is in quarantine")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, for whoever reads it later")] = None,
+    lift: Annotated[bool, typer.Option("--lift", help="Take the client's updates again")] = False,
+    dismiss: Annotated[
+        bool, typer.Option("--dismiss", help="Decide against a quarantine for what was found so far")
+    ] = False,
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    broker: options.Broker = None,
+    db: options.Db = None,
+    federation: options.Federation = None,
+    json: options.Json = False,
+) -> None:
+    """Keep a client's updates out of the rounds, signed by the operator; or see who is, and who is proposed and why."""
+    if client is None:
+        if reason is not None or lift or dismiss:
+            raise SettingsError("client: name the client that --reason, --lift or --dismiss is about")
+        _show(db, federation, json=json)
+        return
+    if (reason is not None) + lift + dismiss != 1:
+        raise SettingsError(
+            "reason: say why with --reason, let the client out with --lift, or close what it was proposed for with "
+            "--dismiss; one of them"
+        )
+    with open_authority(operator, federation) as authority:
+        _check_client(db, authority.federation, client)
+        if reason is not None:
+            order, done = authority.quarantine(client, reason), "is in quarantine"
+        elif lift:
+            order, done = authority.lift_quarantine(client), "is out of quarantine"
+        else:
+            order, done = authority.dismiss(client), "is proposed for quarantine no more, by what was found so far"
+        answer = send_order(authority, order, broker)
+        say(
+            f"Order {answer.number} is obeyed: {client} of {authority.federation} {done}; "
+            f"see: foltr device show {client}"
+        )
+
+
+def _show(db: str | None, federation: str | None, *, json: bool) -> None:
     """Print who is in quarantine, and who is proposed for it and why."""
     from storage.queries import list_proposals, list_quarantined
 
@@ -22,15 +68,14 @@ def show_quarantine(db: str | None, federation: str | None, *, json: bool) -> No
         if json:
             print_json({"quarantined": quarantined, "proposed": proposed})
             return
-        columns: tuple[str, ...] = ("client_id", "quarantined_at", "quarantine_reason")
-        print_rows(quarantined, columns, title=f"In quarantine in {name}", as_json=False)
-        columns = ("client_id", "n", "at", "round", "detail")
-        print_rows(proposed, columns, title="Proposed for quarantine", as_json=False)
+        why = ("client_id", "quarantined_at", "quarantine_reason")
+        print_rows(quarantined, why, title=f"In quarantine in {name}")
+        print_rows(proposed, ("client_id", "n", "at", "round", "detail"), title="Proposed for quarantine")
 
     run_query(db, federation, query)
 
 
-def check_client(db: str | None, federation: str, client_id: str) -> None:
+def _check_client(db: str | None, federation: str, client_id: str) -> None:
     """Look a client up, unless no database was named and the default one knows nothing of the federation.
 
     Raises:

@@ -1,9 +1,7 @@
-"""``foltr replay``: whether a stored model follows from the stored updates, and what it were without a client."""
+"""``foltr rounds replay``: whether a stored model follows from the stored updates, or what it is without a client."""
 
 import hashlib
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,9 +10,9 @@ import typer
 from numpy.typing import NDArray
 
 from foltr.cli import options
-from foltr.cli.history.query import no_such_client, reason_as_json, run_query
-from foltr.cli.output import errors, print_json, say
-from foltr.cli.settings import Settings, load_settings
+from foltr.cli.database import no_such_client, reason_as_json, run_query
+from foltr.cli.output import report
+from foltr.cli.progress import telling
 from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
 
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
     from storage.database import Database
 
 _SHOWN_AFTER_S = 2.0
-_LINE_EVERY_S = 10.0
 
 
 def replay(
@@ -53,87 +50,76 @@ def replay(
 
     Nothing is stored in the database.
     """
-    settings = load_settings(db_url=db, federation=federation, keys=keys)
     if without is None:
         if first is not None or out is not None:
             raise SettingsError("without: --from and --out belong to --without CLIENT")
         if number is None:
             raise SettingsError("round: name the round to replay, or a client with --without CLIENT --from ROUND")
-        _replay(settings, number, db, federation, json=json)
-        return
-    if number is not None or first is None:
+    elif number is not None or first is None:
         raise SettingsError("from: --without CLIENT takes the first round as --from ROUND")
     if out is not None:
         check_folder(out)
-    _leave_out(settings, without, first, db, federation, out=out, json=json)
+
+    async def query(database: "Database", name: str) -> None:
+        if without is not None and first is not None:
+            await _leave_out(database, name, without, first, out=out, json=json)
+        elif number is not None:
+            await _replay(database, name, number, json=json)
+
+    run_query(db, federation, query, keys=keys, opens=True)
 
 
-def _replay(settings: Settings, number: int, db: str | None, federation: str | None, *, json: bool) -> None:
+async def _replay(database: "Database", name: str, number: int, *, json: bool) -> None:
     from federator.closing.collected_updates import load_recipes
     from federator.closing.replay import replay_round
 
-    async def query(database: "Database", name: str) -> None:
-        with reason_as_json(json, {"federation": name, "round": number, "equal": None}), show_progress() as on_round:
-            found = await replay_round(database, await load_recipes(database, name), number, on_round)
-        _tell_replayed(found, json=json)
-        if found.differs:
-            raise typer.Exit(1)
-
-    run_query(db, federation, query, keys=settings.keys, opens=True)
+    asked = {"federation": name, "round": number, "equal": None}
+    with reason_as_json(json, asked), telling(after_s=_SHOWN_AFTER_S) as tell:
+        found = await replay_round(database, await load_recipes(database, name), number, _rounds(tell))
+    _tell_replayed(found, json=json)
+    if found.differs:
+        raise typer.Exit(1)
 
 
-def _leave_out(
-    settings: Settings,
-    without: str,
-    first: int,
-    db: str | None,
-    federation: str | None,
-    *,
-    out: Path | None,
-    json: bool,
+async def _leave_out(
+    database: "Database", name: str, without: str, first: int, *, out: Path | None, json: bool
 ) -> None:
     from federator.closing.collected_updates import load_recipes
     from federator.closing.replay import counterfactual
     from storage.queries import get_client
 
-    async def query(database: "Database", name: str) -> None:
-        if await get_client(database, name, without) is None:
-            raise await no_such_client(database, name, without)
-        asked = {"federation": name, "without": without, "from": first, "sha256": None}
-        with reason_as_json(json, asked), show_progress() as on_round:
-            recipes = await load_recipes(database, name)
-            found = await counterfactual(database, recipes, without, first, on_round)
-        if out is not None:
-            with out.open("wb") as file:  # by name `np.save` would add a suffix
-                np.save(file, found.made)
-        _tell_counterfactual(found, name, without, out, json=json)
-
-    run_query(db, federation, query, keys=settings.keys, opens=True)
+    if await get_client(database, name, without) is None:
+        raise await no_such_client(database, name, without)
+    asked = {"federation": name, "without": without, "from": first, "sha256": None}
+    with reason_as_json(json, asked), telling(after_s=_SHOWN_AFTER_S) as tell:
+        found = await counterfactual(database, await load_recipes(database, name), without, first, _rounds(tell))
+    if out is not None:
+        with out.open("wb") as file:  # by name `np.save` would add a suffix
+            np.save(file, found.made)
+    _tell_counterfactual(found, name, without, out, json=json)
 
 
 def _tell_replayed(found: "Replayed", *, json: bool) -> None:
     row, stored, made = found.round, _digest(found.stored), _digest(found.made)
-    if json:
-        print_json(
-            {
-                "federation": row.federation,
-                "round": row.number,
-                "model": row.model_version,
-                "aggregation": row.aggregation,
-                "n_updates": row.n_updates,
-                "equal": not found.differs,
-                "differs": found.differs,
-                "sha256": {"stored": stored, "replayed": made},
-            }
-        )
-        return
     what = f"Model {row.model_version} from the {row.n_updates} updates of round {row.number} ({row.aggregation})"
-    if not found.differs:
-        say(f"{what}: equal, SHA-256 {made}")
-        return
-    say(f"{what} differs: {'; '.join(found.differs)}")
-    say(f"SHA-256 of the stored weights {stored}, of the replayed {made}")
-    say("Another processor or version of NumPy can round otherwise")
+    told: tuple[str, ...] = (f"{what}: equal, SHA-256 {made}",)
+    if found.differs:
+        told = (
+            f"{what} differs: {'; '.join(found.differs)}",
+            f"SHA-256 of the stored weights {stored}, of the replayed {made}",
+            "Another processor or version of NumPy can round otherwise",
+        )
+    result = {
+        "federation": row.federation,
+        "round": row.number,
+        "model": row.model_version,
+        "aggregation": row.aggregation,
+        "n_updates": row.n_updates,
+        "equal": not found.differs,
+        "differs": found.differs,
+        "sha256": {"stored": stored, "replayed": made},
+    }
+    report(json, result, *told)
 
 
 def _tell_counterfactual(found: "Counterfactual", name: str, without: str, out: Path | None, *, json: bool) -> None:
@@ -142,42 +128,41 @@ def _tell_counterfactual(found: "Counterfactual", name: str, without: str, out: 
     both = found.made.any() and found.newest.any()
     distance = relative_distance(found.made, found.newest) if found.newest.any() else None
     angle = cosine(found.made, found.newest) if both else None
-    if json:
-        print_json(
-            {
-                "federation": name,
-                "without": without,
-                "from": found.first_round,
-                "to": found.last_round,
-                "n_rounds": found.n_rounds,
-                "n_rounds_with_client": found.n_with_client,
-                "n_rounds_without_model": found.n_without_model,
-                "model": found.newest_version,
-                "relative_distance": distance,
-                "cosine": angle,
-                "sha256": _digest(found.made),
-            }
-        )
-        return
-    rounds = f"Rounds {found.first_round} to {found.last_round} of {name} without {without}"
-    say(f"{rounds}, who had sent an update in {found.n_with_client} of {found.n_rounds}:")
-    figures = [
-        f"{what} {value:.4g}"
-        for what, value in (("relative distance", distance), ("cosine", angle))
-        if value is not None
-    ]
-    if figures:
-        say(f"{', '.join(figures)} to model {found.newest_version}; SHA-256 {_digest(found.made)}")
-    else:
-        say(f"model {found.newest_version} is all zeros; SHA-256 {_digest(found.made)}")
-    if found.n_without_model:
-        say(f"{found.n_without_model} of the rounds make no model without it, and were passed over")
-    say(
+    digest = _digest(found.made)
+    named = (("relative distance", distance), ("cosine", angle))
+    figures = ", ".join(f"{what} {value:.4g}" for what, value in named if value is not None)
+    result = {
+        "federation": name,
+        "without": without,
+        "from": found.first_round,
+        "to": found.last_round,
+        "n_rounds": found.n_rounds,
+        "n_rounds_with_client": found.n_with_client,
+        "n_rounds_without_model": found.n_without_model,
+        "model": found.newest_version,
+        "relative_distance": distance,
+        "cosine": angle,
+        "sha256": digest,
+    }
+    report(
+        json,
+        result,
+        f"Rounds {found.first_round} to {found.last_round} of {name} without {without}, who had sent an update in "
+        f"{found.n_with_client} of {found.n_rounds}:",
+        f"{figures} to model {found.newest_version}; SHA-256 {digest}"
+        if figures
+        else f"model {found.newest_version} is all zeros; SHA-256 {digest}",
+        f"{found.n_without_model} of the rounds make no model without it, and were passed over"
+        if found.n_without_model
+        else "",
         f"The others' updates were made on models that had learned from {without}: this is not the model that there "
-        "would be without it"
+        "would be without it",
+        "" if out is None else f"wrote {len(found.made)} weights to {out}",
     )
-    if out is not None:
-        say(f"wrote {len(found.made)} weights to {out}")
+
+
+def _rounds(tell: Callable[[str], None]) -> Callable[[int], None]:
+    return lambda number: tell(f"round {number}")
 
 
 def _digest(weights: NDArray[np.float32]) -> str:
@@ -185,28 +170,3 @@ def _digest(weights: NDArray[np.float32]) -> str:
     from foltr.protocol.fields import pack_vector
 
     return hashlib.sha256(pack_vector(weights)).hexdigest()
-
-
-@contextmanager
-def show_progress() -> Iterator[Callable[[int], None]]:
-    """Tell on standard error which round was gone through, once that lasts."""
-    began = time.monotonic()
-    shown_at: float | None = None
-    status = errors.status("")
-
-    def on_round(number: int) -> None:
-        nonlocal shown_at
-        now = time.monotonic()
-        if now - began < _SHOWN_AFTER_S:
-            return
-        if errors.is_terminal:
-            status.update(f"round {number}")
-            status.start()
-        elif shown_at is None or now - shown_at >= _LINE_EVERY_S:
-            shown_at = now
-            errors.print(f"round {number}", highlight=False)
-
-    try:
-        yield on_round
-    finally:
-        status.stop()

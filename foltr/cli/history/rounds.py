@@ -1,34 +1,32 @@
-"""``foltr rounds``: what the database remembers of rounds, and what the open one waits for."""
+"""``foltr rounds``: what the database remembers of rounds, what the open one waits for, and another deadline for it."""
 
+from collections.abc import Iterator, Sequence
 from json import loads
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from foltr.cli import options
+from foltr.cli.database import run_query
 from foltr.cli.history.heartbeat import hear
-from foltr.cli.history.orders import deadline
-from foltr.cli.history.query import run_query
-from foltr.cli.history.sums import COLUMNS as SUM_COLUMNS
-from foltr.cli.history.sums import sum_lines
-from foltr.cli.history.watched import watch_rounds
-from foltr.cli.listed import fitting, print_some, rows_to_list, say_more
-from foltr.cli.output import print_json, print_jsonl, print_record, print_rows, say, to_plain
+from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.operator.sending import send_order
+from foltr.cli.output import print_json, print_record, print_rows, report, say, to_plain
 from foltr.cli.settings import load_settings
 from foltr.errors import SettingsError
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from storage.database import Database
     from storage.history_records import ClientHistoryRow, RoundAggregationRow, RoundHistoryRow
 
-app = typer.Typer(help="Look at rounds.", no_args_is_help=True)
+    Counted = tuple[RoundHistoryRow, int]
+    """A round, and how many of its updates were erased since with clients."""
 
-# As many as a terminal of 80 columns holds; `rounds show` and --json have all of them.
-_ROUND_COLUMNS = ("round", "state", "opened", "lasted", "updates", "refused", "model")
+EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
 _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
-_FATE_COLUMNS = ("client_id", "n_interactions", "fate", "share", "score", "reason")
-_EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
 _VOTES = "votes 3/1/2: of its updates 3 found the newest model worse than the anchor, 2 better, 1 neither"
 _VOTES_OF_SUMS = (
     "votes 30/2 ± 9: of its updates about 30 found the newest model worse than the anchor, about 2 better, with noise "
@@ -40,9 +38,34 @@ _REWARD_OF_SUMS = (
     "above 1"
 )
 _HIGHEST_ROUND = 2**31 - 1
+_LONGEST_S = 30 * 86_400
 
 
-@app.command("list")
+class RoundLine(NamedTuple):
+    """A round as a line of a table of 80 columns; `rounds show` and --json have all of it."""
+
+    round: int
+    state: str
+    opened: str
+    lasted: str | None
+    updates: str | int
+    refused: int | None
+    model: int | None
+    votes: str | None
+    reward: str | None
+
+
+class FateLine(NamedTuple):
+    """A contribution, and what a rule made of it."""
+
+    client_id: str
+    n_interactions: int
+    fate: str | None
+    share: str | None
+    score: str | None
+    reason: str | None
+
+
 def rounds_list(
     db: options.Db = None,
     federation: options.Federation = None,
@@ -54,46 +77,20 @@ def rounds_list(
     """The rounds, newest last, from the view round_history, and how many updates were erased since with clients."""
     from storage.queries import erased_updates, list_rounds
 
-    if watch:
-        if json:
-            raise SettingsError("json: a stream has a line of JSON for each round: --jsonl --watch")
-        watch_rounds(db, federation, limit, jsonl=jsonl)
-        return
-
-    async def query(database: "Database", name: str) -> None:
-        rows = await list_rounds(database, name, limit=rows_to_list(limit, json=json or jsonl))
+    async def read(database: "Database", name: str, most: int) -> "list[Counted]":
+        rows = [row for row in await list_rounds(database, name, limit=most) if row.closed_at is not None or not watch]
         erased = await erased_updates(database, name, rows[0].round, rows[-1].round) if rows else {}
-        if json or jsonl:
-            plain = [to_plain(row) | {"n_erased": erased.get(row.round, 0)} for row in rows]
-            if json:
-                print_json(plain)
-            for each in plain if jsonl else ():
-                print_jsonl(each)
-            return
-        lines = [_line(row, erased.get(row.round, 0)) for row in rows]
-        has_votes = any(line.votes is not None for line in lines)
-        has_rewards = any(line.reward is not None for line in lines)
-        columns = _ROUND_COLUMNS + ("votes",) * has_votes + ("reward",) * has_rewards
-        is_noisy = any(row.evaluation_deviation is not None for row in rows)
-        if has_votes and has_rewards:  # 80 columns hold no more; when the next one opened tells how long it lasted, too
-            left_out = ("lasted", "refused") if is_noisy else ("lasted",)
-            columns = tuple(column for column in columns if column not in left_out)
-        lines = fitting(lines, columns, limit)
-        print_rows(lines, columns, title=f"Rounds of {name}", as_json=False)
-        say_more(lines[0].round - 1 if lines else 0, "Earlier rounds", f"--limit {rows[-1].round if rows else 0}")
-        if has_votes:
-            say(_VOTES_OF_SUMS if any(row.tally_worse is not None for row in rows) else _VOTES)
-        if has_rewards:
-            say(_REWARD)
-            if is_noisy:
-                say(_REWARD_OF_SUMS)
-        if erased:
-            say("1 of 4: one of 4 updates is stored, the others were erased with clients; see: foltr erasures list")
+        return [(row, erased.get(row.round, 0)) for row in rows]
 
-    run_query(db, federation, query)
+    async def n_all(_database: "Database", _name: str, rows: "Sequence[Counted]") -> int:
+        return rows[-1][0].round if rows else 0
+
+    listing = Listing(
+        "Rounds", "round", read, _lines, n_all, plain=_plain, notes=_notes, in_words=lambda counted: _ended(counted[0])
+    )
+    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
 
 
-@app.command("why")
 def rounds_why(
     db: options.Db = None,
     federation: options.Federation = None,
@@ -114,18 +111,12 @@ def rounds_why(
     async def query(database: "Database", name: str) -> None:
         situation = (await read_situation(database, name)).with_heard(await hear(settings, name))
         sentences = explain(situation)
-        if json:
-            parts = {"awaited": situation.awaited, "n_not_asked": situation.n_not_asked}
-            life = {"federator": situation.federator, "overdue_s": situation.overdue_s}
-            print_json({**to_plain(situation), **parts, **life, "in_words": " ".join(sentences)})
-            return
-        for sentence in sentences:
-            say(sentence)
+        life = {name: getattr(situation, name) for name in ("awaited", "n_not_asked", "federator", "overdue_s")}
+        report(json, {**to_plain(situation), **life, "in_words": " ".join(sentences)}, *sentences)
 
     run_query(db, federation, query)
 
 
-@app.command("show")
 def rounds_show(
     which: Annotated[str, typer.Argument(metavar="NUMBER|latest", help="The round's number, or the newest round")],
     show_all: options.All = False,
@@ -134,6 +125,7 @@ def rounds_show(
     json: options.Json = False,
 ) -> None:
     """One round: its row, its rule, who contributed, what became of each update, what was refused, what was erased."""
+    from operations.round_sums import COLUMNS, sum_lines
     from storage.queries import erased_updates, get_aggregation, get_round, list_contributions, list_events
 
     _check_round(which)
@@ -150,33 +142,43 @@ def rounds_show(
         n_erased = (await erased_updates(database, name, number, number)).get(number, 0)
         if json:
             parsed = None if made is None else to_plain(made) | {"parameters": loads(made.parameters)}
-            shown = to_plain(row) | {"n_erased": n_erased}
             both = {"contributions": contributions, "sums": sums, "events": events}
-            print_json({"round": shown, "aggregation": parsed, **both})
+            print_json({"round": _plain((row, n_erased)), "aggregation": parsed, **both})
             return
-        print_record(row, title=f"Round {number} of {name}", as_json=False)
-        if made is not None:
-            say(rule_in_words(row.aggregation, made))
-        if row.anchor_version not in {None, row.base_version}:
-            votes = _votes_in_words(row)
-            say(f"Votes on model {row.base_version} against model {row.anchor_version}, the anchor: {votes}")
-        if row.reward is not None:
-            say(_evaluation_in_words(row))
-        option = f"foltr rounds show {number} --all"
-        has_fates = any(line.fate is not None for line in contributions)
-        columns = _FATE_COLUMNS if has_fates else _CONTRIBUTION_COLUMNS
-        shown_lines = [_fate_line(line) if has_fates else line for line in contributions]
-        print_some(shown_lines, columns, title="Contributions", option=option, show_all=show_all)
+        print_record(row, title=f"Round {number} of {name}")
+        for sentence in _decided(row, made):
+            say(sentence)
+        everything = None if show_all else f"foltr rounds show {number} --all"
+        if any(line.fate is not None for line in contributions):
+            print_rows([_fate_line(line) for line in contributions], title="Contributions", all_with=everything)
+        else:
+            print_rows(contributions, _CONTRIBUTION_COLUMNS, title="Contributions", all_with=everything)
         if sums:
-            print_rows(sums, SUM_COLUMNS, title="Sums", as_json=False)
+            print_rows(sums, COLUMNS, title="Sums")
         if n_erased:
-            say(f"Updates taken out since, with clients that were forgotten: {n_erased}; see: foltr erasures list")
-        print_some(events, _EVENT_COLUMNS, title="Events", option=option, show_all=show_all, newest=True)
+            say(f"Updates taken out since, with clients that were forgotten: {n_erased}; see: foltr erasure list")
+        print_rows(events, EVENT_COLUMNS, title="Events", all_with=everything, newest=True)
 
     run_query(db, federation, query)
 
 
-app.command("deadline")(deadline)
+def deadline(
+    number: Annotated[int, typer.Argument(min=1, max=_HIGHEST_ROUND, help="The round's number")],
+    max_time: Annotated[
+        float, typer.Option("--max-time", min=0.0, max=_LONGEST_S, help="Seconds from its opening to its deadline")
+    ],
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    broker: options.Broker = None,
+) -> None:
+    """Give one round another deadline, signed by the operator."""
+    if max_time == 0:
+        raise SettingsError(f"max_time: {max_time:g}; give more than 0 and at most {_LONGEST_S} seconds")
+    with open_authority(operator) as authority:
+        answer = send_order(authority, authority.deadline(number, max_time), broker)
+        say(
+            f"Order {answer.number} is obeyed: round {number} of {authority.federation} lasts {max_time:g} s from its "
+            f"opening; see: foltr rounds show {number}"
+        )
 
 
 def _check_round(which: str) -> None:
@@ -195,19 +197,61 @@ async def _number(database: "Database", name: str, which: str) -> int:
     return row.number
 
 
-def _line(row: "RoundHistoryRow", n_erased: int) -> SimpleNamespace:
-    """A round as a line of a table; updates that were taken out of it are counted beside those that are stored."""
-    return SimpleNamespace(
-        round=row.round,
-        state=row.state if row.reason is None else f"{row.state}: {row.reason}",
-        opened=f"{row.opened_at:%m-%d %H:%M}",
-        lasted=None if row.duration_s is None else f"{row.duration_s:.1f} s",
-        updates=f"{row.n_updates} of {row.n_updates + n_erased}" if n_erased else row.n_updates,
-        refused=row.n_rejected,
-        model=row.model_version,
-        votes=_votes_of(row),
-        reward=_reward_of(row),
-    )
+def _lines(rows: "Sequence[Counted]") -> list[RoundLine]:
+    """The rounds as lines; updates that were taken out of one are counted beside those that are stored.
+
+    With votes and rewards 80 columns hold no more: when the next one opened tells how long it lasted, too.
+    """
+    is_wide = any(_votes_of(row) for row, _ in rows) and any(row.reward is not None for row, _ in rows)
+    is_noisy = any(row.evaluation_deviation is not None for row, _ in rows)
+    return [
+        RoundLine(
+            row.round,
+            str(row.state) if row.reason is None else f"{row.state}: {row.reason}",
+            f"{row.opened_at:%m-%d %H:%M}",
+            None if row.duration_s is None or is_wide else f"{row.duration_s:.1f} s",
+            f"{row.n_updates} of {row.n_updates + n_erased}" if n_erased else row.n_updates,
+            None if is_wide and is_noisy else row.n_rejected,
+            row.model_version,
+            _votes_of(row),
+            _reward_of(row),
+        )
+        for row, n_erased in rows
+    ]
+
+
+def _notes(rows: "Sequence[Counted]") -> Iterator[str]:
+    """What the columns mean that not every federation has."""
+    if any(_votes_of(row) for row, _ in rows):
+        yield _VOTES_OF_SUMS if any(row.tally_worse is not None for row, _ in rows) else _VOTES
+    if any(row.reward is not None for row, _ in rows):
+        yield _REWARD
+        if any(row.evaluation_deviation is not None for row, _ in rows):
+            yield _REWARD_OF_SUMS
+    if any(n_erased for _, n_erased in rows):
+        yield "1 of 4: one of 4 updates is stored, the others were erased with clients; see: foltr erasure list"
+
+
+def _plain(counted: "Counted") -> dict[str, object]:
+    row, n_erased = counted
+    return {**to_plain(row), "n_erased": n_erased}
+
+
+def _ended(row: "RoundHistoryRow") -> str:
+    how = f"abandoned ({row.reason})" if row.model_version is None else f"completed, model {row.model_version}"
+    at = "" if row.closed_at is None else f"{row.closed_at:%m-%d %H:%M:%S} "
+    return f"{at}round {row.round} {how}: {row.n_updates} updates, {row.n_rejected} refused, {row.duration_s:.1f} s"
+
+
+def _decided(row: "RoundHistoryRow", made: "RoundAggregationRow | None") -> Iterator[str]:
+    """By which rule a round was aggregated, how its devices voted, and what its lists have earned."""
+    if made is not None:
+        yield rule_in_words(row.aggregation, made)
+    if row.anchor_version not in {None, row.base_version}:
+        votes = _votes_in_words(row)
+        yield f"Votes on model {row.base_version} against model {row.anchor_version}, the anchor: {votes}"
+    if row.reward is not None:
+        yield _evaluation_in_words(row)
 
 
 def _reward_of(row: "RoundHistoryRow") -> str | None:
@@ -240,15 +284,14 @@ def _evaluation_in_words(row: "RoundHistoryRow") -> str:
     return f"By {row.n_evaluations} updates: {found}{noise}"
 
 
-def _fate_line(row: "ClientHistoryRow") -> SimpleNamespace:
-    """A contribution, and what a rule made of it, as a line of a table."""
-    return SimpleNamespace(
-        client_id=row.client_id,
-        n_interactions=row.n_interactions,
-        fate=row.fate,
-        share=None if row.share is None else f"{row.share:.1%}",
-        score=None if row.score is None else f"{row.score:.4g}",
-        reason=row.fate_reason,
+def _fate_line(row: "ClientHistoryRow") -> FateLine:
+    return FateLine(
+        row.client_id,
+        row.n_interactions,
+        row.fate,
+        None if row.share is None else f"{row.share:.1%}",
+        None if row.score is None else f"{row.score:.4g}",
+        row.fate_reason,
     )
 
 

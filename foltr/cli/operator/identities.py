@@ -40,8 +40,8 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
     if settings.credentials is None:
         if not settings.allow_unsigned:
             raise SettingsError(
-                "credentials: none are given. `foltr enrol CLIENT` writes federator.json into the operator's folder; "
-                "name it with --credentials. To take any client under any name, on a machine or a network that "
+                "credentials: none are given. `foltr device enrol CLIENT` writes federator.json into the operator's "
+                "folder; name it with --credentials. To take any client under any name, on a machine or a network that "
                 "is all yours, add --allow-unsigned"
             )
         return FederatorIdentity(settings.federation, BrokerAddress.parse(settings.broker_url))
@@ -79,7 +79,7 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
         raise SettingsError(
             f"privacy: {chosen} was given, and {settings.credentials} is of a federation that its operator made "
             f"{made_for}; leave --privacy out, or start with the credentials of a {chosen} federation: "
-            f"foltr enrol NAME --privacy {chosen} --operator FOLDER"
+            f"foltr device enrol NAME --privacy {chosen} --operator FOLDER"
         )
     if (chosen or made_for or Privacy.TRUSTED) is Privacy.TRUSTED:
         return None
@@ -125,7 +125,7 @@ def device_credentials(settings: Settings, names: list[str]) -> dict[str, Creden
 def helper_credentials(settings: Settings) -> Credentials:
     """Read a helper's credentials; SettingsError where none are given."""
     if settings.credentials is None:
-        raise SettingsError("credentials: none are given; `foltr enrol --helper NAME` writes NAME.json")
+        raise SettingsError("credentials: none are given; `foltr helper enrol NAME` writes NAME.json")
     credentials = read_credentials(Path(settings.credentials), "helper")
     _require_same_federation(settings, credentials)
     return credentials

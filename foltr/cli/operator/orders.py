@@ -1,31 +1,26 @@
-"""``foltr orders``: what an operator has ordered, and what became of it; and sending what is still unanswered."""
+"""``foltr operator orders``, ``send`` and ``publish``: what an operator has signed, and what became of it."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
-
-import typer
+from typing import TYPE_CHECKING, NamedTuple
 
 from foltr.cli import options
-from foltr.cli.listed import fitting, rows_to_list, say_more
-from foltr.cli.operator.access import OperatorFolder, open_authority
-from foltr.cli.operator.sending import publish_retained, send_unanswered
-from foltr.cli.output import print_json, print_rows, say
+from foltr.cli.listing import Wanted, print_fitting
+from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.operator.sending import publish_roster, send_unanswered
+from foltr.cli.output import print_json, say, say_more
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.protocol.orders import Order, VoidOrder, named_client
+from operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
     from foltr.operator.order_log import LoggedOrder
 
-app = typer.Typer(help="Look at the orders of an operator's folder, and send them.", no_args_is_help=True)
-
 _NOT_SHOWN = ("federation", "client_id", "salt", "tombstone", "replaces", "old_key", "new_key")
 
 
-@dataclass(frozen=True)
-class OrderLine:
-    """One order as ``foltr orders list`` prints it."""
+class OrderLine(NamedTuple):
+    """One order as ``foltr operator orders`` prints it."""
 
     number: int
     order: str
@@ -36,37 +31,43 @@ class OrderLine:
     detail: str
 
 
-@app.command("list")
-def orders_list(
+def orders(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, limit: options.Limit = None, json: options.Json = False
 ) -> None:
     """Every order that was given with an operator's folder, newest last, and the federator's answer."""
     with open_authority(operator) as authority:
         lines = sorted(_lines(authority), key=lambda line: line.number)
         federation = authority.federation
-    n_all = len(lines)
-    n = n_all if json and limit is None else rows_to_list(limit, json=json)
-    lines = lines[max(0, n_all - n) :]
     if json:
-        print_json({"federation": federation, "orders": lines})
+        chosen = lines if limit is None else lines[-limit:]
+        print_json({"federation": federation, "orders": chosen})
         return
-    columns = ("number", "order", "client_id", "what", "state", "code", "detail")
-    lines = fitting(lines, columns, limit)
-    print_rows(lines, columns, title=f"Orders of {operator} to {federation}", as_json=False)
-    say_more(n_all - len(lines), "Earlier orders", f"--limit {n_all}")
+    title = f"Orders of {operator} to {federation}"
+    shown = print_fitting(lines[-Wanted(limit).n_rows :], title, limit)
+    say_more(len(lines) - len(shown), "Earlier orders", f"--limit {len(lines)}")
 
 
-@app.command("send")
-def orders_send(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
+def send(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
     """Send the orders that the federator has not answered, and wait until it has."""
     with open_authority(operator) as authority:
         waiting = len(authority.orders.unanswered())
         if waiting:
             send_unanswered(authority, broker)
         else:
-            publish_retained(authority, broker)
-    listed = command_in(operator, "foltr orders list")
+            publish_roster(authority, broker)
+    listed = command_in(operator, "foltr operator orders")
     say(f"{waiting} orders are answered; see: {listed}" if waiting else "No order waits for an answer")
+
+
+def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
+    """Retain the signed roster at the broker, and the federator's newest key, should the broker have lost them."""
+    with open_authority(operator) as authority:
+        where = publish_roster(authority, broker)
+        register = authority.register
+    say(
+        f"published roster {register.roster_version} of {register.federation} at {where}: "
+        f"{len(register.enrolled)} enrolled, {len(register.revoked)} with void keys"
+    )
 
 
 def _lines(authority: "Authority") -> Iterator[OrderLine]:

@@ -1,18 +1,19 @@
 """``foltr schema``: the features of a federation, as a JSON file says them and as the operator signs them."""
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder, open_authority
-from foltr.cli.operator.sending import publish_schema
+from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.operator.sending import publish as publish_retained
 from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.writing import check_folder
 from foltr.errors import SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.protocol.topics import Topics
+from operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,14 +21,10 @@ if TYPE_CHECKING:
 
     from foltr.protocol.schemas import FeatureSchema
 
-app = typer.Typer(help="Make a feature schema, look at it, check it, and publish it.", no_args_is_help=True)
-
-_COLUMNS = ("column", "name", "scaling", "low", "high")
 SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema as JSON: docs/features.md")]
 
 
-@dataclass(frozen=True)
-class FeatureRecord:
+class FeatureRecord(NamedTuple):
     """One feature as ``foltr schema show`` and ``new`` print it."""
 
     column: int
@@ -37,8 +34,7 @@ class FeatureRecord:
     high: float | None
 
 
-@dataclass(frozen=True)
-class UseRecord:
+class UseRecord(NamedTuple):
     """What logged data has of one feature: the extremes, and which share of the values the bounds cut off."""
 
     name: str
@@ -48,12 +44,6 @@ class UseRecord:
     clipped: float
 
 
-@app.callback()
-def _group() -> None:
-    """Make a feature schema, look at it, check it, and publish it."""
-
-
-@app.command("new")
 def new(
     name: Annotated[str, typer.Argument(help="The schema's name, say of the application")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write")],
@@ -81,10 +71,11 @@ def new(
         raise SettingsError("data: give a sample of the features to measure, or their names with --feature")
     schema = unmeasured_schema(name, names) if data is None else suggested_schema(name, *_measured(data, names))
     out.write_text(schema.to_json())
+    rows = _features(schema)
     if json:
-        print_json({**_head(schema), "features": _features(schema), "out": str(out)})
+        print_json({**_head(schema), "features": rows, "out": str(out)})
         return
-    print_rows(_features(schema), _COLUMNS, title=_title(schema), as_json=False)
+    print_rows(rows, title=f"Schema {schema.name} {schema.version}")
     say(f"wrote {out}: look at the bounds, then: foltr federator run --schema {out}, SearchRanker(schema={str(out)!r})")
 
 
@@ -105,41 +96,25 @@ def _measured(data: Path, names: list[str]) -> "tuple[list[str], NDArray[np.floa
     return chosen, sample.values[:, [sample.names.index(name) for name in chosen]]
 
 
-@app.command("show")
-def show(file: SchemaFile, json: options.Json = False) -> None:
-    """The features of a schema, in the order of the columns, and its hash."""
-    from foltr.protocol.schemas import FeatureSchema
-
-    schema = FeatureSchema.read(file)
-    if json:
-        print_json({**_head(schema), "features": _features(schema)})
-        return
-    print_rows(_features(schema), _COLUMNS, title=_title(schema), as_json=False)
-    say(f"hash {schema.hash.hex()}")
-
-
-@app.command("check")
-def check(
+def show(
     file: SchemaFile,
     data: Annotated[
         Path | None, typer.Option("--data", metavar="FILE", help="Logged data, as LETOR lines of features as they are")
     ] = None,
     json: options.Json = False,
 ) -> None:
-    """Whether a file is a schema; with data, how much of each feature its bounds cut off."""
+    """The features of a schema, in the order of the columns, and its hash; with data, what its bounds cut off of it."""
     from foltr.protocol.schemas import FeatureSchema
 
     schema = FeatureSchema.read(file)
-    rows = [] if data is None else _use_of(schema, data)
+    rows = _features(schema) if data is None else _use_of(schema, data)
     if json:
         print_json({**_head(schema), "features": rows})
         return
-    if rows:
-        print_rows(rows, ("name", "scaling", "least", "greatest", "clipped"), title=_title(schema), as_json=False)
+    print_rows(rows, title=f"Schema {schema.name} {schema.version}")
     say(f"{file} is a schema of {schema.n_features} features; hash {schema.hash.hex()}")
 
 
-@app.command("publish")
 def publish(
     file: SchemaFile, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None
 ) -> None:
@@ -149,7 +124,7 @@ def publish(
     schema = FeatureSchema.read(file)
     with open_authority(operator) as authority:
         authority.issue_schema(schema)
-        where = publish_schema(authority, broker)
+        where = publish_retained(authority, broker, Topics(authority.federation).schema)
         federation = authority.federation
     say(f"published schema {schema.name} {schema.version} of {federation} at {where}: {schema.hash.hex()}")
     say(f"Its federator is started with --schema {file}, and devices have the same file")
@@ -173,7 +148,3 @@ def _head(schema: "FeatureSchema") -> dict[str, str | int]:
 
 def _features(schema: "FeatureSchema") -> list[FeatureRecord]:
     return [FeatureRecord(i, one.name, one.scaling, one.low, one.high) for i, one in enumerate(schema.features)]
-
-
-def _title(schema: "FeatureSchema") -> str:
-    return f"Schema {schema.name} {schema.version}"

@@ -1,6 +1,6 @@
 """``foltr privacy budget``: what a device's store says that its user has spent, and what is left."""
 
-import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from foltr.cli import options
-from foltr.cli.output import console, print_json
+from foltr.cli.output import report
 from foltr.secure.accounting import DEFAULT_DELTA
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class Left:
     of_epsilon: float
 
 
-def tell_budget(
+def budget(
     store: Annotated[Path, typer.Option(help="The device's own SQLite file; the device must not be running")],
     json: options.Json = False,
 ) -> None:
@@ -48,28 +48,28 @@ def tell_budget(
     """
     from edge_client.store.ledger_file import read_ledger
 
-    ledger = read_ledger(store)
-    found = _budget(ledger)
-    if json:
-        # JSON has no infinity.
-        print_json(found | {name: _finite(found[name]) for name in ("epsilon", "replace_epsilon")})
-        return
-    who = "a client that was forgotten" if ledger.owner is None else ledger.owner
+    found = _budget(read_ledger(store))
+    report(json, found, *_in_words(found))
+
+
+def _in_words(found: dict[str, Any]) -> Iterator[str]:
+    who = "a client that was forgotten" if found["owner"] is None else found["owner"]
     epsilon, replaced = f"epsilon {found['epsilon']:.4g}", f"replace: {found['replace_epsilon']:.4g}"
-    _tell(f"{who}: {found['participations']} participations, {epsilon} (delta {found['delta']:g}; {replaced})")
+    yield f"{who}: {found['participations']} participations, {epsilon} (delta {found['delta']:g}; {replaced})"
     for one in found["policies"]:
         where = "under all policies" if one.version is None else f"policy {one.version} ({one.hash[:16]})"
-        _tell(f"  {where}: {one.participations} participations, rho {one.rho:.4g}")
-    if (left := found["left"]) is None:
-        _tell("It knows no policy, so it takes part in no secure sum")
+        yield f"  {where}: {one.participations} participations, rho {one.rho:.4g}"
+    left: Left | None = found["left"]
+    if left is None:
+        yield "It knows no policy, so it takes part in no secure sum"
     else:
-        _tell(
+        yield (
             f"Left under policy {left.version}: {left.participations} of {left.of_participations} participations, "
             f"epsilon {left.epsilon:.4g} of {left.of_epsilon:g}"
         )
     n_unknown = (found["claimed_by_federator"] or 0) - found["participations"]
     if n_unknown > 0:
-        _tell(
+        yield (
             f"The federator counts {found['claimed_by_federator']} participations, {n_unknown} more than this store "
             "knows of. If an earlier store of this client was lost, its helpers count them, too; if not, a "
             "federator has lied, and nothing is charged"
@@ -117,11 +117,3 @@ def _left(spent: "Spent", policy: "Policy") -> Left:
     allowance = allowance_of(policy)
     n_left, epsilon = participations_left(spent, allowance), allowance.epsilon_of(spent.charge)
     return Left(policy.version, n_left, policy.max_participations, max(0.0, policy.epsilon - epsilon), policy.epsilon)
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _tell(line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)

@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
@@ -10,21 +9,20 @@ from typing import TYPE_CHECKING, Annotated, get_args
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder, open_authority, redirect
-from foltr.cli.operator.sending import publish_policy
-from foltr.cli.output import print_json, print_record, say
+from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.operator.sending import publish as publish_retained
+from foltr.cli.output import print_json, print_record, report, say
 from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, EvaluationOption, NormProofOption, VotesOption, one_of
 from foltr.errors import MessageError, SettingsError
 from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.operator.policy_terms import DEFAULT_EPOCH_HOURS
+from foltr.protocol.topics import Topics
 from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
+from operations.operator_access import open_authority, redirect
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
-    from foltr.protocol.policies import HelperKeys
     from foltr.protocol.signed_policies import SignedPolicy
-
-app = typer.Typer(help="Sign the policy of secure sums, look at it, and publish it.", no_args_is_help=True)
 
 Helpers = Annotated[
     list[Path],
@@ -37,61 +35,10 @@ NewVersion = Annotated[int | None, typer.Option("--version", help="Default: that
 ShownVersion = Annotated[int | None, typer.Option("--version", help="Default: the newest", **_VERSIONS)]
 
 
-@dataclass(frozen=True)
-class PolicyRecord:
-    """A policy as ``foltr policy show`` prints it; the noise is a variance of ``gaussian``, a scale of ``gamma``.
-
-    ``epsilon`` is with zeros in the place of updates, ``replace_epsilon`` with others in their place. A vote, or a
-    number of an evaluation, weighs 0 where there are none.
-    """
-
-    federation: str
-    version: int
-    hash: str
-    issued_at: datetime
-    ends_at: datetime
-    epoch_hours: float
-    published: bool
-    mechanism: str
-    noise_by: str
-    noise: int
-    shares: int | None
-    dim: int
-    bound: int
-    n_min: int
-    n_max: int
-    n_interactions: int
-    max_participations: int
-    period: int
-    cohorts: int
-    epsilon: float
-    replace_epsilon: float
-    delta: float
-    norm_proof: str
-    vote_weight: int
-    evaluation_weight: int
-
-
-@dataclass(frozen=True)
-class HelperRecord:
-    """One helper of a policy, its public keys as hexadecimal digits."""
-
-    name: str
-    signing_key: str
-    sealing_key: str
-
-
-@app.callback()
-def _group() -> None:
-    """Sign the policy of secure sums, look at it, and publish it."""
-
-
-@app.command("new")
 def new(
     helper: Helpers,
     mechanism: Annotated[
-        str,
-        typer.Option(help="gaussian, or gamma: far more noise, and without norm proofs a pure epsilon"),
+        str, typer.Option(help="gaussian, or gamma: far more noise, and without norm proofs a pure epsilon")
     ] = "gaussian",
     noise_by: Annotated[
         str, typer.Option(help="Of gamma: helpers, each of whom adds all of it, or clients, who share it")
@@ -108,19 +55,10 @@ def new(
     ] = None,
     clients: Annotated[
         int,
-        typer.Option(
-            min=1,
-            max=10_000_000,
-            help="Of the federation; with --rounds they say how often whose turn is",
-        ),
+        typer.Option(min=1, max=10_000_000, help="Of the federation; with --rounds they say how often whose turn is"),
     ] = 2000,
     rounds: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=10_000_000,
-            help="In which a client has all its participations",
-        ),
+        int, typer.Option(min=1, max=10_000_000, help="In which a client has all its participations")
     ] = 200,
     dim: Dim = 136,
     interactions: Annotated[int, typer.Option(min=1, max=100_000, help="Of every update")] = 5,
@@ -137,11 +75,7 @@ def new(
     ] = None,
     n_min: Annotated[
         int | None,
-        typer.Option(
-            min=2,
-            max=2**31 - 1,
-            help="Clients of a cohort, at least; default: 100, or 10 in one of several",
-        ),
+        typer.Option(min=2, max=2**31 - 1, help="Clients of a cohort, at least; default: 100, or 10 in one of several"),
     ] = None,
     n_max: Annotated[int, typer.Option(min=2, max=2**31 - 1, help="Likewise, at most")] = 100_000,
     shares: Annotated[
@@ -203,16 +137,15 @@ def new(
         policy = policy_of(terms, authority.federation, number, time.time(), federator_key)
         signed = authority.issue_policy(policy)
     costs = costs_in_words(signed.policy, clients)
-    if json:
-        print_json({**_as_json(signed, published=False), "costs": costs})
-        return
-    say(f"signed policy {number} of {signed.policy.federation}, {signed.hash.hex()}")
-    for line in costs:
-        say(f"  {line}")
-    say(f"Devices enrolled from now on carry it. To put it in force: {command_in(operator, 'foltr policy publish')}")
+    report(
+        json,
+        {**_as_json(signed, published=False), "costs": costs},
+        f"signed policy {number} of {signed.policy.federation}, {signed.hash.hex()}",
+        *(f"  {line}" for line in costs),
+        f"Devices enrolled from now on carry it. To put it in force: {command_in(operator, 'foltr policy publish')}",
+    )
 
 
-@app.command("show")
 def show(
     version: ShownVersion = None, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False
 ) -> None:
@@ -225,15 +158,15 @@ def show(
     if json:
         print_json(_as_json(signed, published))
         return
-    print_record(_record(signed, published), title=f"Policy {signed.policy.version}", as_json=False)
-    for keys in map(_helper_record, signed.policy.helpers):
-        say(f"helper {keys.name}: signs with {keys.signing_key}; its keys are for {signed.policy.n_epochs} epochs")
+    print_record(_record(signed, published), title=f"Policy {signed.policy.version}")
+    for keys in signed.policy.helpers:
+        key = keys.signing_key.hex()
+        say(f"helper {keys.name}: signs with {key}; its keys are for {signed.policy.n_epochs} epochs")
     if (proof := signed.policy.norm_proof) is not None:
         federator = proof.federator_key.hex()
         say(f"the verify key of norm proofs is sealed to each helper, and to the federator's key {federator}")
 
 
-@app.command("publish")
 def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
     """Retain the newest policy at the broker: the open round ends, and those that follow are under it."""
     with open_authority(operator) as authority:
@@ -243,7 +176,8 @@ def publish(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.
                 f"policy: {operator} has none to publish; make one: {command_in(operator, 'foltr policy new')}"
             )
         signed = _take_back(authority, signed, broker)
-        where = publish_policy(authority, broker)
+        authority.publish_policy()
+        where = publish_retained(authority, broker, Topics(authority.federation).policy)
     say(f"published policy {signed.policy.version} of {signed.policy.federation} at {where}: {signed.hash.hex()}")
 
 
@@ -257,14 +191,13 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
         SettingsError: this folder made policies that do not follow from it.
     """
     from broker.address import BrokerAddress
-    from foltr.cli.history.heartbeat import retained
+    from broker.visit import hear_retained
     from foltr.operator.policy_log import take_back
     from foltr.protocol.signed_policies import read_policy
-    from foltr.protocol.topics import Topics
 
     topic = Topics(authority.federation).policy
     address = BrokerAddress.of(redirect(authority.operator.broker, broker))
-    message = asyncio.run(retained(address, [topic])).get(topic)
+    message = asyncio.run(hear_retained(address, [topic])).get(topic)
     if message is None or not message.payload:
         return newest
     try:
@@ -287,41 +220,39 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
 
 
 def _as_json(signed: "SignedPolicy", published: bool) -> dict[str, object]:
-    return {"policy": _record(signed, published), "helpers": [_helper_record(one) for one in signed.policy.helpers]}
+    helpers = [
+        {"name": one.name, "signing_key": one.signing_key.hex(), "sealing_key": one.sealing_key.hex()}
+        for one in signed.policy.helpers
+    ]
+    return {"policy": _record(signed, published), "helpers": helpers}
 
 
-def _record(signed: "SignedPolicy", published: bool) -> PolicyRecord:
+def _record(signed: "SignedPolicy", published: bool) -> dict[str, object]:
+    """A policy as it is printed; the noise is a variance of ``gaussian``, a scale of ``gamma``.
+
+    ``epsilon`` is with zeros in the place of updates, ``replace_epsilon`` with others in their place. A vote, or a
+    number of an evaluation, weighs 0 if there are none.
+    """
     from foltr.protocol.policies import GaussianNoise, replace_epsilon_of
 
     policy, noise = signed.policy, signed.policy.noise
-    return PolicyRecord(
-        federation=policy.federation,
-        version=policy.version,
-        hash=signed.hash.hex(),
-        issued_at=datetime.fromtimestamp(policy.issued_at, UTC),
-        ends_at=datetime.fromtimestamp(policy.ends_at, UTC),
-        epoch_hours=policy.epoch_s / 3600,
-        published=published,
-        mechanism=noise.kind,
-        noise_by="clients" if policy.noise_by_clients else "helpers",
-        noise=noise.variance if isinstance(noise, GaussianNoise) else noise.scale,
-        shares=None if isinstance(noise, GaussianNoise) else noise.n_shares,
-        dim=policy.dim,
-        bound=policy.bound,
-        n_min=policy.n_min,
-        n_max=policy.n_max,
-        n_interactions=policy.n_interactions,
-        max_participations=policy.max_participations,
-        period=policy.period,
-        cohorts=policy.cohorts,
-        epsilon=policy.epsilon,
-        replace_epsilon=round(replace_epsilon_of(policy), 4),
-        delta=policy.claimed_delta,
-        norm_proof="none" if policy.norm_proof is None else policy.norm_proof.kind,
-        vote_weight=policy.vote_weight,
-        evaluation_weight=policy.evaluation_weight,
-    )
-
-
-def _helper_record(keys: "HelperKeys") -> HelperRecord:
-    return HelperRecord(keys.name, keys.signing_key.hex(), keys.sealing_key.hex())
+    return {
+        "federation": policy.federation,
+        "version": policy.version,
+        "hash": signed.hash.hex(),
+        "issued_at": datetime.fromtimestamp(policy.issued_at, UTC),
+        "ends_at": datetime.fromtimestamp(policy.ends_at, UTC),
+        "epoch_hours": policy.epoch_s / 3600,
+        "published": published,
+        "mechanism": noise.kind,
+        "noise_by": "clients" if policy.noise_by_clients else "helpers",
+        "noise": noise.variance if isinstance(noise, GaussianNoise) else noise.scale,
+        "shares": None if isinstance(noise, GaussianNoise) else noise.n_shares,
+        **{name: getattr(policy, name) for name in ("dim", "bound", "n_min", "n_max", "n_interactions")},
+        **{name: getattr(policy, name) for name in ("max_participations", "period", "cohorts", "epsilon")},
+        "replace_epsilon": round(replace_epsilon_of(policy), 4),
+        "delta": policy.claimed_delta,
+        "norm_proof": "none" if policy.norm_proof is None else policy.norm_proof.kind,
+        "vote_weight": policy.vote_weight,
+        "evaluation_weight": policy.evaluation_weight,
+    }

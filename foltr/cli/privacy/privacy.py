@@ -1,19 +1,14 @@
 """``foltr privacy``: what noise an epsilon takes, whether sums keep what is claimed of them, what a device spent."""
 
-import math
 import os
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar, get_args
 
 import typer
-from rich.progress import Progress
 
 from foltr.cli import options
-from foltr.cli.output import console, errors, print_json
-from foltr.cli.privacy.budget import tell_budget
+from foltr.cli.output import report
+from foltr.cli.progress import telling
 from foltr.errors import SettingsError
 from foltr.secure.accounting import (
     DEFAULT_DELTA,
@@ -29,10 +24,7 @@ if TYPE_CHECKING:
     from foltr.secure.mechanisms import Mechanism
     from foltr.secure.plan import PlannedNoise
 
-app = typer.Typer(help="Plan and audit the noise of secure sums, and see what a device spent.", no_args_is_help=True)
-
 Choice = TypeVar("Choice", bound=str)
-_LINE_EVERY_S: Final = 1.5
 _EXIT_FAILED: Final = 1
 _N_SHARES: Final = 20
 _DEFAULT_SUMS: Final = 2_000_000
@@ -72,15 +64,6 @@ Dim = Annotated[
 ]
 
 
-@app.callback()
-def _group() -> None:
-    """Plan and audit the noise of secure sums, and see what a device spent."""
-
-
-app.command("budget")(tell_budget)
-
-
-@app.command("plan")
 def plan(
     clients: Annotated[int, typer.Option(min=1, max=10_000_000, help="Of the federation")] = 1000,
     rounds: Annotated[int, typer.Option(min=1, max=10_000_000, help="In its life")] = 200,
@@ -113,23 +96,19 @@ def plan(
         votes=_has("votes", votes, proof),
         evaluation=_has("evaluation", evaluation, proof),
     )
-    if json:
-        # JSON has no infinity.
-        print_json([{**asdict(one), "noise_to_update": _finite(one.noise_to_update)} for one in planned])
-        return
     with_delta = f"with delta {delta:g}" if proof == "l2" else f"(gaussian: with delta {delta:g})"
-    _tell(
+    has = {"votes": _has("votes", votes, proof), "evaluation": _has("evaluation", evaluation, proof)}
+    also = ", ".join(f"{what}: {'with gaussian' if is_there else 'none'}" for what, is_there in has.items())
+    report(
+        json,
+        planned,
         f"{clients} clients, {rounds} rounds, {dim} numbers an update, {helpers} helpers: epsilon {epsilon:g} "
-        f"{with_delta} for all participations of a client together, norm proofs: {proof}, votes: "
-        f"{'with gaussian' if _has('votes', votes, proof) else 'none'}, evaluation: "
-        f"{'with gaussian' if _has('evaluation', evaluation, proof) else 'none'}"
+        f"{with_delta} for all participations of a client together, norm proofs: {proof}, {also}",
+        *(sentence for one in planned for sentence in _planned_in_words(one)),
+        "Noise: of a coordinate of the mean of a round, over the size of a typical mean update's, early in training.",
     )
-    for one in planned:
-        _tell_planned(one)
-    _tell("Noise: of a coordinate of the mean of a round, over the size of a typical mean update's, early in training.")
 
 
-@app.command("audit")
 def audit(
     mechanism: Annotated[str, typer.Option(help="gaussian, gamma, or all")] = "all",
     noise_by: Annotated[
@@ -178,15 +157,21 @@ def audit(
         evaluation=_has("evaluation", evaluation, proof),
     )
     entropy = os.urandom if seed is None else np.random.default_rng(seed).bytes
-    findings = []
-    with _show_progress(2 * (sums // 2) * len(divergence.DIMS) * len(mechanisms)) as on_progress:
+    n_done, n_all = 0, 2 * (sums // 2) * len(divergence.DIMS) * len(mechanisms)
+    findings: list[Finding] = []
+    with telling() as tell:
+
+        def on_progress(n: int) -> None:
+            nonlocal n_done
+            n_done += n
+            tell(f"{n_done:,} of {n_all:,} sums")
+
         for one in mechanisms:
             findings += divergence.audit(one, sums, entropy, on_progress)
-    if json:
-        print_json(findings)
-    else:
-        _tell_findings(findings)
-    if not all(finding.holds for finding in findings):
+    n_failed = sum(not one.holds for one in findings)
+    summary = f"{n_failed} of {len(findings)} claims fail" if n_failed else "No event was found that breaks a claim"
+    report(json, findings, *map(_finding_in_words, findings), summary)
+    if n_failed:
         raise typer.Exit(_EXIT_FAILED)
 
 
@@ -235,51 +220,22 @@ def one_of(option: str, value: str, choices: tuple[Choice, ...]) -> Choice:
     raise SettingsError(f"--{option} must be {' or '.join(map(str, choices))}, not {value}")
 
 
-@contextmanager
-def _show_progress(total: int) -> Iterator[Callable[[int], None]]:
-    """A bar on a terminal, else a line now and then; on standard error, as standard output is for what was found."""
-    done, printed_at = 0, time.monotonic()
-    with Progress(console=errors, transient=True, disable=not errors.is_terminal) as progress:
-        shown = progress.add_task("sums", total=total)
-
-        def on_progress(n: int) -> None:
-            nonlocal done, printed_at
-            done += n
-            progress.update(shown, completed=done)
-            if not errors.is_terminal and time.monotonic() - printed_at >= _LINE_EVERY_S:
-                printed_at = time.monotonic()
-                errors.print(f"{done:,} of {total:,} sums", highlight=False)
-
-        yield on_progress
-
-
-def _tell_planned(one: "PlannedNoise") -> None:
+def _planned_in_words(one: "PlannedNoise") -> Iterator[str]:
     from foltr.secure.plan import ratio_text
 
     often = "every round" if one.period == 1 else f"each {one.period}th round"
-    _tell(
+    yield (
         f"{one.mechanism}, k = {one.participations}: a client in {often} (b = {one.period}), "
         f"{one.clients_per_round} clients a round"
     )
-    _tell(f"  sigma {one.sigma:,.0f} at C_int {one.bound}; noise {ratio_text(one.noise_to_update)} times the update")
-    _tell(f"  epsilon is with zeros in an update's place; with another one there (replace) {one.replace_epsilon:.3g}")
-    _tell(f"  {one.verdict}")
+    yield f"  sigma {one.sigma:,.0f} at C_int {one.bound}; noise {ratio_text(one.noise_to_update)} times the update"
+    yield f"  epsilon is with zeros in an update's place; with another one there (replace) {one.replace_epsilon:.3g}"
+    yield f"  {one.verdict}"
 
 
-def _tell_findings(findings: "list[Finding]") -> None:
-    for one in findings:
-        _tell(
-            f"{'ok' if one.holds else 'FAILS':5} {one.mechanism}, d = {one.dim}, likelier {one.direction}, epsilon "
-            f"{one.epsilon:.3f}: delta {one.measured:.5f}, surely {max(0.0, one.at_least):.5f}; "
-            f"claimed {one.claimed:.5f}"
-        )
-    failed = sum(not one.holds for one in findings)
-    _tell(f"{failed} of {len(findings)} claims fail" if failed else "No event was found that breaks a claim")
-
-
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
-
-
-def _tell(line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+def _finding_in_words(one: "Finding") -> str:
+    return (
+        f"{'ok' if one.holds else 'FAILS':5} {one.mechanism}, d = {one.dim}, likelier {one.direction}, epsilon "
+        f"{one.epsilon:.3f}: delta {one.measured:.5f}, surely {max(0.0, one.at_least):.5f}; "
+        f"claimed {one.claimed:.5f}"
+    )

@@ -64,7 +64,7 @@ def _facts(overview: Overview) -> Iterator[tuple[str, str]]:
         yield "Budget", f"policy {budget.policy_version}, epsilon {budget.epsilon:g}: {spent}"
     if overview.suspects:
         names = _names([each.client_id for each in overview.suspects])
-        yield "Suspects", f"{names}; see: foltr clients quarantine"
+        yield "Suspects", f"{names}; see: foltr device quarantine"
 
 
 def _votes(overview: Overview) -> Iterator[tuple[str, str]]:
@@ -171,7 +171,7 @@ def _forgotten(overview: Overview) -> str:
     said = f"{counts.n_done} done, {erasing}{counts.n_waiting} waiting, {counts.n_unlearning} being unlearned"
     if counts.oldest_at is not None:
         said += f"; the oldest was asked for {span((overview.as_of - counts.oldest_at).total_seconds())} ago"
-    return f"{said}; {counts.n_overdue} overdue: foltr erasures list" if counts.n_overdue else said
+    return f"{said}; {counts.n_overdue} overdue: foltr erasure list" if counts.n_overdue else said
 
 
 def _names(names: list[str]) -> str:

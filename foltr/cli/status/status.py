@@ -12,8 +12,8 @@ from rich.live import Live
 from rich.text import Text
 
 from foltr.cli import options
+from foltr.cli.database import answering, open_federation
 from foltr.cli.history.heartbeat import hear
-from foltr.cli.history.query import answering, open_federation
 from foltr.cli.output import console, print_json, print_jsonl, to_plain, wrapped
 from foltr.cli.settings import Settings, load_settings
 from foltr.errors import SettingsError, UnavailableError

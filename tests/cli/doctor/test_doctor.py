@@ -48,7 +48,7 @@ def guarded(request, tmp_path):
     except MissingError as error:
         pytest.skip(str(error))
     server.start()
-    done = foltr("enrol", DEVICE, "--privacy", "secure", "--operator", str(server.operator_dir), cwd=tmp_path)
+    done = foltr("device", "enrol", DEVICE, "--privacy", "secure", "--operator", str(server.operator_dir), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     yield server
     server.stop()
@@ -162,7 +162,7 @@ def test_a_password_in_the_clear_is_a_problem():
 def test_every_role_is_looked_at_as_itself(guarded, tmp_path):
     """Device, helper, operator and federator get in, write what they must, and not what is another's."""
     db = migrated_sqlite(tmp_path / "f.sqlite")
-    done = foltr("enrol", "--helper", "north", "--operator", str(guarded.operator_dir), cwd=tmp_path)
+    done = foltr("helper", "enrol", "north", "--operator", str(guarded.operator_dir), cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     files = {DEVICE: tmp_path / f"{DEVICE}.json", "@helper.north": tmp_path / "north.json"}
     files |= {f"@{role}": guarded.operator_dir / f"{role}.json" for role in ("operator", "federator")}
@@ -186,7 +186,7 @@ def test_a_federator_that_cannot_check_norm_proofs_is_told_so(guarded, tmp_path)
     folder, db = ("--operator", str(guarded.operator_dir)), migrated_sqlite(tmp_path / "f.sqlite")
     helpers = []
     for name in ("north", "south"):
-        assert foltr("enrol", "--helper", name, *folder, cwd=tmp_path).returncode == 0
+        assert foltr("helper", "enrol", name, *folder, cwd=tmp_path).returncode == 0
         keys = ("helper", "keys", "--credentials", f"{name}.json", "--out", f"{name}.keys")
         assert foltr(*keys, cwd=tmp_path).returncode == 0
         helpers += ["--helper", f"{name}.keys"]
@@ -213,7 +213,7 @@ def test_a_revoked_device_is_told(guarded, tmp_path):
     with_key = encode(announcement(3, time.time()), topic, 1, federator.key)
     _publish(guarded, topic, with_key)
     with answering(guarded.operator_dir).serve():
-        assert foltr("revoke", DEVICE, "--operator", str(guarded.operator_dir)).returncode == 0
+        assert foltr("device", "revoke", DEVICE, "--operator", str(guarded.operator_dir)).returncode == 0
     found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), expected=1)
     if "client certificate" in found:
         assert "refuses our client certificate" in found["broker"][1]
@@ -321,18 +321,18 @@ def test_a_broker_with_another_certificate_is_a_problem(guarded, tmp_path):
     ("spoil", "what", "said"),
     [
         (lambda path: path.chmod(0o644), "credentials", "chmod 600"),
-        (lambda path: path.unlink(), "credentials", "foltr enrol"),
-        (lambda path: path.write_text("{}"), "credentials", "foltr enrol"),
-        (lambda path: _change(path, enrolment=None), "enrolment", "foltr enrol --replace"),
+        (lambda path: path.unlink(), "credentials", "foltr device enrol"),
+        (lambda path: path.write_text("{}"), "credentials", "foltr device enrol"),
+        (lambda path: _change(path, enrolment=None), "enrolment", "foltr device enrol --replace"),
         (lambda path: _change(path, signing_key=SigningKey.generate().to_text()), "enrolment", "another key"),
-        (lambda path: _change(path, name="device-8"), "enrolment", "foltr enrol --replace"),
+        (lambda path: _change(path, name="device-8"), "enrolment", "foltr device enrol --replace"),
     ],
     ids=["open to others", "missing", "not credentials", "no enrolment", "another key", "another name"],
 )
 def test_what_is_wrong_with_a_credentials_file(tmp_path, spoil, what, said):
     """Each with what to do; the broker is not asked as somebody unknown."""
     broker = f"mqtt://127.0.0.1:{free_port()}"
-    assert foltr("enrol", DEVICE, "--broker", broker, cwd=tmp_path).returncode == 0
+    assert foltr("device", "enrol", DEVICE, "--broker", broker, cwd=tmp_path).returncode == 0
     path = tmp_path / f"{DEVICE}.json"
     spoil(path)
     found = doctor("--credentials", str(path), expected=1)
@@ -348,7 +348,7 @@ def _change(path: Path, **fields) -> None:
 
 def test_credentials_of_another_federation_are_a_problem(tmp_path):
     """Two names for one thing: which one was meant?"""
-    assert foltr("enrol", DEVICE, "--federation", "mail", cwd=tmp_path).returncode == 0
+    assert foltr("device", "enrol", DEVICE, "--federation", "mail", cwd=tmp_path).returncode == 0
     found = doctor("--credentials", str(tmp_path / f"{DEVICE}.json"), "--federation", "post", expected=1)
     assert "'post'" in found["credentials"][1]
 
@@ -480,6 +480,6 @@ def test_help_names_the_variables():
 
 def test_an_empty_message_comes_back_where_there_is_no_access_list(mosquitto_server):
     """What the look without MQTT 5 relies on."""
-    from foltr.cli.operator.access import access_to
+    from operations.operator_access import access_to
 
     publish_once(access_to(mosquitto_server.url), "x", "foltr/v1/mail/clients/nobody/status", b"")

@@ -54,7 +54,7 @@ def test_a_line_of_another_user_does_not_count(provisioned):
 def test_an_operator_elsewhere_is_told_by_the_broker_what_it_lacks(provisioned):
     """Its folder need not know where the list is: the broker refuses what it does not have."""
     acl, enrolled = provisioned.broker_dir / "acl", ("--operator", provisioned.operator_dir)
-    assert foltr("enrol", "device-7", *enrolled, "--out-dir", provisioned.folder).returncode == 0
+    assert foltr("device", "enrol", "device-7", *enrolled, "--out-dir", provisioned.folder).returncode == 0
     operator = str(provisioned.operator_dir / "operator.json")
     found = []
     for lacks, code in (("nothing", 0), ("/operator-key", 1)):

@@ -28,7 +28,7 @@ from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 
 DEVICE = "device-7"
-RENEW = "Ask the operator for: foltr enrol --replace"
+RENEW = "Ask the operator for: foltr device enrol --replace"
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Enrolled:
 
 @pytest.fixture
 def enrolled(tmp_path: Path) -> Enrolled:
-    assert foltr("enrol", DEVICE, "--federation", "mail", "--operator", "op", cwd=tmp_path).returncode == 0
+    assert foltr("device", "enrol", DEVICE, "--federation", "mail", "--operator", "op", cwd=tmp_path).returncode == 0
     federator = read_credentials(tmp_path / "op" / "federator.json", "federator")
     return Enrolled(
         read_credentials(tmp_path / f"{DEVICE}.json", "device"), federator.key, read_enrolment_key(tmp_path / "op")
@@ -111,21 +111,21 @@ async def test_a_roster_of_somebody_else_revokes_nobody(enrolled):
     assert found.state is State.WARNING
     assert "somebody else wrote it; it counts for nothing" in found.detail
     # Or the enrolment key was rotated, and an older access list keeps that from devices.
-    assert "foltr broker config --force, then: foltr roster publish" in found.detail
+    assert "foltr broker config --force, then: foltr operator publish" in found.detail
 
 
 def test_a_revoked_device_is_told_by_a_broker_that_lets_everybody_in(mqtt_broker, tmp_path):
-    """From `foltr revoke` to the words, and until it has been enrolled anew."""
+    """From `foltr device revoke` to the words, and until it has been enrolled anew."""
     federation = f"mail-{uuid.uuid4().hex[:8]}"
     path, operator = tmp_path / f"{DEVICE}.json", tmp_path / "op"
-    enrol = ("enrol", DEVICE, "--operator", str(operator))
+    enrol = ("device", "enrol", DEVICE, "--operator", str(operator))
     assert foltr(*enrol, "--federation", federation, "--broker", mqtt_broker, cwd=tmp_path).returncode == 0
     device = read_credentials(path, "device")
     federator = read_credentials(operator / "federator.json", "federator")
     round_ = Enrolled(device, federator.key, SigningKey.generate()).round()
     assert publish_once(device.broker, "@federator", Topics(federation).round, round_, retain=True)
     with answering(operator, path).serve():
-        done = foltr("revoke", DEVICE, "--operator", str(operator))
+        done = foltr("device", "revoke", DEVICE, "--operator", str(operator))
     assert done.returncode == 0, done.stderr
     assert _roster_in(path, expected=1) == [
         "problem",

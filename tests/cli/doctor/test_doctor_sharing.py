@@ -16,7 +16,7 @@ def guarded(tmp_path):
     """A Mosquitto with users, two workers' files and a device's beside it."""
     server = provisioned(tmp_path, "passwords")
     server.start()
-    commands = [("enrol", "device-1"), ("broker", "worker", "1"), ("broker", "worker", "2")]
+    commands = [("device", "enrol", "device-1"), ("broker", "worker", "1"), ("broker", "worker", "2")]
     for command in commands:
         done = foltr(*command, "--operator", str(server.operator_dir), cwd=tmp_path)
         assert done.returncode == 0, done.stderr

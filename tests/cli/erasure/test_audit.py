@@ -1,4 +1,4 @@
-"""``foltr audit``: what the log has is listed, and whatever was changed, taken out or added by others is named."""
+"""``foltr erasure log``: what it has is listed, and what was changed, taken out or added by others is named."""
 
 import asyncio
 import json
@@ -47,7 +47,7 @@ def logged(folder, n: int) -> list[str]:
 
 
 def audit(folder, *arguments: str):
-    return foltr("audit", "verify", "--db", "sqlite:///foltr.sqlite", *arguments, cwd=folder)
+    return foltr("erasure", "verify-log", "--db", "sqlite:///foltr.sqlite", *arguments, cwd=folder)
 
 
 def refused(done, *reasons: str) -> None:
@@ -151,7 +151,7 @@ def test_a_log_that_is_not_there_is_said(tmp_path):
     assert not (tmp_path / "foltr.sqlite").exists()
 
 
-# --- foltr audit verify: the table of erasures ----------------------------------------------------------------
+# --- foltr erasure verify-log: the table of erasures ----------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -242,7 +242,7 @@ def test_whoever_is_being_erased_has_no_entry_yet(forgotten, state, agrees):
     )
     done = audit(forgotten)
     assert (done.returncode == 0) == agrees, done.stderr
-    shown = foltr("erasures", "show", "e" * 32, "--db", "sqlite:///foltr.sqlite", cwd=forgotten).stdout
+    shown = foltr("erasure", "show", "e" * 32, "--db", "sqlite:///foltr.sqlite", cwd=forgotten).stdout
     # Without its rows it is not erased either, as long as nothing says that its data key is gone.
     assert "begins when the last of its rows and its data key are deleted" in shown
     assert re.search(r"forget_state +erasing", shown)
@@ -299,23 +299,28 @@ def test_a_federator_that_signs_nothing_leaves_a_log_that_agrees(tmp_path):
     assert audit(tmp_path).returncode == 0
 
 
-# --- foltr audit list -----------------------------------------------------------------------------------------
+# --- foltr erasure log -----------------------------------------------------------------------------------------
 
 
-def listed(folder, *arguments: str):
-    return foltr("audit", "list", "--db", "sqlite:///foltr.sqlite", *arguments, cwd=folder, COLUMNS="80")
+def listed(folder, *arguments: str, **variables: str):
+    return foltr("erasure", "log", "--db", "sqlite:///foltr.sqlite", *arguments, cwd=folder, **variables)
 
 
 def test_the_entries_are_listed_oldest_first(forgotten):
-    """One line each, in columns, however narrow the terminal; as JSON with the hashes, which are those of receipts."""
-    done = listed(forgotten)
+    """In columns if the terminal is wide, else a field a line; as JSON with the hashes, which are those of receipts."""
+    done = listed(forgotten, COLUMNS="300", LINES="40")
     assert done.returncode == 0, done.stderr
-    header, *lines = done.stdout.splitlines()
-    assert header.split()[:4] == ["entry", "at", "kind", "about"]
-    assert [int(line[:5]) for line in lines] == list(range(1, 12))
-    assert lines[0].startswith(f"    1  2026-01-02 03:15:05  client_erased      {pseudonym_of(DONE)}  erased_digest ")
-    assert lines[8].startswith("    9  2026-01-02 03:37:05  job_failed         job 2  ")
+    _, header, *lines = done.stdout.splitlines()
+    assert header.split() == ["entry", "at", "kind", "about", "says"]
+    assert [int(line.split()[0]) for line in lines] == list(range(1, 12))
+    said = lines[0].split()
+    assert said[:5] == ["1", "2026-01-02", "03:15:05", "client_erased", pseudonym_of(DONE)]
+    assert said[5] == "erased_digest"
+    assert lines[8].split()[:6] == ["9", "2026-01-02", "03:37:05", "job_failed", "job", "2"]
     assert "reason coverage 10%, of at least 50%" in lines[8]
+    narrow = listed(forgotten, "--limit", "11", COLUMNS="80").stdout
+    assert max(len(line.rstrip()) for line in narrow.splitlines()) <= 80
+    assert pseudonym_of(DONE) in narrow
     entries = json.loads(listed(forgotten, "--json").stdout)
     assert [entry["seq"] for entry in entries] == list(range(1, 12))
     ((text,),) = stored(forgotten, "SELECT receipt FROM erasures WHERE pseudonym = ?", pseudonym_of(DONE))
@@ -326,7 +331,7 @@ def test_the_entries_are_listed_oldest_first(forgotten):
 def test_a_log_without_entries_is_said_to_be_empty(tmp_path):
     """And is an empty list for a program."""
     logged(tmp_path, 0)
-    assert listed(tmp_path).stdout == "The audit log of mail is empty.\n"
+    assert listed(tmp_path).stdout == "Entries of the audit log of mail: none\n"
     assert json.loads(listed(tmp_path, "--json").stdout) == []
 
 

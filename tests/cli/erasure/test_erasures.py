@@ -1,4 +1,4 @@
-"""``foltr erasures``: what an officer is told of each erasure, and the receipt, by pseudonym or by name."""
+"""``foltr erasure``: what an officer is told of each erasure, and the receipt, by pseudonym or by name."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ def folder(tmp_path_factory):
 
 
 def erasures(folder, *arguments: str, **variables: str):
-    return foltr("erasures", *arguments, "--db", "sqlite:///foltr.sqlite", cwd=folder, **variables)
+    return foltr("erasure", *arguments, "--db", "sqlite:///foltr.sqlite", cwd=folder, **variables)
 
 
 def test_every_erasure_is_listed_with_its_job(folder):
@@ -108,7 +108,7 @@ def test_an_erasure_is_shown_by_pseudonym_and_by_name(folder):
     text = erasures(folder, "show", DONE, COLUMNS="80").stdout
     assert by_name["erasure"]["erased_digest"] in "".join(text.split())
     assert "Unlearning job 1" in text
-    assert f"foltr erasures show {pseudonym_of(DONE)} --receipt FILE" in text
+    assert f"foltr erasure show {pseudonym_of(DONE)} --receipt FILE" in text
 
 
 def test_what_still_names_a_client_is_counted(tmp_path):
@@ -144,7 +144,7 @@ def test_what_still_names_a_client_is_counted(tmp_path):
 
 
 def test_a_job_of_which_the_row_is_gone_is_said(tmp_path):
-    """In the list and in full; what it means, `foltr audit verify` says."""
+    """In the list and in full; what it means, `foltr erasure verify-log` says."""
     asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite"))
     tampered(tmp_path, "DELETE FROM unlearning_jobs WHERE number = 1")
     for arguments in (("list",), ("show", DONE)):
@@ -159,22 +159,22 @@ def test_a_job_whose_steps_are_done_waits_for_the_open_round(tmp_path):
 
 
 def test_the_stored_receipt_is_written_and_is_genuine(folder):
-    """To a file as `foltr forget` writes it, or alone on standard output: what `foltr receipt verify` takes."""
+    """To a file as `erasure request` writes it, or alone on standard output: what `foltr erasure verify` takes."""
     done = erasures(folder, "show", DONE, "--receipt", "device-7.jws")
     assert done.returncode == 0, done.stderr
-    assert "foltr receipt verify device-7.jws" in done.stdout
+    assert "foltr erasure verify device-7.jws" in done.stdout
     text = (folder / "device-7.jws").read_text()
     assert erasures(folder, "show", DONE, "--receipt", "-").stdout == text
-    checked = foltr("receipt", "verify", "device-7.jws", "--key", key_to_text(KEY.public), "--json", cwd=folder)
+    checked = foltr("erasure", "verify", "device-7.jws", "--key", key_to_text(KEY.public), "--json", cwd=folder)
     assert json.loads(checked.stdout)["receipt"]["pseudonym"] == pseudonym_of(DONE)
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "why"),
     [
-        (("nobody",), 1, "has erased no 'nobody', by pseudonym or name; see: foltr erasures list"),
-        (("f" * 32,), 1, "see: foltr erasures list"),
-        ((STAYED,), 1, f"{STAYED} of mail was not forgotten; see: foltr clients show {STAYED}"),
+        (("nobody",), 1, "has erased no 'nobody', by pseudonym or name; see: foltr erasure list"),
+        (("f" * 32,), 1, "see: foltr erasure list"),
+        ((STAYED,), 1, f"{STAYED} of mail was not forgotten; see: foltr device show {STAYED}"),
         (("a/b",), 2, "'a/b' is not a name"),
         ((PAUSED, "--receipt", "-"), 1, "is unlearning: its receipt is signed when it is done"),
         ((DONE, "--receipt", "nowhere/r.jws"), 2, "receipt: nowhere/r.jws: No such file or directory"),
@@ -194,7 +194,7 @@ def test_a_federator_that_signs_nothing_leaves_no_receipt(tmp_path):
     asyncio.run(made_erasures(f"sqlite:///{tmp_path}/foltr.sqlite", signs=False))
     done = erasures(tmp_path, "show", DONE, "--receipt", "-")
     assert (done.returncode, done.stdout) == (1, "")
-    assert "had no key to sign one with. Entry 4 of the audit log tells of it: foltr audit list" in done.stderr
+    assert "had no key to sign one with. Entry 4 of the audit log tells of it: foltr erasure log" in done.stderr
     assert "no receipt: nothing is signed" in erasures(tmp_path, "list").stdout
 
 
@@ -215,7 +215,7 @@ async def test_both_databases_are_looked_at_alike(migrated_url, tmp_path):
     """On SQLite and PostgreSQL: the erasures, their log, and rounds that lost updates."""
     await made_erasures(migrated_url)
     options = ("--db", migrated_url, "--json")
-    commands = (("erasures", "list"), ("audit", "verify"), ("rounds", "list"))
+    commands = (("erasure", "list"), ("erasure", "verify-log"), ("rounds", "list"))
     done = [await asyncio.to_thread(foltr, *command, *options, cwd=tmp_path) for command in commands]
     assert [process.stderr for process in done] == ["", "", ""]
     listed, checked, rounds = (json.loads(process.stdout) for process in done)
@@ -227,12 +227,12 @@ async def test_both_databases_are_looked_at_alike(migrated_url, tmp_path):
 # --- where others tell of it ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("command", [("clients", "show", DONE), ("replay", "--without", DONE, "--from", "1")])
+@pytest.mark.parametrize("command", [("device", "show", DONE), ("rounds", "replay", "--without", DONE, "--from", "1")])
 def test_who_was_forgotten_is_not_called_unknown(folder, command):
     """The day, and where to look."""
     done = foltr(*command, "--db", "sqlite:///foltr.sqlite", cwd=folder)
     assert (done.returncode, done.stdout) == (2, "")
-    assert f"{DONE} of mail was forgotten on 2026-01-02; see: foltr erasures show {DONE}" in done.stderr
+    assert f"{DONE} of mail was forgotten on 2026-01-02; see: foltr erasure show {DONE}" in done.stderr
 
 
 def test_rounds_show_where_updates_were_taken_out(folder):
@@ -247,6 +247,6 @@ def test_rounds_show_where_updates_were_taken_out(folder):
     assert "1 of 3" in text.splitlines()[3]
     assert "one of 4 updates is stored, the others were erased with clients" in text
     shown = foltr("rounds", "show", "1", *options, cwd=folder).stdout
-    assert "Updates taken out since, with clients that were forgotten: 3; see: foltr erasures list" in shown
+    assert "Updates taken out since, with clients that were forgotten: 3; see: foltr erasure list" in shown
     assert "taken out" not in foltr("rounds", "show", "3", *options, cwd=folder).stdout
     assert json.loads(foltr("rounds", "show", "2", *options, "--json", cwd=folder).stdout)["round"]["n_erased"] == 2

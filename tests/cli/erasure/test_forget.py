@@ -1,4 +1,4 @@
-"""``foltr forget``: by the operator, by the client itself, and as a payload for another program."""
+"""``foltr erasure request``: by the operator, by the client itself, and as a payload for another program."""
 
 import asyncio
 import base64
@@ -63,28 +63,30 @@ async def test_everybody_may_ask_in_their_own_way(mosquitto_server, tmp_path):
             await taught(deployment, client_name(0))
             operator = ("--operator", tmp_path / "operator")
             file = tmp_path / "receipt.jws"
-            done = await command("forget", client_name(0), *operator, "--wait", "--timeout", 60, "--receipt", file)
+            done = await command(
+                "erasure", "request", client_name(0), *operator, "--wait", "--timeout", 60, "--receipt", file
+            )
             assert done.returncode == 0, done.stderr
             receipt = verify_receipt(file.read_text().strip(), deployment.devices[0].federator_public_key)
             assert receipt.requested_by == "operator"
             check = shlex.split(done.stdout.strip().partition("check it: ")[2])
             assert (await command(*check[1:])).returncode == 0, done.stdout
-            again = await command("forget", client_name(0), *operator, "--wait", "--timeout", 60, "--json")
+            again = await command("erasure", "request", client_name(0), *operator, "--wait", "--timeout", 60, "--json")
             assert json.loads(again.stdout)["receipt"] == file.read_text().strip()
-            unknown = await command("forget", "nobody", *operator, "--wait", "--timeout", 20)
+            unknown = await command("erasure", "request", "nobody", *operator, "--wait", "--timeout", 20)
             assert unknown.returncode == 1
             warning, *_, refusal = unknown.stderr.strip().splitlines()
             assert "nobody was never enrolled with" in warning
             assert "unknown_client" in refusal
             assert "warning" not in done.stderr + again.stderr
 
-            asked = await command("forget", "--credentials", own, "--timeout", 60)
+            asked = await command("erasure", "request", "--credentials", own, "--timeout", 60)
             assert asked.returncode == 0, asked.stderr
             own_receipt = verify_receipt(asked.stdout.strip(), deployment.devices[0].federator_public_key)
             assert own_receipt.requested_by == "device"
             assert not wish_file(own).exists()
 
-            printed = await command("forget", client_name(2), *operator, "--print-payload", "--json")
+            printed = await command("erasure", "request", client_name(2), *operator, "--print-payload", "--json")
             message = json.loads(printed.stdout)
             address = BrokerAddress.parse(mosquitto_server.url)
             link = MqttLink(address, client_id="pub", subscriptions=(), on_message=lambda _: None, persistent=False)
@@ -109,7 +111,7 @@ def guarded_broker(request, tmp_path):
 async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guarded_broker, tmp_path):
     """Both have the one session that its user may have: the command gets the receipt, the device is told, and stays."""
     folder, names = guarded_broker.operator_dir, [client_name(i) for i in range(3)]
-    enrolled = await command("enrol", *names, "--operator", folder, "--out-dir", tmp_path)
+    enrolled = await command("device", "enrol", *names, "--operator", folder, "--out-dir", tmp_path)
     assert enrolled.returncode == 0, enrolled.stderr
     devices = [read_credentials(tmp_path / f"{name}.json", "device") for name in names]
     federator = read_credentials(folder / "federator.json", "federator")
@@ -137,7 +139,7 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
 
             await until(learned, 30.0, "there are no rounds")
             own = ("--credentials", tmp_path / f"{names[0]}.json", "--wait", "--timeout", 60)
-            done = await command("forget", *own, "--receipt", tmp_path / "receipt.jws")
+            done = await command("erasure", "request", *own, "--receipt", tmp_path / "receipt.jws")
             assert done.returncode == 0, done.stderr
             receipt = verify_receipt((tmp_path / "receipt.jws").read_text().strip(), federator.federator_public_key)
             assert (receipt.requested_by, receipt.strategy) == ("device", "fed_eraser")
@@ -145,7 +147,7 @@ async def test_a_running_device_and_the_command_do_not_keep_each_other_out(guard
             await clients[0].wait_connected(20.0)
             # And the operator's commands, of which there may be two at once.
             order = ("--operator", folder, "--wait", "--timeout", 60)
-            both = await asyncio.gather(*(command("forget", name, *order) for name in names[:2]))
+            both = await asyncio.gather(*(command("erasure", "request", name, *order) for name in names[:2]))
             assert [one.returncode for one in both] == [0, 0], [one.stderr for one in both]
             for task in clicking:
                 task.cancel()
@@ -158,7 +160,7 @@ async def test_who_is_not_answered_is_told_what_may_be_the_matter(mosquitto_serv
     """In lines that come by themselves, what to look at; and that the order is kept."""
     folder = tmp_path / "operator"
     enrol(folder, mosquitto_server.url, 1)
-    asked = ("forget", client_name(0), "--operator", folder)
+    asked = ("erasure", "request", client_name(0), "--operator", folder)
     silent = await command(*asked)
     assert silent.returncode == 3
     first, last = silent.stderr.splitlines()
@@ -189,12 +191,12 @@ async def test_who_is_not_answered_is_told_what_may_be_the_matter(mosquitto_serv
 
 def test_who_was_not_enrolled_is_warned_of_and_a_revoked_one_is_not(tmp_path):
     """Before anything is sent; the order is given all the same, for a register may be newer than who joined."""
-    assert foltr("enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path).returncode == 0
-    assert foltr("revoke", "device-2", "--offline", cwd=tmp_path).returncode == 0
+    assert foltr("device", "enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path).returncode == 0
+    assert foltr("device", "revoke", "device-2", "--offline", cwd=tmp_path).returncode == 0
     for name in ("device-1", "device-2"):
-        known = foltr("forget", name, "--print-payload", "--json", cwd=tmp_path)
+        known = foltr("erasure", "request", name, "--print-payload", "--json", cwd=tmp_path)
         assert (known.returncode, known.stderr) == (0, "")
-    other = foltr("forget", "device-11", "--print-payload", "--json", cwd=tmp_path)
+    other = foltr("erasure", "request", "device-11", "--print-payload", "--json", cwd=tmp_path)
     assert other.returncode == 0
     assert other.stderr.startswith("warning: device-11 was never enrolled with foltr-operator")
     assert "unknown_client" in other.stderr
@@ -203,20 +205,23 @@ def test_who_was_not_enrolled_is_warned_of_and_a_revoked_one_is_not(tmp_path):
 
 def test_an_order_that_is_printed_twice_is_one_order(tmp_path):
     """It may be carried by hand: whoever prints it again has lost the line, and gives no second order."""
-    assert foltr("enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path).returncode == 0
-    asked = [foltr("forget", name, "--print-payload", "--json", cwd=tmp_path).stdout for name in ("device-1",) * 2]
+    assert foltr("device", "enrol", "device-1", "device-2", "--federation", "mail", cwd=tmp_path).returncode == 0
+    asked = [
+        foltr("erasure", "request", name, "--print-payload", "--json", cwd=tmp_path).stdout
+        for name in ("device-1",) * 2
+    ]
     assert asked[0] == asked[1]
-    other = foltr("forget", "device-2", "--print-payload", "--json", cwd=tmp_path).stdout
+    other = foltr("erasure", "request", "device-2", "--print-payload", "--json", cwd=tmp_path).stdout
     assert json.loads(other)["payload"] != json.loads(asked[0])["payload"]
-    listed = json.loads(foltr("orders", "list", "--json", cwd=tmp_path).stdout)
+    listed = json.loads(foltr("operator", "orders", "--json", cwd=tmp_path).stdout)
     assert len(listed["orders"]) == 2
 
 
 def test_without_a_folder_it_is_said_how_to_get_one(tmp_path):
     """Or how to do without; and none is made."""
-    done = foltr("forget", "device-1", cwd=tmp_path)
+    done = foltr("erasure", "request", "device-1", cwd=tmp_path)
     assert done.returncode == 2
-    for words in ("--operator", "`foltr enrol` makes one", "--credentials FILE"):
+    for words in ("--operator", "`foltr device enrol` makes one", "--credentials FILE"):
         assert words in done.stderr
     assert list(tmp_path.iterdir()) == []
 
@@ -233,6 +238,6 @@ def test_without_a_folder_it_is_said_how_to_get_one(tmp_path):
 )
 def test_what_makes_no_sense_is_one_line(words, said, tmp_path):
     """Exit code 2 and what to do instead."""
-    done = foltr("forget", *words, cwd=tmp_path)
+    done = foltr("erasure", "request", *words, cwd=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr

@@ -42,11 +42,11 @@ def heard(folder, *said: AuditHead, contradicted: AuditHead | None = None) -> No
 
 
 def ask(folder, *arguments: str):
-    return foltr("audit", "head", "--federation", "mail", "--key", KEY_TEXT, *arguments, cwd=folder)
+    return foltr("erasure", "log-head", "--federation", "mail", "--key", KEY_TEXT, *arguments, cwd=folder)
 
 
 def audit(folder, *arguments: str):
-    return foltr("audit", "verify", "--db", "sqlite:///foltr.sqlite", "--key", KEY_TEXT, *arguments, cwd=folder)
+    return foltr("erasure", "verify-log", "--db", "sqlite:///foltr.sqlite", "--key", KEY_TEXT, *arguments, cwd=folder)
 
 
 def noted(folder) -> list[tuple[int, str]]:
@@ -74,7 +74,7 @@ def test_a_receipt_that_was_verified_is_remembered(tmp_path):
     hashes = logged(tmp_path, 5)
     write_receipt(tmp_path, audit_seq=5, audit_hash=hashes[4])
     for _ in range(2):
-        assert foltr("receipt", "verify", "receipt.jws", "--key", KEY_TEXT, cwd=tmp_path).returncode == 0
+        assert foltr("erasure", "verify", "receipt.jws", "--key", KEY_TEXT, cwd=tmp_path).returncode == 0
     assert noted(tmp_path) == [(5, hashes[4])]
     done = audit(tmp_path)
     assert done.returncode == 0, done.stderr
@@ -91,9 +91,9 @@ def test_what_another_key_has_signed_is_another_log(tmp_path):
     """Federations of one name are many; and without a key nothing that was noted is looked at."""
     hashes = logged(tmp_path, 2)
     write_receipt(tmp_path, audit_seq=2, audit_hash="ab" * 32)
-    assert foltr("receipt", "verify", "receipt.jws", "--key", KEY_TEXT, cwd=tmp_path).returncode == 0
+    assert foltr("erasure", "verify", "receipt.jws", "--key", KEY_TEXT, cwd=tmp_path).returncode == 0
     refused(audit(tmp_path), "the entry there has another hash")
-    arguments = ("audit", "verify", "--db", "sqlite:///foltr.sqlite")
+    arguments = ("erasure", "verify-log", "--db", "sqlite:///foltr.sqlite")
     assert foltr(*arguments, cwd=tmp_path).returncode == 0
     assert foltr(*arguments, "--key", OTHER_KEY, cwd=tmp_path).returncode == 0
     assert len(hashes) == 2
@@ -104,18 +104,18 @@ def test_two_receipts_of_two_logs_contradict_each_other(tmp_path):
     for number, name in enumerate(("one.jws", "two.jws")):
         receipt = RECEIPT.model_copy(update={"audit_hash": f"{number}a" * 32, "pseudonym": f"{number:032x}"})
         (tmp_path / name).write_text(sign_receipt(receipt, KEY))
-    assert foltr("receipt", "verify", "one.jws", "--key", KEY_TEXT, cwd=tmp_path).returncode == 0
-    done = foltr("receipt", "verify", "two.jws", "--key", KEY_TEXT, cwd=tmp_path)
+    assert foltr("erasure", "verify", "one.jws", "--key", KEY_TEXT, cwd=tmp_path).returncode == 0
+    done = foltr("erasure", "verify", "two.jws", "--key", KEY_TEXT, cwd=tmp_path)
     assert done.returncode == 0
     assert f"But the receipt of {0:032x} is signed with the same key and names entry 2 with another hash" in done.stdout
-    told = json.loads(foltr("receipt", "verify", "two.jws", "--key", KEY_TEXT, "--json", cwd=tmp_path).stdout)
+    told = json.loads(foltr("erasure", "verify", "two.jws", "--key", KEY_TEXT, "--json", cwd=tmp_path).stdout)
     assert (told["verified"], told["contradicts"]) == (True, [f"the receipt of {0:032x}"])
 
 
 def test_what_cannot_be_noted_keeps_nobody_from_verifying(tmp_path):
     """A folder that is not there is said, and another kind of file is not written over."""
     write_receipt(tmp_path)
-    command = ("receipt", "verify", "receipt.jws", "--key", KEY_TEXT, "--noted")
+    command = ("erasure", "verify", "receipt.jws", "--key", KEY_TEXT, "--noted")
     done = foltr(*command, "nowhere/noted.json", cwd=tmp_path)
     assert (done.returncode, "not noted: nowhere/noted.json" in done.stderr) == (0, True)
     done = foltr(*command, "receipt.jws", cwd=tmp_path)
@@ -244,7 +244,7 @@ def test_a_store_that_has_nothing_to_say_is_refused(tmp_path, wrong: str):
     if wrong != "none":
         heard(tmp_path, *([] if wrong == "empty" else [head(1, "ab" * 32)]))
     key = OTHER_KEY if wrong == "another key" else KEY_TEXT
-    done = foltr("audit", "head", "--store", "device.sqlite", "--key", key, cwd=tmp_path)
+    done = foltr("erasure", "log-head", "--store", "device.sqlite", "--key", key, cwd=tmp_path)
     assert done.returncode == (2 if wrong == "none" else 1)
     assert "store: " in done.stderr
     assert not (tmp_path / NOTED).exists()

@@ -1,4 +1,4 @@
-"""``foltr receipt verify``: right ones pass, wrong ones say why, and exit codes differ."""
+"""``foltr erasure verify``: right ones pass, wrong ones say why, and exit codes differ."""
 
 import hashlib
 import json
@@ -44,7 +44,7 @@ def folder(tmp_path):
 
 
 def verify(folder, *arguments: str):
-    return foltr("receipt", "verify", *arguments, cwd=folder)
+    return foltr("erasure", "verify", *arguments, cwd=folder)
 
 
 @pytest.mark.parametrize("key", [KEY_TEXT, "federator.pub", "device.json", "operator.json", "federator.json"])
@@ -80,7 +80,7 @@ def test_a_receipt_is_put_in_words(folder):
 
 def test_a_receipt_is_read_from_standard_input(folder):
     """For `-`."""
-    command = [*FOLTR, "receipt", "verify", "-", "--key", "federator.pub"]
+    command = [*FOLTR, "erasure", "verify", "-", "--key", "federator.pub"]
     with (folder / "receipt.jws").open("rb") as receipt:
         done = subprocess.run(
             command, cwd=folder, env=environment(), stdin=receipt, capture_output=True, timeout=60, check=False

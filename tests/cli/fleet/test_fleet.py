@@ -180,7 +180,7 @@ async def test_whoever_is_not_taken_in_ends_with_an_error_and_the_others_go_on(m
         await federator.receipt(update, ReceiptCode.ACCEPTED)
         async with asyncio.timeout(WITHIN_S):
             with pytest.raises(
-                UnavailableError, match=r"^1 of 2 devices could not take part; one: .*revoked.*foltr enrol"
+                UnavailableError, match=r"^1 of 2 devices could not take part; one: .*revoked.*foltr device enrol"
             ):
                 await running
     assert fleet.receipts == {"accepted": 1}

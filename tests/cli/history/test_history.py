@@ -60,16 +60,16 @@ def test_show_and_list_commands_print_json_and_tables(demo):
     shown = json.loads(foltr("rounds", "show", "3", *options, "--json").stdout)
     assert shown["round"]["round"] == 3
     assert len(shown["contributions"]) == 4
-    clients = json.loads(foltr("clients", "list", *options, "--json").stdout)
+    clients = json.loads(foltr("device", "list", *options, "--json").stdout)
     assert [client["client_id"] for client in clients] == [f"device-{i:03d}" for i in range(1, 5)]
-    client = json.loads(foltr("clients", "show", "device-002", *options, "--json").stdout)
+    client = json.loads(foltr("device", "show", "device-002", *options, "--json").stdout)
     assert [row["round"] for row in client["contributions"]] == list(range(1, 7))
     models = json.loads(foltr("models", "list", *options, "--json").stdout)
     assert [model["version"] for model in models] == list(range(7))
     for command in (
         ("rounds", "show", "3"),
-        ("clients", "list"),
-        ("clients", "show", "device-002"),
+        ("device", "list"),
+        ("device", "show", "device-002"),
         ("models", "list"),
     ):
         done = foltr(*command, *options)
@@ -77,7 +77,7 @@ def test_show_and_list_commands_print_json_and_tables(demo):
         assert done.stdout.strip()
 
 
-@pytest.mark.parametrize("command", [("rounds", "show", "99"), ("clients", "show", "nobody")])
+@pytest.mark.parametrize("command", [("rounds", "show", "99"), ("device", "show", "nobody")])
 def test_what_is_not_there_is_said_with_the_next_step(demo, command):
     """Exit code 2 and the command that lists what there is."""
     done = foltr(*command, *demo[2])

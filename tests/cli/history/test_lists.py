@@ -10,7 +10,7 @@ from cli.commands import foltr, start
 from long_histories import long_history
 from made_history import OPENED
 
-from foltr.cli.history.streams import pause_after
+from foltr.cli.listing import pause_after
 from storage.arrivals import commit_batch
 from storage.database import Database
 from storage.federations import claim_federation
@@ -39,9 +39,9 @@ def db(tmp_path_factory):
     ("command", "more"),
     [
         ("rounds list", "Earlier rounds not shown: 44; to see them: --limit 62"),
-        ("clients list", "Clients not shown: 5; to see them: --limit 23"),
+        ("device list", "Clients not shown: 5; to see them: --limit 23"),
         ("models list", None),
-        ("erasures list", None),
+        ("erasure list", None),
     ],
 )
 def test_a_list_fits_the_screen(db, command, more):
@@ -59,14 +59,14 @@ def test_a_list_fits_the_screen(db, command, more):
         assert "not shown" not in everything.stdout
 
 
-@pytest.mark.parametrize("command", ["rounds show 30", "rounds show latest", "clients show device-7", "clients show b"])
+@pytest.mark.parametrize("command", ["rounds show 30", "rounds show latest", "device show device-7", "device show b"])
 def test_what_is_shown_of_one_is_not_cut(db, command):
     """Its tables fit; the command that shows all of them is said, and does."""
     done = foltr(*command.split(), "--db", db, COLUMNS="80", LINES="20")
     assert done.returncode == 0, done.stderr
     assert max(len(line.rstrip()) for line in done.stdout.splitlines()) <= 80
     assert "…" not in done.stdout
-    if command in ("rounds show 30", "clients show device-7"):
+    if command in ("rounds show 30", "device show device-7"):
         assert f"to see them: foltr {command} --all" in done.stdout.replace("\n", " ")
         assert "not shown" not in foltr(*command.split(), "--all", "--db", db).stdout
 
@@ -82,7 +82,7 @@ def test_the_latest_round_needs_no_number(db):
 
 def test_a_revoked_client_is_listed_as_revoked(db):
     """It has not left."""
-    listed = foltr("clients", "list", "--db", db).stdout.splitlines()
+    listed = foltr("device", "list", "--db", db).stdout.splitlines()
     stands = {line.split()[0]: line.split()[1] for line in listed[2:]}
     assert (stands["a"], stands["c"], stands["device-1"]) == ("revoked", "left", "joined")
 
@@ -123,18 +123,38 @@ def test_a_stream_goes_on_with_each_round_that_ends(tmp_path):
         watching.stdout.close()
 
 
+def test_a_limit_is_of_the_first_look_only(tmp_path):
+    """Of a stream: no round that ends later is left out, and people get a sentence for each."""
+    url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+    asyncio.run(_history_with_an_open_round(url, 3))
+    watching = start("rounds", "list", "--db", url, "--watch", "--limit", "1")
+    try:
+        assert "round 5 abandoned (too_few_clients)" in watching.stdout.readline()
+        asyncio.run(_end(url, 6))
+        assert "round 6 abandoned (no_updates)" in watching.stdout.readline()
+    finally:
+        watching.kill()
+        watching.stdout.close()
+
+
 @pytest.mark.parametrize(
-    ("group", "key"), [("clients", "client_id"), ("models", "version"), ("audit", "seq"), ("erasures", "pseudonym")]
+    ("words", "key"),
+    [
+        (("device", "list"), "client_id"),
+        (("models", "list"), "version"),
+        (("erasure", "log"), "seq"),
+        (("erasure", "list"), "pseudonym"),
+    ],
 )
-def test_each_list_is_a_stream_for_programs(tmp_path, group, key):
+def test_each_list_is_a_stream_for_programs(tmp_path, words, key):
     """The same records as --json, a line each; watched by people it says what is for them."""
     url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
     asyncio.run(_history_with_an_open_round(url, 3))
-    listed = json.loads(foltr(group, "list", "--db", url, "--json").stdout)
-    streamed = [json.loads(line) for line in foltr(group, "list", "--db", url, "--jsonl").stdout.splitlines()]
+    listed = json.loads(foltr(*words, "--db", url, "--json").stdout)
+    streamed = [json.loads(line) for line in foltr(*words, "--db", url, "--jsonl").stdout.splitlines()]
     assert streamed == listed
     assert len({record[key] for record in streamed}) == len(streamed)
-    refused = foltr(group, "list", "--db", url, "--watch")
+    refused = foltr(*words, "--db", url, "--watch")
     assert refused.returncode == 2
     assert "foltr status --watch" in refused.stderr
 
@@ -143,8 +163,8 @@ def test_a_watched_list_goes_on_with_what_is_new_or_changes(tmp_path):
     """A client that is put into quarantine is told once more, and nobody else."""
     url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
     asyncio.run(_history_with_an_open_round(url, 3))
-    names = [row["client_id"] for row in json.loads(foltr("clients", "list", "--db", url, "--json").stdout)]
-    watching = start("clients", "list", "--db", url, "--watch", "--jsonl")
+    names = [row["client_id"] for row in json.loads(foltr("device", "list", "--db", url, "--json").stdout)]
+    watching = start("device", "list", "--db", url, "--watch", "--jsonl")
     try:
         assert [json.loads(watching.stdout.readline())["client_id"] for _ in names] == names
         with sqlite3.connect(tmp_path / "foltr.sqlite") as database:

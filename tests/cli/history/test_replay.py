@@ -1,4 +1,4 @@
-"""``foltr replay`` as a user runs it: exit codes, what it prints, and what it says it cannot know."""
+"""``foltr rounds replay`` as a user runs it: exit codes, what it prints, and what it says it cannot know."""
 
 import asyncio
 import hashlib
@@ -86,7 +86,7 @@ def folder(original, tmp_path) -> Path:
 
 
 def run(folder: Path, *arguments: str):
-    return foltr("replay", *arguments, "--db", f"sqlite:///{folder}/foltr.sqlite", "--federation", "mail")
+    return foltr("rounds", "replay", *arguments, "--db", f"sqlite:///{folder}/foltr.sqlite", "--federation", "mail")
 
 
 def query(folder: Path, statement: str):
@@ -175,20 +175,9 @@ def test_wrong_usage_is_exit_code_2(original, arguments, named):
     assert named in done.stderr
 
 
-def test_progress_is_told_once_it_lasts(monkeypatch, capsys):
-    """Nothing in the first two seconds; then a line now and then where nobody sits before it."""
-    now = 0.0
-    monkeypatch.setattr(replay.time, "monotonic", lambda: now)
-    with replay.show_progress() as on_round:
-        for number in range(1, 31):
-            now += 0.75
-            on_round(number)
-    assert capsys.readouterr().err.split() == ["round", "3", "round", "17"]
-
-
 def test_an_unknown_federation_is_told(original):
     """As by the other commands that look."""
-    done = foltr("replay", "1", "--db", f"sqlite:///{original}/foltr.sqlite", "--federation", "web")
+    done = foltr("rounds", "replay", "1", "--db", f"sqlite:///{original}/foltr.sqlite", "--federation", "web")
     assert done.returncode == 2
     assert "holds no 'web'" in done.stderr
     with pytest.raises(SettingsError):

@@ -1,4 +1,4 @@
-"""``foltr enrol --token``, ``foltr desk`` and ``foltr client enrol``, with a real Mosquitto between them."""
+"""``device enrol --token``, ``operator desk`` and ``client enrol``, with a real Mosquitto between them."""
 
 import json
 import shutil
@@ -9,13 +9,13 @@ from cli.commands import foltr, foltr_process, start, stop
 from links import link_to
 from servers import MissingError, ProvisionedMosquitto
 
-from foltr.cli.operator.tokens import read_duration
 from foltr.errors import SettingsError
 from foltr.operator.credentials import read_credentials
 from foltr.operator.folder import open_authority
 from foltr.operator.one_time_tokens import read_token
 from foltr.protocol.enrolment import read_enrolment
 from foltr.protocol.topics import Topics
+from operations.issued_tokens import read_duration
 
 WITHIN_S = 30.0
 pytestmark = pytest.mark.usefixtures("broker")
@@ -39,7 +39,7 @@ def desks(tmp_path):
     running = []
 
     def started(folder="operator", **variables):
-        running.append(start("desk", "run", "--operator", folder, cwd=tmp_path, **variables))
+        running.append(start("operator", "desk", "--operator", folder, cwd=tmp_path, **variables))
         return running[-1]
 
     yield started
@@ -54,7 +54,9 @@ def ended(process):
 
 
 def made(tmp_path, *names, arguments=()):
-    done = foltr("enrol", *names, "--token", "--operator", "operator", "--out-dir", "tokens", *arguments, cwd=tmp_path)
+    done = foltr(
+        "device", "enrol", *names, "--token", "--operator", "operator", "--out-dir", "tokens", *arguments, cwd=tmp_path
+    )
     assert done.returncode == 0, done.stderr
     return done
 
@@ -66,7 +68,7 @@ def asked(tmp_path, name, *arguments, **options):
 
 
 def states(tmp_path):
-    done = foltr("desk", "tokens", "--operator", "operator", "--json", cwd=tmp_path)
+    done = foltr("device", "tokens", "--operator", "operator", "--json", cwd=tmp_path)
     return {row["client_id"]: row["state"] for row in json.loads(done.stdout)["tokens"]}
 
 
@@ -105,7 +107,7 @@ def test_a_token_is_used_once(desks, tmp_path):
     again = asked(tmp_path, "till-1", "--out", "second.json")
     assert again.returncode == 1
     assert "token_used" in again.stderr
-    assert "foltr revoke till-1" in again.stderr
+    assert "foltr device revoke till-1" in again.stderr
     assert not (tmp_path / "second.json").exists()
     assert serials(tmp_path) == {"till-1": 1}
 
@@ -120,14 +122,14 @@ def test_an_expired_token_enrols_nobody(desks, tmp_path):
     done = asked(tmp_path, "till-1")
     assert done.returncode == 1
     assert "token_expired" in done.stderr
-    assert "foltr enrol till-1 --token --replace" in done.stderr
+    assert "foltr device enrol till-1 --token --replace" in done.stderr
     assert states(tmp_path) == {"till-1": "expired"}
 
 
 def test_a_revoked_token_is_not_even_let_in(tmp_path):
     """The device hears why that may be."""
     made(tmp_path, "till-1")
-    done = foltr("desk", "revoke", "till-1", "--operator", "operator", cwd=tmp_path)
+    done = foltr("device", "tokens", "--revoke", "till-1", "--operator", "operator", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     refused = asked(tmp_path, "till-1", "--wait", "2")
     assert refused.returncode == 3
@@ -140,7 +142,7 @@ def test_without_a_desk_a_device_waits_and_says_what_is_missing(desks, tmp_path)
     made(tmp_path, "till-1")
     done = asked(tmp_path, "till-1", "--wait", "2")
     assert done.returncode == 3
-    assert "foltr desk run" in done.stderr
+    assert "foltr operator desk" in done.stderr
     before = json.loads((tmp_path / ".till-1.json.enrolling").read_text())
     desks()
     assert asked(tmp_path, "till-1").returncode == 0
@@ -195,7 +197,7 @@ def test_one_folder_has_one_desk(desks, tmp_path):
     made(tmp_path, "till-1")
     desk = desks()
     assert asked(tmp_path, "till-1").returncode == 0
-    second = foltr_process("desk", "run", "--operator", "operator", cwd=tmp_path)
+    second = foltr_process("operator", "desk", "--operator", "operator", cwd=tmp_path)
     assert second.returncode == 1
     assert "throw each other out" in second.stderr
     assert desk.poll() is None
@@ -232,7 +234,7 @@ def test_a_token_outlives_another_certificate_of_the_broker(desks, tmp_path):
 def test_another_enrolment_key_revokes_tokens(desks, tmp_path):
     """Who has one knows the former key, and would wait for an answer that it can believe: it is not let in."""
     made(tmp_path, "till-1")
-    rotated = foltr("roster", "rotate-key", "--operator", "operator", cwd=tmp_path)
+    rotated = foltr("operator", "rotate-key", "--operator", "operator", cwd=tmp_path)
     assert rotated.returncode == 3  # no federator has answered: the key is another one all the same
     assert states(tmp_path) == {"till-1": "revoked"}
     refused = asked(tmp_path, "till-1", "--wait", "2")
@@ -256,7 +258,7 @@ def test_a_desk_goes_on_while_keys_and_authorities_are_replaced(broker, desks, t
     made(tmp_path, "till-2")
     done = asked(tmp_path, "till-2")
     assert done.returncode == 0, done.stderr
-    assert foltr("roster", "rotate-key", "--operator", "operator", cwd=tmp_path).returncode == 3
+    assert foltr("operator", "rotate-key", "--operator", "operator", cwd=tmp_path).returncode == 3
     for name in ("till-3", "till-4"):
         made(tmp_path, name)
         assert asked(tmp_path, name).returncode == 0
@@ -269,7 +271,7 @@ def test_an_answer_that_was_lost_is_good_under_another_enrolment_key(desks, tmp_
     made(tmp_path, "till-1")
     desks()
     assert asked(tmp_path, "till-1", FOLTR_TEST_FAILPOINTS="enrolment_answered=kill").returncode == -9
-    assert foltr("roster", "rotate-key", "--operator", "operator", cwd=tmp_path).returncode == 3
+    assert foltr("operator", "rotate-key", "--operator", "operator", cwd=tmp_path).returncode == 3
     done = asked(tmp_path, "till-1")
     assert done.returncode == 0, done.stderr
     mine = read_credentials(tmp_path / "till-1.json", "device")
@@ -280,7 +282,7 @@ def test_an_answer_that_was_lost_is_good_under_another_enrolment_key(desks, tmp_
 def test_replace_gives_a_device_another_key_by_a_token(desks, tmp_path):
     """Without it neither an enrolled name nor one with an open token gets another; the first token is void."""
     made(tmp_path, "till-1")
-    again = ("enrol", "till-1", "--token", "--operator", "operator", "--out-dir", "other")
+    again = ("device", "enrol", "till-1", "--token", "--operator", "operator", "--out-dir", "other")
     refused = foltr(*again, cwd=tmp_path)
     assert refused.returncode == 2
     assert "has a token that is open" in refused.stderr
@@ -293,7 +295,7 @@ def test_replace_gives_a_device_another_key_by_a_token(desks, tmp_path):
     done = foltr_process("client", "enrol", "--token", "other/till-1.token", "--out", "newer.json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert serials(tmp_path) == {"till-1": 2}
-    roster = json.loads(foltr("roster", "show", "--operator", "operator", "--json", cwd=tmp_path).stdout)
+    roster = json.loads(foltr("operator", "roster", "--operator", "operator", "--json", cwd=tmp_path).stdout)
     assert [row["void_below"] for row in roster["clients"]] == [2]
 
 
@@ -312,7 +314,7 @@ def test_replicas_enrol_themselves_each_with_a_token_that_no_other_has(desks, tm
         (left,) = [replica for replica in replicas if replica.poll() is not None]
         said, _ = left.communicate()
         assert left.returncode == 2
-        assert "foltr enrol CLIENT --token" in said
+        assert "foltr device enrol CLIENT --token" in said
     finally:
         for replica in replicas:
             ended(replica)
@@ -341,7 +343,7 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path):
     path.write_text(path.read_text().replace('"federation"', '"federations"'))
     done = asked(tmp_path, "till-1")
     assert done.returncode == 2
-    assert "is not what `foltr enrol --token` writes" in done.stderr
+    assert "is not what `foltr device enrol --token` writes" in done.stderr
     assert secret not in done.stderr
 
 
@@ -352,12 +354,11 @@ def test_a_token_file_that_others_can_read_is_refused(tmp_path):
         (("--expires", "10s"), "expires"),
         (("--expires", "31d"), "expires"),
         (("--public-key", "ab" * 32), "token"),
-        (("--helper", "north"), "token"),
     ],
 )
 def test_wrong_words_make_no_token(tmp_path, arguments, named):
     """Exit code 2, and no file."""
-    done = foltr("enrol", "till-1", "--token", "--federation", "mail", *arguments, cwd=tmp_path)
+    done = foltr("device", "enrol", "till-1", "--token", "--federation", "mail", *arguments, cwd=tmp_path)
     assert done.returncode == 2
     assert named in done.stderr
     assert list(tmp_path.rglob("*.token")) == []

@@ -11,10 +11,10 @@ from foltr.operator.credentials import read_credentials
 from foltr.protocol.states import Privacy
 
 
-def enrol(folder, *arguments):
+def enrol(folder, *arguments, whom="device"):
     where = ("--federation", "mail", "--broker", f"mqtt://127.0.0.1:{free_port()}")
     is_new = not (folder / "foltr-operator").exists()
-    return foltr("enrol", *arguments, *(where if is_new else ()), cwd=folder)
+    return foltr(whom, "enrol", *arguments, *(where if is_new else ()), cwd=folder)
 
 
 def test_devices_of_a_secure_folder_are_pinned(tmp_path):
@@ -38,18 +38,18 @@ def test_devices_of_a_trusted_folder_are_not(tmp_path):
     for done in (enrol(tmp_path, "x", "--privacy", "secure"), foltr("policy", "new", *keys_of(tmp_path), cwd=tmp_path)):
         assert done.returncode == 2
         assert "was made for a trusted federation" in done.stderr
-        assert "foltr enrol NAME --privacy secure --operator FOLDER" in done.stderr
+        assert "foltr device enrol NAME --privacy secure --operator FOLDER" in done.stderr
     assert not (tmp_path / "x.json").exists()
 
 
 def test_a_folder_that_begins_with_a_helper_is_secure(tmp_path):
     """Who enrols helpers first, in either order of the documented commands, makes no trusted federation by it."""
-    assert enrol(tmp_path, "--helper", "north").returncode == 0
+    assert enrol(tmp_path, "north", whom="helper").returncode == 0
     assert enrol(tmp_path, "device-1").returncode == 0
     assert read_credentials(tmp_path / "device-1.json", "device").is_pinned
 
 
-@pytest.mark.parametrize("how", ["enrol", "policy"])
+@pytest.mark.parametrize("how", ["device", "enrol", "policy"])
 def test_a_folder_of_an_older_foltr_is_pinned_from_the_choice_on(tmp_path, how):
     """Its devices have credentials without the pin until they are enrolled anew."""
     assert enrol(tmp_path, "device-1", "--privacy", "secure").returncode == 0

@@ -10,7 +10,6 @@ from cli.operator.test_enrol import heard
 from cli.test_main import free_port
 from servers import MissingError, ProvisionedMosquitto
 
-from foltr.cli.operator.access import access_to
 from foltr.operator.credentials import BrokerAccess, read_credentials
 from foltr.operator.helper_keys import helper_keys_text
 from foltr.protocol.policies import MAX_SECURE_DIM
@@ -18,6 +17,7 @@ from foltr.protocol.signed_policies import read_policy
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import Topics
 from foltr.protocol.verify_keys import open_verify_key
+from operations.operator_access import access_to
 
 TOPIC = Topics("mail").policy
 
@@ -37,7 +37,7 @@ def keys_of(folder, number=0):
 def folder(tmp_path):
     """One with an operator's folder in it, for a broker that nobody runs."""
     where = ("--federation", "mail", "--broker", f"mqtt://127.0.0.1:{free_port()}")
-    done = foltr("enrol", "device-1", *where, "--privacy", "secure", cwd=tmp_path)
+    done = foltr("device", "enrol", "device-1", *where, "--privacy", "secure", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     return tmp_path
 
@@ -222,7 +222,7 @@ def test_a_policy_is_shown_as_it_was_signed(folder):
 def test_devices_enrolled_afterwards_carry_the_policy(folder):
     """Not those that were enrolled before; they hear of it from the broker."""
     assert new(folder).returncode == 0
-    assert foltr("enrol", "device-2", cwd=folder).returncode == 0
+    assert foltr("device", "enrol", "device-2", cwd=folder).returncode == 0
     assert read_credentials(folder / "device-1.json", "device").policy is None
     assert read_credentials(folder / "device-2.json", "device").signed_policy == newest(folder)
 
@@ -292,7 +292,7 @@ async def test_a_policy_is_retained_for_all_who_come_later(mosquitto_server, tmp
     """Signed, as the folder has it; the next one takes its place, and the roster's command publishes it again."""
     access = access_to(mosquitto_server.url)
     where = ("--federation", "mail", "--broker", access.broker_url, "--privacy", "secure")
-    assert foltr("enrol", "device-1", *where, cwd=tmp_path).returncode == 0
+    assert foltr("device", "enrol", "device-1", *where, cwd=tmp_path).returncode == 0
     for number in (1, 2):
         assert new(tmp_path, number=number).returncode == 0
         payload = await published(tmp_path, access)
@@ -306,7 +306,7 @@ async def test_a_restored_folder_publishes_no_policy_that_devices_would_refuse(m
     """It made another second policy than the broker has: that one is taken back, and the next follows from it."""
     access = access_to(mosquitto_server.url)
     where = ("--federation", "mail", "--broker", access.broker_url, "--privacy", "secure")
-    assert foltr("enrol", "device-1", *where, cwd=tmp_path).returncode == 0
+    assert foltr("device", "enrol", "device-1", *where, cwd=tmp_path).returncode == 0
     assert new(tmp_path, number=1).returncode == 0
     await published(tmp_path, access)
     folder, copy = tmp_path / "foltr-operator", tmp_path / "copy"
@@ -339,7 +339,7 @@ async def test_a_device_of_a_guarded_broker_hears_the_policy(access, tmp_path):
     server.start()
     try:
         operator = ("--operator", server.operator_dir)
-        assert foltr("enrol", "device-1", *operator, "--privacy", "secure", cwd=tmp_path).returncode == 0
+        assert foltr("device", "enrol", "device-1", *operator, "--privacy", "secure", cwd=tmp_path).returncode == 0
         assert new(tmp_path, *operator).returncode == 0
         done = await asyncio.to_thread(foltr, "policy", "publish", *operator, cwd=tmp_path)
         assert done.returncode == 0, done.stderr

@@ -8,7 +8,7 @@ import pytest
 from cli.commands import foltr
 from cli.test_readme import blocks
 
-from foltr.cli.privacy import privacy
+from foltr.cli import progress
 from foltr.secure import mechanisms
 
 PLAN = ("privacy", "plan", "--clients", 1000, "--rounds", 200, "--epsilon", 8, "--dim", 136)
@@ -118,7 +118,7 @@ def test_an_audit_of_noise_that_is_missing_fails(monkeypatch):
 
 def test_a_long_audit_says_how_far_it_is(monkeypatch):
     """On standard error, where no terminal shows a bar; here after each batch."""
-    monkeypatch.setattr(privacy, "_LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(progress, "LINE_EVERY_S", 0.0)
     done = foltr(*AUDIT, "--mechanism", "gamma", "--json")
     assert "10,000 of 40,000 sums" in done.stderr
     assert "40,000 of 40,000 sums" in done.stderr

@@ -72,7 +72,7 @@ def run_in_order(all_words, folder) -> str:
     helpers, others = [], []
     try:
         for words in all_words:
-            if words[0] == "replay":
+            if words[:2] == ["rounds", "replay"]:
                 for process in others:
                     process.wait(100)
             if "run" in words[:2]:

@@ -122,7 +122,7 @@ def test_what_does_not_fit_names_the_command_that_tells_it():
 def test_a_command_is_on_one_line():
     """So that it can be copied."""
     told = screen_lines(overview(erasures=ErasureCounts(0, 2, 1, 9, 1, NOW - timedelta(days=4))), 64, 40)
-    assert any("foltr erasures list" in line for line in told)
+    assert any("foltr erasure list" in line for line in told)
     assert any("foltr rounds why --credentials" in line for line in screen_lines(overview(), 80, 24))
 
 

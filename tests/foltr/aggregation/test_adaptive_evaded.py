@@ -94,7 +94,7 @@ def test_a_round_of_suspects_only_makes_no_model() -> None:
     """There is nothing to make one of; the message names the order that ends it."""
     federation = Federation(n_attackers=4, attack=lambda rows, _: -rows).play(60)
     rows = federation.updates()[:3]
-    with pytest.raises(Exception, match="foltr clients quarantine"):
+    with pytest.raises(Exception, match="foltr device quarantine"):
         aggregate_round(ADAPTIVE, names_of(3), rows, np.ones(3), federation.memory)
 
 

@@ -91,7 +91,7 @@ def test_another_federations_folder_is_refused(folder):
 
 def test_looking_makes_no_folder(folder):
     """A typo in --operator is an error, not an empty authority."""
-    with pytest.raises(SettingsError, match="foltr enrol"), open_authority(folder):
+    with pytest.raises(SettingsError, match="foltr device enrol"), open_authority(folder):
         pass
     assert not folder.exists()
     assert not is_authority(folder)
@@ -245,7 +245,7 @@ def test_revoking_again_changes_nothing(folder):
 
 def test_an_unknown_client_cannot_be_revoked(folder):
     """A typo must not look like a revocation."""
-    with created(folder) as operator, pytest.raises(SettingsError, match=r"'a' is not enrolled.*foltr roster show"):
+    with created(folder) as operator, pytest.raises(SettingsError, match=r"'a' is not enrolled.*foltr operator roster"):
         operator.revoke("a")
 
 

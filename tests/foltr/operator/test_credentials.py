@@ -148,7 +148,7 @@ def test_what_is_no_credentials_file_says_where_they_come_from(tmp_path, content
     file = tmp_path / "x.json"
     if content is not None:
         write_secret(file, content)
-    with pytest.raises(SettingsError, match="foltr enrol") as caught:
+    with pytest.raises(SettingsError, match="foltr device enrol") as caught:
         read_credentials(file, "device")
     assert str(file) in str(caught.value)
     assert "()" not in str(caught.value)

@@ -42,7 +42,7 @@ def test_where_nothing_is_retained_the_file_counts():
     silent = believe_retained(OLD, None, stated(THIRD))
     assert silent.credentials is OLD
     assert "foltr broker config --force" in silent.hindrance
-    assert "foltr roster publish" in silent.hindrance
+    assert "foltr operator publish" in silent.hindrance
 
 
 def test_a_succession_of_somebody_else_takes_nothing_from_the_file():
@@ -53,7 +53,7 @@ def test_a_succession_of_somebody_else_takes_nothing_from_the_file():
         found = believe_retained(OLD, succession, stated(FIRST))
         assert found.credentials.enrolment_public_key == FIRST.public
         assert found.credentials.federator_public_key == NEXT.public
-        assert "foltr enrol NAME --replace" in found.hindrance
+        assert "foltr device enrol NAME --replace" in found.hindrance
 
 
 def test_an_older_statement_than_the_files_is_no_news():

@@ -61,7 +61,7 @@ export class PlayedFederation {
     return played;
   }
 
-  /** Return what `foltr enrol --public-key` writes for a key; `secure`: in a folder for secure sums. */
+  /** Return what `foltr device enrol --public-key` writes for a key; `secure`: in a folder for secure sums. */
   async enrol(name: string, key: Bytes, secure = false): Promise<Record<string, unknown>> {
     const serial = ++this.serial;
     const fields = { federation: FEDERATION, client_id: name, public_key: key, serial, issued_at: 1000.5, secure };

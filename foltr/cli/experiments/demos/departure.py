@@ -99,4 +99,4 @@ def hand_over(departure: Departure, db_url: str) -> None:
             say(f"The receipt is not beside the database: {file} cannot be written: {error.strerror or error}")
             return
     say("Check the receipt yourself; it needs no database and no network:")
-    say(f"  {command_name()} receipt verify {shlex.quote(str(receipt))} --key {shlex.quote(str(key))}")
+    say(f"  {command_name()} erasure verify {shlex.quote(str(receipt))} --key {shlex.quote(str(key))}")

@@ -238,6 +238,6 @@ class ForgettingDemo(Demo):
         print_rows(places, ("place", "before", "after"), title=f"Bytes of {departure.name}", as_json=False)
         if database.dialect != "sqlite":
             say("Of the database the rows were searched; the server's files hold what it deletes for some time more")
-        self._look_further("audit verify", "models list", "rounds list")
+        self._look_further("erasure verify-log", "models list", "rounds list")
         hand_over(departure, self._settings.db_url)
         return {"forget": departure.plain(), **self._circumstances(data, seconds)}

@@ -75,12 +75,14 @@ def test_a_client_is_forgotten_before_our_eyes(tmp_path):
         assert said in printed
     for words in ("had it done no harm", "the harm", "the recovery", "the measure"):
         assert len([line for line in printed.splitlines() if words in line]) == 1
-    (command,) = [line.split() for line in printed.splitlines() if " receipt verify " in line]
+    (command,) = [line.split() for line in printed.splitlines() if " erasure verify " in line]
     verified = foltr(*command[1:], cwd=tmp_path)
     assert verified.returncode == 0, verified.stderr
     assert receipt.pseudonym in verified.stdout
     assert (tmp_path / "foltr-demo-forget.sqlite.receipt.jws").read_text().strip() == forget["receipt"]
-    verified = foltr("audit", "verify", "--db", results["db"], "--federation", results["federation"], cwd=tmp_path)
+    verified = foltr(
+        "erasure", "verify-log", "--db", results["db"], "--federation", results["federation"], cwd=tmp_path
+    )
     assert verified.returncode == 0, verified.stderr
 
 

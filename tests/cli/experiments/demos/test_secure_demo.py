@@ -70,7 +70,9 @@ def test_rounds_go_on_although_a_helper_is_killed_and_devices_vanish(tmp_path):
     assert all(n_clients >= 5 for _, n_clients in sums)
     assert sums[-1][1] <= 7, "those that vanished are in no later sum"
     assert answers == [(number, helper) for number in (1, 2, 3, 4) for helper in ("north", "south")]
-    replayed = foltr("replay", "4", "--db", results["db"], "--federation", results["federation"], cwd=tmp_path)
+    replayed = foltr(
+        "rounds", "replay", "4", "--db", results["db"], "--federation", results["federation"], cwd=tmp_path
+    )
     assert replayed.returncode == 0, replayed.stdout + replayed.stderr
 
 

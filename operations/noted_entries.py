@@ -9,19 +9,10 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated
 
-import typer
-
-from foltr.cli.output import errors
 from foltr.errors import SettingsError
 from foltr.protocol.signing import key_to_text
 from foltr.user_files import FileKind, read_json_file
-
-DEFAULT = Path("foltr-noted.json")
-Noted = Annotated[
-    Path, typer.Option("--noted", metavar="FILE", help="Where entries of audit logs that were seen are noted")
-]
 
 
 @dataclass(frozen=True)
@@ -77,19 +68,19 @@ def newest_noted(noted: Sequence[NotedEntry], federation: str, key: bytes) -> No
     return max(mine, key=lambda entry: entry.seq, default=None)
 
 
-def note(path: Path, seen: Sequence[NotedEntry]) -> None:
-    """Add entries to the file, unless they are there; where it cannot be written, that is said and nothing more."""
+def note(path: Path, seen: Sequence[NotedEntry]) -> str:
+    """Add entries to the file, unless they are there; returns why it cannot be written, or nothing."""
     noted = read_noted(path)
     known = {(entry.federation, entry.key, entry.seq, entry.hash) for entry in noted}
     new = [entry for entry in seen if (entry.federation, entry.key, entry.seq, entry.hash) not in known]
     if not new:
-        return
+        return ""
     text = json.dumps({"entries": [asdict(entry) for entry in (*noted, *new)]}, indent=2)
     try:
         _replace(path, f"{text}\n")
     except OSError as error:
-        cause = error.strerror or type(error).__name__
-        errors.print(f"not noted: {path}: {cause}; name another file with --noted", markup=False, soft_wrap=True)
+        return f"not noted: {path}: {error.strerror or type(error).__name__}; name another file with --noted"
+    return ""
 
 
 def _replace(path: Path, text: str) -> None:

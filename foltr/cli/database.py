@@ -84,11 +84,11 @@ async def no_such_client(database: "Database", federation: str, client_id: str) 
 
     row = await erasure_of(database, federation, client_id)
     if row is None:
-        return SettingsError(f"federation {federation!r} knows no client {client_id!r}; see: foltr clients list")
+        return SettingsError(f"federation {federation!r} knows no client {client_id!r}; see: foltr device list")
     when = f"was forgotten on {row.erased_at:%Y-%m-%d}"
     if row.state in UNTIL_ERASED:
         when = f"is being erased, since {row.requested_at:%Y-%m-%d}"
-    return SettingsError(f"{client_id} of {federation} {when}; see: foltr erasures show {client_id}")
+    return SettingsError(f"{client_id} of {federation} {when}; see: foltr erasure show {client_id}")
 
 
 @contextmanager

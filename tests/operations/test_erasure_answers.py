@@ -1,13 +1,11 @@
 """What is believed of a federation's answers to a request to forget, and how it is put in words."""
 
 import asyncio
+from pathlib import Path
 
 import pytest
 
 from broker.link import InboundMessage
-from foltr.cli.erasure.answers import Answers
-from foltr.cli.erasure.forget import _Telling
-from foltr.cli.output import errors
 from foltr.errors import DataError
 from foltr.operator.credentials import BrokerAccess, device_identity
 from foltr.protocol.announcements import UnlearningProgress
@@ -18,6 +16,7 @@ from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.roster import FederatorKey
 from foltr.protocol.signing import SigningKey
 from foltr.protocol.topics import ClientTopic, Topics
+from operations.erasure_answers import Answers, Wish
 
 TOPICS = Topics("mail")
 INBOX = TOPICS.client("device-1", ClientTopic.INBOX)
@@ -25,10 +24,22 @@ OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 CREDENTIALS = device_identity(
     OPERATOR, FEDERATOR.public, "mail", "device-1", 1, BrokerAccess(broker_url="mqtt://broker")
 )
+WISH = Wish(
+    federation="mail",
+    client_id="device-1",
+    topic=TOPICS.operator,
+    payload=b"",
+    access=CREDENTIALS.broker,
+    session="operator",
+    credentials=CREDENTIALS,
+    key_file=Path("x/operator.json"),
+    named_by="the operator's folder x",
+    retained=False,
+)
 
 
 def answers() -> Answers:
-    made = Answers(TOPICS, "device-1", CREDENTIALS, "the operator's folder x", "order_refused")
+    made = Answers(WISH)
     made.begin()
     made.sent()
     return made
@@ -58,14 +69,14 @@ def progress(state: str, step: int, detail: str = "", n_steps: int = 112) -> Unl
 @pytest.mark.parametrize(
     ("told", "said", "not_said"),
     [
-        (None, ["not made yet", "when the open round ends", "foltr erasures list"], "job"),
+        (None, ["not made yet", "when the open round ends", "foltr erasure list"], "job"),
         (progress("running", 3), ["job 1 is running, step 3 of 112"], "deadline"),
         (progress("running", 111), ["job 1 is running, step 111 of 112"], "deadline"),
         (progress("running", 0, n_steps=0), ["nothing to learn again; the model goes into service"], "of 0"),
         (progress("running", 112), ["when the open round ends", "`foltr rounds deadline`"], "paused"),
         (
             progress("paused", 0, "no device is online at step 1"),
-            ["paused, step 0 of 112: no device is online at step 1;", "keep interactions", "foltr erasures list"],
+            ["paused, step 0 of 112: no device is online at step 1;", "keep interactions", "foltr erasure list"],
             "deadline",
         ),
     ],
@@ -106,18 +117,6 @@ async def test_who_gives_up_at_once_is_told_that_nobody_answered():
     assert waiting.state().startswith("the federator has not answered; see whether it runs")
 
 
-def test_lines_come_when_something_is_new_or_the_same_has_lasted(monkeypatch, capsys):
-    """Not on a terminal: at once what is new, the same again after ten seconds."""
-    now = [0.0]
-    monkeypatch.setattr("foltr.cli.erasure.forget.time.monotonic", lambda: now[0])
-    with errors.status("waiting") as status:
-        telling = _Telling(status)
-        for at, text in ((0.0, "[one]"), (1.0, "[one]"), (2.0, "two"), (11.0, "two"), (12.0, "two")):
-            now[0] = at
-            telling.tell(text)
-    assert capsys.readouterr().err.split() == ["[one]", "two", "two"]
-
-
 async def test_a_federator_whose_operators_key_was_rotated_too_is_believed():
     """In whichever order the broker tells of the two; a doctor's empty message takes nothing back."""
     newest, new = SigningKey.generate(), SigningKey.generate()
@@ -128,7 +127,7 @@ async def test_a_federator_whose_operators_key_was_rotated_too_is_believed():
     waiting = answers()
     waiting.received(InboundMessage(*told[0], retained=True))
     assert await waiting.notice(0.01) is None
-    assert "foltr roster publish" in waiting.state()
+    assert "foltr operator publish" in waiting.state()
     for topic, payload in told[1:]:
         waiting.received(InboundMessage(topic, payload, retained=True))
     hear(waiting, notice(ReceiptCode.FORGOTTEN), INBOX, new)

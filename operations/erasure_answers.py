@@ -1,42 +1,71 @@
-"""What a federation says to a request to forget a client, and in words how far that is."""
+"""How a request to forget a client is sent, what a federation says to it, and in words how far it is."""
 
 import asyncio
-from typing import TYPE_CHECKING
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
 
+from broker.address import BrokerAddress
+from broker.link import InboundMessage
+from broker.visit import visit_again, visiting
+from edge_client.forgetting import refusal_in_words
 from foltr.erasure.states import ForgetState
-from foltr.errors import DataError
-from foltr.operator.credentials import Credentials
+from foltr.errors import DataError, MessageError, UnavailableError
+from foltr.operator.credentials import BrokerAccess, Credentials
 from foltr.operator.heard_keys import believe_retained, key_topics
+from foltr.protocol.announcements import UnlearningProgress
+from foltr.protocol.codec import Envelope, open_envelope
+from foltr.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.protocol.states import JobState
-from foltr.protocol.topics import Topics
+from foltr.protocol.topics import ClientTopic, Topics
 
-if TYPE_CHECKING:
-    from broker.link import InboundMessage
-    from foltr.protocol.announcements import UnlearningProgress
-    from foltr.protocol.codec import Envelope
-    from foltr.protocol.receipts import ErasureNotice
+_ANSWER_S = 3.0
+_CONNECT_S = 5.0
+# Between two visits at the broker while a model is made anew: twice as long each time.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+# How often it is looked whether there is something to tell.
+_LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A signed wish to forget a client, and how it gets to the broker.
+
+    Attributes:
+        session: the MQTT client id to connect with.
+        credentials: whose federator's notices are believed.
+        key_file: credentials that name this key.
+        named_by: what was given to find it, in words.
+        retained: the broker holds it until it is obeyed: a device's wish, and no order.
+        number: of the order, if it is one.
+    """
+
+    federation: str
+    client_id: str
+    topic: str
+    payload: bytes
+    access: BrokerAccess
+    session: str
+    credentials: Credentials
+    key_file: Path
+    named_by: str
+    retained: bool
+    number: int = 0
 
 
 class Answers:
-    """What is heard while a request is under way, over several visits at the broker.
+    """What is heard while a request is under way, over several visits at the broker."""
 
-    Args:
-        credentials: whose federator is believed, and whose operator where that one states another key, or has one.
-        named_by: what names these, in words.
-        refused_as: the event by which a federator's log tells that it refused the request without an answer.
-    """
-
-    def __init__(
-        self, topics: Topics, client_id: str, credentials: Credentials, named_by: str, refused_as: str
-    ) -> None:
-        self._topics = topics
-        self._client_id = client_id
-        self._given = self._believed = credentials
+    def __init__(self, wish: Wish) -> None:
+        self._topics = Topics(wish.federation)
+        self._given = self._believed = wish.credentials
         self._retained: dict[str, bytes] = {}
         # Why the federator's newest key may be one that cannot be believed.
         self._hindrance: str | None = None
-        self._named_by = named_by
-        self._refused_as = refused_as
+        self._named_by = wish.named_by
+        # How a federator's log tells that it refused without an answer: a device's wish is a message like its others.
+        self._refused_as = "message_refused" if wish.retained else "order_refused"
         self._notices: asyncio.Queue[ErasureNotice] = asyncio.Queue()
         self._newest: ErasureNotice | None = None
         # Of this visit, and what is told: a visit that has just begun knows nothing yet.
@@ -61,13 +90,8 @@ class Answers:
         """The broker has the request."""
         self._is_sent = True
 
-    def received(self, message: "InboundMessage") -> None:
+    def received(self, message: InboundMessage) -> None:
         """Only what the federator has signed is believed; the rest of what an inbox or a topic has is passed over."""
-        from foltr.errors import MessageError
-        from foltr.protocol.announcements import UnlearningProgress
-        from foltr.protocol.codec import open_envelope
-        from foltr.protocol.receipts import ErasureNotice
-
         if message.topic in key_topics(self._topics.federation):
             self._take_key(message)
             return
@@ -85,7 +109,7 @@ class Answers:
         except MessageError:
             return
 
-    def _take_key(self, message: "InboundMessage") -> None:
+    def _take_key(self, message: InboundMessage) -> None:
         if not message.payload:
             return  # a doctor's
         # The broker sends what it retains in any order: each time everything anew.
@@ -94,7 +118,7 @@ class Answers:
         heard = believe_retained(self._given, succession, statement)
         self._believed, self._hindrance = heard.credentials, heard.hindrance
 
-    def _is_believed(self, envelope: "Envelope", topic: str) -> bool:
+    def _is_believed(self, envelope: Envelope, topic: str) -> bool:
         return envelope.is_signed_by(self._believed.federator_public_key, topic)
 
     @property
@@ -105,9 +129,6 @@ class Answers:
     @property
     def _other_federator(self) -> bool:
         """Whether the announced round is signed by another key than the one that is believed, or by none."""
-        from foltr.errors import MessageError
-        from foltr.protocol.codec import open_envelope
-
         if self._round is None:
             return False
         try:
@@ -115,10 +136,8 @@ class Answers:
         except MessageError:
             return False
 
-    async def notice(self, timeout_s: float) -> "ErasureNotice | None":
+    async def notice(self, timeout_s: float) -> ErasureNotice | None:
         """The notice that it is done; None if it is not, or nothing was heard. DataError where it is refused."""
-        from foltr.protocol.receipts import ReceiptCode
-
         try:
             async with asyncio.timeout(timeout_s):
                 notice = self._newest = await self._notices.get()
@@ -129,8 +148,6 @@ class Answers:
         if notice.code is ReceiptCode.FORGOTTEN:
             return notice
         if notice.code not in (ReceiptCode.ERASING, ReceiptCode.FORGETTING):
-            from edge_client.forgetting import refusal_in_words
-
             raise DataError(refusal_in_words(notice))
         return None
 
@@ -156,7 +173,7 @@ class Answers:
             return (
                 "its data is erased; the model without it is not made yet: the federation gathers requests for it, for "
                 "a day unless it is set otherwise (unlearn_every_s, unlearn_after); where nothing has to be learned "
-                "again, it goes into service when the open round ends; it may wait for an order: foltr erasures list"
+                "again, it goes into service when the open round ends; it may wait for an order: foltr erasure list"
             )
         step = f"step {progress.step} of {progress.n_steps}" if progress.n_steps else "with nothing to learn again"
         told = f"its data is erased; unlearning job {progress.job} is {progress.state}, {step}"
@@ -164,7 +181,7 @@ class Answers:
             because = f": {progress.detail}" if progress.detail else ""
             return (
                 f"{told}{because}; it goes on when devices that are left are online, and learns only from those that "
-                "keep interactions; see: foltr erasures list"
+                "keep interactions; see: foltr erasure list"
             )
         if progress.step == progress.n_steps:
             return (
@@ -186,3 +203,76 @@ class Answers:
         if self._other_federator:
             told += f"; the round announced at this broker is not signed by the federator that {self._named_by} names"
         return told if self._hindrance is None else f"{told}; {self._hindrance}"
+
+
+async def send(
+    wish: Wish, answers: Answers, timeout_s: float, on_progress: Callable[[str], None]
+) -> tuple[ErasureNotice, bytes]:
+    """Publish the request again and again until the client is forgotten.
+
+    Where the broker has users, one user is one session: whoever comes as the client, or as the operator, ends the
+    connection of the device, or of another command. So nobody stays there to wait: each visit takes a moment, and who
+    was thrown out comes back in between.
+
+    Args:
+        on_progress: told every second how far it is, in words.
+
+    Returns:
+        the notice that the client is forgotten, and the federator's public key.
+
+    Raises:
+        UnavailableError: no broker, or not forgotten in time.
+        FoltrError: the federator refuses.
+    """
+    telling = asyncio.create_task(_tell(answers, on_progress))
+    try:
+        async with asyncio.timeout(timeout_s):
+            pause_s = _FIRST_PAUSE_S
+            notice = await visit_again(lambda: _visit(wish, answers))
+            while notice is None:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                # The broker has the request: from now on one that is away for a while is no reason to give up.
+                with contextlib.suppress(UnavailableError):
+                    notice = await _visit(wish, answers)
+            return notice, answers.federator_key
+    except TimeoutError as error:
+        next_step = "" if wish.retained else ". Ask again with --wait"
+        if answers.answered and next_step:
+            next_step = ". The request stands; ask again with --wait"
+        raise UnavailableError(
+            f"{wish.client_id} is not forgotten after {timeout_s:g} s: {answers.state()}{next_step}"
+        ) from error
+    finally:
+        telling.cancel()
+
+
+async def state_of(wish: Wish) -> ForgetState:
+    """How far the erasure is that an answered order asked for: what the federation says, or what the answer says."""
+    answers = Answers(wish)
+    with contextlib.suppress(UnavailableError):
+        await _visit(wish, answers)
+    return answers.forget_state if answers.answered else ForgetState.ERASING
+
+
+async def _tell(answers: Answers, on_progress: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        on_progress(answers.state())
+
+
+async def _visit(wish: Wish, answers: Answers) -> ErasureNotice | None:
+    """Publish the request once, and hear for a moment what the federator says to it.
+
+    Returns:
+        the notice that the client is forgotten, if it is.
+    """
+    topics = Topics(wish.federation)
+    inbox = topics.client(wish.client_id, ClientTopic.INBOX)
+    heard = [*key_topics(wish.federation), inbox, topics.round, f"{topics.root}/unlearning/+"]
+    address = BrokerAddress.of(wish.access)
+    answers.begin()
+    async with visiting(address, wish.session, heard, answers.received, _CONNECT_S) as link:
+        await link.publish(wish.topic, wish.payload, retain=wish.retained)
+        answers.sent()
+        return await answers.notice(_ANSWER_S)

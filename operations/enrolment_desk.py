@@ -1,4 +1,4 @@
-"""The process behind ``foltr desk run``: requests that wait, a folder used in a thread, a link to the broker."""
+"""The process behind ``foltr operator desk``: requests that wait, a folder used in a thread, a link to the broker."""
 
 import asyncio
 import secrets
@@ -15,9 +15,6 @@ from broker.alive import show_alive
 from broker.believed import BelievedAuthorities
 from broker.link import InboundMessage, MqttLink
 from foltr.alive_file import AliveFile
-from foltr.cli.operator.access import open_authority
-from foltr.cli.operator.admission import admit, tell_broker
-from foltr.cli.operator.tokens import withdraw_useless
 from foltr.errors import FoltrError, MessageError, UnavailableError, first_cause
 from foltr.operator.credentials import DESK_USER, BrokerAccess
 from foltr.operator.enrolment_desk import Served, serve, take_head
@@ -26,6 +23,8 @@ from foltr.protocol.enrolment_requests import MAX_REQUEST_BYTES, DeskHead
 from foltr.protocol.operator_keys import Believed, newest_of
 from foltr.protocol.signed_requests import read_head
 from foltr.protocol.topics import Topics
+from operations.issued_tokens import withdraw_useless
+from operations.operator_access import admit, open_authority, tell_broker
 
 if TYPE_CHECKING:
     from foltr.operator.authority import Authority
@@ -176,8 +175,9 @@ class DeskService:
                 "operator_folder_is_older",
                 next_serial=authority.register.next_serial,
                 n_revoked=n_revoked,
-                next_step="This folder does not know who was enrolled since it was copied. Its open tokens may have "
-                f"been used and are revoked; make others: {command_in(self._operator, 'foltr enrol CLIENT --token')}",
+                next_step="This folder does not know who was enrolled since it was copied. Its open tokens may "
+                "have been used and are revoked; make others: "
+                f"{command_in(self._operator, 'foltr device enrol CLIENT --token')}",
             )
 
     def _admit(self, authority: "Authority", names: Collection[str]) -> dict[str, BrokerAccess]:

@@ -1,0 +1,266 @@
+"""``foltr erasure request``: have a client forgotten, as the operator or as the client itself."""
+
+import asyncio
+import base64
+import os
+import shlex
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from foltr.cli import options
+from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
+from foltr.cli.output import print_json, report, say, warn
+from foltr.cli.progress import telling
+from foltr.errors import DataError, SettingsError, UnavailableError
+from foltr.operator.credentials import OPERATOR_USER, read_credentials
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.operator.wish_file import drop_wish, keep_wish, wish_file
+from foltr.protocol.signing import key_to_text
+from foltr.protocol.topics import ClientTopic, Topics, check_name
+from operations.operator_access import open_authority, redirect
+
+if TYPE_CHECKING:
+    from operations.erasure_answers import Wish
+
+# How long the receipt is waited for: with --wait, and else by who asks for itself.
+_WAIT_S, _WISH_S = 3600.0, 60.0
+# Between two tries other commands have their turn.
+_PAUSE_S = 1.0
+
+
+def request(
+    client: Annotated[str | None, typer.Argument(help="The client's name; not needed with --credentials")] = None,
+    credentials: Annotated[
+        Path | None, typer.Option("--credentials", help="The client's own credentials: it asks for itself")
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the client is forgotten, and print its receipt")
+    ] = False,
+    timeout: Annotated[
+        float | None,
+        typer.Option(
+            "--timeout",
+            min=0.0,
+            max=30 * 86_400,
+            help="Give up after so many seconds [3600 with --wait, else 60 with --credentials]",
+        ),
+    ] = None,
+    receipt: Annotated[Path | None, typer.Option("--receipt", help="Write the receipt here, once there is one")] = None,
+    print_payload: Annotated[
+        bool, typer.Option("--print-payload", help="Send nothing; print what mosquitto_pub is to send")
+    ] = False,
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    broker: options.Broker = None,
+    json: options.Json = False,
+) -> None:
+    """Erase what a federation has of a client and unlearn what it has taught. It cannot be undone.
+
+    An operator's order is answered once the client is out of the federation; with --wait the command waits for its
+    receipt. With --credentials it always does, and exits with 0 only if there is one: until then the wish is kept
+    beside that file, and the same command sends it again. The name is not used again. With --credentials the command
+    connects as that client; where the broker has users, a running device is cut off for a moment each time, and
+    connects again.
+    """
+    from operations.erasure_answers import Answers, send, state_of
+
+    if receipt is not None and not wait and credentials is None:
+        raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
+    if receipt is not None and not os.access(receipt.parent, os.W_OK):
+        raise SettingsError(f"receipt: {receipt.parent} is no folder that can be written to; name a file elsewhere")
+    if timeout is None:
+        timeout = _WAIT_S if wait else _WISH_S
+    if not 0 < timeout <= 30 * 86_400:
+        raise SettingsError(f"timeout: {timeout:g}; give more than 0 and at most {30 * 86_400} seconds")
+    give_up_at = time.monotonic() + timeout
+    wish = _by_client(client, credentials, broker) if credentials else _by_operator(client, operator, broker)
+    if print_payload:
+        _print_payload(wish, json=json)
+        return
+    kept = _keep(wish, json=json) if credentials else None
+    if not credentials:
+        _order(wish, operator, broker, give_up_at if wait else None)
+        if not wait:
+            state = asyncio.run(state_of(wish))
+            say(
+                f"Order {wish.number} is obeyed: {wish.client_id} is out of {wish.federation}. It is {state}: "
+                f"{state.meaning}. Get its receipt, once the model without it is in service, with --wait"
+            )
+            return
+    answers = Answers(wish)
+    with telling("waiting for the broker", changes=True) as tell:
+        try:
+            left_s = max(0.1, give_up_at - time.monotonic())
+            notice, federator_key = asyncio.run(send(wish, answers, left_s, tell))
+        except DataError:
+            if kept is not None:
+                drop_wish(kept)  # it was refused: the device goes on as before
+            raise
+        except UnavailableError as error:
+            if json:
+                print_json({"client": wish.client_id, "state": str(answers.forget_state), "receipt": None})
+            if not credentials:
+                raise
+            raise UnavailableError(f"{error}. {_what_is_open(credentials, kept)}") from error
+    text = "" if notice.receipt is None else notice.receipt.decode()
+    done = text or f"Forgotten: {wish.client_id}; {notice.detail}"
+    if receipt is not None:
+        _write(receipt, text, wish.client_id)
+        key = _key_of_receipt(text, wish, federator_key)
+        check = shlex.join(("foltr", "erasure", "verify", str(receipt), "--key", key))
+        done = f"Forgotten: {wish.client_id} of {wish.federation}; check it: {check}"
+    if kept is not None:
+        drop_wish(kept)
+    report(json, {"client": wish.client_id, "state": str(notice.code), "receipt": text or None}, done)
+
+
+def _write(receipt: Path, text: str, client: str) -> None:
+    try:
+        receipt.write_text(text + "\n", encoding="ascii")
+    except OSError as error:
+        raise SettingsError(
+            f"receipt: {receipt}: {error.strerror}. {client} is forgotten; ask again with another file"
+        ) from error
+
+
+def _keep(wish: "Wish", *, json: bool) -> Path | None:
+    """Keep a client's wish beside its credentials before it is sent; the file, or None where it cannot be kept."""
+    path = wish_file(wish.key_file)
+    if keep_wish(path, wish.credentials):
+        return path
+    if not json:
+        warn(
+            f"warning: the wish cannot be kept beside {wish.key_file}: a device that is started with it does not "
+            "know of it"
+        )
+    return None
+
+
+def _what_is_open(credentials: Path, kept: Path | None) -> str:
+    """Say what keeps the wish, and what to type; without a full stop at the end."""
+    again = shlex.join(("foltr", "erasure", "request", "--credentials", str(credentials), "--wait"))
+    if kept is None:
+        return (
+            f"Nothing but the broker keeps the wish, which may lose it: until there is a receipt, type again: {again}"
+        )
+    return (
+        f"The wish is kept in {kept}: a device that is started with {credentials} sends nothing else, and sends it "
+        f"again. Until there is a receipt, type again: {again}"
+    )
+
+
+def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
+    """What names the key that has signed a receipt: the file, or the federator's newest key where it has another."""
+    from foltr.erasure.receipt import verify_receipt
+
+    given = wish.credentials.federator_public_key
+    if newest == given:
+        return str(wish.key_file)
+    try:
+        verify_receipt(text, given)
+    except (DataError, SettingsError):
+        return key_to_text(newest)
+    return str(wish.key_file)
+
+
+def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish":
+    from foltr.operator.folder import is_authority
+    from operations.erasure_answers import Wish
+
+    if client is None:
+        raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
+    check_name("client", client)
+    if not is_authority(folder):
+        raise SettingsError(
+            f"operator: {folder} is not an operator's folder; name it with --operator (`foltr device enrol` makes "
+            "one), or ask as the client itself, with --credentials FILE"
+        )
+    with open_authority(folder) as authority:
+        register = authority.register
+        known = client in register.enrolled or client in register.revoked or register.is_forgotten(client)
+        if not known:
+            roster = command_in(folder, "foltr operator roster")
+            warn(
+                f"warning: {client} was never enrolled with {folder} (see: {roster}). The order is given all the same: "
+                "whatever the federator has under this very name is erased for ever; if it has nothing, it answers "
+                "unknown_client, and nothing changes"
+            )
+        order = authority.forget(client)
+        return Wish(
+            authority.federation,
+            client,
+            Topics(authority.federation).operator,
+            order.payload,
+            redirect(authority.operator.broker, broker),
+            OPERATOR_USER,
+            authority.operator,
+            folder / "operator.json",
+            f"the operator's folder {folder}",
+            retained=False,
+            number=order.number,
+        )
+
+
+def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | None) -> None:
+    """See the order obeyed.
+
+    Args:
+        give_up_at: try again until then; None tries once. Between two tries other commands have their turn.
+
+    Raises:
+        UnavailableError: no answer in time; the order is kept.
+        DataError: the federator refuses it.
+    """
+    while True:
+        try:
+            with open_authority(folder) as authority:
+                signed = authority.orders.get(wish.number)
+                if signed is not None and signed.payload == wish.payload:
+                    send_order(authority, signed, broker)
+                elif authority.orders.unanswered():
+                    # Another command has sent it meanwhile, or has given it another number.
+                    send_unanswered(authority, broker)
+                return
+        except UnavailableError:
+            if give_up_at is None or time.monotonic() + ANSWER_S > give_up_at:
+                raise
+            time.sleep(_PAUSE_S)
+
+
+def _by_client(client: str | None, path: Path, broker: str | None) -> "Wish":
+    from foltr.protocol.codec import encode
+    from foltr.protocol.membership import Forget
+    from operations.erasure_answers import Wish
+
+    own = read_credentials(path, "device")
+    if client not in (None, own.name):
+        raise SettingsError(f"client: {path} is of {own.name}, not of {client}")
+    topic = Topics(own.federation).client(own.name, ClientTopic.FORGET)
+    payload = encode(Forget(federation=own.federation, client_id=own.name), topic, 0, own.key)
+    return Wish(
+        own.federation,
+        own.name,
+        topic,
+        payload,
+        redirect(own.broker, broker),
+        f"foltr-forget:{own.federation}:{own.name}",
+        own,
+        path,
+        f"the credentials file {path}",
+        retained=True,
+    )
+
+
+def _print_payload(wish: "Wish", *, json: bool) -> None:
+    text = base64.b64encode(wish.payload).decode()
+    report(json, {"topic": wish.topic, "payload": text, "retain": wish.retained}, text)
+    if json:
+        return
+    options_ = f"-t {wish.topic} -q 1{' -r' if wish.retained else ''} -s"
+    warn(
+        f"The line above, base64, is for: base64 -d | mosquitto_pub {options_}  (and -h, -p, -u, -P, --cafile as the "
+        "broker needs them)"
+    )

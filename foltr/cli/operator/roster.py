@@ -1,0 +1,166 @@
+"""``foltr operator roster`` and ``rotate-key``, ``foltr device revoke``: who may take part, as it is signed."""
+
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+import typer
+
+from foltr.cli import options
+from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.operator.sending import ask_newest, publish_roster, send_order, send_unanswered
+from foltr.cli.output import print_json, print_rows, say
+from foltr.errors import FoltrError, SettingsError, UnavailableError
+from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from operations.issued_tokens import withdraw_useless
+from operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
+
+if TYPE_CHECKING:
+    from foltr.operator.authority import Authority
+    from foltr.protocol.signed_orders import SignedOrder
+
+_LISTED = (
+    "Its certificate still connects to the broker; what it sends is refused by its signature. To cut it off copy "
+    "{}/ca.crl into the broker's folder, on its machine, and send the broker SIGHUP."
+)
+
+
+class RosterRow(NamedTuple):
+    """One client as ``foltr operator roster`` prints it; serials below ``void_below`` are revoked."""
+
+    client_id: str
+    state: str
+    serial: int | None
+    issued_at: datetime | None
+    void_below: int | None
+
+
+def roster(
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, show_all: options.All = False, json: options.Json = False
+) -> None:
+    """The devices enrolled and revoked in an operator's folder."""
+    from foltr.operator.folder import open_authority
+
+    with open_authority(operator) as authority:
+        register = authority.register
+    rows = []
+    for name in sorted(register.enrolled.keys() | register.revoked.keys()):
+        device, void = register.enrolled.get(name), register.revoked.get(name)
+        if device is None:
+            rows.append(RosterRow(name, "revoked", None, None, void))
+        else:
+            rows.append(RosterRow(name, "enrolled", device.serial, datetime.fromtimestamp(device.issued_at, UTC), void))
+    if json:
+        print_json({"federation": register.federation, "version": register.roster_version, "clients": rows})
+        return
+    title = (
+        f"Roster {register.roster_version} of {register.federation}: {len(register.enrolled)} enrolled, "
+        f"{len(register.revoked)} with void keys"
+    )
+    everything = None if show_all else command_in(operator, "foltr operator roster --all")
+    print_rows(rows, title=title, all_with=everything)
+
+
+def revoke(
+    client: Annotated[str, typer.Argument(help="The device's name")],
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    broker: options.Broker = None,
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Only record it; the order goes with the next, or foltr operator send")
+    ] = False,
+) -> None:
+    """Void a device's key: the federator refuses it from the moment it has the order."""
+    with open_authority(operator) as authority:
+        order = authority.revoke(client)
+        recorded = f"{client} is revoked in {operator}"
+        # One failing must not keep the other from being done; what the federator refuses matters more.
+        failures: list[FoltrError] = []
+        if not offline:
+            try:
+                _send(authority, order, broker)
+            except FoltrError as error:
+                failures.append(error)
+        try:
+            note = _withdraw(operator, client)
+        except (SettingsError, UnavailableError) as error:
+            failures.append(type(error)(f"still a user of the broker: {error} Then run this again"))
+        if failures:
+            raise type(failures[0])(f"{recorded}, but " + "; and ".join(str(failure) for failure in failures))
+    send = command_in(operator, "foltr operator send")
+    say(f"{recorded}; send it with: {send}" if offline else f"{recorded}, and the federator knows it")
+    if note:
+        say(note)
+
+
+def rotate_key(
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    broker: options.Broker = None,
+    lose_newer: Annotated[
+        bool,
+        typer.Option("--lose-newer", help="Also with an older copy of the folder: who was enrolled since is refused"),
+    ] = False,
+) -> None:
+    """Give the operator another enrolment key, in place: nobody is enrolled anew, and the former key counts no more.
+
+    Devices and helpers follow when they hear of it. The federator ends, and is started with the new federator.json.
+    """
+    from foltr.operator.enrolment_rotation import begin_rotation
+
+    with open_authority(operator) as authority:
+        if authority.orders.unanswered():
+            send_unanswered(authority, broker)
+        above = _catch_up(authority, broker, lose_newer=lose_newer)
+        # Whoever has one would not believe the answer.
+        authority.tokens.revoke(authority.tokens.records())
+        if withdraw_useless(authority, time.time()):
+            tell_broker(operator, lists_changed=True)
+        begin_rotation(operator, authority.register, authority.orders, authority.operator, above)
+    # What follows is drawn when the folder is opened, also where this ends here.
+    with open_authority(operator) as authority:
+        key = authority.operator.enrolment_key
+        say(f"the enrolment key of {operator} is another one now: {key}. Make a backup of the folder")
+        publish_roster(authority, broker)
+        send_unanswered(authority, broker)
+    say(f"The federator has ended. Start it with {operator / 'federator.json'}; devices and helpers need no new file")
+
+
+def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -> int:
+    """The newest order that the federator knows, 0 if it is away; SettingsError where this folder is an older copy.
+
+    The next key keeps those who are in the register, and a federator that is told below a number it knows never hears.
+    """
+    answer, register = ask_newest(authority, broker), authority.register
+    if answer is None or (answer.newest <= authority.orders.newest and answer.newest_serial < register.next_serial):
+        return 0
+    if not lose_newer:
+        raise SettingsError(
+            f"operator: {authority.folder} is an older copy: the federator knows order {answer.newest} and serial "
+            f"{answer.newest_serial}, which it does not have. Restore a newer copy; or add --lose-newer, which refuses "
+            "the devices that were enrolled since, until they are enrolled anew"
+        )
+    authority.go_above(answer.newest + 1, answer)
+    return answer.newest
+
+
+def _withdraw(folder: Path, client: str) -> str:
+    """Take a device out of the broker's users; what is left to say about it."""
+    from broker.broker_records import Mode
+    from broker.provision import Withdrawal, reload_broker, withdraw_user
+
+    record = broker_record(folder)
+    if record is None or record.mode is Mode.ANONYMOUS:
+        return ""
+    if withdraw_user(folder, client) is Withdrawal.STILL_ADMITTED:
+        return _LISTED.format(folder)
+    return "" if reload_broker(folder) else RELOAD
+
+
+def _send(authority: "Authority", order: "SignedOrder | None", broker: str | None) -> None:
+    """Send the order; where it was given before, what of it is not answered, and the roster."""
+    if order is not None:
+        send_order(authority, order, broker)
+    elif authority.orders.unanswered():
+        send_unanswered(authority, broker)
+    else:
+        publish_roster(authority, broker)
