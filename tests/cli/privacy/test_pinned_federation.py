@@ -1,7 +1,5 @@
 """Whether a federation is secure is chosen when the operator's folder is made, and signed of each device."""
 
-import json
-
 import pytest
 from cli.commands import foltr
 from cli.privacy.test_policy import keys_of
@@ -47,26 +45,6 @@ def test_a_folder_that_begins_with_a_helper_is_secure(tmp_path):
     assert enrol(tmp_path, "north", whom="helper").returncode == 0
     assert enrol(tmp_path, "device-1").returncode == 0
     assert read_credentials(tmp_path / "device-1.json", "device").is_pinned
-
-
-@pytest.mark.parametrize("how", ["device", "enrol", "policy"])
-def test_a_folder_of_an_older_foltr_is_pinned_from_the_choice_on(tmp_path, how):
-    """Its devices have credentials without the pin until they are enrolled anew."""
-    assert enrol(tmp_path, "device-1", "--privacy", "secure").returncode == 0
-    for path in ("register.json", "operator.json", "federator.json"):
-        file = tmp_path / "foltr-operator" / path
-        content = {key: value for key, value in json.loads(file.read_text()).items() if key != "privacy"}
-        file.write_text(json.dumps(content))
-    assert enrol(tmp_path, "device-2").returncode == 0
-    assert not read_credentials(tmp_path / "device-2.json", "device").is_pinned
-    if how == "enrol":
-        assert enrol(tmp_path, "device-3", "--privacy", "secure").returncode == 0
-    else:
-        assert foltr("policy", "new", *keys_of(tmp_path), cwd=tmp_path).returncode == 0
-    assert enrol(tmp_path, "device-2", "--replace").returncode == 0
-    assert read_credentials(tmp_path / "device-2.json", "device").is_pinned
-    federator = read_credentials(tmp_path / "foltr-operator" / "federator.json", "federator")
-    assert federator.privacy is Privacy.SECURE
 
 
 @pytest.mark.parametrize(("made", "asked"), [("secure", "trusted"), ("trusted", "secure")])

@@ -74,14 +74,6 @@ def test_a_policy_of_defaults_has_rounds_that_are_opened(folder):
     assert "are not opened" not in done.stdout
 
 
-def test_the_first_policy_with_votes_says_who_cannot_read_it(folder):
-    """Votes come by default, also where a policy is only renewed, with a lost helper replaced, say."""
-    assert "cannot read" not in new(folder, "--no-votes").stdout
-    assert "cannot read" not in new(folder, "--no-votes", number=1).stdout
-    assert "upgrade them in this order, or make it with --no-votes" in " ".join(new(folder, number=2).stdout.split())
-    assert "cannot read" not in new(folder, number=3).stdout
-
-
 def test_every_option_is_in_the_policy(folder):
     """And in no other one: the defaults are beside it."""
     options = (
