@@ -105,7 +105,7 @@ test-slow: $(INSTALLED) servers ## only those that take more than a few seconds
 
 # 15,000 of each of seven sizes, a hundred of which are in every test run.
 honest-proofs: $(INSTALLED) ## norm proofs of 105,000 honest devices, none of which may be rejected: some minutes
-	@FOLTR_TEST_HONEST_PROOFS=15000 $(BIN)/python -m pytest --numprocesses 2 -k honest_devices_at_the_bound tests/foltr/secure
+	@FOLTR_TEST_HONEST_PROOFS=15000 $(BIN)/python -m pytest --numprocesses 2 -k honest_devices_at_the_bound tests/core/secure
 
 # A million wrong messages, or FOLTR_TEST_FUZZ_INPUTS; coverage-guided ones too where that fuzzer is installed
 # (pip install atheris). What breaks a promise is kept in tests/fuzz/found and tried first by every test run.
@@ -144,10 +144,10 @@ site: $(INSTALLED) ## the documentation site in build/site; links that lead nowh
 	@$(BIN)/python docs/build_site.py
 
 # One after the other, for a quarter of an hour on two idle processors. What was interrupted goes on where it stopped;
-# `make bench RUNS="rounds start-up"` makes those anew, and `benchmarks/bench.py --help` names them all.
+# `make bench RUNS="rounds start-up"` makes those anew, and `research/benchmarks/bench.py --help` names them all.
 RUNS ?=
 bench: $(INSTALLED) servers ## every benchmark beside its peer, written to docs/benchmarks.md; peers: make bench-peers
-	@PYTHONPATH=. $(BIN)/python benchmarks/bench.py --peers $(PEERS)/bin/python $(RUNS)
+	@PYTHONPATH=. $(BIN)/python research/benchmarks/bench.py --peers $(PEERS)/bin/python $(RUNS)
 
 # byzfl and Flower, which `make bench` measures beside ours, in an environment of their own: torch alone is several
 # gigabytes, and Flower wants older packages than ours. Without them rules are measured against bare NumPy alone.
@@ -160,20 +160,20 @@ bench-peers: constraints-bench.txt ## install byzfl and Flower for `make bench`,
 # the next `make growth` goes on. Plots need the extra [research].
 MINUTES ?= 60
 growth: $(INSTALLED) servers ## how costs grow with devices and weights, written to docs/growth.md and docs/sizing.md
-	@PYTHONPATH=. $(BIN)/python benchmarks/growth.py --minutes $(MINUTES)
+	@PYTHONPATH=. $(BIN)/python research/benchmarks/growth.py --minutes $(MINUTES)
 
 load: $(INSTALLED) servers ## how many updates a second the federator takes, and how fast it answers
-	@$(BIN)/python benchmarks/load.py
+	@$(BIN)/python research/benchmarks/load.py
 
 api-load: $(INSTALLED) servers ## how fast the HTTP API answers 200 pages, and whether the federator notices it
-	@$(BIN)/python benchmarks/api_load.py
+	@$(BIN)/python research/benchmarks/api_load.py
 
 screenshots: $(INSTALLED) ## pictures of the dashboard in its states, as its tests in Chromium see it: build/screenshots
 	@mkdir -p build/screenshots
 	@FOLTR_TEST_SCREENSHOTS=build/screenshots $(BIN)/python -m pytest -q tests/api/test_page.py
 
 soak: $(INSTALLED) servers ## hundreds of devices that come and go for 20 minutes: is anything lost, does anything grow
-	@$(BIN)/python benchmarks/soak.py
+	@$(BIN)/python research/benchmarks/soak.py
 
 # Pin anew after changing the dependencies in pyproject.toml: names, versions and hashes, no addresses. The images
 # get the same versions as everything else.

@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from foltr.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER, worker_user
-from foltr.protocol.topics import ClientTopic, Topics, check_name
+from foltr.core.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER, worker_user
+from foltr.core.protocol.topics import ClientTopic, Topics, check_name
 
 ACL_NAME = "acl"
 PASSWORDS_NAME = "passwords"

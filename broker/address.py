@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 from urllib.parse import unquote, urlsplit
 
-from broker.tls import TlsMaterial
-from foltr.errors import SettingsError
-from foltr.operator.credentials import BrokerAccess
+from foltr.broker.tls import TlsMaterial
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import BrokerAccess
 
 _EXPECTED = (
     "expected mqtt://[user:password@]host[:port], e.g. mqtt://127.0.0.1:1883, or mqtts://… for TLS, "

@@ -4,8 +4,8 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from broker.link import MqttLink
-from foltr.alive_file import AliveFile
+from foltr.broker.link import MqttLink
+from foltr.core.alive_file import AliveFile
 
 _EVERY_S = 10.0
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from broker.certificates import KeyPair, create_authority, load_authority
-from broker.files import locked, replace_file
-from foltr.errors import SettingsError
-from foltr.operator.next_commands import command_in
-from foltr.user_files import FileKind, read_text_file
+from foltr.broker.certificates import KeyPair, create_authority, load_authority
+from foltr.broker.files import locked, replace_file
+from foltr.core.errors import SettingsError
+from foltr.core.operator.next_commands import command_in
+from foltr.core.user_files import FileKind, read_text_file
 
 CA_KEY_NAME = "ca.key"
 

@@ -3,7 +3,7 @@
 import random
 from dataclasses import replace
 
-from broker.failures import CONNECTS_AGAIN, ONE_IDENTITY_EACH, Cause, Trouble
+from foltr.broker.failures import CONNECTS_AGAIN, ONE_IDENTITY_EACH, Cause, Trouble
 
 FIRST_S = 0.25
 LIMIT_S = 30.0

@@ -7,12 +7,12 @@ credentials that were written since know better.
 import hashlib
 from typing import Final
 
-from broker.link import MqttLink
-from foltr.errors import MessageError, SettingsError
-from foltr.logs import get_logger
-from foltr.protocol.operator_keys import Believed, stored_by
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signed_authorities import read_authorities
+from foltr.broker.link import MqttLink
+from foltr.core.errors import MessageError, SettingsError
+from foltr.core.logs import get_logger
+from foltr.core.protocol.operator_keys import Believed, stored_by
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_authorities import read_authorities
 
 log = get_logger(__name__)
 

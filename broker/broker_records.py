@@ -5,10 +5,10 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-from broker.address import BrokerAddress
-from broker.tls import TlsMaterial
-from foltr.errors import SettingsError
-from foltr.user_files import FileKind, read_json_file
+from foltr.broker.address import BrokerAddress
+from foltr.broker.tls import TlsMaterial
+from foltr.core.errors import SettingsError
+from foltr.core.user_files import FileKind, read_json_file
 
 RECORD_NAME = "broker.json"
 

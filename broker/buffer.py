@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from typing import NamedTuple
 
-from broker.link import InboundMessage
+from foltr.broker.link import InboundMessage
 
 # A forgotten sender comes back with a full bucket. That is what most idle ones have anyway: at the default
 # limits an empty bucket is full again after 8 s.

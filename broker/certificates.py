@@ -16,8 +16,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from foltr.errors import SettingsError
-from foltr.user_files import FileKind, read_text_file
+from foltr.core.errors import SettingsError
+from foltr.core.user_files import FileKind, read_text_file
 
 AUTHORITY_DAYS = 3650
 # The longest that all TLS libraries accept of a certificate.

@@ -7,10 +7,10 @@ import contextlib
 import socket
 from collections.abc import Iterator
 
-from broker.address import BrokerAddress
-from foltr.errors import SettingsError, UnavailableError
-from foltr.extras import install_command
-from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.broker.address import BrokerAddress
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.extras import install_command
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 
 LOOPBACK = "127.0.0.1"
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 import aiomqtt
 
-from broker.tls import DO_CERTIFICATES, explain_failure
-from foltr.errors import UnavailableError
+from foltr.broker.tls import DO_CERTIFICATES, explain_failure
+from foltr.core.errors import UnavailableError
 
 # Bad user name or password, not authorised: 4 and 5 on the wire, which paho-mqtt turns into the codes of MQTT 5.
 _REFUSED = (134, 135)

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from foltr.errors import UnavailableError
-from foltr.file_locks import lock_within
+from foltr.core.errors import UnavailableError
+from foltr.core.file_locks import lock_within
 
 _LOCK_WAIT_S = 30.0
 

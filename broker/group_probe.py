@@ -11,9 +11,9 @@ from collections import deque
 from contextlib import suppress
 from typing import Final
 
-from broker.link import InboundMessage, MqttLink
-from foltr.errors import UnavailableError
-from foltr.protocol.topics import Topics
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.topics import Topics
 
 _PROBE_BYTES: Final = 16
 _MOST_WAITING: Final = 1000

@@ -18,9 +18,9 @@ from typing import NamedTuple, Self
 import aiomqtt
 from paho.mqtt.reasoncodes import ReasonCode
 
-from broker.address import BrokerAddress
-from broker.backoff import Backoff
-from broker.failures import (
+from foltr.broker.address import BrokerAddress
+from foltr.broker.backoff import Backoff
+from foltr.broker.failures import (
     CONNECTS_AGAIN,
     Cause,
     Ending,
@@ -32,11 +32,11 @@ from broker.failures import (
     watch_end,
     write_while_open,
 )
-from broker.packets import Exchange
-from broker.tls import TlsMaterial, client_context
-from broker.waits import Wait, Waits
-from foltr.errors import UnavailableError
-from foltr.logs import get_logger
+from foltr.broker.packets import Exchange
+from foltr.broker.tls import TlsMaterial, client_context
+from foltr.broker.waits import Wait, Waits
+from foltr.core.errors import UnavailableError
+from foltr.core.logs import get_logger
 
 log = get_logger(__name__)
 

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from pathlib import Path
 
-from broker.access import ACL_NAME, access_list, helper_user
-from broker.broker_records import RECORD_NAME, BrokerCredentials, BrokerRecord, Mode, read_record, to_json
-from broker.files import owner_of, replace_file
-from broker.provision import Withdrawal, admit, withdraw
-from broker.renewal import cannot_write
-from foltr.errors import SettingsError
-from foltr.operator.credentials import worker_user
-from foltr.protocol.topics import check_name
-from foltr.user_files import FileKind, read_text_file, resolve
+from foltr.broker.access import ACL_NAME, access_list, helper_user
+from foltr.broker.broker_records import RECORD_NAME, BrokerCredentials, BrokerRecord, Mode, read_record, to_json
+from foltr.broker.files import owner_of, replace_file
+from foltr.broker.provision import Withdrawal, admit, withdraw
+from foltr.broker.renewal import cannot_write
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import worker_user
+from foltr.core.protocol.topics import check_name
+from foltr.core.user_files import FileKind, read_text_file, resolve
 
 
 def provision_helper(operator_dir: Path, name: str) -> BrokerCredentials:

@@ -14,12 +14,19 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.access import Access, Anonymous, ClientCertificates, Passwords, authentication_options, listener_options
-from broker.files import Owner, owner_named
-from broker.subscriptions import subscription_options
-from foltr.errors import SettingsError, UnavailableError
-from foltr.protocol.fields import MAX_MESSAGE_BYTES
-from foltr.user_files import FileKind, read_file
+from foltr.broker.access import (
+    Access,
+    Anonymous,
+    ClientCertificates,
+    Passwords,
+    authentication_options,
+    listener_options,
+)
+from foltr.broker.files import Owner, owner_named
+from foltr.broker.subscriptions import subscription_options
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.core.user_files import FileKind, read_file
 
 CONFIG_NAME = "mosquitto.conf"
 # A payload of twice what a sender may send, a topic of at most 64 KB, and a few properties: a message somewhat too

@@ -13,9 +13,9 @@ import secrets
 from collections.abc import Collection, Mapping
 from pathlib import Path
 
-from broker.files import Owner, locked, owner_of, replace_file
-from foltr.errors import SettingsError
-from foltr.user_files import FileKind, read_text_file
+from foltr.broker.files import Owner, locked, owner_of, replace_file
+from foltr.core.errors import SettingsError
+from foltr.core.user_files import FileKind, read_text_file
 
 _ITERATIONS = 101
 _SALT_BYTES = 12

@@ -1,6 +1,6 @@
 """A probe asks a broker what it lets a user do: MQTT 5 says why it refuses, where 3.1.1 acknowledges and drops.
 
-Only for looking: everything else speaks 3.1.1, through `broker.link`.
+Only for looking: everything else speaks 3.1.1, through `foltr.broker.link`.
 """
 
 import socket
@@ -15,9 +15,9 @@ from paho.mqtt.packettypes import PacketTypes
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from broker.address import BrokerAddress
-from broker.tls import client_context
-from foltr.errors import UnavailableError
+from foltr.broker.address import BrokerAddress
+from foltr.broker.tls import client_context
+from foltr.core.errors import UnavailableError
 
 _REFUSED = 128
 # Bad user name or password, not authorised, banned, bad authentication method.

@@ -13,8 +13,8 @@ from dataclasses import replace
 from enum import StrEnum
 from pathlib import Path
 
-from broker import passwords
-from broker.access import (
+from foltr.broker import passwords
+from foltr.broker.access import (
     ACL_NAME,
     CA_NAME,
     PASSWORDS_NAME,
@@ -29,9 +29,9 @@ from broker.access import (
     access_list,
     uses_tls,
 )
-from broker.address import BrokerAddress
-from broker.authorities import CA_KEY_NAME, believed_certificates, believed_files, issuing_authority
-from broker.broker_records import (
+from foltr.broker.address import BrokerAddress
+from foltr.broker.authorities import CA_KEY_NAME, believed_certificates, believed_files, issuing_authority
+from foltr.broker.broker_records import (
     RECORD_NAME,
     BrokerCredentials,
     BrokerRecord,
@@ -40,7 +40,7 @@ from broker.broker_records import (
     read_record,
     to_json,
 )
-from broker.certificates import (
+from foltr.broker.certificates import (
     CERTIFICATE_DAYS,
     KeyPair,
     belong_together,
@@ -49,14 +49,14 @@ from broker.certificates import (
     issue_server,
     still_good,
 )
-from broker.files import Owner, replace_file
-from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
-from broker.revocations import ISSUED_NAME, note_issued, revoke_all_of, write_revocations
-from broker.subscription_plugin import put_plugin
-from foltr.errors import SettingsError, UnavailableError
-from foltr.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER
-from foltr.protocol.topics import check_name
-from foltr.user_files import FileKind, read_text_file, resolve
+from foltr.broker.files import Owner, replace_file
+from foltr.broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config, refuse_to_replace, write_config
+from foltr.broker.revocations import ISSUED_NAME, note_issued, revoke_all_of, write_revocations
+from foltr.broker.subscription_plugin import put_plugin
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER
+from foltr.core.protocol.topics import check_name
+from foltr.core.user_files import FileKind, read_text_file, resolve
 
 START_TIMEOUT_S = 5.0
 SERVICES = {"federator": FEDERATOR_USER, "operator": OPERATOR_USER, "desk": DESK_USER}

@@ -5,13 +5,13 @@ The user's keys, and what it is in the federation, stay as they are: only how it
 
 from pathlib import Path
 
-from broker.broker_records import BrokerCredentials, Mode, read_record, to_json
-from broker.certificates import serial_of
-from broker.files import replace_file
-from broker.provision import SERVICES, admit
-from broker.renewal import cannot_write
-from broker.revocations import write_revocations
-from foltr.errors import SettingsError, UnavailableError
+from foltr.broker.broker_records import BrokerCredentials, Mode, read_record, to_json
+from foltr.broker.certificates import serial_of
+from foltr.broker.files import replace_file
+from foltr.broker.provision import SERVICES, admit
+from foltr.broker.renewal import cannot_write
+from foltr.broker.revocations import write_revocations
+from foltr.core.errors import SettingsError, UnavailableError
 
 
 def readmit_user(operator_dir: Path, user: str, former_certificate: str | None) -> BrokerCredentials:

@@ -1,7 +1,7 @@
 """Gives a broker another key and certificate whenever its operator wants one, as when the key may have been copied.
 
 Whoever has the old key can pass for the broker until the old certificate ends: devices ask nobody whether it was
-revoked. What ends that is another authority (`broker.authorities`), or a short life (``days``).
+revoked. What ends that is another authority (`foltr.broker.authorities`), or a short life (``days``).
 """
 
 from collections.abc import Sequence
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from broker.access import CA_NAME, SERVER_CERTIFICATE_NAME, SERVER_KEY_NAME
-from broker.authorities import believed_certificates
-from broker.broker_records import BrokerRecord, Mode, read_record
-from broker.certificates import CERTIFICATE_DAYS, KeyPair, ends_at, hosts_of, issue_server
-from broker.files import locked, owner_of, replace_file
-from broker.provision import SERVICES, write_service
-from broker.revocations import write_revocations
-from foltr.errors import SettingsError, UnavailableError
-from foltr.user_files import FileKind, read_text_file
+from foltr.broker.access import CA_NAME, SERVER_CERTIFICATE_NAME, SERVER_KEY_NAME
+from foltr.broker.authorities import believed_certificates
+from foltr.broker.broker_records import BrokerRecord, Mode, read_record
+from foltr.broker.certificates import CERTIFICATE_DAYS, KeyPair, ends_at, hosts_of, issue_server
+from foltr.broker.files import locked, owner_of, replace_file
+from foltr.broker.provision import SERVICES, write_service
+from foltr.broker.revocations import write_revocations
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.user_files import FileKind, read_text_file
 
 
 @dataclass(frozen=True)

@@ -12,11 +12,11 @@ import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from broker.access import REVOKED_NAME
-from broker.authorities import believed_files
-from broker.certificates import KeyPair, issue_revocations, serial_of
-from broker.files import locked, owner_of, replace_file
-from foltr.user_files import FileKind, read_json_file, read_text_file
+from foltr.broker.access import REVOKED_NAME
+from foltr.broker.authorities import believed_files
+from foltr.broker.certificates import KeyPair, issue_revocations, serial_of
+from foltr.broker.files import locked, owner_of, replace_file
+from foltr.core.user_files import FileKind, read_json_file, read_text_file
 
 ISSUED_NAME = "certificates.json"
 

@@ -13,9 +13,9 @@ from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from enum import StrEnum
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, MqttLink, SubscriptionRefusedError
-from foltr.protocol.topics import ClientTopic, Topics
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage, MqttLink, SubscriptionRefusedError
+from foltr.core.protocol.topics import ClientTopic, Topics
 
 # All to one of two, each chosen by chance, happens once in 2**39 times.
 N_MESSAGES = 40

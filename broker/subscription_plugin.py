@@ -11,9 +11,9 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from broker.files import Owner, replace_file
-from foltr.errors import SettingsError
-from foltr.user_files import FileKind, read_file
+from foltr.broker.files import Owner, replace_file
+from foltr.core.errors import SettingsError
+from foltr.core.user_files import FileKind, read_file
 
 SOURCE = Path(__file__).with_name("foltr_subscriptions.c")
 # Nothing of libc is linked: Mosquitto has loaded its own, be it glibc or musl.

@@ -8,9 +8,9 @@ other devices' updates. A plugin of Mosquitto refuses what is not granted here (
 from dataclasses import dataclass
 from pathlib import Path
 
-from broker.access import PLUGIN_NAME, helper_user
-from foltr.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER, worker_user
-from foltr.protocol.topics import TOKEN_USERS, ClientTopic, Topics, check_name
+from foltr.broker.access import PLUGIN_NAME, helper_user
+from foltr.core.operator.credentials import DESK_USER, FEDERATOR_USER, OPERATOR_USER, worker_user
+from foltr.core.protocol.topics import TOKEN_USERS, ClientTopic, Topics, check_name
 
 # What the plugin puts in the place of these is in its own file: the user's name, what follows the beginning that the
 # rule names, a number from 0 to 999 (no model has more chunks), and the name of a group.

@@ -5,7 +5,7 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from foltr.errors import SettingsError
+from foltr.core.errors import SettingsError
 
 
 @dataclass(frozen=True)

@@ -9,15 +9,15 @@ from collections.abc import Collection
 from datetime import timedelta
 from pathlib import Path
 
-from broker import passwords
-from broker.access import PASSWORDS_NAME
-from broker.broker_records import BrokerCredentials, Mode, read_record
-from broker.provision import admit, provision_service
-from broker.revocations import revoke_all_of_each
-from foltr.errors import UnavailableError
-from foltr.operator.credentials import DESK_USER
-from foltr.protocol.topics import TOKEN_USERS, token_user
-from foltr.user_files import resolve
+from foltr.broker import passwords
+from foltr.broker.access import PASSWORDS_NAME
+from foltr.broker.broker_records import BrokerCredentials, Mode, read_record
+from foltr.broker.provision import admit, provision_service
+from foltr.broker.revocations import revoke_all_of_each
+from foltr.core.errors import UnavailableError
+from foltr.core.operator.credentials import DESK_USER
+from foltr.core.protocol.topics import TOKEN_USERS, token_user
+from foltr.core.user_files import resolve
 
 DESK = "desk"
 

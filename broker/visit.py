@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, MqttLink
-from foltr.errors import UnavailableError
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.core.errors import UnavailableError
 
 T = TypeVar("T")
 

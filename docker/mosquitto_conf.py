@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config
+from foltr.broker.mosquitto import CONFIG_NAME, MosquittoSettings, mosquitto_config
 
 SETTINGS = MosquittoSettings(
     data_dir=Path("/mosquitto/data"),  # a volume of the image eclipse-mosquitto

@@ -25,41 +25,41 @@ from results_tables import (
     unlearning_overview,
 )
 
-from api.app import make_app
-from api.served import Served
-from api.tokens import TokenFile
-from edge_client.options import Experiment, Privacy, Ranking
-from edge_client.search_ranker import SearchRanker
-from federator.ingest.measures import WorkerMeasures
-from federator.job import TRANSITIONS as OF_JOBS
-from federator.measures import FederatorMeasures
-from federator.round import TRANSITIONS as OF_ROUNDS
+from foltr.api.app import make_app
+from foltr.api.served import Served
+from foltr.api.tokens import TokenFile
+from foltr.edge_client.options import Experiment, Privacy, Ranking
+from foltr.edge_client.search_ranker import SearchRanker
+from foltr.federator.ingest.measures import WorkerMeasures
+from foltr.federator.job import TRANSITIONS as OF_JOBS
+from foltr.federator.measures import FederatorMeasures
+from foltr.federator.round import TRANSITIONS as OF_ROUNDS
 from foltr.cli.config import toml_text
 from foltr.cli.fields import allowed_values, default_of
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
 from foltr.cli.settings import GROUPS
-from foltr.erasure.states import TRANSITIONS as OF_ERASURES
-from foltr.measures import Measures
-from foltr.methods.bodies import BodySpec, pack_body
-from foltr.methods.registry import METHODS, body_spec, parameters_of, ranker_for, training_for
-from foltr.protocol.codec import encode
-from foltr.protocol.enrolment_requests import EnrolmentCode
-from foltr.protocol.events import EventKind
-from foltr.protocol.receipts import DeviceReaction, ReceiptCode
-from foltr.protocol.signed_tickets import issue_ticket
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import AbandonReason
-from foltr.protocol.tickets import Ticket
-from foltr.protocol.updates import DenseDelta, EvolutionPair, MaskedVector, ModelUpdate, PartDelta, UpdateBody
-from foltr.secure.message_proof import MessageShape
-from foltr.secure.norm_proof import proof_shape
-from foltr.secure.plan import plan_noise, ratio_text
-from foltr.secure.sealing import SEAL_BYTES
-from foltr.user_files import FileKind
-from helper.measures import HelperMeasures
-from storage.database import Database
-from storage.tables import metadata
-from storage.views import client_history, event_history, round_history
+from foltr.core.erasure.states import TRANSITIONS as OF_ERASURES
+from foltr.core.measures import Measures
+from foltr.core.methods.bodies import BodySpec, pack_body
+from foltr.core.methods.registry import METHODS, body_spec, parameters_of, ranker_for, training_for
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.enrolment_requests import EnrolmentCode
+from foltr.core.protocol.events import EventKind
+from foltr.core.protocol.receipts import DeviceReaction, ReceiptCode
+from foltr.core.protocol.signed_tickets import issue_ticket
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import AbandonReason
+from foltr.core.protocol.tickets import Ticket
+from foltr.core.protocol.updates import DenseDelta, EvolutionPair, MaskedVector, ModelUpdate, PartDelta, UpdateBody
+from foltr.core.secure.message_proof import MessageShape
+from foltr.core.secure.norm_proof import proof_shape
+from foltr.core.secure.plan import plan_noise, ratio_text
+from foltr.core.secure.sealing import SEAL_BYTES
+from foltr.core.user_files import FileKind
+from foltr.helper.measures import HelperMeasures
+from foltr.storage.database import Database
+from foltr.storage.tables import metadata
+from foltr.storage.views import client_history, event_history, round_history
 
 DOCS = Path(__file__).parent
 # Of options, each with arguments of its own.

@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from broker.failures import Trouble
-from foltr.protocol.events import EventKind
+from foltr.broker.failures import Trouble
+from foltr.core.protocol.events import EventKind
 
 ROOMS = ("foltr", "broker", "federator", "edge_client", "helper", "storage", "operations", "api")
 LEVELS = ("debug", "info", "warning", "error", "exception")
@@ -21,10 +21,10 @@ WHO = {
     "foltr/cli/api": "API",
     "foltr/cli/client": "device",
     "foltr/cli/fleet": "device",
-    "foltr/cli/experiments": "device",
+    "research/foltr_research/cli": "device",
     "foltr/cli/operator": "desk",
-    "foltr/operator": "desk",
-    "operations/enrolment_desk": "desk",
+    "core/operator": "desk",
+    "foltr/operations/enrolment_desk": "desk",
     "": "each",
 }
 # Names that a variable stands for, where the source alone does not say.

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from foltr.cli.commands import ALL_COMMANDS, load_command
-from foltr.protocol.fields import NAME_PATTERN, PRINTABLE
-from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.fields import NAME_PATTERN, PRINTABLE
+from foltr.core.protocol.messages import MESSAGE_TYPES
 
 PATTERNS = {NAME_PATTERN: "a name", PRINTABLE: "printable", r"^[0-9a-f]{32}$": "32 hex digits"}
 

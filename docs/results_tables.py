@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from foltr.reproductions.claims import Status, difference_of
-from foltr.reproductions.experiments.thesis_unlearning import RETRAINED
+from foltr_research.reproductions.claims import Status, difference_of
+from foltr_research.reproductions.experiments.thesis_unlearning import RETRAINED
 
 RESULTS = Path(__file__).parent / "results"
 

@@ -1,7 +1,7 @@
 """A device's agent receives what the network brings, decides what the device does about it, and sends what is due.
 
 It is all of a device but the connection and the store's file, which it is given.
-`edge_client.runtime` runs it behind an application.
+`foltr.edge_client.runtime` runs it behind an application.
 """
 
 import asyncio
@@ -12,22 +12,22 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
-from broker.link import InboundMessage, LastWill, MqttLink
-from edge_client.blockers import Blocker, blocker_of
-from edge_client.events import Forgotten, Observer
-from edge_client.forgetting import ENROL_AGAIN
-from edge_client.inbox import Inbox
-from edge_client.news import News
-from edge_client.options import DeviceOptions
-from edge_client.parts import DeviceParts
-from edge_client.recording import Later
-from edge_client.serps import Serp, as_features, check_width, clicks_on, make_serp, read_candidates
-from edge_client.store.store import DeviceStore
-from edge_client.training.working_model import WorkingModel
-from foltr.errors import MessageError, UnavailableError
-from foltr.logs import get_logger
-from foltr.protocol.explorations import Exploration
-from foltr.protocol.topics import ClientTopic
+from foltr.broker.link import InboundMessage, LastWill, MqttLink
+from foltr.edge_client.blockers import Blocker, blocker_of
+from foltr.edge_client.events import Forgotten, Observer
+from foltr.edge_client.forgetting import ENROL_AGAIN
+from foltr.edge_client.inbox import Inbox
+from foltr.edge_client.news import News
+from foltr.edge_client.options import DeviceOptions
+from foltr.edge_client.parts import DeviceParts
+from foltr.edge_client.recording import Later
+from foltr.edge_client.serps import Serp, as_features, check_width, clicks_on, make_serp, read_candidates
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.working_model import WorkingModel
+from foltr.core.errors import MessageError, UnavailableError
+from foltr.core.logs import get_logger
+from foltr.core.protocol.explorations import Exploration
+from foltr.core.protocol.topics import ClientTopic
 
 log = get_logger(__name__)
 

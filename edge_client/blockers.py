@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass
 
-from broker.failures import Trouble
-from edge_client.forgetting import ENROL_AGAIN, refusal_in_words
-from edge_client.objections import Objection
-from edge_client.parts import DeviceParts
-from foltr.protocol.explained import Explained
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
+from foltr.broker.failures import Trouble
+from foltr.edge_client.forgetting import ENROL_AGAIN, refusal_in_words
+from foltr.edge_client.objections import Objection
+from foltr.edge_client.parts import DeviceParts
+from foltr.core.protocol.explained import Explained
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 
 
 class BlockerKind(Explained):

@@ -5,7 +5,7 @@
         client.record_clicks(serp, [0, 3])
 
 The clicks stay in the device's store, and so does what a method learns for this device alone. What leaves it, once a
-round, is one body (see `foltr.protocol.updates`) and how many interactions are behind it. By the announced method,
+round, is one body (see `foltr.core.protocol.updates`) and how many interactions are behind it. By the announced method,
 it is
 
 - FPDGD, FedProx, FPDGD with personal weights: the delta of the shared weights (`DenseDelta`);
@@ -15,12 +15,12 @@ it is
 - FedIPS, FedAvg: the delta of the ranker's weights (`DenseDelta`); where propensities are estimated, that of the
   relevance function too. Propensities, estimated or given, stay here.
 
-With it goes a vote on the newest model, one of -1, 0 and 1 (`edge_client.votes.voter`), where the federation has an
+With it goes a vote on the newest model, one of -1, 0 and 1 (`foltr.edge_client.votes.voter`), where the federation has an
 anchor. Under its operator's policy a device sends differences of weights behind masks (`MaskedVector`), and nothing
-else (`edge_client.sums`).
+else (`foltr.edge_client.sums`).
 
 When another client is to be unlearned, a device under no policy sends the same once more, of interactions that it has
-kept (`edge_client.training.relearning`). `EdgeClient.forget_me` asks for this one's own erasure.
+kept (`foltr.edge_client.training.relearning`). `EdgeClient.forget_me` asks for this one's own erasure.
 """
 
 from collections.abc import Iterable
@@ -30,9 +30,9 @@ from typing import NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
-from edge_client.events import Observer
-from edge_client.forgetting import ForgetResult
-from edge_client.options import (
+from foltr.edge_client.events import Observer
+from foltr.edge_client.forgetting import ForgetResult
+from foltr.edge_client.options import (
     Connection,
     DeviceOptions,
     Experiment,
@@ -43,14 +43,14 @@ from edge_client.options import (
     checked_exploration,
     declared_schema,
 )
-from edge_client.runtime import Runtime
-from edge_client.serps import Serp
-from edge_client.store.store import DeviceStore
-from foltr.errors import UsageError
-from foltr.operator.credentials import Credentials, read_credentials
-from foltr.operator.wish_file import wish_file
-from foltr.protocol.explorations import Exploration
-from foltr.protocol.schemas import FeatureSchema
+from foltr.edge_client.runtime import Runtime
+from foltr.edge_client.serps import Serp
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.errors import UsageError
+from foltr.core.operator.credentials import Credentials, read_credentials
+from foltr.core.operator.wish_file import wish_file
+from foltr.core.protocol.explorations import Exploration
+from foltr.core.protocol.schemas import FeatureSchema
 
 __all__ = ["EdgeClient", "ForgetResult", "Serp"]
 
@@ -71,7 +71,7 @@ class EdgeClient(Runtime):
         connection: which broker and federation, if the credentials do not say it, and how long to wait for the broker.
         ranking: how lists are made.
         privacy: what is kept and told of the user's clicks.
-        on_event: told what happens (`edge_client.events`), in the event loop; it must not block, and what it raises is
+        on_event: told what happens (`foltr.edge_client.events`), in the event loop; it must not block, and what it raises is
             in the log.
         experiment: what experiments and tests choose.
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from edge_client.blockers import Blocker
-from edge_client.parts import DeviceParts
-from edge_client.training.working_model import WorkingModel
-from foltr.learning.gate import Gate, Source
-from foltr.protocol.explorations import Exploration, InterleavingExploration, NoExploration
+from foltr.edge_client.blockers import Blocker
+from foltr.edge_client.parts import DeviceParts
+from foltr.edge_client.training.working_model import WorkingModel
+from foltr.core.learning.gate import Gate, Source
+from foltr.core.protocol.explorations import Exploration, InterleavingExploration, NoExploration
 
 _WHOSE = {Source.BASE: "the application's", Source.MODEL: "the model's"}
 
@@ -89,7 +89,7 @@ def state_of(device: DeviceParts, blocker: Blocker | None, n_features: int | Non
 
 
 def order_of_next(working_model: WorkingModel | None, exploration: Exploration | None, gate: Gate | None) -> Order:
-    """Return whose order `edge_client.serps.make_serp` shows next, of candidates that the model can rank.
+    """Return whose order `foltr.edge_client.serps.make_serp` shows next, of candidates that the model can rank.
 
     Args:
         exploration: as that takes it.

@@ -12,20 +12,20 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, MqttLink
-from foltr.errors import DataError, MessageError, SettingsError, UnavailableError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.operator.credentials import BrokerAccess, Credentials, write_credentials, write_secret
-from foltr.operator.one_time_tokens import OneTimeToken
-from foltr.protocol.enrolment import read_enrolment
-from foltr.protocol.enrolment_requests import EnrolmentAnswer, EnrolmentCode
-from foltr.protocol.fields import TokenId
-from foltr.protocol.signed_requests import answer_info, issue_request, read_answer
-from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
-from foltr.protocol.topics import Topics, token_user
-from foltr.secure.sealing import SealingKey
-from foltr.user_files import FileKind, read_text_file
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.core.errors import DataError, MessageError, SettingsError, UnavailableError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.operator.credentials import BrokerAccess, Credentials, write_credentials, write_secret
+from foltr.core.operator.one_time_tokens import OneTimeToken
+from foltr.core.protocol.enrolment import read_enrolment
+from foltr.core.protocol.enrolment_requests import EnrolmentAnswer, EnrolmentCode
+from foltr.core.protocol.fields import TokenId
+from foltr.core.protocol.signed_requests import answer_info, issue_request, read_answer
+from foltr.core.protocol.signing import SigningKey, key_from_text, key_to_text
+from foltr.core.protocol.topics import Topics, token_user
+from foltr.core.secure.sealing import SealingKey
+from foltr.core.user_files import FileKind, read_text_file
 
 ASK_AGAIN_S = 2.0
 _REMEDIES = {

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from foltr.erasure.states import ForgetState
-from foltr.logs import get_logger
+from foltr.core.erasure.states import ForgetState
+from foltr.core.logs import get_logger
 
 log = get_logger(__name__)
 
@@ -39,7 +39,7 @@ class Connected:
 
 @dataclass(frozen=True)
 class Resting:
-    """The device has disconnected until its next visit, as its federation asks (`edge_client.visits`).
+    """The device has disconnected until its next visit, as its federation asks (`foltr.edge_client.visits`).
 
     An application that runs only now and then may end until then; what is clicked before waits for it.
 
@@ -52,7 +52,7 @@ class Resting:
 
 @dataclass(frozen=True)
 class GateChanged:
-    """Lists come from the model from here on, or from the application's own order again (`foltr.learning.gate`)."""
+    """Lists come from the model from here on, or from the application's own order again (`foltr.core.learning.gate`)."""
 
     is_open: bool
 

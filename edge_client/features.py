@@ -13,11 +13,11 @@ import threading
 import numpy as np
 import numpy.typing as npt
 
-from foltr.errors import MessageError
-from foltr.logs import get_logger
-from foltr.operator.credentials import Credentials
-from foltr.protocol.schemas import FeatureSchema
-from foltr.protocol.signed_schemas import read_schema
+from foltr.core.errors import MessageError
+from foltr.core.logs import get_logger
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.schemas import FeatureSchema
+from foltr.core.protocol.signed_schemas import read_schema
 
 log = get_logger(__name__)
 

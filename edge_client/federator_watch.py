@@ -1,7 +1,7 @@
 """A device knows whether its federator is there: from the federator's heartbeat, and from how long that is silent."""
 
-from foltr.logs import get_logger
-from foltr.protocol.heartbeat import FederatorStatus
+from foltr.core.logs import get_logger
+from foltr.core.protocol.heartbeat import FederatorStatus
 
 log = get_logger(__name__)
 

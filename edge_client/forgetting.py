@@ -17,18 +17,18 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from edge_client.events import ForgetStateChanged, Observer
-from edge_client.messaging.outbox import Outbox, is_set_within
-from edge_client.messaging.session import Session
-from edge_client.participation import Participation
-from edge_client.store.store import DeviceStore
-from foltr.erasure.states import ForgetState
-from foltr.errors import DataError, FoltrError, MessageError, UnavailableError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.logs import get_logger
-from foltr.protocol.membership import Forget
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode
-from foltr.protocol.topics import ClientTopic
+from foltr.edge_client.events import ForgetStateChanged, Observer
+from foltr.edge_client.messaging.outbox import Outbox, is_set_within
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.erasure.states import ForgetState
+from foltr.core.errors import DataError, FoltrError, MessageError, UnavailableError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.logs import get_logger
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
+from foltr.core.protocol.topics import ClientTopic
 
 log = get_logger(__name__)
 
@@ -66,8 +66,8 @@ class ForgetResult:
     """A result says what became of a request to be forgotten.
 
     Attributes:
-        state: how far it is; `foltr.erasure.states.ForgetState` has all the words.
-        receipt: the federation's signed proof (`foltr.erasure.receipt`), once it is ``forgotten``.
+        state: how far it is; `foltr.core.erasure.states.ForgetState` has all the words.
+        receipt: the federation's signed proof (`foltr.core.erasure.receipt`), once it is ``forgotten``.
         detail: what the federation has to say, such as by when the model without the client is due.
     """
 

@@ -3,20 +3,20 @@
 import time
 from collections.abc import Callable
 
-from broker.link import InboundMessage
-from edge_client.events import UpdateAnswered
-from edge_client.forgetting import ERASED
-from edge_client.objections import Objection
-from edge_client.parts import DeviceParts
-from foltr.logs import get_logger
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
-from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.codec import Envelope
-from foltr.protocol.heartbeat import FederatorStatus
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import epoch_and_number
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import Chunk, Manifest
+from foltr.broker.link import InboundMessage
+from foltr.edge_client.events import UpdateAnswered
+from foltr.edge_client.forgetting import ERASED
+from foltr.edge_client.objections import Objection
+from foltr.edge_client.parts import DeviceParts
+from foltr.core.logs import get_logger
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.codec import Envelope
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signing import epoch_and_number
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import Chunk, Manifest
 
 log = get_logger(__name__)
 

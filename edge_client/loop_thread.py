@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from foltr.errors import UsageError
-from foltr.numerics.compiled import plain_functions
+from foltr.core.errors import UsageError
+from foltr.core.numerics.compiled import plain_functions
 
 T = TypeVar("T")
 

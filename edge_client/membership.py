@@ -3,14 +3,14 @@
 import asyncio
 import time
 
-from edge_client.messaging.outbox import Outbox, is_set_within
-from edge_client.messaging.session import Session
-from edge_client.participation import Participation
-from foltr.errors import UnavailableError
-from foltr.logs import get_logger
-from foltr.protocol.membership import Leave
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
-from foltr.protocol.topics import ClientTopic
+from foltr.edge_client.messaging.outbox import Outbox, is_set_within
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.participation import Participation
+from foltr.core.errors import UnavailableError
+from foltr.core.logs import get_logger
+from foltr.core.protocol.membership import Leave
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
+from foltr.core.protocol.topics import ClientTopic
 
 log = get_logger(__name__)
 
@@ -21,7 +21,7 @@ _PASSING = (ReceiptCode.REPLAYED, ReceiptCode.BUSY)
 
 
 class Membership:
-    """One device's membership. It joins by itself (`edge_client.participation`), and leaves when it is told to.
+    """One device's membership. It joins by itself (`foltr.edge_client.participation`), and leaves when it is told to.
 
     Attributes:
         left: set once the federator has confirmed it.

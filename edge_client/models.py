@@ -5,19 +5,19 @@ import time
 import numpy as np
 import numpy.typing as npt
 
-from edge_client.contribution import Contributor
-from edge_client.events import ModelInUse, Observer
-from edge_client.guard.guard import Guard
-from edge_client.messaging.session import Session
-from edge_client.messaging.transfer import ModelInParts
-from edge_client.participation import Participation
-from edge_client.serps import Serp
-from edge_client.store.interaction_rows import Within
-from edge_client.store.store import DeviceStore
-from foltr.errors import DataError
-from foltr.logs import get_logger
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.updates import Chunk, Manifest
+from foltr.edge_client.contribution import Contributor
+from foltr.edge_client.events import ModelInUse, Observer
+from foltr.edge_client.guard.guard import Guard
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.messaging.transfer import ModelInParts
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.serps import Serp
+from foltr.edge_client.store.interaction_rows import Within
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.errors import DataError
+from foltr.core.logs import get_logger
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.updates import Chunk, Manifest
 
 log = get_logger(__name__)
 

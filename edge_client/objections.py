@@ -5,8 +5,8 @@ No federator can talk it out of that: clicks wait on the device.
 
 from enum import StrEnum
 
-from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.signed_policies import SignedPolicy
 
 
 class Objection(StrEnum):

@@ -1,12 +1,12 @@
 """A device believes what its operator signs of keys and authorities, the newest of each, also after a restart."""
 
-from broker.believed import BelievedAuthorities
-from broker.link import MqttLink
-from edge_client.options import DeviceOptions
-from edge_client.store.store import DeviceStore
-from foltr.errors import DataError, MessageError
-from foltr.logs import get_logger
-from foltr.operator.credentials import Credentials
+from foltr.broker.believed import BelievedAuthorities
+from foltr.broker.link import MqttLink
+from foltr.edge_client.options import DeviceOptions
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.errors import DataError, MessageError
+from foltr.core.logs import get_logger
+from foltr.core.operator.credentials import Credentials
 
 log = get_logger(__name__)
 

@@ -7,40 +7,40 @@ from functools import partial
 
 import numpy as np
 
-from broker.link import MqttLink
-from edge_client.audit_watch import AuditWatch
-from edge_client.contribution import Contributor, Reports
-from edge_client.evaluator import Evaluator
-from edge_client.events import Observer, quiet
-from edge_client.features import Features
-from edge_client.federator_watch import FederatorWatch
-from edge_client.forgetting import Forgetting
-from edge_client.gating import DeviceGate
-from edge_client.guard.guard import Guard
-from edge_client.membership import Membership
-from edge_client.messaging.chunk_subscription import ChunkSubscription
-from edge_client.messaging.outbox import Outbox
-from edge_client.messaging.session import Session
-from edge_client.messaging.transfer import ModelInParts
-from edge_client.models import Models
-from edge_client.operator_trust import OperatorTrust
-from edge_client.options import DeviceOptions, checked_exploration, checked_propensities
-from edge_client.participation import Participation
-from edge_client.recording import Later, Recorder
-from edge_client.store.store import DeviceStore
-from edge_client.sums.pinned_policy import PinnedPolicy
-from edge_client.sums.secure_sums import SecureSums
-from edge_client.training.loaded_kernels import are_loaded
-from edge_client.training.relearning import Relearning
-from edge_client.training.trainer import Trainer
-from edge_client.visits import Visits
-from edge_client.votes.anchor import Anchor
-from edge_client.votes.voter import Voter
-from foltr.protocol.explorations import Exploration, NoExploration
+from foltr.broker.link import MqttLink
+from foltr.edge_client.audit_watch import AuditWatch
+from foltr.edge_client.contribution import Contributor, Reports
+from foltr.edge_client.evaluator import Evaluator
+from foltr.edge_client.events import Observer, quiet
+from foltr.edge_client.features import Features
+from foltr.edge_client.federator_watch import FederatorWatch
+from foltr.edge_client.forgetting import Forgetting
+from foltr.edge_client.gating import DeviceGate
+from foltr.edge_client.guard.guard import Guard
+from foltr.edge_client.membership import Membership
+from foltr.edge_client.messaging.chunk_subscription import ChunkSubscription
+from foltr.edge_client.messaging.outbox import Outbox
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.messaging.transfer import ModelInParts
+from foltr.edge_client.models import Models
+from foltr.edge_client.operator_trust import OperatorTrust
+from foltr.edge_client.options import DeviceOptions, checked_exploration, checked_propensities
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.recording import Later, Recorder
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.sums.pinned_policy import PinnedPolicy
+from foltr.edge_client.sums.secure_sums import SecureSums
+from foltr.edge_client.training.loaded_kernels import are_loaded
+from foltr.edge_client.training.relearning import Relearning
+from foltr.edge_client.training.trainer import Trainer
+from foltr.edge_client.visits import Visits
+from foltr.edge_client.votes.anchor import Anchor
+from foltr.edge_client.votes.voter import Voter
+from foltr.core.protocol.explorations import Exploration, NoExploration
 
 
 class DeviceParts:
-    """One device, but for what it does: `edge_client.agent.Agent` has these and acts.
+    """One device, but for what it does: `foltr.edge_client.agent.Agent` has these and acts.
 
     Args:
         link: what it publishes by.

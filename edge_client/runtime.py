@@ -8,23 +8,23 @@ from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, LastWill, MqttLink
-from edge_client.agent import Agent
-from edge_client.blockers import is_lasting
-from edge_client.device import Device
-from edge_client.events import Connected, Observer, Resting, quiet
-from edge_client.forgetting import ENROL_AGAIN, ForgetResult
-from edge_client.messaging.outbox import is_set_within
-from edge_client.options import DeviceOptions
-from edge_client.recording import Later
-from edge_client.store.store import DeviceStore
-from foltr.erasure.states import ForgetState
-from foltr.errors import FoltrError, UnavailableError, UsageError
-from foltr.logs import get_logger
-from foltr.operator.wish_file import drop_wish, is_kept
-from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.topics import ClientTopic, Topics
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage, LastWill, MqttLink
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.blockers import is_lasting
+from foltr.edge_client.device import Device
+from foltr.edge_client.events import Connected, Observer, Resting, quiet
+from foltr.edge_client.forgetting import ENROL_AGAIN, ForgetResult
+from foltr.edge_client.messaging.outbox import is_set_within
+from foltr.edge_client.options import DeviceOptions
+from foltr.edge_client.recording import Later
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.erasure.states import ForgetState
+from foltr.core.errors import FoltrError, UnavailableError, UsageError
+from foltr.core.logs import get_logger
+from foltr.core.operator.wish_file import drop_wish, is_kept
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.topics import ClientTopic, Topics
 
 log = get_logger(__name__)
 

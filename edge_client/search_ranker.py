@@ -4,7 +4,7 @@
     serp = ranker.rank(features)
     ranker.record_clicks(serp, [0, 3])
 
-Any thread may do so, and many at once. It is the device that `edge_client.client.EdgeClient` is, with a thread of its
+Any thread may do so, and many at once. It is the device that `foltr.edge_client.client.EdgeClient` is, with a thread of its
 own for the network and for learning. Without credentials it keeps the application's order and the clicks, until there
 are some; what was recorded before is then that client's.
 
@@ -23,27 +23,27 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
-from edge_client.agent import Agent
-from edge_client.background import BackgroundDevice
-from edge_client.blockers import Blocker
-from edge_client.client import EdgeClient
-from edge_client.device import Device
-from edge_client.device_state import DeviceState, state_of
-from edge_client.events import Observer
-from edge_client.features import Features
-from edge_client.forgetting import ForgetResult
-from edge_client.gating import judgement_in_store
-from edge_client.options import Experiment, Privacy, Ranking, checked_exploration, declared_schema
-from edge_client.recording import store_list
-from edge_client.serps import Serp, as_features, clicks_on, make_serp, read_candidates
-from edge_client.store.store import DeviceStore
-from foltr.erasure.states import ForgetState
-from foltr.errors import DataError, SettingsError
-from foltr.learning.gate import Gate
-from foltr.numerics.compiled import plain_functions
-from foltr.operator.credentials import Credentials
-from foltr.protocol.explorations import Exploration, NoExploration
-from foltr.protocol.schemas import FeatureSchema
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.background import BackgroundDevice
+from foltr.edge_client.blockers import Blocker
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.device import Device
+from foltr.edge_client.device_state import DeviceState, state_of
+from foltr.edge_client.events import Observer
+from foltr.edge_client.features import Features
+from foltr.edge_client.forgetting import ForgetResult
+from foltr.edge_client.gating import judgement_in_store
+from foltr.edge_client.options import Experiment, Privacy, Ranking, checked_exploration, declared_schema
+from foltr.edge_client.recording import store_list
+from foltr.edge_client.serps import Serp, as_features, clicks_on, make_serp, read_candidates
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.erasure.states import ForgetState
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.learning.gate import Gate
+from foltr.core.numerics.compiled import plain_functions
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.explorations import Exploration, NoExploration
+from foltr.core.protocol.schemas import FeatureSchema
 
 STORE = "foltr-search.sqlite"
 
@@ -66,7 +66,7 @@ class SearchRanker(Device):
             given, and `schema_difference` says so. None: the application scales its features itself.
         ranking: how lists are made.
         privacy: what is kept and told of the user's clicks.
-        on_event: told what happens (`edge_client.events`), by this ranker's own thread; what it raises is in the log.
+        on_event: told what happens (`foltr.edge_client.events`), by this ranker's own thread; what it raises is in the log.
         experiment: what experiments and tests choose.
 
     Raises:

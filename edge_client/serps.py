@@ -8,13 +8,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from edge_client.training.working_model import WorkingModel
-from foltr.errors import DataError
-from foltr.learning.display import best_list
-from foltr.learning.gate import Source
-from foltr.learning.linear import rank_by_score
-from foltr.methods.lists import SourcedList, draw_base_list, list_from
-from foltr.protocol.explorations import SAFE, Exploration, NoExploration
+from foltr.edge_client.training.working_model import WorkingModel
+from foltr.core.errors import DataError
+from foltr.core.learning.display import best_list
+from foltr.core.learning.gate import Source
+from foltr.core.learning.linear import rank_by_score
+from foltr.core.methods.lists import SourcedList, draw_base_list, list_from
+from foltr.core.protocol.explorations import SAFE, Exploration, NoExploration
 
 _LARGEST = float(np.finfo(np.float32).max)
 _INTEGERS = (int, np.integer)
@@ -28,10 +28,10 @@ class Serp:
     Attributes:
         ranking: (shown,) int64, indices into the candidates given to `EdgeClient.rank`, best first.
         model_version: the global model that the device had; None before the first one arrived.
-        reversals, log_probability: of the list as it was drawn, see `foltr.learning.display.Shown`.
+        reversals, log_probability: of the list as it was drawn, see `foltr.core.learning.display.Shown`.
         variant: which of the method's rankers made it (see `Interaction`).
         source: whose order it was drawn around: the application's, the model's, or both.
-        to_credit: (shown,) int8 of an interleaved list, see `foltr.learning.gate.interleaving_credits`.
+        to_credit: (shown,) int8 of an interleaved list, see `foltr.core.learning.gate.interleaving_credits`.
         base_positions: (shown,) int64, where each document is in the application's own order, from 0.
     """
 
@@ -48,7 +48,7 @@ class Serp:
 
 
 class Decides(Protocol):
-    """A gate (`edge_client.gating`) decides whether lists come from the model or from the application's own order."""
+    """A gate (`foltr.edge_client.gating`) decides whether lists come from the model or from the application's own order."""
 
     def source_of_next(self, *, may_interleave: bool) -> Source:
         """Return where the next list should be from, given that there is a model for it."""

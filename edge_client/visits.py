@@ -1,6 +1,6 @@
 """A device keeps the pace that its federation asks for: it comes by, does what there is to do, and goes. No I/O.
 
-Where a federator announces a pace (`foltr.protocol.paces`) a device is connected for a visit only: it reads what is
+Where a federator announces a pace (`foltr.core.protocol.paces`) a device is connected for a visit only: it reads what is
 retained, joins, sends what it has, waits for the answers, disconnects, and draws when it comes again. It says nothing
 of being connected, and leaves no last will. What is said to it in between it hears at its next visit, as a device does
 that was switched off.
@@ -14,12 +14,12 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from edge_client.participation import Participation
-from edge_client.store.store import DeviceStore
-from foltr.errors import DataError
-from foltr.logs import get_logger
-from foltr.protocol.codec import Envelope
-from foltr.protocol.paces import (
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.errors import DataError
+from foltr.core.logs import get_logger
+from foltr.core.protocol.codec import Envelope
+from foltr.core.protocol.paces import (
     Pace,
     first_pause_s,
     latest_pause_s,
@@ -27,7 +27,7 @@ from foltr.protocol.paces import (
     overdue_pause_s,
     retry_pause_s,
 )
-from foltr.protocol.signing import epoch_and_number
+from foltr.core.protocol.signing import epoch_and_number
 
 log = get_logger(__name__)
 

@@ -11,36 +11,36 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from broker.buffer import Arrival, BoundedIntake, IntakeLimits
-from broker.link import InboundMessage
-from federator.backlogs import Backlogs
-from federator.between_turns import ErasurePace, HeldRefusals, TurnedAwayRetained
-from federator.clock import Clock, to_datetime
-from federator.deciding.decisions import Decisions
-from federator.deciding.orders import erasure_ordered
-from federator.deciding.state import FederationState
-from federator.engine import Backlog, decide
-from federator.eraser import Eraser, signed_by
-from federator.gathering import warn_slow_unlearning
-from federator.job_driver import Unlearner
-from federator.log_lines import log_batch
-from federator.plan import FederationPlan
-from federator.publishing.announcements import Announcer, ReceiptSender
-from federator.publishing.retained import RetainedTopics
-from federator.replaced_keys import is_replaced, key_replaced
-from federator.resumption import claim, resume_rounds
-from federator.retention import Retention
-from federator.rounds import Rounds
-from federator.rows import batch_of
-from federator.sharing import Alone, Sharing
-from federator.store import FederationStore
-from federator.summing.driver import Sender, Summing
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import RoundState
-from foltr.protocol.topics import ClientTopic, Topics
-from storage.records import Batch, NewEvent
+from foltr.broker.buffer import Arrival, BoundedIntake, IntakeLimits
+from foltr.broker.link import InboundMessage
+from foltr.federator.backlogs import Backlogs
+from foltr.federator.between_turns import ErasurePace, HeldRefusals, TurnedAwayRetained
+from foltr.federator.clock import Clock, to_datetime
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.orders import erasure_ordered
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.engine import Backlog, decide
+from foltr.federator.eraser import Eraser, signed_by
+from foltr.federator.gathering import warn_slow_unlearning
+from foltr.federator.job_driver import Unlearner
+from foltr.federator.log_lines import log_batch
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.announcements import Announcer, ReceiptSender
+from foltr.federator.publishing.retained import RetainedTopics
+from foltr.federator.replaced_keys import is_replaced, key_replaced
+from foltr.federator.resumption import claim, resume_rounds
+from foltr.federator.retention import Retention
+from foltr.federator.rounds import Rounds
+from foltr.federator.rows import batch_of
+from foltr.federator.sharing import Alone, Sharing
+from foltr.federator.store import FederationStore
+from foltr.federator.summing.driver import Sender, Summing
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import RoundState
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.storage.records import Batch, NewEvent
 
 BATCH_LIMIT = 500
 # Clients nobody has heard of share this many places in the intake, however many names they use.
@@ -51,7 +51,7 @@ _LONGEST_WAIT_S = 3600.0
 
 
 class FederationActor:
-    """Drives one federation, turn by turn. Use through `federator.service`.
+    """Drives one federation, turn by turn. Use through `foltr.federator.service`.
 
     Attributes:
         state: what messages are decided on; `start` begins it anew, from what is stored.
@@ -284,7 +284,7 @@ class FederationActor:
     def _erases(self, message: InboundMessage) -> bool:
         """Whether somebody may have to be erased for it: a turn serves a few of these, and others' updates between.
 
-        Of strangers there are few in a batch anyway (`federator.deciding`).
+        Of strangers there are few in a batch anyway (`foltr.federator.deciding`).
         """
         client_id, kind = self._topics.parse(message.topic) or ("", None)
         by_client = kind is ClientTopic.FORGET and self.state.members.is_known(client_id)

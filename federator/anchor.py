@@ -9,13 +9,13 @@ restored one, by either rule, and the newest one of unlearning. So a model is ta
 as a comparison needs.
 """
 
-from federator.deciding.state import FederationState
-from federator.round import Round
-from federator.secure_terms import SecureTerms
-from federator.store import FederationStore
-from foltr.aggregation.effectiveness import Decline, RoundEvaluation, decline_in, reward_of_sums
-from foltr.aggregation.standing import VOTE_ROUNDS, RoundTally, Standing, Verdict, standing_of_tallies
-from storage.records import ModelRow, RoundRow
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.round import Round
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.store import FederationStore
+from foltr.core.aggregation.effectiveness import Decline, RoundEvaluation, decline_in, reward_of_sums
+from foltr.core.aggregation.standing import VOTE_ROUNDS, RoundTally, Standing, Verdict, standing_of_tallies
+from foltr.storage.records import ModelRow, RoundRow
 
 
 async def resume_anchor(

@@ -5,11 +5,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
-from broker.link import InboundMessage
-from federator.clock import Clock
-from federator.deciding.decisions import Decisions
-from foltr.protocol.topics import Topics
-from storage.records import NewEvent
+from foltr.broker.link import InboundMessage
+from foltr.federator.clock import Clock
+from foltr.federator.deciding.decisions import Decisions
+from foltr.core.protocol.topics import Topics
+from foltr.storage.records import NewEvent
 
 # A federator that is killed loses the events of so long, and nothing that anybody was promised.
 HELD_S = 2.0

@@ -1,6 +1,6 @@
-"""Decides on what has arrived, message by message; each kind's rules stand in `federator.deciding`.
+"""Decides on what has arrived, message by message; each kind's rules stand in `foltr.federator.deciding`.
 
-The shell (`federator.actor`) reads messages, lets them be decided, commits what was decided in one transaction, and
+The shell (`foltr.federator.actor`) reads messages, lets them be decided, commits what was decided in one transaction, and
 only then sends the answers. The state has changed by then; if the commit cannot be made, the process ends, and the
 next one starts from what is stored. So nothing here may be told to anyone before it is stored.
 """
@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from broker.buffer import RefusedSender
-from federator.deciding.decisions import Decisions
-from federator.deciding.erasure import decide_erasure
-from federator.deciding.membership import decide_membership
-from federator.deciding.orders import decide_order
-from federator.deciding.policies import decide_policy, decide_roster
-from federator.deciding.refusals import answer_part, answer_turned_away, decide_refused
-from federator.deciding.state import FederationState
-from federator.deciding.updates import decide_unlearned, decide_update
-from federator.reading import (
+from foltr.broker.buffer import RefusedSender
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.erasure import decide_erasure
+from foltr.federator.deciding.membership import decide_membership
+from foltr.federator.deciding.orders import decide_order
+from foltr.federator.deciding.policies import decide_policy, decide_roster
+from foltr.federator.deciding.refusals import answer_part, answer_turned_away, decide_refused
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.deciding.updates import decide_unlearned, decide_update
+from foltr.federator.reading import (
     ErasureAsked,
     MembershipAsked,
     OperatorSpoke,
@@ -27,9 +27,9 @@ from federator.reading import (
     UnlearningAnswered,
     UpdateOffered,
 )
-from foltr.erasure.states import Requester
-from foltr.protocol.topics import Topics
-from storage.records import NewOrder, StoredUpdate
+from foltr.core.erasure.states import Requester
+from foltr.core.protocol.topics import Topics
+from foltr.storage.records import NewOrder, StoredUpdate
 
 MAX_STRANGERS = 10
 Decidable = UpdateOffered | MembershipAsked | ErasureAsked | UnlearningAnswered | OperatorSpoke | Refused | PartAnswered
@@ -51,7 +51,7 @@ class Backlog:
         turned_away: senders of messages that the intake had no room for, which are answered, too.
         n_turned_away: how many messages these were in all.
         orders: the operator's orders among them that were obeyed or refused before.
-        strangers_left: see `federator.deciding.erasure.decide_erasure`.
+        strangers_left: see `foltr.federator.deciding.erasure.decide_erasure`.
     """
 
     messages: Sequence[Timed]

@@ -11,24 +11,24 @@ from datetime import timedelta
 
 import structlog
 
-from federator.clock import Clock, to_datetime
-from federator.deciding.decisions import ErasureWanted
-from federator.deciding.orders import unknown_to_all
-from federator.publishing.announcements import ReceiptSender
-from federator.publishing.audit_heads import AuditHeads
-from federator.publishing.retained import RetainedTopics
-from federator.store import FederationStore
-from foltr.erasure.audit import AuditEntry
-from foltr.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
-from foltr.erasure.states import FORGET_STATE, ErasureState
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic, Topics
-from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow
-from storage.errors import WriterFencedError
-from storage.records import Batch, NewEvent
+from foltr.federator.clock import Clock, to_datetime
+from foltr.federator.deciding.decisions import ErasureWanted
+from foltr.federator.deciding.orders import unknown_to_all
+from foltr.federator.publishing.announcements import ReceiptSender
+from foltr.federator.publishing.audit_heads import AuditHeads
+from foltr.federator.publishing.retained import RetainedTopics
+from foltr.federator.store import FederationStore
+from foltr.core.erasure.audit import AuditEntry
+from foltr.core.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
+from foltr.core.erasure.states import FORGET_STATE, ErasureState
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.records import Batch, NewEvent
 
 log = structlog.get_logger(__name__)
 

@@ -10,13 +10,13 @@ from typing import Final
 
 import structlog
 
-from broker.group_probe import GroupProbe
-from broker.link import InboundMessage, MqttLink
-from federator.sharing import Sharing
-from foltr.errors import UnavailableError
-from foltr.operator.credentials import FEDERATOR_USER
-from foltr.protocol.events import EventKind
-from foltr.protocol.topics import Topics
+from foltr.broker.group_probe import GroupProbe
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.federator.sharing import Sharing
+from foltr.core.errors import UnavailableError
+from foltr.core.operator.credentials import FEDERATOR_USER
+from foltr.core.protocol.events import EventKind
+from foltr.core.protocol.topics import Topics
 
 log = structlog.get_logger(__name__)
 

@@ -4,7 +4,7 @@ Theory of operation. A federation is ``idle`` while nobody waits to be unlearned
 ``gathering``, a day as a rule: each job costs all others work, and puts a model in service that knows less, so a crowd
 of names that ask to be forgotten must not have one job each. It ends earlier once enough wait, and later where a model
 was swapped only just now (`UnlearningPolicy.begins_at`). Who comes during a job waits for the next one. A job makes a
-model anew, in steps, while live rounds go on: each step stands for a stored round (`foltr.unlearning.schedule`), and
+model anew, in steps, while live rounds go on: each step stands for a stored round (`foltr.core.unlearning.schedule`), and
 ``between_steps`` it is chosen which round comes next. While it is ``asking``, the members that contributed to the round
 learn from interactions they have kept. The step is over
 
@@ -23,10 +23,10 @@ A job that removes asks nobody: instead of steps it has slices of stored rounds,
 leave, one in each of the actor's turns. It has caught up when there was no completed round after its slice; those that
 end until the swap are one more slice, within it, so that no live round is lost.
 
-Nothing here reads a clock, awaits or stores. The shell (`federator.job_driver`) announces steps, hands over what
+Nothing here reads a clock, awaits or stores. The shell (`foltr.federator.job_driver`) announces steps, hands over what
 arrives, and commits what was decided before it moves the machine. What a step was answered is in memory only: a
 federator that starts again resumes the job between two steps, asks the step again, and devices answer once more with
-what they made then. What is stored of a job is coarser: `foltr.protocol.states.JobState`. An event that a phase does
+what they made then. What is stored of a job is coarser: `foltr.core.protocol.states.JobState`. An event that a phase does
 not allow raises ProtocolViolationError and changes nothing.
 """
 
@@ -35,10 +35,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from foltr.errors import ProtocolViolationError, SettingsError
-from foltr.protocol.states import Strategy
-from foltr.protocol.updates import UnlearningUpdate
-from foltr.unlearning.schedule import Course, Schedule
+from foltr.core.errors import ProtocolViolationError, SettingsError
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.updates import UnlearningUpdate
+from foltr.core.unlearning.schedule import Course, Schedule
 
 # So often a step's deadline passes while members are online; then the step is passed over.
 MOST_MISSES = 3
@@ -100,7 +100,7 @@ class UnlearningPolicy:
     """How clients are unlearned (thesis, Section 6.1.2).
 
     Args:
-        interval: see `foltr.unlearning.schedule.Schedule`.
+        interval: see `foltr.core.unlearning.schedule.Schedule`.
         min_coverage: below it, on average over the steps, a job begins again (`FALLING_BACK`): a model that the
             minority made is not what all had taught.
         most_change: so does `fed_remove` where its model is further from the newest than so many times that one's

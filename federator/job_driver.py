@@ -1,8 +1,8 @@
 """Runs unlearning jobs: one step after the other over MQTT, beside the live rounds, until the model can be swapped.
 
-The thin shell of `federator.job`: it asks the machine what is due, reads, announces and commits, and moves the machine
+The thin shell of `foltr.federator.job`: it asks the machine what is due, reads, announces and commits, and moves the machine
 then. A step's model is committed before the next one is announced, so a federator that starts again goes on with the
-step that was under way. The single writer drives it (`federator.actor`).
+step that was under way. The single writer drives it (`foltr.federator.actor`).
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -10,11 +10,11 @@ from datetime import datetime
 
 import structlog
 
-from federator.clock import Clock, to_datetime
-from federator.closing.removal import change_by, recipes_of, remake
-from federator.closing.step_model import contributions_of, model_of_step
-from federator.deciding.state import FederationState
-from federator.gathering import (
+from foltr.federator.clock import Clock, to_datetime
+from foltr.federator.closing.removal import change_by, recipes_of, remake
+from foltr.federator.closing.step_model import contributions_of, model_of_step
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.gathering import (
     beginning_of_next,
     find_held,
     is_ordered_reset,
@@ -25,22 +25,22 @@ from federator.gathering import (
     strategy_of_next,
     warn_if_late,
 )
-from federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
-from federator.plan import FederationPlan
-from federator.publishing.audit_heads import AuditHeads
-from federator.publishing.retained import RetainedTopics
-from federator.publishing.unlearning import job_progress, step_announcement, weights_of
-from federator.store import FederationStore, stream_updates
-from foltr.erasure.audit import AuditEntry
-from foltr.erasure.states import ErasureState
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.states import JobState, Strategy
-from foltr.protocol.topics import Topics
-from foltr.protocol.updates import UnlearningUpdate
-from foltr.unlearning.schedule import Course
-from storage.erasure.records import ErasureRow, JobStep, NewJob, UnlearningJobRow
-from storage.records import NewEvent
+from foltr.federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.audit_heads import AuditHeads
+from foltr.federator.publishing.retained import RetainedTopics
+from foltr.federator.publishing.unlearning import job_progress, step_announcement, weights_of
+from foltr.federator.store import FederationStore, stream_updates
+from foltr.core.erasure.audit import AuditEntry
+from foltr.core.erasure.states import ErasureState
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.states import JobState, Strategy
+from foltr.core.protocol.topics import Topics
+from foltr.core.protocol.updates import UnlearningUpdate
+from foltr.core.unlearning.schedule import Course
+from foltr.storage.erasure.records import ErasureRow, JobStep, NewJob, UnlearningJobRow
+from foltr.storage.records import NewEvent
 
 log = structlog.get_logger(__name__)
 

@@ -9,8 +9,8 @@ from collections.abc import Iterable
 
 import structlog
 
-from foltr.protocol.events import ORDERS, EventKind
-from storage.records import NewEvent, NewModel
+from foltr.core.protocol.events import ORDERS, EventKind
+from foltr.storage.records import NewEvent, NewModel
 
 log = structlog.get_logger(__name__)
 

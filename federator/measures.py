@@ -1,10 +1,10 @@
-"""What a federator measures. `federator.watching` counts what is stored; the rest is read when somebody asks."""
+"""What a federator measures. `foltr.federator.watching` counts what is stored; the rest is read when somebody asks."""
 
-from foltr.measures import MINUTES, Measures, label
-from foltr.protocol.events import EventKind
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.states import OPEN_ROUND, AbandonReason, RoundState
-from foltr.protocol.topics import ClientTopic, Topics
+from foltr.core.measures import MINUTES, Measures, label
+from foltr.core.protocol.events import EventKind
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.states import OPEN_ROUND, AbandonReason, RoundState
+from foltr.core.protocol.topics import ClientTopic, Topics
 
 TRANSACTIONS = ("commit_batch", "complete_round", "abandon_round", "erase_client", "commit_step", "complete_job")
 """These are told apart; of all others there is one sum."""

@@ -1,7 +1,7 @@
 """Steers how often devices come by, from how many do and how many updates a round is to have. No I/O.
 
 How many still come is counted, not guessed: who was told a period at its last visit comes again within one and a half
-of it (`foltr.protocol.paces`), so a client counts until that is over. A fleet that grows is seen at once, one that
+of it (`foltr.core.protocol.paces`), so a client counts until that is over. A fleet that grows is seen at once, one that
 shrinks within one and a half periods. The other number is how many updates a visit brings, of the last rounds: some
 come without enough clicks, or to a round that they are in already, and some never disconnect.
 
@@ -14,8 +14,8 @@ import math
 from collections import defaultdict
 from dataclasses import dataclass
 
-from foltr.errors import SettingsError
-from foltr.protocol.paces import LONGEST_PERIOD_S, SHORTEST_PERIOD_S, latest_pause_s
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.paces import LONGEST_PERIOD_S, SHORTEST_PERIOD_S, latest_pause_s
 
 # At most twice as many visits as updates are asked for: devices without clicks have none if they come more often.
 _YIELD_RANGE = (0.5, 4.0)

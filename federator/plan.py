@@ -3,22 +3,22 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from federator.job import UnlearningPolicy
-from federator.pace import PacePolicy
-from federator.round import RoundPolicy
-from federator.secure_terms import SecureSettings
-from federator.summing.preconditions import check_policy, check_secure
-from foltr.aggregation.rule_spec import ABANDON, shortfall
-from foltr.errors import SettingsError
-from foltr.methods.preconditions import lacking, ways_out
-from foltr.methods.registry import Ranker, check_method, check_rule, n_auxiliary, spec_of
-from foltr.protocol.fields import MAX_DIM
-from foltr.protocol.operator_keys import Believed
-from foltr.protocol.policies import Policy
-from foltr.protocol.schemas import FeatureSchema
-from foltr.protocol.states import Pacing, Privacy
-from foltr.protocol.topics import check_name
-from foltr.protocol.trainings import Activation, LinearRankerSpec, NeuralRankerSpec, PdgdTraining, Training
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.pace import PacePolicy
+from foltr.federator.round import RoundPolicy
+from foltr.federator.secure_terms import SecureSettings
+from foltr.federator.summing.preconditions import check_policy, check_secure
+from foltr.core.aggregation.rule_spec import ABANDON, shortfall
+from foltr.core.errors import SettingsError
+from foltr.core.methods.preconditions import lacking, ways_out
+from foltr.core.methods.registry import Ranker, check_method, check_rule, n_auxiliary, spec_of
+from foltr.core.protocol.fields import MAX_DIM
+from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.policies import Policy
+from foltr.core.protocol.schemas import FeatureSchema
+from foltr.core.protocol.states import Pacing, Privacy
+from foltr.core.protocol.topics import check_name
+from foltr.core.protocol.trainings import Activation, LinearRankerSpec, NeuralRankerSpec, PdgdTraining, Training
 
 
 @dataclass(frozen=True)

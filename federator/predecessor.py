@@ -10,12 +10,12 @@ from collections.abc import Collection
 
 import structlog
 
-from broker.link import InboundMessage, MqttLink
-from foltr.errors import MessageError, UnavailableError
-from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.codec import Envelope, open_envelope
-from foltr.protocol.signing import SigningKey, epoch_and_number
-from foltr.protocol.topics import Topics
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.core.errors import MessageError, UnavailableError
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.codec import Envelope, open_envelope
+from foltr.core.protocol.signing import SigningKey, epoch_and_number
+from foltr.core.protocol.topics import Topics
 
 log = structlog.get_logger(__name__)
 

@@ -1,22 +1,22 @@
 """Makes of bytes on a topic something that the federator can decide about. No I/O, and nothing is remembered.
 
-Nobody is believed here yet: that takes the client's key (`federator.deciding.members`).
+Nobody is believed here yet: that takes the client's key (`foltr.federator.deciding.members`).
 """
 
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
-from broker.link import InboundMessage
-from federator.round import Offer
-from foltr.errors import MessageError
-from foltr.methods.bodies import BodySpec, check_body, pack_body
-from foltr.protocol.codec import Envelope, open_envelope
-from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, payload_digest
-from foltr.protocol.membership import Forget, Join, Leave, Status
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import Chunk, Manifest, MaskedVector, ModelUpdate, UnlearningUpdate, Vote
+from foltr.broker.link import InboundMessage
+from foltr.federator.round import Offer
+from foltr.core.errors import MessageError
+from foltr.core.methods.bodies import BodySpec, check_body, pack_body
+from foltr.core.protocol.codec import Envelope, open_envelope
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, payload_digest
+from foltr.core.protocol.membership import Forget, Join, Leave, Status
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.updates import Chunk, Manifest, MaskedVector, ModelUpdate, UnlearningUpdate, Vote
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Signed:
 
 
 class UpdateOffered(NamedTuple):
-    """An update that fits the federation, with its body as it is stored (see `foltr.methods.bodies`).
+    """An update that fits the federation, with its body as it is stored (see `foltr.core.methods.bodies`).
 
     Attributes:
         ticket: of a masked one, not yet read: only its client's key can tell.

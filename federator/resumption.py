@@ -4,24 +4,24 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from federator.anchor import as_anchor, resume_anchor
-from federator.clock import to_datetime
-from federator.closing.stored_rules import training_text
-from federator.deciding.state import FederationState
-from federator.plan import FederationPlan
-from federator.round import RecordedUpdate
-from federator.rows import resumed_round
-from federator.secure_terms import SecureTerms
-from federator.store import FederationStore
-from foltr.errors import MessageError, SettingsError
-from foltr.methods.registry import initial_weights, spec_of
-from foltr.numerics.streams import first_model_rng
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.operator_keys import stored_by
-from foltr.protocol.signed_policies import SignedPolicy, read_policy
-from foltr.protocol.trainings import NeuralRankerSpec
-from storage.records import ModelRow, NewEvent, RoundRow
-from storage.sum_records import NewPolicy, PolicyRow
+from foltr.federator.anchor import as_anchor, resume_anchor
+from foltr.federator.clock import to_datetime
+from foltr.federator.closing.stored_rules import training_text
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RecordedUpdate
+from foltr.federator.rows import resumed_round
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.store import FederationStore
+from foltr.core.errors import MessageError, SettingsError
+from foltr.core.methods.registry import initial_weights, spec_of
+from foltr.core.numerics.streams import first_model_rng
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.operator_keys import stored_by
+from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
+from foltr.core.protocol.trainings import NeuralRankerSpec
+from foltr.storage.records import ModelRow, NewEvent, RoundRow
+from foltr.storage.sum_records import NewPolicy, PolicyRow
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Claim:
     """The right to write for a federation.
 
     Attributes:
-        aggregation_seed: what the aggregation of a round draws from (`federator.closing.stored_rules.round_rng`).
+        aggregation_seed: what the aggregation of a round draws from (`foltr.federator.closing.stored_rules.round_rng`).
         policies: the operator's, by their hashes; none in a trusted federation.
     """
 

@@ -5,10 +5,10 @@ from datetime import UTC, datetime
 
 import structlog
 
-from federator.clock import Clock
-from federator.plan import FederationPlan
-from federator.store import FederationStore
-from storage.errors import PartsRefusedError
+from foltr.federator.clock import Clock
+from foltr.federator.plan import FederationPlan
+from foltr.federator.store import FederationStore
+from foltr.storage.errors import PartsRefusedError
 
 log = structlog.get_logger(__name__)
 

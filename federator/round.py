@@ -11,7 +11,7 @@ round's base model; the round may ask a random selection of the clients. With ``
 2022, Algorithm 1) a round is one filling of the buffer: ``max_clients`` updates, made for this round or an
 earlier one, on a base model at most ``staleness_limit`` versions old, each weighted by its staleness.
 
-A round with a secure sum (`federator.summing`) goes from collecting to ``checking``, while helpers say which clients
+A round with a secure sum (`foltr.federator.summing`) goes from collecting to ``checking``, while helpers say which clients
 they take out, then to ``opening``, once the sets are stored whose sums they are asked for. A client leaves a checking
 round as it leaves a collecting one. Out of a set that helpers were asked about nobody can be taken: such a round is
 abandoned. Who was left out of it, as its norm proof fails, say, costs the others nothing. What counts there is the
@@ -25,7 +25,7 @@ reason, and so it is when aggregation fails. The deadline needs no message to fi
 to look again. Nothing here reads a clock, awaits or stores; the caller commits what was decided before it
 tells anyone. An event that a state does not allow raises ProtocolViolationError and changes nothing.
 
-Which interactions count is one number for each client, its mark (`federator.deciding.members`): an update counts only
+Which interactions count is one number for each client, its mark (`foltr.federator.deciding.members`): an update counts only
 if it begins there. So no interaction is in two updates, whatever became of the round, and whatever was refused before.
 
 ``aggregating`` is a state of its own, and stored, because a decided round must stay decided: after a crash
@@ -38,15 +38,15 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from federator.secure_terms import SecureTerms
-from foltr.aggregation.rule_spec import MEAN, RuleSpec
-from foltr.errors import ProtocolViolationError
-from foltr.protocol.client_selection import HIGHEST_TICKET, is_selected
-from foltr.protocol.epochs import has_ended
-from foltr.protocol.helper_messages import is_kept
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.states import ASKING_HELPERS, WITHDRAWABLE, AbandonReason, Pacing, RoundState
-from storage.records import StoredUpdate
+from foltr.federator.secure_terms import SecureTerms
+from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.client_selection import HIGHEST_TICKET, is_selected
+from foltr.core.protocol.epochs import has_ended
+from foltr.core.protocol.helper_messages import is_kept
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.states import ASKING_HELPERS, WITHDRAWABLE, AbandonReason, Pacing, RoundState
+from foltr.storage.records import StoredUpdate
 
 
 class RoundEvent(StrEnum):
@@ -185,7 +185,7 @@ class Abandon:
 
 @dataclass(frozen=True)
 class SelectedClients:
-    """A random selection (`foltr.protocol.client_selection`): clients whose ticket is at most ``cutoff``."""
+    """A random selection (`foltr.core.protocol.client_selection`): clients whose ticket is at most ``cutoff``."""
 
     seed: bytes
     cutoff: bytes

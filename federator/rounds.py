@@ -4,39 +4,39 @@ from dataclasses import replace
 
 import structlog
 
-from federator.anchor import as_anchor, count_standing, drop_erased_anchor, find_decline, verdict_on
-from federator.clock import Clock, to_datetime
-from federator.closing.collected_updates import CollectedSums
-from federator.closing.next_model import collected_sums, model_row, new_model, next_model, summed_model
-from federator.deciding.state import FederationState
-from federator.deciding.withdrawal import take_back_round
-from federator.log_lines import log_findings
-from federator.plan import FederationPlan
-from federator.publishing.announcements import (
+from foltr.federator.anchor import as_anchor, count_standing, drop_erased_anchor, find_decline, verdict_on
+from foltr.federator.clock import Clock, to_datetime
+from foltr.federator.closing.collected_updates import CollectedSums
+from foltr.federator.closing.next_model import collected_sums, model_row, new_model, next_model, summed_model
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.deciding.withdrawal import take_back_round
+from foltr.federator.log_lines import log_findings
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.announcements import (
     Announcer,
     ReceiptSender,
     model_announcement,
     pace_announcement,
     round_announcement,
 )
-from federator.resumption import Claim
-from federator.round import Aggregate, Round
-from federator.rows import anchor_moved, restoration_of, swap_of
-from federator.store import FederationStore
-from federator.summing.driver import SumsStored
-from federator.summing.machine import GiveUp
-from federator.summing.masked_sums import ImplausibleSumError
-from foltr.aggregation.client_records import suspects_of
-from foltr.aggregation.effectiveness import RoundEvaluation
-from foltr.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
-from foltr.aggregation.standing import Verdict
-from foltr.errors import DataError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.methods.base import NextModel
-from foltr.protocol.states import PAUSING, AbandonReason, RoundState
-from storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
-from storage.records import Batch, DeadlineChange, ModelRow, NewEvent
-from storage.restored_records import RestoredVersion
+from foltr.federator.resumption import Claim
+from foltr.federator.round import Aggregate, Round
+from foltr.federator.rows import anchor_moved, restoration_of, swap_of
+from foltr.federator.store import FederationStore
+from foltr.federator.summing.driver import SumsStored
+from foltr.federator.summing.machine import GiveUp
+from foltr.federator.summing.masked_sums import ImplausibleSumError
+from foltr.core.aggregation.client_records import suspects_of
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
+from foltr.core.aggregation.standing import Verdict
+from foltr.core.errors import DataError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.methods.base import NextModel
+from foltr.core.protocol.states import PAUSING, AbandonReason, RoundState
+from foltr.storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
+from foltr.storage.records import Batch, DeadlineChange, ModelRow, NewEvent
+from foltr.storage.restored_records import RestoredVersion
 
 log = structlog.get_logger(__name__)
 
@@ -239,7 +239,7 @@ class Rounds:
         self._receipts.notify(take_back_round(self._state, current))
         self._state.follow(following, current.base_version, anchor)
         if current.terms is not None and reason in PAUSING:
-            self._is_held = True  # until it is known for how long (`federator.summing.pause`)
+            self._is_held = True  # until it is known for how long (`foltr.federator.summing.pause`)
         self.announce()
         why = {} if in_words is None else {"detail": in_words}
         log.info("round_abandoned", round=number, reason=reason, n_updates=len(current.contributions), **why)

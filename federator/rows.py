@@ -6,19 +6,19 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from federator.clock import to_datetime
-from federator.closing.stored_rules import stored_rule
-from federator.deciding.decisions import Decisions
-from federator.round import RecordedUpdate, Round, RoundPolicy, SelectedClients
-from federator.secure_terms import SecureTerms
-from foltr.aggregation.client_records import with_progress_of
-from foltr.aggregation.standing import Standing
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.states import RoundState
-from foltr.unlearning.measures import cosine, relative_distance
-from storage.erasure.records import JobCompletion, UnlearningJobRow
-from storage.records import Batch, DeadlineChange, ModelRow, NewEvent, RoundOpening, RoundRow
-from storage.restored_records import Restoration
+from foltr.federator.clock import to_datetime
+from foltr.federator.closing.stored_rules import stored_rule
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.round import RecordedUpdate, Round, RoundPolicy, SelectedClients
+from foltr.federator.secure_terms import SecureTerms
+from foltr.core.aggregation.client_records import with_progress_of
+from foltr.core.aggregation.standing import Standing
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.states import RoundState
+from foltr.core.unlearning.measures import cosine, relative_distance
+from foltr.storage.erasure.records import JobCompletion, UnlearningJobRow
+from foltr.storage.records import Batch, DeadlineChange, ModelRow, NewEvent, RoundOpening, RoundRow
+from foltr.storage.restored_records import Restoration
 
 
 def resumed_round(

@@ -2,13 +2,13 @@
 
 from dataclasses import dataclass, field
 
-from foltr.errors import SettingsError
-from foltr.methods.registry import usual_clip_norm
-from foltr.protocol.policies import Policy, SecureRound, cohort_of, is_turn_of
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.trainings import Training
-from foltr.protocol.verify_keys import open_verify_key
-from foltr.secure.sealing import SealingKey
+from foltr.core.errors import SettingsError
+from foltr.core.methods.registry import usual_clip_norm
+from foltr.core.protocol.policies import Policy, SecureRound, cohort_of, is_turn_of
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.trainings import Training
+from foltr.core.protocol.verify_keys import open_verify_key
+from foltr.core.secure.sealing import SealingKey
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class SecureTerms:
     Args:
         verify_key: of the policy; None where it asks for no norm proofs, where nothing is checked any more, as in a
             replay, and where the key that it is sealed to is lost.
-        epoch: of the policy, in which the round was opened (`foltr.protocol.epochs`); set for asking helpers.
+        epoch: of the policy, in which the round was opened (`foltr.core.protocol.epochs`); set for asking helpers.
     """
 
     policy: SignedPolicy

@@ -10,41 +10,41 @@ from functools import partial
 
 import structlog
 
-from broker.address import BrokerAddress
-from broker.believed import BelievedAuthorities
-from broker.buffer import IntakeLimits
-from broker.link import InboundMessage, LastWill, MqttLink
-from federator.actor import FederationActor
-from federator.clock import Clock, SteadyClock
-from federator.group_watch import GroupWatch
-from federator.leading.holder import new_holder
-from federator.leading.keeper import LeaseKeeper
-from federator.leading.standby import Standby
-from federator.measures import FederatorMeasures
-from federator.plan import FederationPlan
-from federator.predecessor import Predecessor
-from federator.publishing.announcements import Announcer, ReceiptSender
-from federator.publishing.answer_numbers import AnswerNumbers
-from federator.publishing.heartbeat import INTERVAL_S, Heartbeat
-from federator.publishing.requests import RequestSender
-from federator.publishing.retained import RetainedTopics
-from federator.replaced_keys import key_replaced
-from federator.resumption import create
-from federator.sharing import Sharing
-from federator.store import FederationStore
-from federator.waiting import wait_for_broker
-from federator.watching import Watch
-from foltr.alive_file import NO_ALIVE_FILE, AliveFile
-from foltr.errors import MessageError, SettingsError, UnavailableError, first_cause
-from foltr.operator.credentials import FEDERATOR_USER
-from foltr.protocol.codec import Signer
-from foltr.protocol.evaluations import EvaluationRequest
-from foltr.protocol.signing import EpochSequence, SigningKey
-from foltr.protocol.states import OPEN_ROUND, TakesUpdates
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.tracing import NO_TRACER, Tracer
-from storage.database import Database, is_transient
-from storage.leases import LEASE_S, Claimant, end_stale_sessions
+from foltr.broker.address import BrokerAddress
+from foltr.broker.believed import BelievedAuthorities
+from foltr.broker.buffer import IntakeLimits
+from foltr.broker.link import InboundMessage, LastWill, MqttLink
+from foltr.federator.actor import FederationActor
+from foltr.federator.clock import Clock, SteadyClock
+from foltr.federator.group_watch import GroupWatch
+from foltr.federator.leading.holder import new_holder
+from foltr.federator.leading.keeper import LeaseKeeper
+from foltr.federator.leading.standby import Standby
+from foltr.federator.measures import FederatorMeasures
+from foltr.federator.plan import FederationPlan
+from foltr.federator.predecessor import Predecessor
+from foltr.federator.publishing.announcements import Announcer, ReceiptSender
+from foltr.federator.publishing.answer_numbers import AnswerNumbers
+from foltr.federator.publishing.heartbeat import INTERVAL_S, Heartbeat
+from foltr.federator.publishing.requests import RequestSender
+from foltr.federator.publishing.retained import RetainedTopics
+from foltr.federator.replaced_keys import key_replaced
+from foltr.federator.resumption import create
+from foltr.federator.sharing import Sharing
+from foltr.federator.store import FederationStore
+from foltr.federator.waiting import wait_for_broker
+from foltr.federator.watching import Watch
+from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
+from foltr.core.errors import MessageError, SettingsError, UnavailableError, first_cause
+from foltr.core.operator.credentials import FEDERATOR_USER
+from foltr.core.protocol.codec import Signer
+from foltr.core.protocol.evaluations import EvaluationRequest
+from foltr.core.protocol.signing import EpochSequence, SigningKey
+from foltr.core.protocol.states import OPEN_ROUND, TakesUpdates
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.tracing import NO_TRACER, Tracer
+from foltr.storage.database import Database, is_transient
+from foltr.storage.leases import LEASE_S, Claimant, end_stale_sessions
 
 log = structlog.get_logger(__name__)
 
@@ -64,7 +64,7 @@ class FederatorService:
         beat_every_s: how often it tells devices that it is there.
         alive_file: touched with each beat, unless messages and rounds have been waiting behind one turn for minutes.
         tracer: is told of rounds and of what is stored in them.
-        shares: whether ingest workers take updates (`federator.sharing`).
+        shares: whether ingest workers take updates (`foltr.federator.sharing`).
         standby: wait until the federation's lease can be had; else take over from whoever leads.
 
     Attributes:

@@ -16,18 +16,18 @@ from typing import Final
 
 import structlog
 
-from broker.buffer import BoundedIntake
-from federator.clock import Clock, ClockWatch
-from federator.deciding.state import FederationState
-from federator.publishing.announcements import ReceiptSender
-from federator.publishing.answer_numbers import AnswerNumbers
-from federator.round import RecordedUpdate, Round
-from federator.rows import deadline_of
-from federator.store import FederationStore
-from foltr.errors import ProtocolViolationError
-from foltr.protocol.states import RoundState, TakesUpdates
-from storage.ingest_records import TakenBack
-from storage.records import DeadlineChange
+from foltr.broker.buffer import BoundedIntake
+from foltr.federator.clock import Clock, ClockWatch
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.publishing.announcements import ReceiptSender
+from foltr.federator.publishing.answer_numbers import AnswerNumbers
+from foltr.federator.round import RecordedUpdate, Round
+from foltr.federator.rows import deadline_of
+from foltr.federator.store import FederationStore
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.states import RoundState, TakesUpdates
+from foltr.storage.ingest_records import TakenBack
+from foltr.storage.records import DeadlineChange
 
 log = structlog.get_logger(__name__)
 

@@ -12,11 +12,11 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import structlog
 
-from federator.watching import Watch
-from foltr.errors import UnavailableError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import TakesUpdates
-from storage import (
+from foltr.federator.watching import Watch
+from foltr.core.errors import UnavailableError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.states import TakesUpdates
+from foltr.storage import (
     anchors,
     arrivals,
     body_parts,
@@ -31,12 +31,12 @@ from storage import (
     rounds,
     sums,
 )
-from storage.database import Database, is_transient
-from storage.erasure import audit_log, erasures, gathering, unlearning_jobs
-from storage.erasure.client_rows import NAMING_TABLES
-from storage.leases import Claimant
-from storage.migrate import require_head
-from storage.records import UpdateRow
+from foltr.storage.database import Database, is_transient
+from foltr.storage.erasure import audit_log, erasures, gathering, unlearning_jobs
+from foltr.storage.erasure.client_rows import NAMING_TABLES
+from foltr.storage.leases import Claimant
+from foltr.storage.migrate import require_head
+from foltr.storage.records import UpdateRow
 
 log = structlog.get_logger(__name__)
 
@@ -164,7 +164,7 @@ class FederationStore(Transactions):
     create_federation = _reads(federations.create_federation)
 
     async def claim_federation(self, at: float) -> int:
-        """Become the only writer; see `storage.federations.claim_federation`."""
+        """Become the only writer; see `foltr.storage.federations.claim_federation`."""
 
         async def claim() -> int:
             epoch = await federations.claim_federation(

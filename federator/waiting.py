@@ -3,7 +3,7 @@
 import asyncio
 import math
 
-from broker.link import MqttLink
+from foltr.broker.link import MqttLink
 
 
 async def wait_for_broker(link: MqttLink, stopped: asyncio.Event, patience_s: float = math.inf) -> bool:

@@ -9,15 +9,15 @@ imported when it is asked for. That is the one exception to the rule that the ke
 import importlib
 from typing import TYPE_CHECKING
 
-from foltr.version import __version__
+from foltr.core.version import __version__
 
 if TYPE_CHECKING:
-    from edge_client.client import EdgeClient
-    from edge_client.options import Connection, Experiment, Privacy, Ranking
-    from edge_client.search_ranker import SearchRanker
-    from edge_client.sums.privacy_limits import PrivacyLimits
-    from edge_client.training.unlearning_limits import UnlearningLimits
-    from foltr.protocol.schemas import FeatureSchema
+    from foltr.edge_client.client import EdgeClient
+    from foltr.edge_client.options import Connection, Experiment, Privacy, Ranking
+    from foltr.edge_client.search_ranker import SearchRanker
+    from foltr.edge_client.sums.privacy_limits import PrivacyLimits
+    from foltr.edge_client.training.unlearning_limits import UnlearningLimits
+    from foltr.core.protocol.schemas import FeatureSchema
 
 __all__ = [
     "Connection",
@@ -33,15 +33,15 @@ __all__ = [
 ]
 
 _DOOR = {
-    "Connection": "edge_client.options",
-    "EdgeClient": "edge_client.client",
-    "Experiment": "edge_client.options",
-    "FeatureSchema": "foltr.protocol.schemas",
-    "Privacy": "edge_client.options",
-    "PrivacyLimits": "edge_client.sums.privacy_limits",
-    "Ranking": "edge_client.options",
-    "SearchRanker": "edge_client.search_ranker",
-    "UnlearningLimits": "edge_client.training.unlearning_limits",
+    "Connection": "foltr.edge_client.options",
+    "EdgeClient": "foltr.edge_client.client",
+    "Experiment": "foltr.edge_client.options",
+    "FeatureSchema": "foltr.core.protocol.schemas",
+    "Privacy": "foltr.edge_client.options",
+    "PrivacyLimits": "foltr.edge_client.sums.privacy_limits",
+    "Ranking": "foltr.edge_client.options",
+    "SearchRanker": "foltr.edge_client.search_ranker",
+    "UnlearningLimits": "foltr.edge_client.training.unlearning_limits",
 }
 
 

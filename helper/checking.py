@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from foltr.errors import MessageError
-from foltr.protocol.enrolment import read_enrolment
-from foltr.protocol.helper_messages import CheckRequest, HelperRefusalCode, RefusedTicket, TicketFault
-from foltr.protocol.membership import Enrolment
-from foltr.protocol.operator_keys import Believed
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signed_tickets import ClaimedTicket, misplaced, open_ticket, ticket_hash, ticket_name
-from foltr.secure.sealing import seal_info
-from helper.terms import Refusal, Terms, VoidEnrolments
+from foltr.core.errors import MessageError
+from foltr.core.protocol.enrolment import read_enrolment
+from foltr.core.protocol.helper_messages import CheckRequest, HelperRefusalCode, RefusedTicket, TicketFault
+from foltr.core.protocol.membership import Enrolment
+from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_tickets import ClaimedTicket, misplaced, open_ticket, ticket_hash, ticket_name
+from foltr.core.secure.sealing import seal_info
+from foltr.helper.terms import Refusal, Terms, VoidEnrolments
 
 
 @dataclass(frozen=True)

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from foltr.errors import DataError, MessageError
-from foltr.logs import get_logger
-from foltr.operator.credentials import Credentials
-from foltr.protocol.codec import Envelope, encode, open_envelope
-from foltr.protocol.helper_messages import (
+from foltr.core.errors import DataError, MessageError
+from foltr.core.logs import get_logger
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.codec import Envelope, encode, open_envelope
+from foltr.core.protocol.helper_messages import (
     CheckAnswer,
     CheckRequest,
     HelperMessage,
@@ -24,21 +24,21 @@ from foltr.protocol.helper_messages import (
     SetCommitment,
     tickets_of_page,
 )
-from foltr.protocol.operator_keys import OperatorKeys
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signed_commitments import read_commitment
-from foltr.protocol.signed_tickets import set_digest, ticket_hash
-from foltr.protocol.topics import Topics
-from helper.checking import check_page, read_page, refuse_page
-from helper.epochs import keys_before, keys_overdue
-from helper.measures import HelperMeasures
-from helper.noise_ahead import NoiseAhead
-from helper.opening import Commit, OpenSet, answer_parts, decide_open, sum_for
-from helper.restored import find_missing, next_step
-from helper.standing import Standing
-from helper.store import HelperStore
-from helper.terms import Refusal, Terms
-from helper.verifying import answer_proofs
+from foltr.core.protocol.operator_keys import OperatorKeys
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_commitments import read_commitment
+from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
+from foltr.core.protocol.topics import Topics
+from foltr.helper.checking import check_page, read_page, refuse_page
+from foltr.helper.epochs import keys_before, keys_overdue
+from foltr.helper.measures import HelperMeasures
+from foltr.helper.noise_ahead import NoiseAhead
+from foltr.helper.opening import Commit, OpenSet, answer_parts, decide_open, sum_for
+from foltr.helper.restored import find_missing, next_step
+from foltr.helper.standing import Standing
+from foltr.helper.store import HelperStore
+from foltr.helper.terms import Refusal, Terms
+from foltr.helper.verifying import answer_proofs
 
 log = get_logger(__name__)
 
@@ -98,7 +98,7 @@ class Desk:
 
     @property
     def authorities(self) -> bytes | None:
-        """What is kept of the operator's list of authorities (`broker.believed`); None before the first."""
+        """What is kept of the operator's list of authorities (`foltr.broker.believed`); None before the first."""
         return self._store.meta("authorities")
 
     def keep_authorities(self, kept: bytes) -> None:

@@ -4,10 +4,10 @@ What is destroyed stays so: a clock that goes back brings nothing back. One that
 which costs rounds until it is right and the next epoch with a key has begun; it tells nobody anything.
 """
 
-from foltr.protocol.epochs import epoch_of
-from foltr.protocol.helper_messages import HelperRefusalCode
-from foltr.protocol.policies import Policy
-from helper.terms import Refusal
+from foltr.core.protocol.epochs import epoch_of
+from foltr.core.protocol.helper_messages import HelperRefusalCode
+from foltr.core.protocol.policies import Policy
+from foltr.helper.terms import Refusal
 
 _KEPT = 1
 """So many epochs a key outlives its own: rounds that were opened in it end, and clocks differ."""

@@ -1,8 +1,8 @@
 """What a helper of secure sums measures: what it was asked, what it opened and what it refused, without any client."""
 
-from foltr.measures import Measures, label
-from foltr.protocol.helper_messages import HelperRefusalCode, TicketFault
-from foltr.protocol.receipts import ReceiptCode
+from foltr.core.measures import Measures, label
+from foltr.core.protocol.helper_messages import HelperRefusalCode, TicketFault
+from foltr.core.protocol.receipts import ReceiptCode
 
 
 class HelperMeasures(Measures):

@@ -20,10 +20,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.protocol.policies import GaussianNoise, Policy
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.secure.coins import Entropy
-from foltr.secure.noise import draw_gaussian, draw_laplace
+from foltr.core.protocol.policies import GaussianNoise, Policy
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.secure.coins import Entropy
+from foltr.core.secure.noise import draw_gaussian, draw_laplace
 
 Noise = NDArray[np.int64]
 

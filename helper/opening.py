@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.errors import MessageError
-from foltr.protocol.helper_messages import PART_WORDS, HelperRefusalCode, OpenAnswer, OpenRequest
-from foltr.protocol.signed_commitments import read_commitment
-from foltr.protocol.signed_tickets import set_digest
-from foltr.secure.field import write_words
-from foltr.secure.masks import open_masks
-from helper.terms import Refusal, Terms
+from foltr.core.errors import MessageError
+from foltr.core.protocol.helper_messages import PART_WORDS, HelperRefusalCode, OpenAnswer, OpenRequest
+from foltr.core.protocol.signed_commitments import read_commitment
+from foltr.core.protocol.signed_tickets import set_digest
+from foltr.core.secure.field import write_words
+from foltr.core.secure.masks import open_masks
+from foltr.helper.terms import Refusal, Terms
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ def sum_for(seeds: Iterable[bytes], noise: NDArray[np.int64]) -> bytes:
 
     Args:
         seeds: which the clients of the set have sealed to it.
-        noise: (n_summed,) that was drawn ahead, and is in no other sum (`helper.noise_ahead`).
+        noise: (n_summed,) that was drawn ahead, and is in no other sum (`foltr.helper.noise_ahead`).
     """
     return write_words(open_masks(seeds, noise))
 

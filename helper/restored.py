@@ -5,8 +5,8 @@ was copied before has. Each newest commitment is retained at the broker for it. 
 nothing: the other helpers have committed themselves, too, and a sum takes the commitments of all.
 """
 
-from foltr.protocol.helper_messages import SetCommitment
-from helper.opening import CommittedSet
+from foltr.core.protocol.helper_messages import SetCommitment
+from foltr.helper.opening import CommittedSet
 
 
 def find_missing(signed: SetCommitment, known: CommittedSet | None, newest: int | None) -> str | None:

@@ -6,20 +6,20 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from broker.address import BrokerAddress
-from broker.alive import show_alive
-from broker.believed import BelievedAuthorities
-from broker.link import InboundMessage, MqttLink
-from foltr.alive_file import NO_ALIVE_FILE, AliveFile
-from foltr.errors import DataError, MessageError, SettingsError, UnavailableError, first_cause
-from foltr.failpoints import Failpoint, failpoint
-from foltr.logs import get_logger
-from foltr.operator.credentials import Credentials
-from foltr.protocol.fields import MAX_MESSAGE_BYTES
-from foltr.protocol.topics import Topics
-from helper.desk import Desk
-from helper.measures import HelperMeasures
-from helper.noise_ahead import TICK_S
+from foltr.broker.address import BrokerAddress
+from foltr.broker.alive import show_alive
+from foltr.broker.believed import BelievedAuthorities
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
+from foltr.core.errors import DataError, MessageError, SettingsError, UnavailableError, first_cause
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.logs import get_logger
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.core.protocol.topics import Topics
+from foltr.helper.desk import Desk
+from foltr.helper.measures import HelperMeasures
+from foltr.helper.noise_ahead import TICK_S
 
 log = get_logger(__name__)
 

@@ -5,19 +5,19 @@ They are kept in the store, so that a broker that has lost what it retained take
 
 from contextlib import suppress
 
-from foltr.errors import MessageError
-from foltr.logs import get_logger
-from foltr.operator.credentials import Credentials
-from foltr.protocol.enrolment import read_roster
-from foltr.protocol.operator_keys import OperatorKeys, read_kept_enrolments
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.roster import KeptEnrolments
-from foltr.protocol.roster_assembly import RosterAssembler
-from foltr.protocol.signed_policies import SignedPolicy, read_policy
-from foltr.protocol.topics import Topics
-from helper.epochs import refuse_epoch
-from helper.store import HelperStore
-from helper.terms import Refusal, Terms, VoidEnrolments, find_terms
+from foltr.core.errors import MessageError
+from foltr.core.logs import get_logger
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.enrolment import read_roster
+from foltr.core.protocol.operator_keys import OperatorKeys, read_kept_enrolments
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.roster import KeptEnrolments
+from foltr.core.protocol.roster_assembly import RosterAssembler
+from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
+from foltr.core.protocol.topics import Topics
+from foltr.helper.epochs import refuse_epoch
+from foltr.helper.store import HelperStore
+from foltr.helper.terms import Refusal, Terms, VoidEnrolments, find_terms
 
 log = get_logger(__name__)
 

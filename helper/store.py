@@ -4,14 +4,14 @@ import hmac
 import sqlite3
 from collections.abc import Iterable, Sequence
 
-from foltr.errors import DataError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.helper_messages import CheckRequest, OpenRequest
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.secure.sealing import SealingKey
-from helper.checking import GoodTicket, KnownClient
-from helper.opening import CommittedSet
-from helper.store_file import StoreFile
+from foltr.core.errors import DataError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.helper_messages import CheckRequest, OpenRequest
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.secure.sealing import SealingKey
+from foltr.helper.checking import GoodTicket, KnownClient
+from foltr.helper.opening import CommittedSet
+from foltr.helper.store_file import StoreFile
 
 
 class HelperStore(StoreFile):

@@ -3,7 +3,7 @@
 What it must never lose is what it has committed itself to: so a commit is on disk when it returns. What is deleted,
 such as a sealing key, is overwritten in the file (SQLite's ``secure_delete``). What a flash memory or a backup has
 copied meanwhile, no program can reach; a store that was restored from a copy is found out by what the helper has signed
-since (`helper.desk`).
+since (`foltr.helper.desk`).
 """
 
 import os
@@ -14,8 +14,8 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from foltr.errors import DataError, SettingsError
-from foltr.file_locks import create_private, lock_store
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.file_locks import create_private, lock_store
 
 # The store's whole schema. Another one is another version, and a store of another version is not read.
 _SCHEMA_VERSION = 1

@@ -3,13 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from foltr.protocol.helper_messages import HelperRefusalCode
-from foltr.protocol.membership import Enrolment
-from foltr.protocol.roster import Roster
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.tombstones import tombstone_of
-from foltr.protocol.verify_keys import open_verify_key
-from foltr.secure.sealing import SealingKey
+from foltr.core.protocol.helper_messages import HelperRefusalCode
+from foltr.core.protocol.membership import Enrolment
+from foltr.core.protocol.roster import Roster
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.tombstones import tombstone_of
+from foltr.core.protocol.verify_keys import open_verify_key
+from foltr.core.secure.sealing import SealingKey
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ def find_terms(
         name: of this helper.
         signing_key: its public one.
         sealing_keys: all that it has, by their public halves.
-        epoch: one that the policy has (`helper.epochs`).
+        epoch: one that the policy has (`foltr.helper.epochs`).
     """
     if policy is None:
         return Refusal(HelperRefusalCode.UNKNOWN_POLICY, "the operator's policy of this hash has not arrived here")

@@ -9,11 +9,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from foltr.secure.field import subtract, write_words
-from foltr.secure.masks import expand_seed
-from foltr.secure.message_proof import answer_message
-from helper.checking import GoodTicket
-from helper.terms import Terms
+from foltr.core.secure.field import subtract, write_words
+from foltr.core.secure.masks import expand_seed
+from foltr.core.secure.message_proof import answer_message
+from foltr.helper.checking import GoodTicket
+from foltr.helper.terms import Terms
 
 
 def answer_proofs(good: Iterable[GoodTicket], terms: Terms) -> bytes:

@@ -7,7 +7,7 @@ The connection comes from `AsyncConnection.run_sync`, so one transaction holds e
 
 from alembic import context
 
-from storage.tables import metadata
+from foltr.storage.tables import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 with context.begin_transaction():

@@ -9,15 +9,22 @@ from typing import Any
 
 from sqlalchemy import and_, case, func, select
 
-from foltr.erasure.states import UNTIL_ERASED, ErasureState
-from foltr.protocol.events import EventKind
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.states import OPEN_JOB, Membership
-from storage.activity_records import ErasureCounts, JobProgress, MemberCounts, NewestModel, RecentRefusals, RecentRound
-from storage.database import Database
-from storage.erasure.tables import erasures, unlearning_jobs
-from storage.model_tables import models
-from storage.tables import clients, events, rounds
+from foltr.core.erasure.states import UNTIL_ERASED, ErasureState
+from foltr.core.protocol.events import EventKind
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.states import OPEN_JOB, Membership
+from foltr.storage.activity_records import (
+    ErasureCounts,
+    JobProgress,
+    MemberCounts,
+    NewestModel,
+    RecentRefusals,
+    RecentRound,
+)
+from foltr.storage.database import Database
+from foltr.storage.erasure.tables import erasures, unlearning_jobs
+from foltr.storage.model_tables import models
+from foltr.storage.tables import clients, events, rounds
 
 _REFUSALS = (EventKind.UPDATE_REJECTED, EventKind.MESSAGE_REFUSED, EventKind.INTAKE_FULL)
 

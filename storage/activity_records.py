@@ -1,10 +1,10 @@
-"""The plain values that `storage.activity` answers with."""
+"""The plain values that `foltr.storage.activity` answers with."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
-from foltr.protocol.states import JobState, RoundState, Strategy
+from foltr.core.protocol.states import JobState, RoundState, Strategy
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from sqlalchemy import (
     Text,
 )
 
-from foltr.aggregation.fates import Fate
-from storage.schema import (
+from foltr.core.aggregation.fates import Fate
+from foltr.storage.schema import (
     DETAIL_MAX,
     SHORT_TEXT_MAX,
     Member,

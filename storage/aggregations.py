@@ -5,15 +5,15 @@ import math
 from sqlalchemy import bindparam, func, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.aggregation.fates import Fate
-from storage.aggregation_tables import round_aggregations, update_fates
-from storage.clients import key_of
-from storage.events import clean
-from storage.records import NewAggregation
-from storage.schema import DETAIL_MAX
-from storage.sum_rows import store_sum_fates
-from storage.sum_tables import round_sums
-from storage.tables import updates
+from foltr.core.aggregation.fates import Fate
+from foltr.storage.aggregation_tables import round_aggregations, update_fates
+from foltr.storage.clients import key_of
+from foltr.storage.events import clean
+from foltr.storage.records import NewAggregation
+from foltr.storage.schema import DETAIL_MAX
+from foltr.storage.sum_rows import store_sum_fates
+from foltr.storage.sum_tables import round_sums
+from foltr.storage.tables import updates
 
 
 async def store_aggregation(connection: AsyncConnection, name: str, number: int, made: NewAggregation) -> None:

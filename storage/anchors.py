@@ -3,24 +3,24 @@
 from sqlalchemy import BigInteger, and_, case, cast, delete, func, insert, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.aggregation.standing import RoundTally, Standing
-from foltr.errors import ProtocolViolationError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import AbandonReason, Membership, RoundState
-from storage.database import Database, fetch_one
-from storage.defence import ROUNDS, forget_defence, store_defence
-from storage.erasure.gathering import drop_reset
-from storage.erasure.tables import stored_rounds
-from storage.erasure.unlearning_jobs import fail_open_job
-from storage.events import store_events
-from storage.federations import fenced_transaction
-from storage.model_tables import models
-from storage.models import model_row
-from storage.records import ModelRow
-from storage.restored_records import Restoration
-from storage.rounds import close_without_model, open_next
-from storage.sum_tables import round_tallies
-from storage.tables import clients, rounds, updates
+from foltr.core.aggregation.standing import RoundTally, Standing
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.states import AbandonReason, Membership, RoundState
+from foltr.storage.database import Database, fetch_one
+from foltr.storage.defence import ROUNDS, forget_defence, store_defence
+from foltr.storage.erasure.gathering import drop_reset
+from foltr.storage.erasure.tables import stored_rounds
+from foltr.storage.erasure.unlearning_jobs import fail_open_job
+from foltr.storage.events import store_events
+from foltr.storage.federations import fenced_transaction
+from foltr.storage.model_tables import models
+from foltr.storage.models import model_row
+from foltr.storage.records import ModelRow
+from foltr.storage.restored_records import Restoration
+from foltr.storage.rounds import close_without_model, open_next
+from foltr.storage.sum_tables import round_tallies
+from foltr.storage.tables import clients, rounds, updates
 
 # The newest of a client's votes has the highest round; the vote is what is left of it and the round.
 _VOTES_A_ROUND = 4

@@ -10,26 +10,26 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Update
 from sqlalchemy.sql.elements import BindParameter
 
-from foltr.errors import ProtocolViolationError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.states import WITHDRAWABLE, Membership, RoundState
-from storage.bodies import INSERT_BODIES
-from storage.cipher import StoredBody, encrypt_bodies
-from storage.clients import is_client, key_of, select_clients
-from storage.database import Database, insert_into
-from storage.erasure.gathering import allow_reset
-from storage.events import clean, store_events
-from storage.federations import fenced_transaction, require_epoch, writer_transaction
-from storage.marks import move_marks, withdraw_updates
-from storage.models import mark_model_published
-from storage.orders import store_orders
-from storage.plain_rows import PlainInsert
-from storage.policies import store_policy
-from storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange, StoredUpdate
-from storage.rounds import change_deadline, require_collecting, stop_collecting
-from storage.schema import DETAIL_MAX, SHORT_TEXT_MAX
-from storage.tables import clients, federations, rounds, updates
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.states import WITHDRAWABLE, Membership, RoundState
+from foltr.storage.bodies import INSERT_BODIES
+from foltr.storage.cipher import StoredBody, encrypt_bodies
+from foltr.storage.clients import is_client, key_of, select_clients
+from foltr.storage.database import Database, insert_into
+from foltr.storage.erasure.gathering import allow_reset
+from foltr.storage.events import clean, store_events
+from foltr.storage.federations import fenced_transaction, require_epoch, writer_transaction
+from foltr.storage.marks import move_marks, withdraw_updates
+from foltr.storage.models import mark_model_published
+from foltr.storage.orders import store_orders
+from foltr.storage.plain_rows import PlainInsert
+from foltr.storage.policies import store_policy
+from foltr.storage.records import Batch, ClientRow, MembershipChange, NewUpdate, QuarantineChange, StoredUpdate
+from foltr.storage.rounds import change_deadline, require_collecting, stop_collecting
+from foltr.storage.schema import DETAIL_MAX, SHORT_TEXT_MAX
+from foltr.storage.tables import clients, federations, rounds, updates
 
 # The identities come as one JSON array, joined as a table: one look into each unique index for each, and one
 # statement for any number of them. `(client_id, update_id) IN (...)` scans every update of the federation; so

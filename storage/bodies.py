@@ -1,6 +1,6 @@
 """Bodies of updates: where those of a round or of a client are, and the statements that read, store and delete them.
 
-Every statement names the part that it looks into (`storage.body_parts`): on PostgreSQL it would look into each of them.
+Every statement names the part that it looks into (`foltr.storage.body_parts`): on PostgreSQL it would look into each of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,11 +10,11 @@ from sqlalchemy import ColumnElement, Row, ScalarSelect, Select, and_, bindparam
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.body_tables import update_bodies
-from storage.clients import is_client, key_of, select_named
-from storage.database import Database, is_cancelled
-from storage.plain_rows import PlainInsert
-from storage.tables import rounds, updates
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.clients import is_client, key_of, select_named
+from foltr.storage.database import Database, is_cancelled
+from foltr.storage.plain_rows import PlainInsert
+from foltr.storage.tables import rounds, updates
 
 _OF_BODY = (update_bodies.c.cipher, update_bodies.c.key_fingerprint, update_bodies.c.ticket, update_bodies.c.body)
 # So many rounds of a client are named in one statement.

@@ -14,16 +14,16 @@ from sqlalchemy import ColumnElement, ScalarSelect, delete, exists, func, insert
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import RoundState
-from storage.bodies import in_round
-from storage.body_tables import ROW_BY_ROW, body_parts, update_bodies
-from storage.database import Database, is_lock_timeout, lacks_right
-from storage.erasure.tables import stored_rounds
-from storage.errors import PartsRefusedError
-from storage.federations import fenced_transaction
-from storage.schema import INTEGER_MAX
-from storage.tables import rounds
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.states import RoundState
+from foltr.storage.bodies import in_round
+from foltr.storage.body_tables import ROW_BY_ROW, body_parts, update_bodies
+from foltr.storage.database import Database, is_lock_timeout, lacks_right
+from foltr.storage.erasure.tables import stored_rounds
+from foltr.storage.errors import PartsRefusedError
+from foltr.storage.federations import fenced_transaction
+from foltr.storage.schema import INTEGER_MAX
+from foltr.storage.tables import rounds
 
 # Whoever waits for a lock on the table of bodies holds up all who come after it.
 LOCK_TIMEOUT_MS: Final = 100

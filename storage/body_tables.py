@@ -17,7 +17,7 @@ from sqlalchemy import (
     event,
 )
 
-from storage.schema import SHORT_TEXT_MAX, RowId, UtcDateTime, federation_column, metadata
+from foltr.storage.schema import SHORT_TEXT_MAX, RowId, UtcDateTime, federation_column, metadata
 
 ROW_BY_ROW = 0
 """The part whose bodies are deleted row by row: of all federations, and the only one on SQLite."""

@@ -11,13 +11,13 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from sqlalchemy import ColumnElement, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.errors import DataError, SettingsError
-from storage.bodies import is_body_of, part_of
-from storage.body_tables import update_bodies
-from storage.database import Database
-from storage.keys import KeyStore, fingerprint
-from storage.records import NewUpdate, UpdateRow
-from storage.tables import clients, updates
+from foltr.core.errors import DataError, SettingsError
+from foltr.storage.bodies import is_body_of, part_of
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.database import Database
+from foltr.storage.keys import KeyStore, fingerprint
+from foltr.storage.records import NewUpdate, UpdateRow
+from foltr.storage.tables import clients, updates
 
 PLAIN: Final = ""
 AES_256_GCM: Final = "aes-256-gcm"

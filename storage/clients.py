@@ -10,9 +10,9 @@ from typing import Any
 from sqlalchemy import ColumnElement, ScalarSelect, Select, Table, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.protocol.states import Membership
-from storage.database import insert_into
-from storage.tables import clients
+from foltr.core.protocol.states import Membership
+from foltr.storage.database import insert_into
+from foltr.storage.tables import clients
 
 # The key is for other rows, not for other code.
 CLIENT_COLUMNS = tuple(column for column in clients.columns if column is not clients.c.id)
@@ -48,7 +48,7 @@ def is_left() -> ColumnElement[bool]:
 
 
 def select_clients(name: str) -> Select[Any]:
-    """Select the rows, as `storage.records.ClientRow`, of all who ever joined and were not forgotten."""
+    """Select the rows, as `foltr.storage.records.ClientRow`, of all who ever joined and were not forgotten."""
     return select(*CLIENT_COLUMNS).where(clients.c.federation == name, is_client())
 
 

@@ -17,12 +17,12 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
-from foltr.errors import UnavailableError
-from storage.engines import IDLE_TIMEOUT_S, REBUILDS, WRITES, create_engine
-from storage.keys import KeyStore
-from storage.rewriting import rewrite_postgres, rewrite_sqlite
-from storage.sqlite_thread import SqliteThread
-from storage.urls import in_words, read_url
+from foltr.core.errors import UnavailableError
+from foltr.storage.engines import IDLE_TIMEOUT_S, REBUILDS, WRITES, create_engine
+from foltr.storage.keys import KeyStore
+from foltr.storage.rewriting import rewrite_postgres, rewrite_sqlite
+from foltr.storage.sqlite_thread import SqliteThread
+from foltr.storage.urls import in_words, read_url
 
 Record = TypeVar("Record")
 P = ParamSpec("P")
@@ -151,7 +151,7 @@ class Database:
     ) -> T:
         """Return what a function returns that makes a transaction of this database, its first argument.
 
-        On SQLite the transaction is made in a thread that does nothing else (`storage.sqlite_thread`), one after the
+        On SQLite the transaction is made in a thread that does nothing else (`foltr.storage.sqlite_thread`), one after the
         other: use it for what is short and frequent.
         """
         if self.dialect != "sqlite":

@@ -8,7 +8,7 @@ from sqlalchemy.ext.compiler import compiles
 from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
-from storage.schema import UtcDateTime
+from foltr.storage.schema import UtcDateTime
 
 
 class DatabaseNow(FunctionElement[datetime]):

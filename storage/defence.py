@@ -1,7 +1,7 @@
 """What the rule of aggregation remembers of clients: a row for each, so that forgetting a client deletes its own.
 
 What it remembers of all together is in the row of the model, or of the unlearning job, that it belongs to. Callers see
-the two as one: bytes that `foltr.aggregation.client_records` reads, with the clients' names. It is there after the
+the two as one: bytes that `foltr.core.aggregation.client_records` reads, with the clients' names. It is there after the
 newest model, and after each that unlearning made, for a replay of the rounds that followed; of the anchor only what it
 remembered of all together.
 """
@@ -13,16 +13,16 @@ from typing import Any, TypeVar
 from sqlalchemy import bindparam, delete, insert, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.aggregation.client_records import is_whole, put_together, taken_apart, with_progress_of
-from foltr.errors import DataError
-from foltr.protocol.states import Membership
-from storage.aggregation_tables import defence_records
-from storage.clients import find_keys
-from storage.database import Database, insert_into
-from storage.erasure.records import UnlearningJobRow
-from storage.model_tables import models
-from storage.records import ModelRow
-from storage.tables import clients
+from foltr.core.aggregation.client_records import is_whole, put_together, taken_apart, with_progress_of
+from foltr.core.errors import DataError
+from foltr.core.protocol.states import Membership
+from foltr.storage.aggregation_tables import defence_records
+from foltr.storage.clients import find_keys
+from foltr.storage.database import Database, insert_into
+from foltr.storage.erasure.records import UnlearningJobRow
+from foltr.storage.model_tables import models
+from foltr.storage.records import ModelRow
+from foltr.storage.tables import clients
 
 ROUNDS = 0
 """In the place of a job's number: what is remembered of rounds, after the newest model."""

@@ -9,9 +9,9 @@ from sqlalchemy import URL, Connection, Engine, event
 from sqlalchemy import create_engine as create_sync_engine
 from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
-from foltr.errors import UnavailableError
-from foltr.extras import install_command
-from storage.urls import in_words
+from foltr.core.errors import UnavailableError
+from foltr.core.extras import install_command
+from foltr.storage.urls import in_words
 
 CONNECT_TIMEOUT_S: Final = 10
 BUSY_TIMEOUT_S: Final = 5
@@ -21,7 +21,7 @@ ANSWER_TIMEOUT_S: Final = 5
 IDLE_TIMEOUT_S: Final = 2 * STATEMENT_TIMEOUT_S
 
 WRITES, REBUILDS = "foltr_writes", "foltr_rebuilds"
-"""Options of an engine: its transactions write; they change the schema (`storage.database.Database.rebuilding`)."""
+"""Options of an engine: its transactions write; they change the schema (`foltr.storage.database.Database.rebuilding`)."""
 # No isolation level: sqlite3 must not begin transactions by itself, the event below does.
 _SQLITE_OPTIONS: Final = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
 

@@ -1,6 +1,6 @@
-"""What can go wrong with the stored state itself, as opposed to reaching it (``foltr.errors``)."""
+"""What can go wrong with the stored state itself, as opposed to reaching it (``foltr.core.errors``)."""
 
-from foltr.errors import FoltrError
+from foltr.core.errors import FoltrError
 
 
 class PartsRefusedError(FoltrError):

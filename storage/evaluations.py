@@ -2,8 +2,8 @@
 
 from sqlalchemy import func, or_, select
 
-from foltr.aggregation.crowd import LEAST_TIME_ALONE
-from foltr.aggregation.effectiveness import (
+from foltr.core.aggregation.crowd import LEAST_TIME_ALONE
+from foltr.core.aggregation.effectiveness import (
     JUDGED_WINDOW,
     LEAST_EVALUATIONS,
     RoundEvaluation,
@@ -11,12 +11,12 @@ from foltr.aggregation.effectiveness import (
     reward_of_sums,
     reward_of_updates,
 )
-from foltr.protocol.states import AbandonReason, RoundState
-from storage.activity_records import EvaluatedRound
-from storage.database import Database
-from storage.sum_tables import round_evaluations
-from storage.tables import clients, rounds, updates
-from storage.views import round_history
+from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.storage.activity_records import EvaluatedRound
+from foltr.storage.database import Database
+from foltr.storage.sum_tables import round_evaluations
+from foltr.storage.tables import clients, rounds, updates
+from foltr.storage.views import round_history
 
 # Some have few evaluations; however long a federation is without any, a round's end takes no longer.
 _LOOKED_THROUGH = 2 * JUDGED_WINDOW

@@ -5,11 +5,11 @@ from typing import Any
 
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.clients import keys_for
-from storage.database import insert_into
-from storage.records import NewEvent
-from storage.schema import CLIENT_ID_MAX, DETAIL_MAX, INTEGER_MAX
-from storage.tables import events
+from foltr.storage.clients import keys_for
+from foltr.storage.database import insert_into
+from foltr.storage.records import NewEvent
+from foltr.storage.schema import CLIENT_ID_MAX, DETAIL_MAX, INTEGER_MAX
+from foltr.storage.tables import events
 
 
 async def store_events(connection: AsyncConnection, name: str, new: Sequence[NewEvent]) -> None:

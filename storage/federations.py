@@ -13,18 +13,18 @@ from sqlalchemy import bindparam, case, delete, func, insert, select, update
 from sqlalchemy.exc import IntegrityError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.errors import ProtocolViolationError, SettingsError
-from foltr.protocol.fields import model_hash
-from foltr.protocol.states import Privacy, TakesUpdates
-from foltr.protocol.trainings import Activation
-from storage.aggregation_tables import trainings
-from storage.database import Database, insert_into
-from storage.errors import WriterFencedError
-from storage.ingest_tables import ingest_batches, ingestion
-from storage.leases import Claimant, claim_lease
-from storage.model_tables import models
-from storage.records import FederationRow
-from storage.tables import federations
+from foltr.core.errors import ProtocolViolationError, SettingsError
+from foltr.core.protocol.fields import model_hash
+from foltr.core.protocol.states import Privacy, TakesUpdates
+from foltr.core.protocol.trainings import Activation
+from foltr.storage.aggregation_tables import trainings
+from foltr.storage.database import Database, insert_into
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.ingest_tables import ingest_batches, ingestion
+from foltr.storage.leases import Claimant, claim_lease
+from foltr.storage.model_tables import models
+from foltr.storage.records import FederationRow
+from foltr.storage.tables import federations
 
 
 async def create_federation(
@@ -50,7 +50,7 @@ async def create_federation(
     Seeds, a key and an initial model that are stored stay.
 
     Args:
-        pseudonym_key: of the pseudonyms of clients that are erased (`foltr.erasure.pseudonyms`), secret.
+        pseudonym_key: of the pseudonyms of clients that are erased (`foltr.core.erasure.pseudonyms`), secret.
         hidden, activation: of a neural ranker's hidden units; None for a linear one.
         schema_hash: of the features' schema; None where there is none.
         first_model_is_chosen: the initial model is no matter of course, so another one that is stored is refused.

@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
-from foltr.aggregation.fates import Fate
-from foltr.protocol.states import OrderOutcome, Pacing, RoundState
+from foltr.core.aggregation.fates import Fate
+from foltr.core.protocol.states import OrderOutcome, Pacing, RoundState
 
 BodyState = Literal["plain", "sealed", "deleted", "unreadable"]
 

@@ -13,15 +13,15 @@ from typing import Any, Final
 from sqlalchemy import JSON, BigInteger, Select, Text, cast, delete, func, literal, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import TakesUpdates
-from storage.database import Database, insert_into
-from storage.database_clock import DatabaseNow
-from storage.errors import WriterFencedError
-from storage.federations import fenced_transaction
-from storage.ingest_records import CollectedUpdate, TakenBack, WorkerHeartbeat, WorkersRow
-from storage.ingest_tables import ingest_batches, ingest_workers, ingestion
-from storage.tables import IS_OPEN, clients, federations, rounds, updates
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.states import TakesUpdates
+from foltr.storage.database import Database, insert_into
+from foltr.storage.database_clock import DatabaseNow
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import fenced_transaction
+from foltr.storage.ingest_records import CollectedUpdate, TakenBack, WorkerHeartbeat, WorkersRow
+from foltr.storage.ingest_tables import ingest_batches, ingest_workers, ingestion
+from foltr.storage.tables import IS_OPEN, clients, federations, rounds, updates
 
 WORKER_GONE_S: Final = 5.0
 """A worker that has not written for so long is not waited for."""

@@ -12,27 +12,27 @@ from typing import Any
 from sqlalchemy import JSON, Select, Text, bindparam, cast, func, literal, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.erasure.pseudonyms import pseudonym
-from foltr.errors import ProtocolViolationError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import RoundState, TakesUpdates
-from storage.aggregation_tables import trainings
-from storage.arrivals import find_stored, store_updates
-from storage.cipher import encrypt_bodies
-from storage.clients import is_client, select_clients
-from storage.database import Database, fetch_all, fetch_one
-from storage.erasure.tables import erasures
-from storage.events import store_events
-from storage.federations import writer_transaction
-from storage.ingest import may_end_at, store_worker
-from storage.ingest_records import BatchKeys, Ground, IngestDecision, Ingested, NotNow, RoundFacts
-from storage.ingest_tables import ingest_batches, ingestion
-from storage.keys import KeyStore
-from storage.marks import move_marks
-from storage.model_tables import models
-from storage.models import list_restored
-from storage.records import ClientRow, CountingUpdate, RoundRow
-from storage.tables import IS_OPEN, clients, federations, rounds, updates
+from foltr.core.erasure.pseudonyms import pseudonym
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.states import RoundState, TakesUpdates
+from foltr.storage.aggregation_tables import trainings
+from foltr.storage.arrivals import find_stored, store_updates
+from foltr.storage.cipher import encrypt_bodies
+from foltr.storage.clients import is_client, select_clients
+from foltr.storage.database import Database, fetch_all, fetch_one
+from foltr.storage.erasure.tables import erasures
+from foltr.storage.events import store_events
+from foltr.storage.federations import writer_transaction
+from foltr.storage.ingest import may_end_at, store_worker
+from foltr.storage.ingest_records import BatchKeys, Ground, IngestDecision, Ingested, NotNow, RoundFacts
+from foltr.storage.ingest_tables import ingest_batches, ingestion
+from foltr.storage.keys import KeyStore
+from foltr.storage.marks import move_marks
+from foltr.storage.model_tables import models
+from foltr.storage.models import list_restored
+from foltr.storage.records import ClientRow, CountingUpdate, RoundRow
+from foltr.storage.tables import IS_OPEN, clients, federations, rounds, updates
 
 Decide = Callable[[Ground], IngestDecision]
 

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from foltr.protocol.states import TakesUpdates
-from storage.records import ClientRow, CountingUpdate, NewEvent, NewUpdate, RoundRow, StoredUpdate
-from storage.restored_records import RestoredVersion
+from foltr.core.protocol.states import TakesUpdates
+from foltr.storage.records import ClientRow, CountingUpdate, NewEvent, NewUpdate, RoundRow, StoredUpdate
+from foltr.storage.restored_records import RestoredVersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class RoundFacts:
         n_deletions: of what forgotten clients had, so far.
         training: the settings of the method, JSON; None where none are stored.
         model_hashes: by version, of the models that an update may be based on.
-        oldest_base, restored: as `federator.deciding.state.FederationState` has them.
+        oldest_base, restored: as `foltr.federator.deciding.state.FederationState` has them.
         pseudonym_key: of the pseudonyms of who was forgotten.
     """
 

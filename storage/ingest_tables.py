@@ -13,8 +13,8 @@ from sqlalchemy import (
     Text,
 )
 
-from foltr.protocol.states import TakesUpdates
-from storage.schema import Member, UtcDateTime, federation_column, in_words, metadata, one_of
+from foltr.core.protocol.states import TakesUpdates
+from foltr.storage.schema import Member, UtcDateTime, federation_column, in_words, metadata, one_of
 
 WORKER_ID_MAX = 64
 

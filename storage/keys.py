@@ -1,6 +1,6 @@
 """The data keys of clients, one file for each, apart from the database: whoever destroys a key erases every copy.
 
-What a client sent is stored encrypted with its key (`storage.cipher`). A backup of the database is unreadable for an
+What a client sent is stored encrypted with its key (`foltr.storage.cipher`). A backup of the database is unreadable for an
 erased client, as long as it does not hold the keys too: keep the two apart.
 
 A file's name is a hash, but whoever knows a client's name can tell whether it has a key. A file system that keeps old
@@ -20,8 +20,8 @@ from typing import Final
 from sqlalchemy import make_url
 from sqlalchemy.exc import ArgumentError
 
-from foltr.errors import DataError, SettingsError
-from foltr.user_files import FileKind, read_file
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.user_files import FileKind, read_file
 
 KEY_BYTES: Final = 32
 FINGERPRINT_BYTES: Final = 8

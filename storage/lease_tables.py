@@ -5,7 +5,7 @@ They are apart from ``federations``, whose row is locked while a round closes: t
 
 from sqlalchemy import CheckConstraint, Column, ForeignKeyConstraint, PrimaryKeyConstraint, String, Table
 
-from storage.schema import UtcDateTime, federation_column, metadata
+from foltr.storage.schema import UtcDateTime, federation_column, metadata
 
 HOLDER_MAX = 128
 

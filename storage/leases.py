@@ -1,7 +1,7 @@
 """The lease of a federation: which process may lead it, for a few seconds at a time, by the database's clock.
 
 It decides who claims the federation, and when a federator that waits may. It fences nobody: that is the epoch's part
-(`storage.federations`), which every write proves. So a lease that is taken too early costs a change of the leader, and
+(`foltr.storage.federations`), which every write proves. So a lease that is taken too early costs a change of the leader, and
 nothing else. It is renewed in transactions of its own, and never within one that locks the federation's row.
 """
 
@@ -13,11 +13,11 @@ from typing import Any, Final
 from sqlalchemy import ColumnElement, delete, or_, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.database import Database, insert_into
-from storage.database_clock import DatabaseNow
-from storage.engines import application_name
-from storage.errors import WriterFencedError
-from storage.lease_tables import leases, standbys
+from foltr.storage.database import Database, insert_into
+from foltr.storage.database_clock import DatabaseNow
+from foltr.storage.engines import application_name
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.lease_tables import leases, standbys
 
 LEASE_S: Final = 3.0
 """How long a lease lasts that is not renewed."""

@@ -11,12 +11,12 @@ from collections.abc import Collection, Sequence
 from sqlalchemy import ColumnElement, delete, func, select, text, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.errors import ProtocolViolationError
-from storage.bodies import in_round
-from storage.body_tables import update_bodies
-from storage.clients import key_of
-from storage.records import NewUpdate
-from storage.tables import clients, updates
+from foltr.core.errors import ProtocolViolationError
+from foltr.storage.bodies import in_round
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.clients import key_of
+from foltr.storage.records import NewUpdate
+from foltr.storage.tables import clients, updates
 
 # One statement for any number of clients: the marks come as one JSON array, joined as a table. A CROSS JOIN means to
 # SQLite: the left side first; else it would read the whole array for each client.

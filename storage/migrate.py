@@ -13,9 +13,9 @@ from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 
-from foltr.errors import SettingsError
-from storage.database import Database
-from storage.engines import BUSY_TIMEOUT_S
+from foltr.core.errors import SettingsError
+from foltr.storage.database import Database
+from foltr.storage.engines import BUSY_TIMEOUT_S
 
 _PACKAGE = Path(__file__).resolve().parent
 # "foltr" in ASCII: the advisory lock under which migrations run one process at a time.

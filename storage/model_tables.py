@@ -12,7 +12,7 @@ from sqlalchemy import (
     text,
 )
 
-from storage.schema import UtcDateTime, federation_column, metadata
+from foltr.storage.schema import UtcDateTime, federation_column, metadata
 
 models = Table(
     "models",

@@ -7,13 +7,13 @@ from typing import Any
 from sqlalchemy import ColumnElement, exists, func, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.protocol.states import AbandonReason
-from storage.database import Database, fetch_all, fetch_one
-from storage.defence import ROUNDS, with_defence
-from storage.model_tables import models
-from storage.records import ModelRow
-from storage.restored_records import RestoredVersion
-from storage.tables import rounds
+from foltr.core.protocol.states import AbandonReason
+from foltr.storage.database import Database, fetch_all, fetch_one
+from foltr.storage.defence import ROUNDS, with_defence
+from foltr.storage.model_tables import models
+from foltr.storage.records import ModelRow
+from foltr.storage.restored_records import RestoredVersion
+from foltr.storage.tables import rounds
 
 
 def model_row(**columns: Any) -> ModelRow:

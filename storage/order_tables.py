@@ -12,8 +12,8 @@ from sqlalchemy import (
     Text,
 )
 
-from foltr.protocol.states import OrderOutcome
-from storage.schema import (
+from foltr.core.protocol.states import OrderOutcome
+from foltr.storage.schema import (
     DETAIL_MAX,
     SHORT_TEXT_MAX,
     Member,

@@ -7,16 +7,16 @@ from typing import Any
 from sqlalchemy import select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.errors import ProtocolViolationError
-from foltr.protocol.orders import RevokeClient, RotateEnrolmentKey, RotateKey
-from storage.clients import keys_for, select_named
-from storage.database import Database, fetch_all, insert_into
-from storage.events import clean
-from storage.history_records import OrderRow
-from storage.order_tables import orders
-from storage.records import NewOrder
-from storage.schema import DETAIL_MAX
-from storage.tables import clients, federations
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.orders import RevokeClient, RotateEnrolmentKey, RotateKey
+from foltr.storage.clients import keys_for, select_named
+from foltr.storage.database import Database, fetch_all, insert_into
+from foltr.storage.events import clean
+from foltr.storage.history_records import OrderRow
+from foltr.storage.order_tables import orders
+from foltr.storage.records import NewOrder
+from foltr.storage.schema import DETAIL_MAX
+from foltr.storage.tables import clients, federations
 
 _FIELDS = [clients.c.client_id if field.name == "client_id" else orders.c[field.name] for field in fields(NewOrder)]
 _STORED = select(*_FIELDS).join_from(orders, clients, clients.c.id == orders.c.client, isouter=True)

@@ -8,26 +8,26 @@ from datetime import datetime
 
 from sqlalchemy import func, select
 
-from foltr.erasure.audit import AuditEntry
-from foltr.erasure.pseudonyms import pseudonym
-from foltr.protocol.states import JobState, RoundState, Strategy
-from storage.clients import select_clients
-from storage.database import Database
-from storage.erasure.audit_log import read_entry
-from storage.erasure.erasures import find_erasure
-from storage.erasure.records import ErasureRow
-from storage.erasure.tables import audit_log, unlearning_jobs
-from storage.federations import get_federation
-from storage.history_records import ClientHistoryRow, RoundHistoryRow
-from storage.model_tables import models
-from storage.records import ClientRow
-from storage.tables import clients, rounds
-from storage.views import client_history, round_history
+from foltr.core.erasure.audit import AuditEntry
+from foltr.core.erasure.pseudonyms import pseudonym
+from foltr.core.protocol.states import JobState, RoundState, Strategy
+from foltr.storage.clients import select_clients
+from foltr.storage.database import Database
+from foltr.storage.erasure.audit_log import read_entry
+from foltr.storage.erasure.erasures import find_erasure
+from foltr.storage.erasure.records import ErasureRow
+from foltr.storage.erasure.tables import audit_log, unlearning_jobs
+from foltr.storage.federations import get_federation
+from foltr.storage.history_records import ClientHistoryRow, RoundHistoryRow
+from foltr.storage.model_tables import models
+from foltr.storage.records import ClientRow
+from foltr.storage.tables import clients, rounds
+from foltr.storage.views import client_history, round_history
 
 
 @dataclass(frozen=True, slots=True)
 class ModelLine:
-    """A stored model without its weights; see `storage.records.ModelRow`."""
+    """A stored model without its weights; see `foltr.storage.records.ModelRow`."""
 
     version: int
     base_version: int | None
@@ -44,7 +44,7 @@ class ModelLine:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """An unlearning job without its weights; see `storage.erasure.records.UnlearningJobRow`."""
+    """An unlearning job without its weights; see `foltr.storage.erasure.records.UnlearningJobRow`."""
 
     number: int
     state: JobState

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy.ext.asyncio import AsyncConnection
 from sqlalchemy.sql.dml import Insert
 
-from storage.schema import UtcDateTime
+from foltr.storage.schema import UtcDateTime
 
 Row = Mapping[str, Any]
 

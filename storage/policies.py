@@ -5,11 +5,11 @@ from dataclasses import asdict
 from sqlalchemy import select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.errors import ProtocolViolationError
-from storage.database import Database, insert_into
-from storage.federations import fenced_transaction
-from storage.sum_records import NewPolicy, PolicyRow
-from storage.sum_tables import policies
+from foltr.core.errors import ProtocolViolationError
+from foltr.storage.database import Database, insert_into
+from foltr.storage.federations import fenced_transaction
+from foltr.storage.sum_records import NewPolicy, PolicyRow
+from foltr.storage.sum_tables import policies
 
 
 async def load_policies(db: Database, name: str) -> list[PolicyRow]:

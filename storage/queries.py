@@ -6,27 +6,27 @@ from typing import Any
 
 from sqlalchemy import Select, func, insert, select, text
 
-from foltr.aggregation.fates import Fate
-from foltr.protocol.events import EventKind
-from foltr.protocol.states import Membership
-from storage.aggregation_tables import round_aggregations, update_fates
-from storage.body_tables import update_bodies
-from storage.clients import key_of, select_clients, select_named
-from storage.database import Database, fetch_all
-from storage.history_records import ClientHistoryRow, ProposalRow, RoundAggregationRow, RoundHistoryRow
-from storage.keys import KeyStore
-from storage.records import (
+from foltr.core.aggregation.fates import Fate
+from foltr.core.protocol.events import EventKind
+from foltr.core.protocol.states import Membership
+from foltr.storage.aggregation_tables import round_aggregations, update_fates
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.clients import key_of, select_clients, select_named
+from foltr.storage.database import Database, fetch_all
+from foltr.storage.history_records import ClientHistoryRow, ProposalRow, RoundAggregationRow, RoundHistoryRow
+from foltr.storage.keys import KeyStore
+from foltr.storage.records import (
     ClientRow,
     EventRow,
 )
-from storage.tables import (
+from foltr.storage.tables import (
     clients,
     events,
     federations,
     rounds,
     updates,
 )
-from storage.views import client_history, round_history
+from foltr.storage.views import client_history, round_history
 
 # An operator decides on proposals by one of these.
 _DECISIONS = (EventKind.CLIENT_QUARANTINED, EventKind.QUARANTINE_LIFTED, EventKind.PROPOSAL_DISMISSED)

@@ -10,14 +10,14 @@ from datetime import datetime
 from typing import Literal
 from uuid import uuid4
 
-from foltr.aggregation.effectiveness import RoundEvaluation
-from foltr.aggregation.fates import Fate
-from foltr.aggregation.standing import RoundTally
-from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.helper_messages import TicketFault
-from foltr.protocol.states import Membership, OrderOutcome, Pacing, Privacy, RoundState
-from foltr.protocol.trainings import Activation
-from storage.sum_records import NewPolicy
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.fates import Fate
+from foltr.core.aggregation.standing import RoundTally
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.helper_messages import TicketFault
+from foltr.core.protocol.states import Membership, OrderOutcome, Pacing, Privacy, RoundState
+from foltr.core.protocol.trainings import Activation
+from foltr.storage.sum_records import NewPolicy
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class MembershipChange:
         sequence: of the message that says so.
         public_key: 32 bytes, with ``joined``; None where clients need no identity.
         enrolment: with ``joined``, what it showed, as signed.
-        online: with ``joined``, whether it is connected, as `federator.deciding.members` decides.
-        status_sequence: with ``joined``, of its newest status, as `federator.deciding.members` decides.
+        online: with ``joined``, whether it is connected, as `foltr.federator.deciding.members` decides.
+        status_sequence: with ``joined``, of its newest status, as `foltr.federator.deciding.members` decides.
     """
 
     client_id: str
@@ -342,7 +342,7 @@ class ClientRow:
 
 @dataclass(frozen=True, slots=True)
 class ModelRow:
-    """A stored model; ``weights`` are ``n_values`` little-endian float32 values (see `storage.tables`).
+    """A stored model; ``weights`` are ``n_values`` little-endian float32 values (see `foltr.storage.tables`).
 
     Attributes:
         weights: empty once the model is withdrawn.

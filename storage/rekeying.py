@@ -3,7 +3,7 @@
 It takes over the federation as a federator does that starts: one that runs has the old keys in its memory, and its next
 write is refused. One client is one transaction, so that its updates are sealed with one key at any moment: the one it
 has, or the next one, which is on the disk before. Whoever finds them sealed with the next takes that up
-(`storage.keys`), so it may die anywhere.
+(`foltr.storage.keys`), so it may die anywhere.
 """
 
 import asyncio
@@ -13,17 +13,17 @@ from dataclasses import dataclass
 from sqlalchemy import bindparam, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.errors import SettingsError
-from foltr.failpoints import Failpoint, failpoint
-from storage.bodies import pages_of, places_of
-from storage.body_tables import update_bodies
-from storage.cipher import AES_256_GCM, associated_data, decrypt, encrypt, fingerprints
-from storage.database import Database
-from storage.erasure.tables import erasures
-from storage.federations import claim_federation, fenced_transaction
-from storage.keys import fingerprint
-from storage.leases import Claimant
-from storage.tables import clients
+from foltr.core.errors import SettingsError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.storage.bodies import pages_of, places_of
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.cipher import AES_256_GCM, associated_data, decrypt, encrypt, fingerprints
+from foltr.storage.database import Database
+from foltr.storage.erasure.tables import erasures
+from foltr.storage.federations import claim_federation, fenced_transaction
+from foltr.storage.keys import fingerprint
+from foltr.storage.leases import Claimant
+from foltr.storage.tables import clients
 
 _PAGE = 200
 

@@ -1,10 +1,10 @@
-"""The plain values of models that are restored from an older one (see `storage.records`)."""
+"""The plain values of models that are restored from an older one (see `foltr.storage.records`)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from storage.records import NewEvent, RoundOpening
+from foltr.storage.records import NewEvent, RoundOpening
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from sqlalchemy import and_, delete, or_, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.body_parts import is_kept
-from storage.body_tables import body_parts, update_bodies
-from storage.database import Database
-from storage.erasure.tables import stored_rounds
-from storage.federations import fenced_transaction
-from storage.tables import rounds
+from foltr.storage.body_parts import is_kept
+from foltr.storage.body_tables import body_parts, update_bodies
+from foltr.storage.database import Database
+from foltr.storage.erasure.tables import stored_rounds
+from foltr.storage.federations import fenced_transaction
+from foltr.storage.tables import rounds
 
 # A call in which nothing is left to delete is short, too: it passes over so many rounds, and looks into so many.
 _ROUNDS_PASSED = 1000
@@ -38,7 +38,7 @@ async def delete_old_bodies(
     Those of every ``interval``-th round stay (1, 1 + interval, ...), if it made a model: unlearning replays them. What
     is said of each update stays for all rounds: its row, its fate, the counts. One call is one short transaction, or
     none where there is nothing to delete; call it until ``next_round`` is ``before_round``. Before it
-    `storage.body_parts.drop_old_part` is to be called, which says up to which round rows are to be looked at.
+    `foltr.storage.body_parts.drop_old_part` is to be called, which says up to which round rows are to be looked at.
 
     Args:
         limit: at most so many bodies are deleted, and no more rows than that are looked at but those of one round.

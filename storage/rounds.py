@@ -1,6 +1,6 @@
 """The life of a round in SQL: collecting, then aggregating, then completed or abandoned.
 
-A round with a secure sum is checking and opening in between (`storage.sums`).
+A round with a secure sum is checking and opening in between (`foltr.storage.sums`).
 
 Each function is one transaction. A function that finds its own work already done returns quietly, so a
 federator that lost the answer to a commit just calls it again.
@@ -15,24 +15,24 @@ from typing import Any
 from sqlalchemy import ColumnElement, case, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.errors import DataError, ProtocolViolationError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.fields import model_hash
-from foltr.protocol.states import RoundState
-from storage.aggregations import store_aggregation
-from storage.bodies import in_round, select_updates
-from storage.body_parts import part_for
-from storage.body_tables import update_bodies
-from storage.cipher import decrypt_row
-from storage.clients import is_left
-from storage.database import Database, fetch_all, fetch_one, insert_into
-from storage.defence import ROUNDS, forget_defence, store_defence
-from storage.erasure.tables import stored_rounds
-from storage.events import store_events
-from storage.federations import fenced_transaction
-from storage.marks import take_back_round
-from storage.model_tables import models
-from storage.records import (
+from foltr.core.errors import DataError, ProtocolViolationError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.fields import model_hash
+from foltr.core.protocol.states import RoundState
+from foltr.storage.aggregations import store_aggregation
+from foltr.storage.bodies import in_round, select_updates
+from foltr.storage.body_parts import part_for
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.cipher import decrypt_row
+from foltr.storage.clients import is_left
+from foltr.storage.database import Database, fetch_all, fetch_one, insert_into
+from foltr.storage.defence import ROUNDS, forget_defence, store_defence
+from foltr.storage.erasure.tables import stored_rounds
+from foltr.storage.events import store_events
+from foltr.storage.federations import fenced_transaction
+from foltr.storage.marks import take_back_round
+from foltr.storage.model_tables import models
+from foltr.storage.records import (
     CountingUpdate,
     DeadlineChange,
     NewEvent,
@@ -41,9 +41,9 @@ from storage.records import (
     RoundRow,
     UpdateRow,
 )
-from storage.schema import DETAIL_MAX
-from storage.sum_rows import delete_masked_bodies, delete_sums, store_evaluation, store_tally
-from storage.tables import IS_OPEN, clients, rounds, updates
+from foltr.storage.schema import DETAIL_MAX
+from foltr.storage.sum_rows import delete_masked_bodies, delete_sums, store_evaluation, store_tally
+from foltr.storage.tables import IS_OPEN, clients, rounds, updates
 
 _OPENING = tuple(field.name for field in fields(RoundOpening))
 

@@ -2,7 +2,7 @@
 
 A driver for an event loop visits a thread of its own for each statement, and wakes the loop each time. A transaction of
 eight statements takes three times as long that way, so a frequent one is made in this thread as a whole
-(`storage.database.Database.run`). Its function is the same as in the event loop; the database answers it at once.
+(`foltr.storage.database.Database.run`). Its function is the same as in the event loop; the database answers it at once.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from typing import Any, TypeVar, cast
 from sqlalchemy import URL, Connection, Dialect, Executable
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.engines import WRITES, create_sqlite_engine
+from foltr.storage.engines import WRITES, create_sqlite_engine
 
 T = TypeVar("T")
 

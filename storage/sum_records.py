@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from foltr.aggregation.fates import Fate
-from foltr.protocol.states import AbandonReason
+from foltr.core.aggregation.fates import Fate
+from foltr.core.protocol.states import AbandonReason
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class NewSet:
     Attributes:
         n_tickets: how many were shown.
         n_clients: how many of them are in the set.
-        kept: (n_tickets,) bits, as in `foltr.protocol.helper_messages.OpenRequest`.
-        digest: `foltr.protocol.signed_tickets.set_digest` of those in the set.
+        kept: (n_tickets,) bits, as in `foltr.core.protocol.helper_messages.OpenRequest`.
+        digest: `foltr.core.protocol.signed_tickets.set_digest` of those in the set.
         n_norm_proofs_failed: how many were taken out because their norm proofs fail; None where there are none.
     """
 

@@ -1,6 +1,6 @@
 """What is deleted of a secure sum when its round is closed, and of one that a client was in when it is erased.
 
-Parts of the transactions that close rounds (`storage.rounds`) and erase clients (`storage.erasure.erasures`).
+Parts of the transactions that close rounds (`foltr.storage.rounds`) and erase clients (`foltr.storage.erasure.erasures`).
 """
 
 from collections.abc import Sequence
@@ -9,13 +9,13 @@ from dataclasses import asdict
 from sqlalchemy import ColumnElement, Table, and_, delete, exists, insert, or_, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.aggregation.effectiveness import RoundEvaluation
-from foltr.aggregation.standing import RoundTally
-from storage.bodies import in_round
-from storage.body_tables import update_bodies
-from storage.records import NewFate
-from storage.sum_tables import helper_answers, round_evaluations, round_sums, round_tallies
-from storage.tables import updates
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.standing import RoundTally
+from foltr.storage.bodies import in_round
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.records import NewFate
+from foltr.storage.sum_tables import helper_answers, round_evaluations, round_sums, round_tallies
+from foltr.storage.tables import updates
 
 
 async def delete_masked_bodies(connection: AsyncConnection, name: str, number: int) -> None:

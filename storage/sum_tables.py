@@ -16,8 +16,8 @@ from sqlalchemy import (
     UniqueConstraint,
 )
 
-from foltr.aggregation.fates import Fate
-from storage.schema import CLIENT_ID_MAX, Member, UtcDateTime, federation_column, in_words, metadata, one_of
+from foltr.core.aggregation.fates import Fate
+from foltr.storage.schema import CLIENT_ID_MAX, Member, UtcDateTime, federation_column, in_words, metadata, one_of
 
 policies = Table(
     "policies",

@@ -10,22 +10,22 @@ from typing import Any
 
 from sqlalchemy import Select, func, insert, or_, select, update
 
-from foltr.errors import DataError, ProtocolViolationError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.helper_messages import TicketFault
-from foltr.protocol.states import AFTERMATH, PAUSING, AbandonReason, Aftermath, RoundState
-from storage.bodies import in_round, is_body_of, select_updates
-from storage.body_tables import update_bodies
-from storage.cipher import decrypt_row
-from storage.clients import key_of
-from storage.database import Database, fetch_all, insert_into
-from storage.events import store_events
-from storage.federations import fenced_transaction
-from storage.records import NewEvent
-from storage.rounds import change_state
-from storage.sum_records import FailedRounds, HelperAnswerRow, NewAnswer, NewSet, RoundSumRow, TicketRow
-from storage.sum_tables import helper_answers, round_sums
-from storage.tables import clients, rounds, updates
+from foltr.core.errors import DataError, ProtocolViolationError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.helper_messages import TicketFault
+from foltr.core.protocol.states import AFTERMATH, PAUSING, AbandonReason, Aftermath, RoundState
+from foltr.storage.bodies import in_round, is_body_of, select_updates
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.cipher import decrypt_row
+from foltr.storage.clients import key_of
+from foltr.storage.database import Database, fetch_all, insert_into
+from foltr.storage.events import store_events
+from foltr.storage.federations import fenced_transaction
+from foltr.storage.records import NewEvent
+from foltr.storage.rounds import change_state
+from foltr.storage.sum_records import FailedRounds, HelperAnswerRow, NewAnswer, NewSet, RoundSumRow, TicketRow
+from foltr.storage.sum_tables import helper_answers, round_sums
+from foltr.storage.tables import clients, rounds, updates
 
 # Longer is no pause after them.
 _MOST_FAILED = 16

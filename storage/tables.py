@@ -25,11 +25,11 @@ from sqlalchemy import (
     text,
 )
 
-from foltr.protocol.helper_messages import TicketFault
-from foltr.protocol.states import ASKING_HELPERS, CLIENTS, OPEN_ROUND, Membership, Pacing, Privacy, RoundState
+from foltr.core.protocol.helper_messages import TicketFault
+from foltr.core.protocol.states import ASKING_HELPERS, CLIENTS, OPEN_ROUND, Membership, Pacing, Privacy, RoundState
 
 # For the metadata: whoever has these tables has the others, too.
-from storage import (  # noqa: F401
+from foltr.storage import (  # noqa: F401
     aggregation_tables,
     body_tables,
     ingest_tables,
@@ -38,8 +38,8 @@ from storage import (  # noqa: F401
     order_tables,
     sum_tables,
 )
-from storage.erasure import tables  # noqa: F401
-from storage.schema import (
+from foltr.storage.erasure import tables  # noqa: F401
+from foltr.storage.schema import (
     CLIENT_ID_MAX,
     DETAIL_MAX,
     FEDERATION_MAX,
@@ -353,7 +353,7 @@ updates = Table(
     # A client contributes once to a round, and an update counts once however often it is delivered.
     PrimaryKeyConstraint("federation", "round", "client"),
     UniqueConstraint("client", "update_id"),
-    # No interaction is in two updates that count: each begins where the one before it ended (`storage.marks`).
+    # No interaction is in two updates that count: each begins where the one before it ended (`foltr.storage.marks`).
     UniqueConstraint("client", "covers_after"),
     ForeignKeyConstraint(["federation", "round"], ["rounds.federation", "rounds.number"]),
     CheckConstraint(f"length(update_id) BETWEEN 1 AND {UPDATE_ID_MAX}", name="update_id_length"),

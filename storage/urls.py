@@ -6,7 +6,7 @@ from pathlib import Path
 from sqlalchemy import URL, make_url
 from sqlalchemy.exc import ArgumentError
 
-from foltr.errors import SettingsError
+from foltr.core.errors import SettingsError
 
 _FORMS = "sqlite:///folder/file.sqlite, postgresql://user:password@host:5432/name, postgresql://user@/name?host=/socket/folder"
 _QUERY_KEYS = {"host", "port", "ssl", "sslmode"}

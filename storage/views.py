@@ -2,9 +2,9 @@
 
 from sqlalchemy import Column, Float, Integer, MetaData, String, Table, Text
 
-from foltr.aggregation.fates import Fate
-from foltr.protocol.states import Pacing, RoundState
-from storage.schema import Member, UtcDateTime, in_words
+from foltr.core.aggregation.fates import Fate
+from foltr.core.protocol.states import Pacing, RoundState
+from foltr.storage.schema import Member, UtcDateTime, in_words
 
 # Apart from the tables' metadata, so that nothing tries to create them as tables.
 views = MetaData()

@@ -6,21 +6,21 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, MqttLink
-from federator.deciding.orders import erasure_ordered
-from federator.deciding.state import FederationState
-from federator.engine import Backlog, Timed, decide
-from federator.plan import FederationPlan
-from federator.reading import Limits, read_message
-from federator.round import RoundPolicy
-from foltr.methods.bodies import BodySpec
-from foltr.operator.credentials import Credentials, read_credentials
-from foltr.protocol.codec import encode
-from foltr.protocol.membership import Join
-from foltr.protocol.orders import OrderAnswer
-from foltr.protocol.topics import ClientTopic, Topics
-from storage.records import NewOrder
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.federator.deciding.orders import erasure_ordered
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.engine import Backlog, Timed, decide
+from foltr.federator.plan import FederationPlan
+from foltr.federator.reading import Limits, read_message
+from foltr.federator.round import RoundPolicy
+from foltr.core.methods.bodies import BodySpec
+from foltr.core.operator.credentials import Credentials, read_credentials
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.membership import Join
+from foltr.core.protocol.orders import OrderAnswer
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.storage.records import NewOrder
 
 _LIMITS = Limits(BodySpec("dense", dim=1, n_values=1), max_interactions=1)
 

@@ -9,11 +9,11 @@ import httpx2
 from fastapi import FastAPI
 from integration.deployment import until
 
-from api.app import make_app
-from api.served import Served
-from api.server import listen, make_server, read_proxies
-from api.tokens import Role, TokenFile
-from storage.database import Database
+from foltr.api.app import make_app
+from foltr.api.served import Served
+from foltr.api.server import listen, make_server, read_proxies
+from foltr.api.tokens import Role, TokenFile
+from foltr.storage.database import Database
 
 FEDERATION = "mail"
 

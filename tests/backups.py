@@ -4,8 +4,8 @@ from typing import Any
 
 from sqlalchemy import Select, Table, delete, insert, select
 
-from storage.database import Database
-from storage.schema import metadata
+from foltr.storage.database import Database
+from foltr.storage.schema import metadata
 
 Backup = dict[str, list[dict[str, Any]]]
 

@@ -5,9 +5,9 @@ import pwd
 from dataclasses import replace
 from pathlib import Path
 
-from broker.access import ClientCertificates, Passwords
-from broker.mosquitto import MosquittoSettings
-from broker.provision import provision_broker
+from foltr.broker.access import ClientCertificates, Passwords
+from foltr.broker.mosquitto import MosquittoSettings
+from foltr.broker.provision import provision_broker
 
 ME = pwd.getpwuid(os.geteuid()).pw_name
 HOSTS = ("localhost", "127.0.0.1")

@@ -16,9 +16,9 @@ from pathlib import Path
 from once import made_once
 from servers import PostgresServer
 
-from storage.database import Database
-from storage.keys import KeyStore
-from storage.migrate import upgrade
+from foltr.storage.database import Database
+from foltr.storage.keys import KeyStore
+from foltr.storage.migrate import upgrade
 
 # Not template1, to which nobody may be connected while it is copied.
 _EMPTY = "foltr_empty"

@@ -6,10 +6,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.aggregation.fates import Fate
-from foltr.aggregation.round_aggregation import RoundAggregate, TooFewUpdatesError, aggregate_round
-from foltr.aggregation.round_report import Finding
-from foltr.aggregation.rule_spec import RuleSpec, read_rule
+from foltr.core.aggregation.fates import Fate
+from foltr.core.aggregation.round_aggregation import RoundAggregate, TooFewUpdatesError, aggregate_round
+from foltr.core.aggregation.round_report import Finding
+from foltr.core.aggregation.rule_spec import RuleSpec, read_rule
 
 DIM = 24
 ADAPTIVE = read_rule("adaptive")

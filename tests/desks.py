@@ -4,13 +4,13 @@ from dataclasses import replace
 
 from secure_cohorts import FEDERATION, HelperPair
 
-from foltr.protocol.codec import decode, encode, open_envelope
-from foltr.protocol.helper_messages import SetCommitment
-from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.topics import Topics
-from helper.desk import Desk
-from helper.measures import HelperMeasures
-from helper.store import HelperStore
+from foltr.core.protocol.codec import decode, encode, open_envelope
+from foltr.core.protocol.helper_messages import SetCommitment
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.topics import Topics
+from foltr.helper.desk import Desk
+from foltr.helper.measures import HelperMeasures
+from foltr.helper.store import HelperStore
 
 TOPICS = Topics(FEDERATION)
 

@@ -2,7 +2,7 @@
 
 from dataclasses import fields
 
-from edge_client.options import Connection, Experiment, Privacy, Ranking
+from foltr.edge_client.options import Connection, Experiment, Privacy, Ranking
 
 _GROUPS = {"connection": Connection, "ranking": Ranking, "privacy": Privacy, "experiment": Experiment}
 

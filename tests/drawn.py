@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from foltr.learning.display import plackett_luce_log_odds, reversal_weights
-from foltr.learning.interaction import Interaction
-from foltr.methods.lists import make_list
-from foltr.methods.registry import draws_lists, training_for
-from foltr.protocol.explorations import SamplingExploration
+from foltr.core.learning.display import plackett_luce_log_odds, reversal_weights
+from foltr.core.learning.interaction import Interaction
+from foltr.core.methods.lists import make_list
+from foltr.core.methods.registry import draws_lists, training_for
+from foltr.core.protocol.explorations import SamplingExploration
 
 
 def sampled(method, parameters, interactions):

@@ -1,7 +1,7 @@
-"""An intake of messages and a clock that a test moves, for the tests of `broker.buffer`."""
+"""An intake of messages and a clock that a test moves, for the tests of `foltr.broker.buffer`."""
 
-from broker.buffer import BoundedIntake, IntakeLimits, Refusal, RefusalCause
-from broker.link import InboundMessage
+from foltr.broker.buffer import BoundedIntake, IntakeLimits, Refusal, RefusalCause
+from foltr.broker.link import InboundMessage
 
 FULL = Refusal(RefusalCause.FULL, 2.0)
 SENDER_FULL = Refusal(RefusalCause.SENDER_FULL, 2.0)

@@ -1,4 +1,4 @@
-"""A link to a broker, connected, where its messages go, and its sockets, for the tests of `broker.link`."""
+"""A link to a broker, connected, where its messages go, and its sockets, for the tests of `foltr.broker.link`."""
 
 import asyncio
 import contextlib
@@ -7,9 +7,9 @@ import socket
 import stat
 from pathlib import Path
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
-from foltr.errors import UnavailableError
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.core.errors import UnavailableError
 
 WITHIN_S = 20.0
 

@@ -6,7 +6,7 @@ from databases import open_migrated
 from made_history import OPENED, made_history
 from sqlalchemy import text
 
-from storage.database import Database
+from foltr.storage.database import Database
 
 N_CLIENTS = 20
 _NUMBERS = "WITH RECURSIVE s(i) AS (SELECT {first} UNION ALL SELECT i + 1 FROM s WHERE i < {last})"

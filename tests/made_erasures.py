@@ -7,15 +7,15 @@ from pathlib import Path
 from databases import open_migrated
 from receipts import KEY
 
-from federator.eraser import signed_by
-from foltr.erasure.pseudonyms import pseudonym
-from storage.arrivals import commit_batch
-from storage.erasure.erasures import complete_erasure, erase_client, note_key_destroyed
-from storage.erasure.records import ErasureRequest, JobCompletion, JobStep, NewJob
-from storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, pause_job
-from storage.federations import claim_federation, create_federation
-from storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
-from storage.rounds import begin_aggregation, complete_round, open_round
+from foltr.federator.eraser import signed_by
+from foltr.core.erasure.pseudonyms import pseudonym
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.erasure.erasures import complete_erasure, erase_client, note_key_destroyed
+from foltr.storage.erasure.records import ErasureRequest, JobCompletion, JobStep, NewJob
+from foltr.storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, pause_job
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
+from foltr.storage.rounds import begin_aggregation, complete_round, open_round
 
 NAME = "mail"
 PSEUDONYM_KEY = bytes(range(32, 64))

@@ -6,11 +6,11 @@ from datetime import timedelta
 from databases import open_migrated
 from made_history import OPENED
 
-from foltr.protocol.evaluations import Evaluation
-from storage.arrivals import commit_batch
-from storage.federations import claim_federation, create_federation
-from storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
-from storage.rounds import begin_aggregation, complete_round, open_round
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
+from foltr.storage.rounds import begin_aggregation, complete_round, open_round
 
 REWARDS = {1: None, 2: 0.5, 3: 0.7, 4: 0.25}
 

@@ -5,9 +5,9 @@ from datetime import UTC, datetime, timedelta
 
 from databases import open_migrated
 
-from storage.arrivals import commit_batch
-from storage.federations import claim_federation, create_federation
-from storage.records import (
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.records import (
     Batch,
     MembershipChange,
     NewAggregation,
@@ -18,7 +18,7 @@ from storage.records import (
     QuarantineChange,
     RoundOpening,
 )
-from storage.rounds import begin_aggregation, complete_round, open_round
+from foltr.storage.rounds import begin_aggregation, complete_round, open_round
 
 OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 KRUM = {"aggregation": "krum", "byzantine": 1.0}

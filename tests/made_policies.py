@@ -1,12 +1,12 @@
 """Policies for tests, of helpers whose private keys are at hand: they have least noise for their epsilon."""
 
-from foltr.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, SecureEvaluation, SecureVotes
-from foltr.protocol.signed_policies import issue_policy
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.verify_keys import seal_verify_key
-from foltr.secure.accounting import least_scale, least_variance
-from foltr.secure.encoding import bound_for
-from foltr.secure.sealing import SealingKey
+from foltr.core.protocol.policies import GammaNoise, GaussianNoise, HelperKeys, Policy, SecureEvaluation, SecureVotes
+from foltr.core.protocol.signed_policies import issue_policy
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.verify_keys import seal_verify_key
+from foltr.core.secure.accounting import least_scale, least_variance
+from foltr.core.secure.encoding import bound_for
+from foltr.core.secure.sealing import SealingKey
 
 OPERATOR = SigningKey(bytes(range(32)))
 SEALING = {name: SealingKey(bytes([i + 1]) * 32) for i, name in enumerate(("north", "south"))}

@@ -7,15 +7,15 @@ from databases import open_migrated
 from made_history import OPENED
 from made_policies import policy
 
-from foltr.aggregation.effectiveness import RoundEvaluation
-from foltr.aggregation.standing import RoundTally
-from storage.arrivals import commit_batch
-from storage.federations import claim_federation, create_federation
-from storage.policies import adopt_policy
-from storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
-from storage.rounds import complete_round, open_round
-from storage.sum_records import NewAnswer, NewPolicy, NewSet
-from storage.sums import begin_opening, begin_summing, store_answers
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.standing import RoundTally
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.policies import adopt_policy
+from foltr.storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
+from foltr.storage.rounds import complete_round, open_round
+from foltr.storage.sum_records import NewAnswer, NewPolicy, NewSet
+from foltr.storage.sums import begin_opening, begin_summing, store_answers
 
 
 async def made_tallies(url: str, evaluation: RoundEvaluation | None = None) -> None:

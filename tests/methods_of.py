@@ -3,8 +3,8 @@
 import numpy as np
 from drawn import interaction_of, sampled, shown_by
 
-from foltr.methods.registry import METHODS
-from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
+from foltr.core.methods.registry import METHODS
+from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
 LINEAR = LinearRankerSpec(n_features=6)
 NEURAL = NeuralRankerSpec(n_features=6, hidden=3)

@@ -1,6 +1,6 @@
 """Norm proofs in plain integers: written from the design alone, slow, and with nothing of foltr's arithmetic in it.
 
-An honest device and a verifier compute the same here as in `foltr.secure.norm_proof`; and a forger proves whatever it
+An honest device and a verifier compute the same here as in `foltr.core.secure.norm_proof`; and a forger proves whatever it
 likes, as well as it can be proven.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from foltr.secure.norm_proof import ROWS, Challenge, ProofShape
+from foltr.core.secure.norm_proof import ROWS, Challenge, ProofShape
 
 P = 2**64 - 2**32 + 1
 

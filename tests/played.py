@@ -11,18 +11,18 @@ import numpy as np
 import pytest
 from device_options import grouped
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
-from edge_client.client import EdgeClient
-from foltr.errors import UnavailableError
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.codec import decode, encode
-from foltr.protocol.explorations import SamplingExploration
-from foltr.protocol.fields import model_hash, pack_vector, payload_digest, unpack_vector
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr.protocol.updates import ModelUpdate
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.edge_client.client import EdgeClient
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.codec import decode, encode
+from foltr.core.protocol.explorations import SamplingExploration
+from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest, unpack_vector
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.updates import ModelUpdate
 
 TOPICS = Topics("mail")
 N_FEATURES = 16

@@ -5,14 +5,14 @@ from typing import TypeVar
 
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
-from foltr.protocol.codec import decode, encode, open_envelope
-from foltr.protocol.helper_messages import CheckRequest, HelperMessage, OpenRequest
-from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import Topics
-from helper.desk import Desk
-from helper.store import HelperStore
+from foltr.core.protocol.codec import decode, encode, open_envelope
+from foltr.core.protocol.helper_messages import CheckRequest, HelperMessage, OpenRequest
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
+from foltr.helper.desk import Desk
+from foltr.helper.store import HelperStore
 
 TOPICS = Topics(FEDERATION)
 

@@ -25,16 +25,16 @@ _CONTEXT.set_forkserver_preload(
     [
         "aiosqlite",
         "asyncpg",
-        "edge_client.client",
-        "federator.service",
+        "foltr.edge_client.client",
+        "foltr.federator.service",
         "foltr.cli.main",
         "foltr.cli.federator",
-        "helper.service",
+        "foltr.helper.service",
         "numpy.random",
         "sqlalchemy.dialects.postgresql.asyncpg",
         "sqlalchemy.dialects.sqlite.aiosqlite",
         "storage.federation_store",
-        "storage.migrate",
+        "foltr.storage.migrate",
         # Of this folder, which is found if tests are started where the project begins; elsewhere they only take longer.
         "tests.frozen",
     ]
@@ -157,7 +157,7 @@ def _run(
     os.environ.update(environment)
     os.chdir(cwd)
     sys.argv = [str(program or "foltr"), *words]
-    from foltr.failpoints import of_this_process
+    from foltr.core.failpoints import of_this_process
 
     of_this_process.cache_clear()
     _change_defaults()

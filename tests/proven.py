@@ -8,16 +8,16 @@ from played_helpers import TOPICS, PlayedHelper, turned
 from secured import CLIP_NORM
 from sqlalchemy import select
 
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.helper_messages import CheckAnswer
-from foltr.protocol.membership import Forget
-from foltr.protocol.orders import QuarantineClient, RevokeClient
-from foltr.protocol.signed_orders import issue_order
-from foltr.protocol.topics import ClientTopic
-from foltr.secure.norm_proof import proof_shape, prove_norm
-from storage.models import latest_model
-from storage.queries import list_events
-from storage.tables import updates
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.helper_messages import CheckAnswer
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.orders import QuarantineClient, RevokeClient
+from foltr.core.protocol.signed_orders import issue_order
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.secure.norm_proof import proof_shape, prove_norm
+from foltr.storage.models import latest_model
+from foltr.storage.queries import list_events
+from foltr.storage.tables import updates
 
 SHAPE = proof_shape(3, 256)
 TOO_LONG = np.array([256 * 50, 0, 0])

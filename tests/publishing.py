@@ -2,9 +2,9 @@
 
 import asyncio
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
-from foltr.operator.credentials import BrokerAccess
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.core.operator.credentials import BrokerAccess
 
 _TIMEOUT_S = 10.0
 

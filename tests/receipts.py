@@ -3,8 +3,8 @@
 import base64
 import json
 
-from foltr.erasure.receipt import ErasureReceipt
-from foltr.protocol.signing import SigningKey
+from foltr.core.erasure.receipt import ErasureReceipt
+from foltr.core.protocol.signing import SigningKey
 
 KEY = SigningKey(bytes(range(32)))
 # For a receipt with another place in an audit log: RECEIPT.model_copy(update=...).

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from foltr.aggregation.client_records import Records
+from foltr.core.aggregation.client_records import Records
 
 
 def memory_of(*client_ids: str, dim: int = 3, n_rounds: int = 1) -> bytes:

@@ -2,11 +2,11 @@
 
 from datetime import UTC, datetime
 
-from storage.arrivals import commit_batch
-from storage.database import Database
-from storage.federations import claim_federation, create_federation
-from storage.records import Batch, MembershipChange, NewUpdate, RoundOpening
-from storage.rounds import open_round
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.database import Database
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.records import Batch, MembershipChange, NewUpdate, RoundOpening
+from foltr.storage.rounds import open_round
 
 
 async def add_sealed_update(db: Database, federation: str) -> None:

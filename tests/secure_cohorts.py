@@ -9,23 +9,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.operator.credentials import BrokerAccess, Credentials
-from foltr.protocol.codec import encode
-from foltr.protocol.enrolment import issue_enrolment
-from foltr.protocol.helper_messages import CheckRequest, HelperMessage, OpenRequest, SetCommitment, kept_bits
-from foltr.protocol.policies import GaussianNoise, HelperKeys, L2NormProof, Policy, cohort_of
-from foltr.protocol.signed_policies import SignedPolicy, issue_policy
-from foltr.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash, ticket_name
-from foltr.protocol.signing import SigningKey, key_to_text
-from foltr.protocol.tickets import Ticket, UnsealedTicket
-from foltr.protocol.topics import Topics
-from foltr.protocol.verify_keys import seal_verify_key
-from foltr.secure.evaluation import encode_evaluation
-from foltr.secure.field import from_signed, write_words
-from foltr.secure.masks import mask_words
-from foltr.secure.message_proof import prove_message
-from foltr.secure.sealing import SealingKey, seal_info, seal_seed
-from foltr.secure.vote_proof import encode_vote
+from foltr.core.operator.credentials import BrokerAccess, Credentials
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.enrolment import issue_enrolment
+from foltr.core.protocol.helper_messages import CheckRequest, HelperMessage, OpenRequest, SetCommitment, kept_bits
+from foltr.core.protocol.policies import GaussianNoise, HelperKeys, L2NormProof, Policy, cohort_of
+from foltr.core.protocol.signed_policies import SignedPolicy, issue_policy
+from foltr.core.protocol.signed_tickets import issue_ticket, set_digest, ticket_hash, ticket_name
+from foltr.core.protocol.signing import SigningKey, key_to_text
+from foltr.core.protocol.tickets import Ticket, UnsealedTicket
+from foltr.core.protocol.topics import Topics
+from foltr.core.protocol.verify_keys import seal_verify_key
+from foltr.core.secure.evaluation import encode_evaluation
+from foltr.core.secure.field import from_signed, write_words
+from foltr.core.secure.masks import mask_words
+from foltr.core.secure.message_proof import prove_message
+from foltr.core.secure.sealing import SealingKey, seal_info, seal_seed
+from foltr.core.secure.vote_proof import encode_vote
 
 FEDERATION = "mail"
 UPDATE_ID = "0123456789abcdef" * 2

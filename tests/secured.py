@@ -10,18 +10,18 @@ from played_helpers import PlayedHelper
 from secure_cohorts import FEDERATION, Contribution, MaskingClient, SecureFederation
 from served import Served
 
-from broker.link import InboundMessage
-from foltr.protocol.codec import encode
-from foltr.protocol.fields import Message
-from foltr.protocol.policies import GaussianNoise
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import RoundState
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import MaskedVector, ModelUpdate
-from foltr.secure.field import write_words
-from storage.records import RoundRow
-from storage.rounds import find_round
+from foltr.broker.link import InboundMessage
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.fields import Message
+from foltr.core.protocol.policies import GaussianNoise
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import RoundState
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.updates import MaskedVector, ModelUpdate
+from foltr.core.secure.field import write_words
+from foltr.storage.records import RoundRow
+from foltr.storage.rounds import find_round
 
 CLIP_NORM = 2.56
 """A step of the grid is a hundredth, with a bound of 256."""

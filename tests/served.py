@@ -3,24 +3,24 @@
 from collections import Counter
 from collections.abc import Callable
 
-from broker.buffer import IntakeLimits
-from broker.link import InboundMessage
-from federator.actor import FederationActor
-from federator.measures import FederatorMeasures
-from federator.plan import FederationPlan
-from federator.publishing.answer_numbers import AnswerNumbers
-from federator.sharing import Sharing
-from federator.store import FederationStore
-from federator.watching import Watch
-from foltr.protocol.fields import Message
-from foltr.protocol.helper_messages import CheckRequest, OpenRequest
-from foltr.protocol.membership import Join
-from foltr.protocol.orders import OrderAnswer
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import TakesUpdates
-from foltr.protocol.topics import ClientTopic, Topics
-from storage.database import Database
+from foltr.broker.buffer import IntakeLimits
+from foltr.broker.link import InboundMessage
+from foltr.federator.actor import FederationActor
+from foltr.federator.measures import FederatorMeasures
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.answer_numbers import AnswerNumbers
+from foltr.federator.sharing import Sharing
+from foltr.federator.store import FederationStore
+from foltr.federator.watching import Watch
+from foltr.core.protocol.fields import Message
+from foltr.core.protocol.helper_messages import CheckRequest, OpenRequest
+from foltr.core.protocol.membership import Join
+from foltr.core.protocol.orders import OrderAnswer
+from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import TakesUpdates
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.storage.database import Database
 
 TOPICS = Topics("mail")
 # Thousands may join at once, all of them strangers at first.

@@ -21,10 +21,10 @@ from pathlib import Path
 
 from once import made_once
 
-from broker.access import ClientCertificates, Passwords
-from broker.broker_records import BrokerCredentials, read_credentials
-from broker.mosquitto import MosquittoSettings
-from broker.provision import provision_broker, provision_user, reload_broker
+from foltr.broker.access import ClientCertificates, Passwords
+from foltr.broker.broker_records import BrokerCredentials, read_credentials
+from foltr.broker.mosquitto import MosquittoSettings
+from foltr.broker.provision import provision_broker, provision_user, reload_broker
 
 START_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 10.0

@@ -5,7 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
-from foltr.version import __version__
+from foltr.core.version import __version__
 
 PROJECT = Path(__file__).parents[1]
 PAGE = (PROJECT / "docs/architecture.md").read_text()

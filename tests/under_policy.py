@@ -9,26 +9,26 @@ from links import NotedLink
 from made_policies import OPERATOR, SEALING, VERIFY_KEY, policy
 from played import N_FEATURES, TOPICS, adding_learner, model
 
-from broker.link import InboundMessage
-from edge_client.agent import Agent
-from edge_client.options import DeviceOptions
-from edge_client.store.store import DeviceStore
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
-from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.fields import model_hash, pack_vector, payload_digest
-from foltr.protocol.membership import Join
-from foltr.protocol.policies import SecureRound
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.signed_tickets import misplaced, read_ticket, ticket_name
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr.protocol.updates import MaskedVector, ModelUpdate
-from foltr.secure.field import read_words, subtract, to_signed
-from foltr.secure.masks import add_up_masks
-from foltr.secure.message_proof import answer_message, is_message_kept
-from foltr.secure.sealing import seal_info
+from foltr.broker.link import InboundMessage
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.options import DeviceOptions
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
+from foltr.core.protocol.codec import encode, open_envelope
+from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
+from foltr.core.protocol.membership import Join
+from foltr.core.protocol.policies import SecureRound
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signed_tickets import misplaced, read_ticket, ticket_name
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.updates import MaskedVector, ModelUpdate
+from foltr.core.secure.field import read_words, subtract, to_signed
+from foltr.core.secure.masks import add_up_masks
+from foltr.core.secure.message_proof import answer_message, is_message_kept
+from foltr.core.secure.sealing import seal_info
 
 FEDERATOR = SigningKey(bytes(range(2, 34)))
 CLIP_NORM = 2.0

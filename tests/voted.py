@@ -3,19 +3,19 @@
 import numpy as np
 from served import TOPICS
 
-from broker.link import InboundMessage
-from federator.job import UnlearningPolicy
-from federator.round import RoundPolicy
-from foltr.erasure.receipt import verify_receipt
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.membership import Forget
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import Strategy
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import DenseDelta, UnlearningUpdate, Vote
-from storage.erasure.erasures import list_erasures
-from storage.models import get_model, list_models
-from storage.rounds import latest_round
+from foltr.broker.link import InboundMessage
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.core.erasure.receipt import verify_receipt
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate, Vote
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.models import get_model, list_models
+from foltr.storage.rounds import latest_round
 
 D = 3
 NAMES = tuple("abcde")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgpack
 
-from foltr.protocol.fields import SCHEMA_VERSION
-from foltr.protocol.updates import ModelUpdate
+from foltr.core.protocol.fields import SCHEMA_VERSION
+from foltr.core.protocol.updates import ModelUpdate
 
 ROOT = Path(__file__).parents[1]
 CAPTURE = runpy.run_path(str(ROOT / "tests" / "foltr" / "captured" / "capture.py"))

@@ -19,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 from proof_vectors import evaluation_proofs, norm_proofs, vote_proofs
 
-from foltr.errors import MessageError
-from foltr.learning.display import (
+from foltr.core.errors import MessageError
+from foltr.core.learning.display import (
     interleaved_list,
     plackett_luce_log_odds,
     reversal_weights,
@@ -28,25 +28,25 @@ from foltr.learning.display import (
     sometimes_sampled_list,
     swapped_list,
 )
-from foltr.learning.gate import Gate, Source, interleaving_credits, with_list
-from foltr.learning.interaction import Interaction
-from foltr.learning.linear import rank_by_score
-from foltr.methods.base import DeviceContext
-from foltr.methods.fpdgd import FPDGD
-from foltr.protocol.client_selection import is_selected, round_seed, ticket
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.explorations import (
+from foltr.core.learning.gate import Gate, Source, interleaving_credits, with_list
+from foltr.core.learning.interaction import Interaction
+from foltr.core.learning.linear import rank_by_score
+from foltr.core.methods.base import DeviceContext
+from foltr.core.methods.fpdgd import FPDGD
+from foltr.core.protocol.client_selection import is_selected, round_seed, ticket
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.explorations import (
     SAFE,
     InterleavingExploration,
     SamplingExploration,
     ShareExploration,
     SwapsExploration,
 )
-from foltr.protocol.fields import SCHEMA_VERSION, payload_digest, unpack_vector
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.schemas import Feature, FeatureSchema
-from foltr.protocol.signing import SessionSequence, epoch_and_number, signed_bytes
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.fields import SCHEMA_VERSION, payload_digest, unpack_vector
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.signing import SessionSequence, epoch_and_number, signed_bytes
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 
 FOLDER = Path(__file__).parent
 CAPTURE = FOLDER.parents[1] / "tests" / "foltr" / "captured" / "capture.py"

@@ -6,16 +6,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.protocol.signed_tickets import ticket_name
-from foltr.protocol.tickets import UnsealedTicket
-from foltr.secure.coins import Words
-from foltr.secure.field import add_up, from_signed, subtract, write_words
-from foltr.secure.four_squares import four_squares
-from foltr.secure.masks import expand_seed, mask_words
-from foltr.secure.message_proof import MessageShape, answer_message, is_message_kept, prove_message
-from foltr.secure.norm_proof import ROWS, ProofShape, challenge_for, proof_shape, prove_sum
-from foltr.secure.sealing import seal_info, verify_key_info
-from foltr.secure.vote_proof import vote_point
+from foltr.core.protocol.signed_tickets import ticket_name
+from foltr.core.protocol.tickets import UnsealedTicket
+from foltr.core.secure.coins import Words
+from foltr.core.secure.field import add_up, from_signed, subtract, write_words
+from foltr.core.secure.four_squares import four_squares
+from foltr.core.secure.masks import expand_seed, mask_words
+from foltr.core.secure.message_proof import MessageShape, answer_message, is_message_kept, prove_message
+from foltr.core.secure.norm_proof import ROWS, ProofShape, challenge_for, proof_shape, prove_sum
+from foltr.core.secure.sealing import seal_info, verify_key_info
+from foltr.core.secure.vote_proof import vote_point
 
 _VERIFY_KEY = bytes(range(32))
 

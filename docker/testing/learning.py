@@ -6,8 +6,8 @@ import io
 import numpy as np
 from stack import Stack
 
-from foltr.data.sources import SYNTHETIC, load_data
-from foltr.evaluation.metrics import mean_ndcg_at_k
+from foltr.core.data.sources import SYNTHETIC, load_data
+from foltr.core.evaluation.metrics import mean_ndcg_at_k
 
 SEED = 1
 """As the devices have it by default: their users issue queries of one data set."""

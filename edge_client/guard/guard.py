@@ -13,8 +13,8 @@ round that is based on what it refused. Nobody waits for it without end: rounds 
 A model that the federation has withdrawn is used by no device, whatever its guard says: it holds what was unlearned
 since. So the guard stands back where the model that it keeps is withdrawn, and the one that it refused is used.
 
-What it cannot see: a model that becomes worse in many steps of less than `edge_client.guard.model_judgement.MARGIN`,
-and anything at all before `edge_client.guard.model_judgement.FEWEST_LISTS` lists are held back. It needs lists drawn
+What it cannot see: a model that becomes worse in many steps of less than `foltr.edge_client.guard.model_judgement.MARGIN`,
+and anything at all before `foltr.edge_client.guard.model_judgement.FEWEST_LISTS` lists are held back. It needs lists drawn
 from the scores, for which the probability of another order is known; methods that show other lists are not guarded.
 """
 
@@ -24,19 +24,19 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
-from edge_client.guard.model_judgement import Judgement, judge
-from edge_client.serps import Serp
-from edge_client.store.interaction_rows import Within
-from edge_client.store.store import DeviceStore
-from foltr.errors import DataError, SettingsError
-from foltr.learning.agreement import agreement, preferences
-from foltr.logs import get_logger
-from foltr.methods.base import scores_of
-from foltr.methods.registry import Ranker, spec_of
-from foltr.methods.spec import Lists
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.trainings import Training
+from foltr.edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
+from foltr.edge_client.guard.model_judgement import Judgement, judge
+from foltr.edge_client.serps import Serp
+from foltr.edge_client.store.interaction_rows import Within
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.learning.agreement import agreement, preferences
+from foltr.core.logs import get_logger
+from foltr.core.methods.base import scores_of
+from foltr.core.methods.registry import Ranker, spec_of
+from foltr.core.methods.spec import Lists
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.trainings import Training
 
 log = get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """Does a new model explain a user's clicks far worse than the old one? The judgement of a device that may refuse it.
 
 The device holds back some of its user's clicks, and learns from none of them. How far a model agrees with the
-preferences in these clicks is said in `foltr.learning.agreement`. The old model has shown the lists, and users can only
+preferences in these clicks is said in `foltr.core.learning.agreement`. The old model has shown the lists, and users can only
 click what it showed: an advantage that weighing pairs cannot take out. Hence the margin.
 """
 
@@ -14,7 +14,7 @@ FEWEST_LISTS = 30
 """Before so many lists with a preference no model is refused."""
 MARGIN = 0.05
 """The least loss of agreement that is far worse. It is what spares honest models: a round of theirs costs below 0.02
-and thirty rounds below 0.05 nearly always (``benchmarks/guard.py``), all zeros or a model turned upside down 0.05 to
+and thirty rounds below 0.05 nearly always (``research/benchmarks/guard.py``), all zeros or a model turned upside down 0.05 to
 0.5, by how noisy the clicks are."""
 STANDARD_ERRORS = 2.0
 """How many times its standard error the loss must be as well, so that it is not the doing of few lists. With 3, hardly
@@ -55,7 +55,7 @@ def judge(
     Refused is what loses at least ``margin`` and `STANDARD_ERRORS` times the root of that, with lists enough.
 
     Args:
-        weights: (lists,) of each list's preferences (`foltr.learning.agreement.Preferences.total`).
+        weights: (lists,) of each list's preferences (`foltr.core.learning.agreement.Preferences.total`).
         kept: (lists,) the old model's agreement with each.
         new: (lists,) the new model's.
         margin: in (0, 1].

@@ -3,8 +3,8 @@
 import time
 from collections.abc import Callable, Sequence
 
-from broker.link import MqttLink
-from edge_client.messaging.transfer import ModelInParts
+from foltr.broker.link import MqttLink
+from foltr.edge_client.messaging.transfer import ModelInParts
 
 
 class ChunkSubscription:

@@ -4,21 +4,21 @@ import asyncio
 import time
 from collections.abc import Sequence
 
-from broker.link import MqttLink
-from edge_client.messaging.chunk_subscription import ChunkSubscription
-from edge_client.messaging.session import Session
-from edge_client.messaging.transfer import WINDOW, UpdateInParts
-from edge_client.participation import Outgoing, Participation
-from edge_client.store.bounds import PendingUpdate
-from edge_client.training.relearning import Relearning
-from foltr.errors import UnavailableError
-from foltr.logs import get_logger
-from foltr.protocol.chunks import needs_chunks
-from foltr.protocol.fields import Message
-from foltr.protocol.membership import Join
-from foltr.protocol.receipts import UpdateReceipt
-from foltr.protocol.topics import ClientTopic
-from foltr.version import __version__
+from foltr.broker.link import MqttLink
+from foltr.edge_client.messaging.chunk_subscription import ChunkSubscription
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.messaging.transfer import WINDOW, UpdateInParts
+from foltr.edge_client.participation import Outgoing, Participation
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.training.relearning import Relearning
+from foltr.core.errors import UnavailableError
+from foltr.core.logs import get_logger
+from foltr.core.protocol.chunks import needs_chunks
+from foltr.core.protocol.fields import Message
+from foltr.core.protocol.membership import Join
+from foltr.core.protocol.receipts import UpdateReceipt
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.version import __version__
 
 log = get_logger(__name__)
 

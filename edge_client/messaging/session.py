@@ -7,20 +7,20 @@ federator can refuse what was recorded earlier; its last will, signed before it 
 from collections import deque
 from dataclasses import replace
 
-from broker.link import InboundMessage, LastWill
-from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import DeviceStore
-from foltr.errors import DataError, MessageError
-from foltr.logs import get_logger
-from foltr.operator.credentials import Credentials
-from foltr.protocol.codec import Envelope, Signer, open_envelope
-from foltr.protocol.fields import MAX_CHUNKED_BYTES, Message, payload_digest
-from foltr.protocol.membership import Status
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.signed_tickets import sign_ticket_anew
-from foltr.protocol.signing import SessionSequence, SigningKey, epoch_and_number
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import MaskedVector, ModelUpdate
+from foltr.broker.link import InboundMessage, LastWill
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.errors import DataError, MessageError
+from foltr.core.logs import get_logger
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.codec import Envelope, Signer, open_envelope
+from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, Message, payload_digest
+from foltr.core.protocol.membership import Status
+from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signed_tickets import sign_ticket_anew
+from foltr.core.protocol.signing import SessionSequence, SigningKey, epoch_and_number
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.updates import MaskedVector, ModelUpdate
 
 log = get_logger(__name__)
 

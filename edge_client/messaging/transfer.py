@@ -10,15 +10,15 @@ import hashlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from edge_client.store.bounds import PendingUpdate
-from foltr.errors import MessageError
-from foltr.logs import get_logger
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.chunks import Assembly, chunk_of, manifest_of
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.fields import MAX_CHUNKED_BYTES, Message, payload_digest
-from foltr.protocol.receipts import UpdateReceipt
-from foltr.protocol.updates import Chunk, Manifest
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.core.errors import MessageError
+from foltr.core.logs import get_logger
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.chunks import Assembly, chunk_of, manifest_of
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, Message, payload_digest
+from foltr.core.protocol.receipts import UpdateReceipt
+from foltr.core.protocol.updates import Chunk, Manifest
 
 log = get_logger(__name__)
 

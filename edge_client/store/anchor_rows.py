@@ -3,20 +3,20 @@
 import sqlite3
 from typing import Final
 
-from foltr.learning.comparison import Comparison
+from foltr.core.learning.comparison import Comparison
 
 AnchorKey = tuple[int, bytes]
 """An anchor's version, and the hash of its weights: a restored federation gives a version to another model."""
 
 SCHEMA: Final = """
--- The older model that the newest is compared with (`edge_client.votes`).
+-- The older model that the newest is compared with (`foltr.edge_client.votes`).
 CREATE TABLE anchor (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
     version INTEGER NOT NULL CHECK (version >= 0),
     hash BLOB NOT NULL CHECK (length(hash) = 16),
     announcement BLOB NOT NULL  -- as it came
 ) STRICT;
--- What is known of that, as the sums of `foltr.learning.comparison.Comparison`; no list is kept for it.
+-- What is known of that, as the sums of `foltr.core.learning.comparison.Comparison`; no list is kept for it.
 CREATE TABLE comparison (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
     anchor_version INTEGER NOT NULL CHECK (anchor_version >= 0),

@@ -5,7 +5,7 @@ import sqlite3
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
-from foltr.errors import DataError
+from foltr.core.errors import DataError
 
 FURTHEST_MARK: Final = 2**47
 """No device has so many interactions, so a federator that says so lies. A message has numbers up to 2^48: a device that

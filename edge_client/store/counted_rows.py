@@ -2,7 +2,7 @@
 
 import sqlite3
 
-from edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.bounds import PendingUpdate
 
 # The mark goes back by one update, or as far as a database that was restored.
 _REMEMBERED_UPDATES = 4

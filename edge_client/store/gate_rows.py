@@ -3,12 +3,12 @@
 import sqlite3
 from typing import Final
 
-from foltr.learning.gate import FadingMean, Gate, ShownCount, Source
+from foltr.core.learning.gate import FadingMean, Gate, ShownCount, Source
 
 _EVIDENCE: Final = ("credits", "of_base", "of_model")
 
 SCHEMA: Final = """
--- Of the gate (`foltr.learning.gate`), which decides whether lists come from the model.
+-- Of the gate (`foltr.core.learning.gate`), which decides whether lists come from the model.
 CREATE TABLE gate (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
     is_open INTEGER NOT NULL CHECK (is_open IN (0, 1))

@@ -6,8 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from foltr.learning.interaction import Interaction
-from foltr.learning.rewards import Earned, first_click_reward
+from foltr.core.learning.interaction import Interaction
+from foltr.core.learning.rewards import Earned, first_click_reward
 
 Within = Callable[[sqlite3.Cursor], None]
 """It is run in the transaction that stores a list."""

@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from dataclasses import astuple, dataclass
 from typing import Final
 
-from foltr.errors import DataError
-from foltr.secure.ledger import NOTHING, Charge, Spent
+from foltr.core.errors import DataError
+from foltr.core.secure.ledger import NOTHING, Charge, Spent
 
 SCHEMA: Final = """
 CREATE TABLE participations (

@@ -7,7 +7,7 @@ import weakref
 from pathlib import Path
 from typing import Protocol
 
-from foltr.file_locks import lock_store
+from foltr.core.file_locks import lock_store
 
 _ALONE = "A store belongs to one running client: end that process, or name another file with store= or --store"
 
@@ -28,7 +28,7 @@ def remember_open(file: OpenFile) -> None:
 
 
 def take_lock(path: str) -> int | None:
-    """Lock the store for this process, as `foltr.file_locks.lock_store` does; None for one that is no file.
+    """Lock the store for this process, as `foltr.core.file_locks.lock_store` does; None for one that is no file.
 
     Raises:
         DataError: another has it.

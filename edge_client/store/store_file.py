@@ -17,11 +17,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from edge_client.store import anchor_rows, gate_rows, ledger, unlearning_rows
-from edge_client.store.one_process import leave_open, remember_open, take_lock
-from foltr.errors import DataError, SettingsError, UsageError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.file_locks import create_private
+from foltr.edge_client.store import anchor_rows, gate_rows, ledger, unlearning_rows
+from foltr.edge_client.store.one_process import leave_open, remember_open, take_lock
+from foltr.core.errors import DataError, SettingsError, UsageError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.file_locks import create_private
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -55,11 +55,11 @@ CREATE TABLE interactions (
     clicks BLOB NOT NULL,     -- one byte a shown document: 1 clicked, 0 not
     variant INTEGER NOT NULL, -- which of a method's rankers showed the list
     base_version INTEGER,     -- and of which global model; NULL before the first
-    reversals BLOB,           -- little-endian float64, one for each pair shown: foltr.learning.display
+    reversals BLOB,           -- little-endian float64, one for each pair shown: foltr.core.learning.display
     log_probability REAL,     -- of the list as it was drawn
     schema_hash BLOB CHECK (length(schema_hash) = 32),  -- of the schema its features are of; NULL without one
     relearned INTEGER NOT NULL DEFAULT 0 CHECK (relearned >= 0),  -- in so many steps of unlearning jobs
-    base_reward REAL CHECK (base_reward BETWEEN 0 AND 1)  -- foltr.learning.rewards; NULL where nobody is to know it
+    base_reward REAL CHECK (base_reward BETWEEN 0 AND 1)  -- foltr.core.learning.rewards; NULL where nobody is to know it
 ) STRICT;
 CREATE TABLE bounds (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),
@@ -81,7 +81,7 @@ CREATE TABLE counted_updates (
     after INTEGER NOT NULL CHECK (0 <= after AND after < through),
     local_state BLOB
 ) STRICT;
--- Of the guard (`edge_client.guard.held_back`): features are little-endian float32, (n_shown, features); pairs
+-- Of the guard (`foltr.edge_client.guard.held_back`): features are little-endian float32, (n_shown, features); pairs
 -- little-endian int64, (2, pairs), positions of what was preferred and of what not; weights little-endian float64.
 CREATE TABLE held_back (
     id INTEGER PRIMARY KEY AUTOINCREMENT,

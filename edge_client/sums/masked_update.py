@@ -14,23 +14,23 @@ import os
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.policies import GammaNoise, Policy, cohort_of
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.signed_tickets import issue_ticket, ticket_name
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.tickets import Ticket, UnsealedTicket
-from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, PartDelta, UpdateBody, Vote
-from foltr.secure.coins import SEED_BYTES, Words, seeded_entropy
-from foltr.secure.encoding import encode_l1, encode_l2
-from foltr.secure.evaluation import encode_evaluation
-from foltr.secure.field import from_signed, write_words
-from foltr.secure.masks import mask_words
-from foltr.secure.message_proof import prove_message
-from foltr.secure.polya import draw_polya_share
-from foltr.secure.sealing import seal_info, seal_seed
-from foltr.secure.vote_proof import encode_vote
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.policies import GammaNoise, Policy, cohort_of
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.signed_tickets import issue_ticket, ticket_name
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.tickets import Ticket, UnsealedTicket
+from foltr.core.protocol.updates import DenseDelta, MaskedVector, ModelUpdate, PartDelta, UpdateBody, Vote
+from foltr.core.secure.coins import SEED_BYTES, Words, seeded_entropy
+from foltr.core.secure.encoding import encode_l1, encode_l2
+from foltr.core.secure.evaluation import encode_evaluation
+from foltr.core.secure.field import from_signed, write_words
+from foltr.core.secure.masks import mask_words
+from foltr.core.secure.message_proof import prove_message
+from foltr.core.secure.polya import draw_polya_share
+from foltr.core.secure.sealing import seal_info, seal_seed
+from foltr.core.secure.vote_proof import encode_vote
 
 
 def mask_update(

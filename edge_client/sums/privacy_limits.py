@@ -6,8 +6,8 @@ epsilon is one that its user should pay is not the operator's alone to say: 10^6
 
 from dataclasses import dataclass
 
-from foltr.errors import SettingsError
-from foltr.protocol.policies import Policy
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.policies import Policy
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,19 @@
 """A device takes part in secure sums as often as its ledger allows, once in a round, and says once why it does not."""
 
-from edge_client.store.ledger import LedgerEntry
-from edge_client.store.store import DeviceStore
-from edge_client.sums.masked_update import mask_update
-from edge_client.sums.pinned_policy import PinnedPolicy
-from foltr.logs import get_logger
-from foltr.methods.registry import body_spec
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.epochs import epoch_of, has_ended
-from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.policies import allowance_of
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.updates import DenseDelta, ModelUpdate, Vote
-from foltr.secure.ledger import refusal
+from foltr.edge_client.store.ledger import LedgerEntry
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.sums.masked_update import mask_update
+from foltr.edge_client.sums.pinned_policy import PinnedPolicy
+from foltr.core.logs import get_logger
+from foltr.core.methods.registry import body_spec
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.epochs import epoch_of, has_ended
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.policies import allowance_of
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.updates import DenseDelta, ModelUpdate, Vote
+from foltr.core.secure.ledger import refusal
 
 log = get_logger(__name__)
 

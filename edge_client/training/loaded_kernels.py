@@ -3,7 +3,7 @@
 Where numba is installed, to import it and to load machine code takes 0.4 s; to compile it, after an upgrade, many
 seconds. That begins once a device knows what it is to learn. Until it is done lists are made by the plain functions,
 and what is recorded waits in the store: what is learned is always learned by machine code, and so to the simulator's
-bits (`edge_client.training.trainer`).
+bits (`foltr.edge_client.training.trainer`).
 
 Numba loads a kernel for the types it is called with. So the thread does with a copy of the model what a device does: it
 makes lists, learns from one, and makes an update of it.
@@ -15,17 +15,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from edge_client.training.working_model import BareModel, WorkingModel, device_for
-from foltr.errors import SettingsError
-from foltr.learning.display import Shown, best_list
-from foltr.learning.gate import Source
-from foltr.learning.interaction import Interaction
-from foltr.learning.linear import rank_by_score
-from foltr.methods.base import DeviceContext
-from foltr.methods.lists import list_from
-from foltr.numerics.compiled import calls_machine_code
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.trainings import NeuralRankerSpec
+from foltr.edge_client.training.working_model import BareModel, WorkingModel, device_for
+from foltr.core.errors import SettingsError
+from foltr.core.learning.display import Shown, best_list
+from foltr.core.learning.gate import Source
+from foltr.core.learning.interaction import Interaction
+from foltr.core.learning.linear import rank_by_score
+from foltr.core.methods.base import DeviceContext
+from foltr.core.methods.lists import list_from
+from foltr.core.numerics.compiled import calls_machine_code
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.trainings import NeuralRankerSpec
 
 _N_DOCUMENTS = 3
 

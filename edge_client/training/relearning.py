@@ -1,9 +1,9 @@
 """A device helps to unlearn other clients: it learns again from interactions that it kept.
 
 In each step of an unlearning job the federator announces weights, and every device answers with what it learns from
-them (thesis, Section 6.1; `federator.job`). So that a step costs little, a device learns from a few interactions
+them (thesis, Section 6.1; `foltr.federator.job`). So that a step costs little, a device learns from a few interactions
 only, drawn from those that count. They, what waits for the next round, and what the method keeps
-on the device stay as they are. How often it answers is limited (`edge_client.training.unlearning_limits`).
+on the device stay as they are. How often it answers is limited (`foltr.edge_client.training.unlearning_limits`).
 """
 
 import time
@@ -12,18 +12,18 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from edge_client.messaging.session import Session
-from edge_client.store.store import DeviceStore
-from edge_client.training.trainer import Trainer
-from edge_client.training.unlearning_limits import UnlearningLimits
-from edge_client.training.working_model import WorkingModel
-from foltr.errors import DataError
-from foltr.logs import get_logger
-from foltr.methods.registry import learns_from_kept_lists
-from foltr.protocol.announcements import ModelAnnouncement, NamedErasure, UnlearningRound
-from foltr.protocol.chunks import needs_chunks
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import UnlearningUpdate
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.trainer import Trainer
+from foltr.edge_client.training.unlearning_limits import UnlearningLimits
+from foltr.edge_client.training.working_model import WorkingModel
+from foltr.core.errors import DataError
+from foltr.core.logs import get_logger
+from foltr.core.methods.registry import learns_from_kept_lists
+from foltr.core.protocol.announcements import ModelAnnouncement, NamedErasure, UnlearningRound
+from foltr.core.protocol.chunks import needs_chunks
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import UnlearningUpdate
 
 log = get_logger(__name__)
 

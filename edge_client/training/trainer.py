@@ -6,7 +6,7 @@ what counts. It is stored beside the pending update, and a working model that is
 receipt begins with it. If the update counts, the state stays; if it does not, or counts no more, its interactions are
 learned again, from the state before.
 
-Kernels may have to be loaded first (`edge_client.training.loaded_kernels`). As long as they are nothing is learned, and
+Kernels may have to be loaded first (`foltr.edge_client.training.loaded_kernels`). As long as they are nothing is learned, and
 what is computed of a model meanwhile, to make a list or to judge another model, is by the plain functions (`form`).
 """
 
@@ -17,9 +17,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.participation import Participation
-from edge_client.store.store import DeviceStore
-from edge_client.training.working_model import (
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.working_model import (
     BareModel,
     Learner,
     LearnerDevice,
@@ -28,17 +28,17 @@ from edge_client.training.working_model import (
     mark_state,
     unmark_state,
 )
-from foltr.errors import DataError, SettingsError
-from foltr.learning.interaction import Interaction
-from foltr.logs import get_logger
-from foltr.methods.base import Device, DeviceContext
-from foltr.methods.registry import spec_of
-from foltr.methods.spec import Lists
-from foltr.numerics.compiled import plain_functions
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.trainings import Training
-from foltr.protocol.updates import UpdateBody
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.learning.interaction import Interaction
+from foltr.core.logs import get_logger
+from foltr.core.methods.base import Device, DeviceContext
+from foltr.core.methods.registry import spec_of
+from foltr.core.methods.spec import Lists
+from foltr.core.numerics.compiled import plain_functions
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.trainings import Training
+from foltr.core.protocol.updates import UpdateBody
 
 log = get_logger(__name__)
 

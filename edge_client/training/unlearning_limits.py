@@ -6,8 +6,8 @@ federator's choice: whoever may ask without end, of few clicks at a time, finds 
 
 from dataclasses import dataclass
 
-from foltr.errors import SettingsError
-from foltr.unlearning.schedule import FEWEST_INTERACTIONS
+from foltr.core.errors import SettingsError
+from foltr.core.unlearning.schedule import FEWEST_INTERACTIONS
 
 
 @dataclass(frozen=True)

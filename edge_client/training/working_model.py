@@ -1,6 +1,6 @@
 """The working model of a device: a copy of the global model that ranks lists and learns from their clicks.
 
-The announced method's device part (`foltr.methods`) does both. It needs a round's announcement for its settings; as
+The announced method's device part (`foltr.core.methods`) does both. It needs a round's announcement for its settings; as
 long as there is none, or it cannot be used, lists are ranked by the global model as it is.
 """
 
@@ -11,17 +11,17 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.errors import DataError, SettingsError
-from foltr.learning.interaction import Interaction
-from foltr.methods.base import Device, DeviceContext, checked_scores, checked_weights
-from foltr.methods.fpdgd import dense_delta
-from foltr.methods.registry import Ranker, make_device, n_auxiliary, spec_of
-from foltr.methods.spec import Lists
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.explorations import SAFE, Exploration, NoExploration
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.trainings import Training
-from foltr.protocol.updates import UpdateBody
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.learning.interaction import Interaction
+from foltr.core.methods.base import Device, DeviceContext, checked_scores, checked_weights
+from foltr.core.methods.fpdgd import dense_delta
+from foltr.core.methods.registry import Ranker, make_device, n_auxiliary, spec_of
+from foltr.core.methods.spec import Lists
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.explorations import SAFE, Exploration, NoExploration
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.trainings import Training
+from foltr.core.protocol.updates import UpdateBody
 
 
 class Ranks(Protocol):

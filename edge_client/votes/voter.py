@@ -2,9 +2,9 @@
 
 Of each list with a preference in its clicks all candidates are scored by both models when it is recorded, before
 anything is learned from it, so neither model was taught by it and none need be held back. What is known is a handful of
-sums (`foltr.learning.comparison`), stored in the transaction that stores the list. With an update goes one number of
+sums (`foltr.core.learning.comparison`), stored in the transaction that stores the list. With an update goes one number of
 -1, 0 and 1, and nothing else of this leaves the device. Under a policy it goes behind the masks, into the sum with all
-others (`edge_client.sums`), so there are votes where the policy has them.
+others (`foltr.edge_client.sums`), so there are votes where the policy has them.
 
 It needs lists drawn from the scores, as a guard does. And a method whose updates have noise of the device's own gives
 none: a vote beside them would tell of the clicks what the noise is to hide.
@@ -17,23 +17,23 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.guard.guard import WeightsUnder
-from edge_client.participation import Participation
-from edge_client.serps import Serp
-from edge_client.store.anchor_rows import AnchorKey, write_comparison
-from edge_client.store.interaction_rows import Within
-from edge_client.store.store import DeviceStore
-from edge_client.votes.anchor import Anchor, key_of
-from foltr.learning.agreement import lead, preferences
-from foltr.learning.comparison import Comparison
-from foltr.logs import get_logger
-from foltr.methods.base import scores_of
-from foltr.methods.registry import Ranker, spec_of
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.codec import Envelope
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.trainings import Training
-from foltr.protocol.updates import Vote
+from foltr.edge_client.guard.guard import WeightsUnder
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.serps import Serp
+from foltr.edge_client.store.anchor_rows import AnchorKey, write_comparison
+from foltr.edge_client.store.interaction_rows import Within
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.votes.anchor import Anchor, key_of
+from foltr.core.learning.agreement import lead, preferences
+from foltr.core.learning.comparison import Comparison
+from foltr.core.logs import get_logger
+from foltr.core.methods.base import scores_of
+from foltr.core.methods.registry import Ranker, spec_of
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.codec import Envelope
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.trainings import Training
+from foltr.core.protocol.updates import Vote
 
 log = get_logger(__name__)
 

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from documents import Document, read_documents
 from features import SCHEMA, Features
-from foltr.data.dataset import RankingDataset
+from foltr.core.data.dataset import RankingDataset
 from index import Index
 from queries import Query, devices_of, make_queries
 

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from documents import Document, words_of
-from foltr.protocol.schemas import FeatureSchema
+from foltr.core.protocol.schemas import FeatureSchema
 from index import Hit
 
 SCHEMA: Final = FeatureSchema.read(Path(__file__).with_name("features.json"))

@@ -10,18 +10,18 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from broker.embedded import embedded_broker
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from federator.service import FederatorService
-from foltr.operator.credentials import BrokerAccess, Credentials, device_identity
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.schemas import FeatureSchema
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.trainings import Training
-from storage.database import Database
-from storage.migrate import upgrade
-from storage.models import list_models
+from foltr.broker.embedded import embedded_broker
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
+from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.schemas import FeatureSchema
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.trainings import Training
+from foltr.storage.database import Database
+from foltr.storage.migrate import upgrade
+from foltr.storage.models import list_models
 
 NAME: Final = "desktop-search"
 _LONGEST_ROUND_S: Final = 60.0

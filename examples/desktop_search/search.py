@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Final
 
 from documents import Document
-from edge_client.client import Serp
+from foltr.edge_client.client import Serp
 from features import SCHEMA
 from folder import Folder
 from foltr import SearchRanker

@@ -20,19 +20,19 @@ from numpy.typing import NDArray
 
 from collection import Asked, Collection, make_collection
 from documents import standard_library
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment, Ranking
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Ranking
 from features import SCHEMA
 from federation import Federation, running_federation
 from foltr.cli.output import configure_logging
-from foltr.errors import first_cause
-from foltr.evaluation.click_models import click_model, simulate_clicks
-from foltr.learning.lambdarank import fit_lambdarank
-from foltr.learning.linear import score
-from foltr.methods.registry import usual_learning_rate
-from foltr.numerics.streams import ClientStreams, client_streams
-from foltr.protocol.explorations import SAFE, exploration_text, read_exploration
-from foltr.protocol.trainings import PdgdTraining
+from foltr.core.errors import first_cause
+from foltr.core.evaluation.click_models import click_model, simulate_clicks
+from foltr.core.learning.lambdarank import fit_lambdarank
+from foltr.core.learning.linear import score
+from foltr.core.methods.registry import usual_learning_rate
+from foltr.core.numerics.streams import ClientStreams, client_streams
+from foltr.core.protocol.explorations import SAFE, exploration_text, read_exploration
+from foltr.core.protocol.trainings import PdgdTraining
 from queries import N_DEVICES
 
 K: Final = 10

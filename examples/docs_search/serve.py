@@ -15,20 +15,20 @@ from typing import Final
 
 import numpy as np
 
-from broker.address import BrokerAddress
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from federator.service import FederatorService
+from foltr.broker.address import BrokerAddress
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
 from foltr.cli.output import configure_logging
-from foltr.operator.credentials import BrokerAccess, Credentials, public_key_from
-from foltr.protocol.enrolment import issue_enrolment
-from foltr.protocol.explorations import SwapsExploration
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.schemas import FeatureSchema
-from foltr.protocol.signing import SigningKey, key_to_text
-from foltr.protocol.trainings import PdgdTraining
-from storage.database import Database
-from storage.migrate import upgrade
+from foltr.core.operator.credentials import BrokerAccess, Credentials, public_key_from
+from foltr.core.protocol.enrolment import issue_enrolment
+from foltr.core.protocol.explorations import SwapsExploration
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.schemas import FeatureSchema
+from foltr.core.protocol.signing import SigningKey, key_to_text
+from foltr.core.protocol.trainings import PdgdTraining
+from foltr.storage.database import Database
+from foltr.storage.migrate import upgrade
 
 NAME: Final = "docs-search"
 _SCHEMA: Final = FeatureSchema.read(Path(__file__).with_name("features.json"))

@@ -3,23 +3,23 @@
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from federator.closing.stored_rules import round_rng, stored_training
-from federator.secure_terms import SecureTerms
-from federator.store import updates_at_once
-from federator.summing.masked_sums import release
-from foltr.aggregation.effectiveness import RoundEvaluation
-from foltr.aggregation.mean import staleness_weight
-from foltr.aggregation.rule_spec import RuleSpec
-from foltr.aggregation.standing import RoundTally
-from foltr.errors import DataError, SettingsError
-from foltr.methods.base import Aggregation
-from foltr.methods.bodies import unpack_body
-from foltr.methods.registry import Ranker, body_spec, make_aggregation, n_auxiliary, ranker_for
-from foltr.protocol.trainings import Training
-from storage.database import Database
-from storage.federations import get_federation, load_trainings
-from storage.records import UpdateRow
-from storage.sum_records import HelperAnswerRow, RoundSumRow
+from foltr.federator.closing.stored_rules import round_rng, stored_training
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.store import updates_at_once
+from foltr.federator.summing.masked_sums import release
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.mean import staleness_weight
+from foltr.core.aggregation.rule_spec import RuleSpec
+from foltr.core.aggregation.standing import RoundTally
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.methods.base import Aggregation
+from foltr.core.methods.bodies import unpack_body
+from foltr.core.methods.registry import Ranker, body_spec, make_aggregation, n_auxiliary, ranker_for
+from foltr.core.protocol.trainings import Training
+from foltr.storage.database import Database
+from foltr.storage.federations import get_federation, load_trainings
+from foltr.storage.records import UpdateRow
+from foltr.storage.sum_records import HelperAnswerRow, RoundSumRow
 
 
 @dataclass(frozen=True)

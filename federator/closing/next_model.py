@@ -3,18 +3,18 @@
 import asyncio
 from datetime import datetime
 
-from federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums
-from federator.closing.stored_rules import found_events, new_aggregation
-from federator.plan import FederationPlan
-from federator.round import Round
-from federator.store import FederationStore, stream_updates
-from foltr.aggregation.crowd import after_suspects_alone
-from foltr.aggregation.effectiveness import RoundEvaluation
-from foltr.aggregation.standing import RoundTally
-from foltr.methods.aggregations import is_plain_mean
-from foltr.methods.base import Memory, NextModel
-from foltr.protocol.fields import model_hash, pack_vector, unpack_vector
-from storage.records import ModelRow, NewModel
+from foltr.federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums
+from foltr.federator.closing.stored_rules import found_events, new_aggregation
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import Round
+from foltr.federator.store import FederationStore, stream_updates
+from foltr.core.aggregation.crowd import after_suspects_alone
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.standing import RoundTally
+from foltr.core.methods.aggregations import is_plain_mean
+from foltr.core.methods.base import Memory, NextModel
+from foltr.core.protocol.fields import model_hash, pack_vector, unpack_vector
+from foltr.storage.records import ModelRow, NewModel
 
 
 async def next_model(

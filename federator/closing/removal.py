@@ -8,17 +8,17 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from federator.closing.collected_updates import Collecting, Recipes, collect
-from federator.closing.stored_rules import stored_rule, stored_training
-from federator.plan import FederationPlan
-from federator.store import FederationStore, stream_updates
-from foltr.errors import DataError
-from foltr.methods.aggregations import is_plain_mean
-from foltr.methods.base import Memory, NextModel
-from foltr.protocol.fields import unpack_vector
-from foltr.unlearning.measures import relative_distance
-from storage.erasure.records import UnlearningJobRow
-from storage.records import RoundRow
+from foltr.federator.closing.collected_updates import Collecting, Recipes, collect
+from foltr.federator.closing.stored_rules import stored_rule, stored_training
+from foltr.federator.plan import FederationPlan
+from foltr.federator.store import FederationStore, stream_updates
+from foltr.core.errors import DataError
+from foltr.core.methods.aggregations import is_plain_mean
+from foltr.core.methods.base import Memory, NextModel
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.unlearning.measures import relative_distance
+from foltr.storage.erasure.records import UnlearningJobRow
+from foltr.storage.records import RoundRow
 
 log = structlog.get_logger(__name__)
 

@@ -10,26 +10,26 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from federator.closing.collected_updates import Collected, Collecting, Recipe, Recipes, collect, collect_sums
-from federator.closing.stored_rules import stored_rule
-from federator.secure_terms import SecureTerms
-from foltr.aggregation.client_records import with_progress_of
-from foltr.aggregation.crowd import after_suspects_alone
-from foltr.errors import DataError, SettingsError
-from foltr.methods.base import Aggregation, Memory, NextModel
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.policies import Policy
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.states import RoundState
-from storage.database import Database
-from storage.defence import kept_defence
-from storage.evaluations import count_suspects_alone
-from storage.models import get_model, latest_model, newest_unlearned, restored_from_anchor, restored_versions
-from storage.policies import load_policies
-from storage.records import ModelRow, RoundRow, UpdateRow
-from storage.rounds import count_updates, find_round, first_round_on, stream_completed, stream_updates
-from storage.sums import load_answers, load_sums
+from foltr.federator.closing.collected_updates import Collected, Collecting, Recipe, Recipes, collect, collect_sums
+from foltr.federator.closing.stored_rules import stored_rule
+from foltr.federator.secure_terms import SecureTerms
+from foltr.core.aggregation.client_records import with_progress_of
+from foltr.core.aggregation.crowd import after_suspects_alone
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.methods.base import Aggregation, Memory, NextModel
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.policies import Policy
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.states import RoundState
+from foltr.storage.database import Database
+from foltr.storage.defence import kept_defence
+from foltr.storage.evaluations import count_suspects_alone
+from foltr.storage.models import get_model, latest_model, newest_unlearned, restored_from_anchor, restored_versions
+from foltr.storage.policies import load_policies
+from foltr.storage.records import ModelRow, RoundRow, UpdateRow
+from foltr.storage.rounds import count_updates, find_round, first_round_on, stream_completed, stream_updates
+from foltr.storage.sums import load_answers, load_sums
 
 OnRound = Callable[[int], None]
 """Told the number of each round that was gone through."""

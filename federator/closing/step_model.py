@@ -7,20 +7,20 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from federator.closing.stored_rules import round_rng
-from federator.job import Contribution, UnlearningStep
-from federator.plan import FederationPlan
-from federator.publishing.unlearning import weights_of
-from foltr.errors import DataError
-from foltr.methods.base import Aggregation, Memory, NextModel
-from foltr.methods.bodies import unpack_body
-from foltr.methods.registry import make_aggregation
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.states import CALIBRATED
-from foltr.protocol.updates import DenseDelta, PartDelta, UpdateBody
-from foltr.unlearning.calibration import calibrated
-from storage.erasure.records import UnlearningJobRow
-from storage.records import UpdateRow
+from foltr.federator.closing.stored_rules import round_rng
+from foltr.federator.job import Contribution, UnlearningStep
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.unlearning import weights_of
+from foltr.core.errors import DataError
+from foltr.core.methods.base import Aggregation, Memory, NextModel
+from foltr.core.methods.bodies import unpack_body
+from foltr.core.methods.registry import make_aggregation
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.states import CALIBRATED
+from foltr.core.protocol.updates import DenseDelta, PartDelta, UpdateBody
+from foltr.core.unlearning.calibration import calibrated
+from foltr.storage.erasure.records import UnlearningJobRow
+from foltr.storage.records import UpdateRow
 
 log = structlog.get_logger(__name__)
 

@@ -7,17 +7,17 @@ from datetime import datetime
 import numpy as np
 from pydantic import TypeAdapter, ValidationError
 
-from foltr.aggregation.rule_spec import RuleSpec, read_rule
-from foltr.errors import DataError
-from foltr.methods.base import NextModel
-from foltr.protocol.trainings import Training
-from storage.records import NewAggregation, NewEvent, NewFate, RoundRow
+from foltr.core.aggregation.rule_spec import RuleSpec, read_rule
+from foltr.core.errors import DataError
+from foltr.core.methods.base import NextModel
+from foltr.core.protocol.trainings import Training
+from foltr.storage.records import NewAggregation, NewEvent, NewFate, RoundRow
 
 _TRAININGS: TypeAdapter[Training] = TypeAdapter(Training)
 
 
 def stored_parameters(rule: RuleSpec) -> str:
-    """The parameters that are set, as `storage.records.RoundOpening` has them."""
+    """The parameters that are set, as `foltr.storage.records.RoundOpening` has them."""
     values: dict[str, object] = dict(rule.parameters)
     if rule.beyond_bounds:
         values["beyond_bounds"] = True
@@ -35,7 +35,7 @@ def stored_rule(row: RoundRow) -> RuleSpec:
 
 
 def training_text(training: Training) -> str:
-    """The settings of a method, as `storage.federations` has them."""
+    """The settings of a method, as `foltr.storage.federations` has them."""
     return training.model_dump_json()
 
 

@@ -2,12 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 
-from federator.round import RecordedUpdate
-from foltr.erasure.states import Requester
-from foltr.protocol.orders import OrderAnswer
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.updates import UnlearningUpdate
-from storage.records import (
+from foltr.federator.round import RecordedUpdate
+from foltr.core.erasure.states import Requester
+from foltr.core.protocol.orders import OrderAnswer
+from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.updates import UnlearningUpdate
+from foltr.storage.records import (
     DeadlineChange,
     MembershipChange,
     NewEvent,
@@ -16,7 +16,7 @@ from storage.records import (
     QuarantineChange,
     ResetAllowed,
 )
-from storage.sum_records import NewPolicy
+from foltr.storage.sum_records import NewPolicy
 
 Receipt = UpdateReceipt | MembershipReceipt | ErasureNotice | OrderAnswer
 # Event rows about refusals from one batch that name a client each; a batch has up to 500 messages.

@@ -9,17 +9,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from federator.reading import MembershipAsked, Signed
-from foltr.erasure.pseudonyms import pseudonym
-from foltr.errors import MessageError, SettingsError
-from foltr.protocol.enrolment import read_enrolment, read_roster
-from foltr.protocol.fields import possible_names
-from foltr.protocol.operator_keys import Believed, stored_by
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.roster import Roster
-from foltr.protocol.states import Membership
-from foltr.protocol.tombstones import tombstone_of
-from storage.records import ClientRow
+from foltr.federator.reading import MembershipAsked, Signed
+from foltr.core.erasure.pseudonyms import pseudonym
+from foltr.core.errors import MessageError, SettingsError
+from foltr.core.protocol.enrolment import read_enrolment, read_roster
+from foltr.core.protocol.fields import possible_names
+from foltr.core.protocol.operator_keys import Believed, stored_by
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.roster import Roster
+from foltr.core.protocol.states import Membership
+from foltr.core.protocol.tombstones import tombstone_of
+from foltr.storage.records import ClientRow
 
 
 @dataclass
@@ -135,7 +135,7 @@ class Members:
         self._adopt(roster)
 
     def restore_forgotten(self, pseudonym_key: bytes, pseudonyms: Iterable[str]) -> None:
-        """Take up who was forgotten: these names are not used again (`foltr.erasure.pseudonyms`)."""
+        """Take up who was forgotten: these names are not used again (`foltr.core.erasure.pseudonyms`)."""
         self._pseudonym_key, self._forgotten = pseudonym_key, set(pseudonyms)
 
     def pseudonym(self, client_id: str) -> str:

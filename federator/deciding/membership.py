@@ -1,13 +1,13 @@
 """Decides on joins, leaves and statuses: `Members` says what each changes, here it becomes rows and receipts."""
 
-from federator.clock import to_datetime
-from federator.deciding.decisions import Decisions
-from federator.deciding.members import Change
-from federator.deciding.state import FederationState
-from federator.reading import MembershipAsked
-from foltr.errors import MessageError
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
-from storage.records import MembershipChange, NewEvent
+from foltr.federator.clock import to_datetime
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.members import Change
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.reading import MembershipAsked
+from foltr.core.errors import MessageError
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
+from foltr.storage.records import MembershipChange, NewEvent
 
 
 def decide_membership(state: FederationState, claim: MembershipAsked, at: float, decisions: Decisions) -> None:

@@ -9,14 +9,14 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from federator.clock import to_datetime
-from federator.deciding.decisions import Decisions
-from federator.deciding.erasure import forget
-from federator.deciding.state import FederationState
-from federator.deciding.withdrawal import withdraw
-from foltr.erasure.states import Requester
-from foltr.errors import MessageError
-from foltr.protocol.orders import (
+from foltr.federator.clock import to_datetime
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.erasure import forget
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.deciding.withdrawal import withdraw
+from foltr.core.erasure.states import Requester
+from foltr.core.errors import MessageError
+from foltr.core.protocol.orders import (
     AllowReset,
     AskNewest,
     DismissProposals,
@@ -33,10 +33,10 @@ from foltr.protocol.orders import (
     VoidOrder,
     named_client,
 )
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signed_orders import SignedOrder, digest_of, read_order
-from foltr.protocol.states import OrderOutcome, RoundState
-from storage.records import DeadlineChange, MembershipChange, NewEvent, NewOrder, QuarantineChange, ResetAllowed
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_orders import SignedOrder, digest_of, read_order
+from foltr.core.protocol.states import OrderOutcome, RoundState
+from foltr.storage.records import DeadlineChange, MembershipChange, NewEvent, NewOrder, QuarantineChange, ResetAllowed
 
 
 def decide_order(

@@ -3,18 +3,18 @@
 A policy that fits holds from the next round on. A roster is a snapshot of the log of orders, for those who missed some.
 """
 
-from federator.clock import to_datetime
-from federator.deciding.decisions import Decisions
-from federator.deciding.erasure import forget
-from federator.deciding.orders import note_revoked
-from federator.deciding.state import FederationState
-from foltr.erasure.states import Requester
-from foltr.errors import MessageError, SettingsError
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signed_policies import SignedPolicy, read_policy
-from foltr.protocol.states import RoundState
-from storage.records import DeadlineChange, NewEvent
-from storage.sum_records import NewPolicy
+from foltr.federator.clock import to_datetime
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.erasure import forget
+from foltr.federator.deciding.orders import note_revoked
+from foltr.federator.deciding.state import FederationState
+from foltr.core.erasure.states import Requester
+from foltr.core.errors import MessageError, SettingsError
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
+from foltr.core.protocol.states import RoundState
+from foltr.storage.records import DeadlineChange, NewEvent
+from foltr.storage.sum_records import NewPolicy
 
 UNDER_WAY_S = 10.0
 """So long updates count that devices had made before they heard of a newer policy."""

@@ -2,14 +2,14 @@
 
 from collections.abc import Sequence
 
-from broker.buffer import RefusedSender
-from federator.clock import to_datetime
-from federator.deciding.decisions import Decisions, Receipt
-from federator.deciding.state import FederationState
-from federator.reading import PartAnswered, Refused
-from foltr.protocol.receipts import LONGEST_RETRY_S, ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.topics import ClientTopic
-from storage.records import NewEvent
+from foltr.broker.buffer import RefusedSender
+from foltr.federator.clock import to_datetime
+from foltr.federator.deciding.decisions import Decisions, Receipt
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.reading import PartAnswered, Refused
+from foltr.core.protocol.receipts import LONGEST_RETRY_S, ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.topics import ClientTopic
+from foltr.storage.records import NewEvent
 
 
 def decide_refused(state: FederationState, refused: Refused, at: float, decisions: Decisions) -> None:

@@ -3,23 +3,23 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from federator.clock import to_datetime
-from federator.closing.stored_rules import stored_parameters
-from federator.deciding.members import Members
-from federator.pace import PaceSteering
-from federator.plan import FederationPlan
-from federator.round import Aggregate, Round, RoundPolicy, SelectedClients
-from federator.secure_terms import SecureTerms
-from foltr.protocol.client_selection import cutoff, round_seed
-from foltr.protocol.operator_keys import stored_by
-from foltr.protocol.orders import AskNewest, RevokeClient, RotateEnrolmentKey, RotateKey
-from foltr.protocol.paces import latest_pause_s
-from foltr.protocol.signed_orders import read_order
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.states import Membership, OrderOutcome, Pacing
-from storage.erasure.records import HeldReset
-from storage.records import ClientRow, ModelRow, NewOrder, RoundOpening
-from storage.restored_records import RestoredVersion
+from foltr.federator.clock import to_datetime
+from foltr.federator.closing.stored_rules import stored_parameters
+from foltr.federator.deciding.members import Members
+from foltr.federator.pace import PaceSteering
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import Aggregate, Round, RoundPolicy, SelectedClients
+from foltr.federator.secure_terms import SecureTerms
+from foltr.core.protocol.client_selection import cutoff, round_seed
+from foltr.core.protocol.operator_keys import stored_by
+from foltr.core.protocol.orders import AskNewest, RevokeClient, RotateEnrolmentKey, RotateKey
+from foltr.core.protocol.paces import latest_pause_s
+from foltr.core.protocol.signed_orders import read_order
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.states import Membership, OrderOutcome, Pacing
+from foltr.storage.erasure.records import HeldReset
+from foltr.storage.records import ClientRow, ModelRow, NewOrder, RoundOpening
+from foltr.storage.restored_records import RestoredVersion
 
 
 class FederationState:
@@ -33,7 +33,7 @@ class FederationState:
         anchor: the model that devices compare the newest with; None while none is asked to.
         restored: the restored models, the oldest first: those between each and the one that it has the weights of were
             taken back.
-        model_hashes: by version, of the newest models (`foltr.protocol.fields.model_hash`).
+        model_hashes: by version, of the newest models (`foltr.core.protocol.fields.model_hash`).
         last_order: the number of the operator's newest order that is stored with its outcome; its digest.
         held_reset: the unlearning job that waits for the operator's order; None where none does.
         pace: how often devices come by; None: they stay connected.

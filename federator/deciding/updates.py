@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
-from federator.clock import to_datetime
-from federator.deciding.decisions import Decisions
-from federator.deciding.state import FederationState
-from federator.deciding.tickets import check_ticket
-from federator.reading import UnlearningAnswered, UpdateOffered
-from federator.round import Record, Reject
-from foltr.errors import MessageError
-from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
-from foltr.protocol.states import Pacing, RoundState
-from storage.records import NewEvent, NewUpdate, StoredUpdate
+from foltr.federator.clock import to_datetime
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.deciding.tickets import check_ticket
+from foltr.federator.reading import UnlearningAnswered, UpdateOffered
+from foltr.federator.round import Record, Reject
+from foltr.core.errors import MessageError
+from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
+from foltr.core.protocol.states import Pacing, RoundState
+from foltr.storage.records import NewEvent, NewUpdate, StoredUpdate
 
 
 def decide_update(

@@ -1,7 +1,7 @@
 """What an ingest worker measures."""
 
-from foltr.measures import Measures, label
-from foltr.protocol.receipts import ReceiptCode
+from foltr.core.measures import Measures, label
+from foltr.core.protocol.receipts import ReceiptCode
 
 
 class WorkerMeasures(Measures):

@@ -7,28 +7,28 @@ from typing import Final
 
 import structlog
 
-from broker.address import BrokerAddress
-from broker.buffer import IntakeLimits
-from broker.group_probe import ProbeAnswers
-from broker.link import InboundMessage, MqttLink
-from federator.clock import SteadyClock
-from federator.ingest.measures import WorkerMeasures
-from federator.ingest.worker import BEAT_EVERY_S, IngestWorker
-from federator.plan import FederationPlan
-from federator.publishing.announcements import ReceiptSender
-from federator.publishing.answer_numbers import AnswerNumbers
-from federator.store import FederationStore
-from federator.waiting import wait_for_broker
-from foltr.alive_file import NO_ALIVE_FILE, AliveFile
-from foltr.errors import SettingsError, first_cause
-from foltr.methods.registry import ranker_for
-from foltr.protocol.codec import Signer
-from foltr.protocol.operator_keys import Believed
-from foltr.protocol.signing import EpochSequence, SigningKey
-from foltr.protocol.states import Privacy
-from foltr.protocol.topics import ClientTopic, Topics
-from storage.database import Database
-from storage.federations import get_federation
+from foltr.broker.address import BrokerAddress
+from foltr.broker.buffer import IntakeLimits
+from foltr.broker.group_probe import ProbeAnswers
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.federator.clock import SteadyClock
+from foltr.federator.ingest.measures import WorkerMeasures
+from foltr.federator.ingest.worker import BEAT_EVERY_S, IngestWorker
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.announcements import ReceiptSender
+from foltr.federator.publishing.answer_numbers import AnswerNumbers
+from foltr.federator.store import FederationStore
+from foltr.federator.waiting import wait_for_broker
+from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
+from foltr.core.errors import SettingsError, first_cause
+from foltr.core.methods.registry import ranker_for
+from foltr.core.protocol.codec import Signer
+from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.signing import EpochSequence, SigningKey
+from foltr.core.protocol.states import Privacy
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.storage.database import Database
+from foltr.storage.federations import get_federation
 
 log = structlog.get_logger(__name__)
 

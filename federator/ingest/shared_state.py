@@ -6,18 +6,18 @@ It is made anew for each batch, under the federation's lock, and decides by the 
 from dataclasses import replace
 from functools import lru_cache
 
-from federator.closing.stored_rules import stored_training
-from federator.deciding.state import FederationState
-from federator.plan import FederationPlan
-from federator.round import RecordedUpdate
-from federator.rows import shared_round
-from foltr.errors import UnavailableError
-from foltr.protocol.enrolment import read_roster
-from foltr.protocol.operator_keys import Believed, stored_by
-from foltr.protocol.roster import Roster
-from foltr.protocol.trainings import Training
-from storage.ingest_records import Ground
-from storage.records import ModelRow
+from foltr.federator.closing.stored_rules import stored_training
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RecordedUpdate
+from foltr.federator.rows import shared_round
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.enrolment import read_roster
+from foltr.core.protocol.operator_keys import Believed, stored_by
+from foltr.core.protocol.roster import Roster
+from foltr.core.protocol.trainings import Training
+from foltr.storage.ingest_records import Ground
+from foltr.storage.records import ModelRow
 
 
 def training_of(text: str | None, federation: str) -> Training:

@@ -7,9 +7,9 @@ that is stored then, and where it is another one the signature is verified once 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from broker.buffer import Arrival
-from federator.reading import Limits, Refused, Signed, UpdateOffered, read_message
-from foltr.protocol.topics import Topics
+from foltr.broker.buffer import Arrival
+from foltr.federator.reading import Limits, Refused, Signed, UpdateOffered, read_message
+from foltr.core.protocol.topics import Topics
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """An ingest worker: takes updates from the broker, and stores them for the federation's leader.
 
 Its order is the writer's: decide, commit in one transaction, only then send receipts; but it decides within the
-transaction, by what is stored under the federation's lock (`storage.ingest_batches`), and remembers nothing that
+transaction, by what is stored under the federation's lock (`foltr.storage.ingest_batches`), and remembers nothing that
 decides. What may not be decided yet waits here: while the leader decides, once the round is full, or past its deadline.
 Nobody is told that a round is over before that is stored.
 """
@@ -15,27 +15,27 @@ from typing import Final
 
 import structlog
 
-from broker.buffer import MAX_REFUSED_SENDERS, BoundedIntake, IntakeLimits, RefusedSender
-from broker.link import InboundMessage
-from federator.clock import Clock, ClockWatch, to_datetime
-from federator.deciding.decisions import Decisions
-from federator.deciding.state import FederationState
-from federator.engine import Backlog, Timed, decide
-from federator.ingest.measures import WorkerMeasures
-from federator.ingest.shared_state import state_of, training_of
-from federator.ingest.verifying_ahead import Offered, read_offers, verify_offers
-from federator.log_lines import log_batch
-from federator.plan import FederationPlan
-from federator.publishing.announcements import ReceiptSender
-from federator.publishing.answer_numbers import AnswerNumbers
-from federator.reading import Limits, UpdateOffered
-from federator.replaced_keys import is_replaced, key_replaced
-from federator.store import FederationStore
-from foltr.methods.registry import body_spec
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import TakesUpdates
-from foltr.protocol.topics import Topics
-from storage.ingest_records import BatchKeys, Ground, IngestDecision, NotNow, RoundFacts
+from foltr.broker.buffer import MAX_REFUSED_SENDERS, BoundedIntake, IntakeLimits, RefusedSender
+from foltr.broker.link import InboundMessage
+from foltr.federator.clock import Clock, ClockWatch, to_datetime
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.engine import Backlog, Timed, decide
+from foltr.federator.ingest.measures import WorkerMeasures
+from foltr.federator.ingest.shared_state import state_of, training_of
+from foltr.federator.ingest.verifying_ahead import Offered, read_offers, verify_offers
+from foltr.federator.log_lines import log_batch
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.announcements import ReceiptSender
+from foltr.federator.publishing.answer_numbers import AnswerNumbers
+from foltr.federator.reading import Limits, UpdateOffered
+from foltr.federator.replaced_keys import is_replaced, key_replaced
+from foltr.federator.store import FederationStore
+from foltr.core.methods.registry import body_spec
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import TakesUpdates
+from foltr.core.protocol.topics import Topics
+from foltr.storage.ingest_records import BatchKeys, Ground, IngestDecision, NotNow, RoundFacts
 
 log = structlog.get_logger(__name__)
 
@@ -65,7 +65,7 @@ class _Decided:
 
 
 class IngestWorker:
-    """Takes updates of one federation. Use through `federator.ingest.service`.
+    """Takes updates of one federation. Use through `foltr.federator.ingest.service`.
 
     Args:
         plan: the federation's name, its ranker and whom the operator's keys are; the rest is stored by its leader.

@@ -5,7 +5,7 @@ import secrets
 import socket
 
 _CHANCE = 4
-# PostgreSQL keeps 63 bytes of a session's name, which has this in it (`storage.engines.application_name`).
+# PostgreSQL keeps 63 bytes of a session's name, which has this in it (`foltr.storage.engines.application_name`).
 _LONGEST = 57
 
 

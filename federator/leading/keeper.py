@@ -1,6 +1,6 @@
 """Keeps the lease of a federation while its federator leads, and tells at once when another has it.
 
-It is renewed beside the federator (`federator.leading.renewing`), so neither a long transaction nor a long computation
+It is renewed beside the federator (`foltr.federator.leading.renewing`), so neither a long transaction nor a long computation
 loses it. But a federator whose event loop stands still, or whose turn does not end, is not worth to lead: its lease is
 left to be over. A process that was paused and wakes confirms its lease before it connects to the broker, where its
 successor may be.
@@ -15,11 +15,11 @@ from typing import Self, TypeVar
 
 import structlog
 
-from federator.leading.renewing import Renewing
-from foltr.errors import UnavailableError
-from storage.database import Database, is_transient
-from storage.errors import WriterFencedError
-from storage.leases import LEASE_S, Lease, find_lease
+from foltr.federator.leading.renewing import Renewing
+from foltr.core.errors import UnavailableError
+from foltr.storage.database import Database, is_transient
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.leases import LEASE_S, Lease, find_lease
 
 T = TypeVar("T")
 

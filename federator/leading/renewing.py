@@ -9,8 +9,8 @@ from typing import Final, TypeVar
 
 import structlog
 
-from storage.database import Database, is_transient
-from storage.leases import Lease, find_lease, give_up_lease, renew_lease
+from foltr.storage.database import Database, is_transient
+from foltr.storage.leases import Lease, find_lease, give_up_lease, renew_lease
 
 T = TypeVar("T")
 

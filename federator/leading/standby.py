@@ -12,10 +12,10 @@ import time
 
 import structlog
 
-from foltr.alive_file import AliveFile
-from storage.cipher import require_keys
-from storage.database import Database, is_transient
-from storage.leases import (
+from foltr.core.alive_file import AliveFile
+from foltr.storage.cipher import require_keys
+from foltr.storage.database import Database, is_transient
+from foltr.storage.leases import (
     LEASE_S,
     Lease,
     end_sessions,
@@ -25,7 +25,7 @@ from storage.leases import (
     renew_lease,
     take_lease,
 )
-from storage.migrate import require_head
+from foltr.storage.migrate import require_head
 
 log = structlog.get_logger(__name__)
 

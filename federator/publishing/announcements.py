@@ -13,24 +13,24 @@ from typing import NamedTuple
 
 import structlog
 
-from broker.link import MqttLink
-from federator.deciding.decisions import Receipt
-from federator.deciding.state import FederationState
-from federator.plan import FederationPlan
-from federator.publishing.answer_numbers import AnswerNumbers
-from federator.publishing.delivery import keep_published, wait_while
-from federator.round import Round
-from foltr.errors import UnavailableError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.methods.registry import n_auxiliary
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
-from foltr.protocol.chunks import chunk_of, manifest_of, needs_chunks
-from foltr.protocol.codec import Signer
-from foltr.protocol.evaluations import EvaluationRequest
-from foltr.protocol.orders import OrderAnswer
-from foltr.protocol.paces import Pace
-from foltr.protocol.topics import ClientTopic, Topics
-from storage.records import ModelRow
+from foltr.broker.link import MqttLink
+from foltr.federator.deciding.decisions import Receipt
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.answer_numbers import AnswerNumbers
+from foltr.federator.publishing.delivery import keep_published, wait_while
+from foltr.federator.round import Round
+from foltr.core.errors import UnavailableError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.methods.registry import n_auxiliary
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
+from foltr.core.protocol.chunks import chunk_of, manifest_of, needs_chunks
+from foltr.core.protocol.codec import Signer
+from foltr.core.protocol.evaluations import EvaluationRequest
+from foltr.core.protocol.orders import OrderAnswer
+from foltr.core.protocol.paces import Pace
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.storage.records import ModelRow
 
 log = structlog.get_logger(__name__)
 

@@ -5,7 +5,7 @@ connections of their own, so an older answer may come after a newer one, and is 
 number from the transaction that decides it (``ingestion.n_answers``), which holds the federation's row.
 """
 
-from foltr.protocol.signing import sequence_of
+from foltr.core.protocol.signing import sequence_of
 
 
 class AnswerNumbers:

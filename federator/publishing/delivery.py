@@ -6,7 +6,7 @@ from typing import Protocol
 
 import structlog
 
-from foltr.errors import UnavailableError
+from foltr.core.errors import UnavailableError
 
 log = structlog.get_logger(__name__)
 

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 import structlog
 
-from broker.link import MqttLink
-from foltr.errors import UnavailableError
-from foltr.protocol.codec import Signer
-from foltr.protocol.helper_messages import CheckRequest, OpenRequest
-from foltr.protocol.topics import Topics
+from foltr.broker.link import MqttLink
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.codec import Signer
+from foltr.core.protocol.helper_messages import CheckRequest, OpenRequest
+from foltr.core.protocol.topics import Topics
 
 log = structlog.get_logger(__name__)
 

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from federator.job import UnlearningStep
-from federator.plan import FederationPlan
-from foltr.erasure.audit import AuditEntry
-from foltr.methods.registry import n_auxiliary
-from foltr.protocol.announcements import NamedErasure, UnlearningProgress, UnlearningRound
-from foltr.protocol.states import JobState
-from storage.erasure.records import UnlearningJobRow
+from foltr.federator.job import UnlearningStep
+from foltr.federator.plan import FederationPlan
+from foltr.core.erasure.audit import AuditEntry
+from foltr.core.methods.registry import n_auxiliary
+from foltr.core.protocol.announcements import NamedErasure, UnlearningProgress, UnlearningRound
+from foltr.core.protocol.states import JobState
+from foltr.storage.erasure.records import UnlearningJobRow
 
 
 def step_announcement(

@@ -1,11 +1,11 @@
 """Reads what a helper says: only what its key under a policy has signed is anything."""
 
-from foltr.errors import MessageError
-from foltr.protocol.codec import Envelope, open_envelope
-from foltr.protocol.helper_messages import CheckAnswer, HelperRefusal, OpenAnswer, SetCommitment
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.topics import Topics
+from foltr.core.errors import MessageError
+from foltr.core.protocol.codec import Envelope, open_envelope
+from foltr.core.protocol.helper_messages import CheckAnswer, HelperRefusal, OpenAnswer, SetCommitment
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.topics import Topics
 
 HelperAnswer = CheckAnswer | SetCommitment | OpenAnswer | HelperRefusal
 

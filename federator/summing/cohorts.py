@@ -4,10 +4,10 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 
-from foltr.protocol.helper_messages import PAGE_TICKETS, kept_bits, tickets_of_page, words_of_answer
-from foltr.protocol.policies import Policy
-from foltr.protocol.signed_tickets import set_digest, ticket_hash
-from storage.sum_records import NewSet, TicketRow
+from foltr.core.protocol.helper_messages import PAGE_TICKETS, kept_bits, tickets_of_page, words_of_answer
+from foltr.core.protocol.policies import Policy
+from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
+from foltr.storage.sum_records import NewSet, TicketRow
 
 PAGE_BYTES = 200_000
 """So many bytes of tickets and enrolments fit one message with room to spare."""

@@ -1,6 +1,6 @@
 """Drives the secure sum of the open round: sends to helpers what is due, stores what they answer, and says how it ends.
 
-The thin shell of `federator.summing.machine`. What helpers say waits here until the single writer takes its next turn,
+The thin shell of `foltr.federator.summing.machine`. What helpers say waits here until the single writer takes its next turn,
 which stores it before anything is done with it; meanwhile the writer goes on answering devices, also while norm proofs
 are checked. A federator that starts again goes on where this one was: with the checks anew, or with the sets that are
 stored and the answers to them.
@@ -14,24 +14,24 @@ from typing import Protocol
 
 import structlog
 
-from federator.clock import to_datetime
-from federator.round import Round, RoundEvent
-from federator.secure_terms import SecureTerms
-from federator.store import FederationStore, stream_updates, updates_at_once
-from federator.summing.answers import HelperAnswer, read_answer
-from federator.summing.cohorts import cohorts_of
-from federator.summing.machine import AllOpened, FixSets, GiveUp, Request, SumMachine
-from federator.summing.masked_sums import add_masked
-from federator.summing.pause import Pause
-from federator.summing.presence import Presence
-from federator.summing.proof_checks import ProofChecks
-from federator.summing.verdicts import CheckProofs
-from foltr.errors import DataError, MessageError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.epochs import epoch_of
-from foltr.protocol.states import AFTERMATH, ASKING_HELPERS, AbandonReason, Aftermath, RoundState
-from storage.records import NewEvent
-from storage.sum_records import FailedRounds
+from foltr.federator.clock import to_datetime
+from foltr.federator.round import Round, RoundEvent
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.store import FederationStore, stream_updates, updates_at_once
+from foltr.federator.summing.answers import HelperAnswer, read_answer
+from foltr.federator.summing.cohorts import cohorts_of
+from foltr.federator.summing.machine import AllOpened, FixSets, GiveUp, Request, SumMachine
+from foltr.federator.summing.masked_sums import add_masked
+from foltr.federator.summing.pause import Pause
+from foltr.federator.summing.presence import Presence
+from foltr.federator.summing.proof_checks import ProofChecks
+from foltr.federator.summing.verdicts import CheckProofs
+from foltr.core.errors import DataError, MessageError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.epochs import epoch_of
+from foltr.core.protocol.states import AFTERMATH, ASKING_HELPERS, AbandonReason, Aftermath, RoundState
+from foltr.storage.records import NewEvent
+from foltr.storage.sum_records import FailedRounds
 
 log = structlog.get_logger(__name__)
 
@@ -40,7 +40,7 @@ _MAX_WAITING = 1024
 
 
 class Sender(Protocol):
-    """What takes requests to helpers (`federator.publishing.requests`)."""
+    """What takes requests to helpers (`foltr.federator.publishing.requests`)."""
 
     def send(self, requests: list[Request]) -> None: ...
 
@@ -54,7 +54,7 @@ class Summing:
     """The secure sums of one federation, a round at a time.
 
     Args:
-        deadline_s: see `federator.secure_terms.SecureSettings`.
+        deadline_s: see `foltr.federator.secure_terms.SecureSettings`.
         wake: called in the event loop when `advance` has something to do.
 
     Attributes:

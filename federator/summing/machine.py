@@ -1,7 +1,7 @@
 """All that is said to all helpers about one round: what to send now, what follows from an answer, and when to give up.
 
 The round is checking until every helper has answered for every page of every cohort, and there is a verdict on each
-norm proof (`federator.summing.verdicts`), if its policy asks for them. Then the sets are fixed, and stored, before
+norm proof (`foltr.federator.summing.verdicts`), if its policy asks for them. Then the sets are fixed, and stored, before
 anybody is asked about one; from there on it is opening: every helper commits itself to a set, and once all have, each
 is asked for its sum with the commitments of the others, until every helper has answered every question.
 
@@ -10,8 +10,8 @@ proofs of one fail, a helper does not open a sum, or one that is asked says noth
 round is given up: nothing was released.
 
 Requests are repeated, ever more rarely, until they are answered. To each helper only a few are under way at a time. No
-I/O: the shell (`federator.summing.driver`) sends, stores and drives. What is said to one helper about one cohort is in
-`federator.summing.helper_session`.
+I/O: the shell (`foltr.federator.summing.driver`) sends, stores and drives. What is said to one helper about one cohort is in
+`foltr.federator.summing.helper_session`.
 """
 
 import math
@@ -19,14 +19,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from federator.secure_terms import SecureTerms
-from federator.summing.answers import HelperAnswer
-from federator.summing.cohorts import CohortTickets, PageForm
-from federator.summing.helper_session import Commitments, Stage, Talk
-from federator.summing.verdicts import CheckProofs, Verdicts
-from foltr.aggregation.rule_spec import RuleSpec
-from foltr.methods.preconditions import lacking
-from foltr.protocol.helper_messages import (
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.summing.answers import HelperAnswer
+from foltr.federator.summing.cohorts import CohortTickets, PageForm
+from foltr.federator.summing.helper_session import Commitments, Stage, Talk
+from foltr.federator.summing.verdicts import CheckProofs, Verdicts
+from foltr.core.aggregation.rule_spec import RuleSpec
+from foltr.core.methods.preconditions import lacking
+from foltr.core.protocol.helper_messages import (
     CheckAnswer,
     CheckRequest,
     HelperRefusal,
@@ -36,8 +36,8 @@ from foltr.protocol.helper_messages import (
     TicketFault,
     is_kept,
 )
-from foltr.protocol.states import AbandonReason
-from storage.sum_records import NewAnswer, NewSet, RoundSumRow
+from foltr.core.protocol.states import AbandonReason
+from foltr.storage.sum_records import NewAnswer, NewSet, RoundSumRow
 
 FIRST_REPEAT_S, LONGEST_REPEAT_S = 2.0, 8.0
 AT_ONCE = 4
@@ -102,7 +102,7 @@ class SumMachine:
         terms: that the round is under.
         rule: across the sums.
         cohorts: the tickets, by cohort.
-        deadline_s: see `federator.secure_terms.SecureSettings`.
+        deadline_s: see `foltr.federator.secure_terms.SecureSettings`.
         sets: as they are stored, of a round that is opening already.
     """
 

@@ -9,24 +9,24 @@ from itertools import groupby
 import numpy as np
 from numpy.typing import NDArray
 
-from federator.secure_terms import SecureTerms
-from federator.summing.answers import read_answer
-from foltr.aggregation.effectiveness import RoundEvaluation
-from foltr.aggregation.standing import RoundTally
-from foltr.errors import DataError, MessageError
-from foltr.methods.bodies import BodySpec
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.helper_messages import OpenAnswer, is_kept
-from foltr.protocol.policies import GaussianNoise, Policy
-from foltr.protocol.updates import DenseDelta, PartDelta
-from foltr.secure.accounting import N_EVALUATION, N_VOTES
-from foltr.secure.coins import Words
-from foltr.secure.encoding import decode_mean
-from foltr.secure.field import add_up, read_words, to_signed, write_words
-from foltr.secure.masks import release_sum
-from foltr.secure.plausibility import is_plausible
-from storage.records import UpdateRow
-from storage.sum_records import HelperAnswerRow, RoundSumRow
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.summing.answers import read_answer
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.standing import RoundTally
+from foltr.core.errors import DataError, MessageError
+from foltr.core.methods.bodies import BodySpec
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.helper_messages import OpenAnswer, is_kept
+from foltr.core.protocol.policies import GaussianNoise, Policy
+from foltr.core.protocol.updates import DenseDelta, PartDelta
+from foltr.core.secure.accounting import N_EVALUATION, N_VOTES
+from foltr.core.secure.coins import Words
+from foltr.core.secure.encoding import decode_mean
+from foltr.core.secure.field import add_up, read_words, to_signed, write_words
+from foltr.core.secure.masks import release_sum
+from foltr.core.secure.plausibility import is_plausible
+from foltr.storage.records import UpdateRow
+from foltr.storage.sum_records import HelperAnswerRow, RoundSumRow
 
 
 @dataclass(frozen=True)

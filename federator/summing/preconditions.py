@@ -1,14 +1,14 @@
 """Whether a federation can have secure sums, and under which policy: each refusal says what to do next."""
 
-from federator.round import RoundPolicy
-from federator.secure_terms import SecureSettings
-from foltr.errors import SettingsError
-from foltr.methods.aggregations import is_plain_mean
-from foltr.methods.preconditions import lacking
-from foltr.methods.registry import spec_of
-from foltr.protocol.policies import Policy
-from foltr.protocol.states import Pacing
-from foltr.protocol.trainings import Training
+from foltr.federator.round import RoundPolicy
+from foltr.federator.secure_terms import SecureSettings
+from foltr.core.errors import SettingsError
+from foltr.core.methods.aggregations import is_plain_mean
+from foltr.core.methods.preconditions import lacking
+from foltr.core.methods.registry import spec_of
+from foltr.core.protocol.policies import Policy
+from foltr.core.protocol.states import Pacing
+from foltr.core.protocol.trainings import Training
 
 
 def check_secure(secure: SecureSettings, rounds: RoundPolicy, training: Training, *, is_signed: bool) -> None:

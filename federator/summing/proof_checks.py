@@ -7,13 +7,13 @@ thread, beside the single writer, which goes on answering devices.
 import asyncio
 from collections.abc import Callable, Mapping
 
-from federator.summing.verdicts import CheckProofs
-from foltr.errors import DataError, MessageError
-from foltr.protocol.signed_tickets import open_ticket, ticket_name
-from foltr.secure.coins import Words
-from foltr.secure.field import add, read_words
-from foltr.secure.message_proof import MessageShape, answer_message, is_message_kept
-from storage.sum_records import TicketRow
+from foltr.federator.summing.verdicts import CheckProofs
+from foltr.core.errors import DataError, MessageError
+from foltr.core.protocol.signed_tickets import open_ticket, ticket_name
+from foltr.core.secure.coins import Words
+from foltr.core.secure.field import add, read_words
+from foltr.core.secure.message_proof import MessageShape, answer_message, is_message_kept
+from foltr.storage.sum_records import TicketRow
 
 
 class ProofChecks:

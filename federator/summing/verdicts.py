@@ -16,14 +16,14 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from federator.store import updates_at_once
-from federator.summing.cohorts import CohortTickets, Page, PageForm
-from foltr.protocol.helper_messages import CheckAnswer
-from foltr.protocol.policies import Policy
-from foltr.secure.coins import Words
-from foltr.secure.field import add, read_words
-from foltr.secure.norm_proof import is_disagreement
-from storage.sum_records import TicketRow
+from foltr.federator.store import updates_at_once
+from foltr.federator.summing.cohorts import CohortTickets, Page, PageForm
+from foltr.core.protocol.helper_messages import CheckAnswer
+from foltr.core.protocol.policies import Policy
+from foltr.core.secure.coins import Words
+from foltr.core.secure.field import add, read_words
+from foltr.core.secure.norm_proof import is_disagreement
+from foltr.storage.sum_records import TicketRow
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class Verdicts:
         return self._under_way is not None
 
     def take_page(self, page: Page, answer: CheckAnswer) -> None:
-        """Take a helper's answer for a page, which fits it (`federator.summing.helper_session`)."""
+        """Take a helper's answer for a page, which fits it (`foltr.federator.summing.helper_session`)."""
         of_cohort = self._cohorts[answer.cohort]
         refused = {each.position for each in answer.refused}
         for position in refused:

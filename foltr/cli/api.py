@@ -14,12 +14,12 @@ import typer
 from foltr.cli import options
 from foltr.cli.output import configure_logging, console, print_json, print_rows
 from foltr.cli.settings import Settings, load_settings, takes_settings
-from foltr.errors import SettingsError
-from operations.operator_access import redirect
+from foltr.core.errors import SettingsError
+from foltr.operations.operator_access import redirect
 
 if TYPE_CHECKING:
-    from api.tokens import TokenRecord
-    from foltr.operator.credentials import Credentials
+    from foltr.api.tokens import TokenRecord
+    from foltr.core.operator.credentials import Credentials
 
 log = structlog.get_logger(__name__)
 
@@ -44,11 +44,11 @@ def run(**flags: Any) -> None:
     With --credentials operator.json orders that are signed already may be posted. That file signs none: the enrolment
     key stays with the operator.
     """
-    from api.app import make_app
-    from api.served import Served
-    from api.server import listen, make_server, read_proxies
-    from api.tokens import TokenFile
-    from storage.database import Database
+    from foltr.api.app import make_app
+    from foltr.api.served import Served
+    from foltr.api.server import listen, make_server, read_proxies
+    from foltr.api.tokens import TokenFile
+    from foltr.storage.database import Database
 
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
@@ -90,7 +90,7 @@ def token_new(
     A viewer looks at everything, an operator also posts orders that are signed already, a participant looks at what one
     client has contributed and at its receipt.
     """
-    from api.tokens import Role, TokenFile
+    from foltr.api.tokens import Role, TokenFile
 
     settings = load_settings(**flags)
     text, record = TokenFile(Path(settings.api.api_tokens)).add(
@@ -106,7 +106,7 @@ def token_new(
 @takes_settings(TOKEN_KEYS)
 def token_list(json: options.Json = False, **flags: Any) -> None:
     """List the tokens that were made: no token can be made out of this again."""
-    from api.tokens import TokenFile
+    from foltr.api.tokens import TokenFile
 
     path = Path(load_settings(**flags).api.api_tokens)
     lines = [_line(record) for record in TokenFile(path).records().values()]
@@ -117,14 +117,14 @@ def token_list(json: options.Json = False, **flags: Any) -> None:
 @takes_settings(TOKEN_KEYS)
 def token_revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As listed")], **flags: Any) -> None:
     """Void a token: a running server refuses it at once."""
-    from api.tokens import TokenFile
+    from foltr.api.tokens import TokenFile
 
     record = TokenFile(Path(load_settings(**flags).api.api_tokens)).revoke(token_id)
     console.print(f"{record.id}, a token of the role {record.role}, is void", markup=False, highlight=False)
 
 
 def _operator(settings: Settings) -> "Credentials | None":
-    from foltr.operator.credentials import read_credentials
+    from foltr.core.operator.credentials import read_credentials
 
     if settings.credentials is None:
         return None

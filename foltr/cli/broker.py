@@ -9,12 +9,12 @@ import typer
 from foltr.cli import options
 from foltr.cli.output import say
 from foltr.cli.settings import load_settings
-from foltr.errors import SettingsError
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.user_files import resolve
+from foltr.core.errors import SettingsError
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.user_files import resolve
 
 if TYPE_CHECKING:
-    from broker.mosquitto import MosquittoSettings
+    from foltr.broker.mosquitto import MosquittoSettings
 
 PORT, TLS_PORT = 1883, 8883
 HOSTS = ["localhost", "127.0.0.1"]
@@ -24,7 +24,7 @@ def run(
     port: Annotated[int, typer.Option(help="Port on the loopback interface", min=1, max=65535)] = PORT,
 ) -> None:
     """Run the embedded broker until interrupted. For one machine: it has no access control."""
-    from broker.embedded import embedded_broker
+    from foltr.broker.embedded import embedded_broker
 
     signal.signal(signal.SIGTERM, _interrupt)
     try:
@@ -95,8 +95,8 @@ def config(
 
     Doing it again is safe: keys, users and passwords stay, and a certificate near its end is renewed.
     """
-    from broker.access import Anonymous, ClientCertificates, Passwords
-    from broker.mosquitto import MosquittoSettings, write_config
+    from foltr.broker.access import Anonymous, ClientCertificates, Passwords
+    from foltr.broker.mosquitto import MosquittoSettings, write_config
 
     folder = resolve(out)
     encrypted = tls or mtls
@@ -135,9 +135,9 @@ def _provision(
     plugin: Path | None,
     force: bool,
 ) -> None:
-    from broker.access import PLUGIN_NAME
-    from broker.mosquitto import CONFIG_NAME, is_loopback
-    from broker.provision import provision_broker, reload_broker
+    from foltr.broker.access import PLUGIN_NAME
+    from foltr.broker.mosquitto import CONFIG_NAME, is_loopback
+    from foltr.broker.provision import provision_broker, reload_broker
 
     kept = settings.data_dir / "mosquitto.db"
     granted_all = kept.exists() and not (out / PLUGIN_NAME).exists()
@@ -167,8 +167,8 @@ def _provision(
 
 def _federation_of(operator: Path) -> str | None:
     """Whose folder it is, if it is one already: from the broker it was configured with, or its register."""
-    from broker.broker_records import RECORD_NAME, read_record
-    from foltr.operator.folder import is_authority, open_authority
+    from foltr.broker.broker_records import RECORD_NAME, read_record
+    from foltr.core.operator.folder import is_authority, open_authority
 
     if (operator / RECORD_NAME).exists():
         return read_record(operator).federation

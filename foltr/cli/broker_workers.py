@@ -9,11 +9,11 @@ import typer
 from foltr.cli import options
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import report
-from foltr.errors import SettingsError
-from foltr.operator.credentials import BrokerAccess, read_credentials, worker_user, write_credentials
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.user_files import file_name_of
-from operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import BrokerAccess, read_credentials, worker_user, write_credentials
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.user_files import file_name_of
+from foltr.operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
 
 
 def worker(
@@ -41,8 +41,8 @@ def worker(
 
 
 def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
-    from broker.broker_records import Mode
-    from broker.listed_users import provision_worker
+    from foltr.broker.broker_records import Mode
+    from foltr.broker.listed_users import provision_worker
 
     with open_authority(operator) as authority:
         record = broker_record(operator)
@@ -69,8 +69,8 @@ def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
 
 
 def _remove(name: str, operator: Path, *, json: bool) -> None:
-    from broker.listed_users import withdraw_worker
-    from broker.provision import Withdrawal
+    from foltr.broker.listed_users import withdraw_worker
+    from foltr.broker.provision import Withdrawal
 
     with open_authority(operator) as authority:
         is_out = withdraw_worker(operator, name) is Withdrawal.REFUSED

@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foltr.aggregation.rule_spec import MEAN, PRE_STEPS, RULES, parameters_of_rule, read_rule
+from foltr.core.aggregation.rule_spec import MEAN, PRE_STEPS, RULES, parameters_of_rule, read_rule
 from foltr.cli import options
 from foltr.cli.output import console, print_rows
-from foltr.methods.preconditions import LEAST_FOR_ADAPTIVE, least_updates
-from foltr.methods.registry import METHODS, parameters_of
+from foltr.core.methods.preconditions import LEAST_FOR_ADAPTIVE, least_updates
+from foltr.core.methods.registry import METHODS, parameters_of
 
 _RULES: Mapping[str, str] = {
     "mean": "every update counts by its interactions; one hostile client is enough to ruin it",
@@ -25,7 +25,7 @@ _PRE_STEPS: Mapping[str, str] = {
     "nnm": "before a rule, nnm+RULE: each update becomes the mean of its n - m nearest (Allouah et al. 2023)",
     "bucketing": "before a rule, bucketing+RULE: random groups become their means (Karimireddy et al. 2022)",
 }
-# As the papers have them; `foltr.aggregation.rule_spec` has them as numbers.
+# As the papers have them; `foltr.core.aggregation.rule_spec` has them as numbers.
 _NEEDS: Mapping[str, str] = {
     "krum": "n >= 2m + 3",
     "multi-krum": "n >= 2m + 3",

@@ -23,7 +23,7 @@ from foltr.cli.fleet.running import (
 from foltr.cli.fleet.slots import Slot, take_enrolled_slot, take_new_slot
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import Settings, load_settings, takes_settings
-from foltr.errors import SettingsError
+from foltr.core.errors import SettingsError
 
 app = typer.Typer(help="Run simulated devices.", no_args_is_help=True)
 app.command("enrol")(enrol)

@@ -13,7 +13,7 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
-from foltr.errors import SettingsError
+from foltr.core.errors import SettingsError
 
 
 class CommandPlace(NamedTuple):

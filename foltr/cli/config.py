@@ -18,8 +18,8 @@ from foltr.cli.operator.identities import FederatorIdentity
 from foltr.cli.output import print_rows, say
 from foltr.cli.setting_groups import ENV_PREFIX, Group
 from foltr.cli.settings import DEFAULT_FILE, GROUPS, ConfigFile, LoadedSettings, load_with_sources, takes_settings
-from foltr.errors import SettingsError
-from foltr.protocol.states import Privacy
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.states import Privacy
 
 app = typer.Typer(help="Write, check and show the settings.", no_args_is_help=True)
 
@@ -54,7 +54,7 @@ def check(config: ConfigFile = None) -> None:
     settings = loaded.settings
     # With secure sums the rest follows from the operator's policy, which only the credentials have.
     if settings.privacy.privacy is not Privacy.SECURE:
-        from broker.address import BrokerAddress
+        from foltr.broker.address import BrokerAddress
 
         make_plan(settings, FederatorIdentity(settings.federation, BrokerAddress.parse(settings.broker_url)))
     say(f"{_place(loaded)}: nothing is wrong; {len(loaded.sources)} settings are set")

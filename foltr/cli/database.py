@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from foltr.cli.output import errors, print_json, require_existing
 from foltr.cli.settings import Settings, load_settings
-from foltr.erasure.states import UNTIL_ERASED
-from foltr.errors import FoltrError, SettingsError, UnavailableError
+from foltr.core.erasure.states import UNTIL_ERASED
+from foltr.core.errors import FoltrError, SettingsError, UnavailableError
 
 if TYPE_CHECKING:
-    from storage.database import Database
+    from foltr.storage.database import Database
 
 
 def run_query(
@@ -47,9 +47,9 @@ async def open_federation(
         named: whether the federation was named, and so no other will do.
         opens: whether sealed updates are to be opened, for which the data keys are needed.
     """
-    from storage.database import Database
-    from storage.keys import KeyStore, keys_folder
-    from storage.migrate import require_head
+    from foltr.storage.database import Database
+    from foltr.storage.keys import KeyStore, keys_folder
+    from foltr.storage.migrate import require_head
 
     require_existing(settings.db_url)
     data_keys = KeyStore(keys_folder(settings.db_url, settings.keys)) if opens else None
@@ -80,7 +80,7 @@ async def answering(database: "Database", within_s: float) -> AsyncIterator[None
 
 async def no_such_client(database: "Database", federation: str, client_id: str) -> SettingsError:
     """Why there is no client of a name: it was forgotten, or there never was one."""
-    from storage.pages import erasure_of
+    from foltr.storage.pages import erasure_of
 
     row = await erasure_of(database, federation, client_id)
     if row is None:
@@ -108,7 +108,7 @@ def reason_as_json(json: bool, asked: dict[str, Any]) -> Iterator[None]:
 
 async def _federation(database: "Database", name: str, *, named: bool) -> str:
     """The federation meant: the one named, else the default one, else the only or newest one there is."""
-    from storage.federations import list_federations
+    from foltr.storage.federations import list_federations
 
     known = await list_federations(database)
     if name in {row.name for row in known}:

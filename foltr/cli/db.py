@@ -11,17 +11,17 @@ from foltr.cli.database import run_query
 from foltr.cli.output import report, require_existing, say
 from foltr.cli.progress import telling
 from foltr.cli.settings import load_settings
-from foltr.errors import UnavailableError
+from foltr.core.errors import UnavailableError
 
 if TYPE_CHECKING:
-    from storage.database import Database
+    from foltr.storage.database import Database
 
 
 def upgrade(db: options.Db = None, give_up_after: options.GiveUpAfter = None) -> None:
     """Create the tables or bring them up to this version. Safe to repeat."""
-    from storage.database import Database
-    from storage.migrate import current, head
-    from storage.migrate import upgrade as upgrade_database
+    from foltr.storage.database import Database
+    from foltr.storage.migrate import current, head
+    from foltr.storage.migrate import upgrade as upgrade_database
 
     settings = load_settings(db_url=db, give_up_after_s=give_up_after)
 
@@ -41,7 +41,7 @@ def vacuum(db: options.Db = None) -> None:
     A federator that forgets a client needs no such thing for the name. Run it while none is running: all others wait,
     SQLite for about 15 s a gigabyte, and the disk needs room for a second copy.
     """
-    from storage.database import Database
+    from foltr.storage.database import Database
 
     settings = load_settings(db_url=db)
     require_existing(settings.db_url)
@@ -64,9 +64,9 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
     its next write. Those that stand by wait until this is done. Where this is killed, run it again. Older backups of
     the database are sealed with the former keys: make both backups anew. Exit code 1: a client's key is missing.
     """
-    from federator.leading.holder import new_holder
-    from federator.leading.keeper import LeaseKeeper
-    from storage.rekeying import rekey as give_other_keys
+    from foltr.federator.leading.holder import new_holder
+    from foltr.federator.leading.keeper import LeaseKeeper
+    from foltr.storage.rekeying import rekey as give_other_keys
 
     n_without_key = 0
 
@@ -96,9 +96,9 @@ def rekey(db: options.Db = None, keys: options.Keys = None, federation: options.
 
 def current(db: options.Db = None, json: options.Json = False) -> None:
     """Print the database's revision and the newest this version knows."""
-    from storage.database import Database
-    from storage.migrate import current as current_revision
-    from storage.migrate import head
+    from foltr.storage.database import Database
+    from foltr.storage.migrate import current as current_revision
+    from foltr.storage.migrate import head
 
     settings = load_settings(db_url=db)
     require_existing(settings.db_url)

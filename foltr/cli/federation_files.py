@@ -3,11 +3,11 @@
 from typing import TYPE_CHECKING
 
 from foltr.cli.setting_groups import Learning
-from foltr.errors import SettingsError
+from foltr.core.errors import SettingsError
 
 if TYPE_CHECKING:
-    from foltr.methods.registry import Ranker
-    from foltr.protocol.schemas import FeatureSchema
+    from foltr.core.methods.registry import Ranker
+    from foltr.core.protocol.schemas import FeatureSchema
 
 
 def read_schema_setting(learning: Learning) -> "tuple[Learning, FeatureSchema | None]":
@@ -16,7 +16,7 @@ def read_schema_setting(learning: Learning) -> "tuple[Learning, FeatureSchema | 
     Raises:
         SettingsError: it cannot be read, or another number of features was given beside it.
     """
-    from foltr.protocol.schemas import FeatureSchema
+    from foltr.core.protocol.schemas import FeatureSchema
 
     if learning.feature_schema is None:
         return learning, None
@@ -35,8 +35,8 @@ def read_initial_model(learning: Learning, ranker: "Ranker", schema: "FeatureSch
     Raises:
         SettingsError: the file is not what it should be, or for another ranker or schema.
     """
-    from foltr.methods.initial_models import InitialModel
-    from foltr.protocol.fields import pack_vector
+    from foltr.core.methods.initial_models import InitialModel
+    from foltr.core.protocol.fields import pack_vector
 
     if learning.initial_model is None:
         return None

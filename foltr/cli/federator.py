@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import typer
 
-from foltr.alive_file import AliveFile
+from foltr.core.alive_file import AliveFile
 from foltr.cli import options
 from foltr.cli.federation_files import read_initial_model, read_schema_setting
 from foltr.cli.ingest import serve_ingest
@@ -23,15 +23,15 @@ from foltr.cli.output import configure_logging, say
 from foltr.cli.setting_groups import Rounds
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.cli.tracer import tracer_to
-from foltr.errors import SettingsError
-from foltr.operator.credentials import BrokerAccess, read_credentials
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.protocol.states import Pacing
-from operations.operator_access import broker_record, open_authority, service_access
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import BrokerAccess, read_credentials
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.protocol.states import Pacing
+from foltr.operations.operator_access import broker_record, open_authority, service_access
 
 if TYPE_CHECKING:
-    from federator.plan import FederationPlan
-    from foltr.operator.authority import Authority
+    from foltr.federator.plan import FederationPlan
+    from foltr.core.operator.authority import Authority
 
 # 70 times as many as by default; objects of this kind are some 100 bytes each.
 _N_NEW_OBJECTS = 50_000
@@ -100,10 +100,10 @@ def _federators_access(authority: "Authority") -> BrokerAccess:
 
 def make_plan(settings: Settings, identity: FederatorIdentity) -> "FederationPlan":
     """Return what a federator with these settings does; SettingsError if they contradict each other."""
-    from federator.job import UnlearningPolicy
-    from federator.pace import PacePolicy
-    from federator.plan import FederationPlan
-    from federator.round import RoundPolicy
+    from foltr.federator.job import UnlearningPolicy
+    from foltr.federator.pace import PacePolicy
+    from foltr.federator.plan import FederationPlan
+    from foltr.federator.round import RoundPolicy
 
     learning, schema = read_schema_setting(settings.learning)
     rounds, secure = _with_target(settings.rounds), choose_privacy(settings, identity)
@@ -149,13 +149,13 @@ def make_plan(settings: Settings, identity: FederatorIdentity) -> "FederationPla
 
 
 async def _serve(settings: Settings) -> None:
-    from federator.leading.holder import new_holder
-    from federator.service import FederatorService
-    from storage.database import Database
-    from storage.federations import get_federation
-    from storage.keys import KeyStore, keys_folder
-    from storage.leases import LEADER_IDLE_S
-    from storage.migrate import require_head
+    from foltr.federator.leading.holder import new_holder
+    from foltr.federator.service import FederatorService
+    from foltr.storage.database import Database
+    from foltr.storage.federations import get_federation
+    from foltr.storage.keys import KeyStore, keys_folder
+    from foltr.storage.leases import LEADER_IDLE_S
+    from foltr.storage.migrate import require_head
 
     identity = federator_identity(settings)
     plan, address = make_plan(settings, identity), identity.address

@@ -16,7 +16,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from foltr.errors import SettingsError
+from foltr.core.errors import SettingsError
 
 Model = type[BaseModel]
 Command = TypeVar("Command", bound=Callable[..., None])

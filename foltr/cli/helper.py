@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Annotated, Any
 import structlog
 import typer
 
-from foltr.alive_file import AliveFile
+from foltr.core.alive_file import AliveFile
 from foltr.cli.fields import Option
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import broker_of, helper_credentials
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings, takes_settings
-from foltr.user_files import file_name_of
+from foltr.core.user_files import file_name_of
 
 if TYPE_CHECKING:
-    from foltr.operator.credentials import Credentials
-    from helper.store import HelperStore
+    from foltr.core.operator.credentials import Credentials
+    from foltr.helper.store import HelperStore
 
 log = structlog.get_logger(__name__)
 
@@ -53,9 +53,9 @@ def keys(
     One is for each of the policy's 64 epochs, and one for its verify key. The private keys stay in the helper's store,
     which may be in use meanwhile. Each call makes others.
     """
-    from foltr.operator.credentials import write_secret
-    from foltr.operator.helper_keys import helper_keys_text
-    from foltr.protocol.policies import MAX_EPOCHS
+    from foltr.core.operator.credentials import write_secret
+    from foltr.core.operator.helper_keys import helper_keys_text
+    from foltr.core.protocol.policies import MAX_EPOCHS
 
     settings = load_settings(**flags)
     credentials = helper_credentials(settings)
@@ -73,16 +73,16 @@ def keys(
 
 
 def _open(settings: Settings, credentials: "Credentials", *, exclusive: bool) -> "HelperStore":
-    from helper.store import HelperStore
+    from foltr.helper.store import HelperStore
 
     path = Path(settings.store or file_name_of(f"{credentials.federation}-{credentials.name}", ".helper.sqlite"))
     return HelperStore(path, f"{credentials.federation}/{credentials.name}", exclusive=exclusive)
 
 
 async def _serve(settings: Settings, credentials: "Credentials", store: "HelperStore") -> None:
-    from helper.desk import Desk
-    from helper.measures import HelperMeasures
-    from helper.service import HelperService
+    from foltr.helper.desk import Desk
+    from foltr.helper.measures import HelperMeasures
+    from foltr.helper.service import HelperService
 
     address = broker_of(settings, credentials)
     measures = HelperMeasures(credentials.federation, credentials.name)

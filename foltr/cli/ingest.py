@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from foltr.alive_file import AliveFile
+from foltr.core.alive_file import AliveFile
 from foltr.cli.doctor.checks_sharing import told
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import federator_identity
 from foltr.cli.settings import Settings
-from foltr.errors import SettingsError, UnavailableError
-from foltr.operator.credentials import FEDERATOR_USER
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.operator.credentials import FEDERATOR_USER
 
 if TYPE_CHECKING:
-    from broker.address import BrokerAddress
+    from foltr.broker.address import BrokerAddress
 
 log = structlog.get_logger(__name__)
 
@@ -25,12 +25,12 @@ _N_TRIED = 8
 
 async def serve_ingest(settings: Settings) -> None:
     """Run a worker until SIGTERM or Ctrl-C. What its leader decides it reads from the database, and from no setting."""
-    from federator.ingest.service import IngestService, wait_for_federation
-    from storage.cipher import require_keys
-    from storage.database import Database
-    from storage.keys import KeyStore, keys_folder
-    from storage.leases import LEADER_IDLE_S
-    from storage.migrate import require_head
+    from foltr.federator.ingest.service import IngestService, wait_for_federation
+    from foltr.storage.cipher import require_keys
+    from foltr.storage.database import Database
+    from foltr.storage.keys import KeyStore, keys_folder
+    from foltr.storage.leases import LEADER_IDLE_S
+    from foltr.storage.migrate import require_head
 
     identity = federator_identity(settings)
     if identity.address.username == FEDERATOR_USER:
@@ -92,7 +92,7 @@ async def require_sharing(address: "BrokerAddress", federation: str) -> None:
     Raises:
         UnavailableError: it grants the subscription of a group and delivers nothing, or refuses it.
     """
-    from broker.sharing import Sharing, try_sharing
+    from foltr.broker.sharing import Sharing, try_sharing
 
     for is_last in (False, True):
         try:

@@ -18,10 +18,10 @@ from foltr.cli.output import (
     screen_rows,
     to_plain,
 )
-from foltr.errors import SettingsError, UnavailableError
+from foltr.core.errors import SettingsError, UnavailableError
 
 if TYPE_CHECKING:
-    from storage.database import Database
+    from foltr.storage.database import Database
 
 Row = TypeVar("Row")
 

@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from foltr.cli.commands import LazyGroup
-from foltr.errors import FoltrError, SettingsError, UnavailableError
-from foltr.extras import extra_of, install_command
-from foltr.version import __version__
+from foltr.core.errors import FoltrError, SettingsError, UnavailableError
+from foltr.core.extras import extra_of, install_command
+from foltr.core.version import __version__
 
 app = typer.Typer(
     cls=LazyGroup,

@@ -6,15 +6,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foltr.cli.setting_groups import Defence, Learning
-from foltr.errors import SettingsError
-from foltr.numerics.array_files import read_array_file
-from foltr.protocol.fields import pack_vector
-from foltr.user_files import FileKind
+from foltr.core.errors import SettingsError
+from foltr.core.numerics.array_files import read_array_file
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.user_files import FileKind
 
 if TYPE_CHECKING:
-    from foltr.aggregation.rule_spec import RuleSpec
-    from foltr.methods.registry import Ranker
-    from foltr.protocol.trainings import Training
+    from foltr.core.aggregation.rule_spec import RuleSpec
+    from foltr.core.methods.registry import Ranker
+    from foltr.core.protocol.trainings import Training
 
 
 def read_logging_policy(learning: Learning) -> dict[str, bytes]:
@@ -23,8 +23,8 @@ def read_logging_policy(learning: Learning) -> dict[str, bytes]:
     Raises:
         SettingsError: the method has no logging policy, or the file does not hold one weight for each feature.
     """
-    from foltr.methods.registry import methods_with, parameters_of
-    from foltr.methods.spec import Lists
+    from foltr.core.methods.registry import methods_with, parameters_of
+    from foltr.core.methods.spec import Lists
 
     if learning.logging_policy is None:
         return {}
@@ -57,7 +57,7 @@ def choose_rule(defence: Defence, n_sums: int = 1) -> "RuleSpec":
         n_sums: of a round with secure sums. Several are made for a rule that compares them, so the median is the
             default: one hostile device then spoils one of them, and not the model.
     """
-    from foltr.aggregation.rule_spec import read_rule
+    from foltr.core.aggregation.rule_spec import read_rule
 
     by_default = n_sums > 1 and "aggregation" not in defence.model_fields_set
     return read_rule(
@@ -75,14 +75,14 @@ def choose_method(learning: Learning, n_features: int, n_clients: int, **extra: 
         n_clients: who shares the noise of fpdgd-paper, unless its parameters say.
         extra: parameters that no text can give, i.e. a logging policy; one given as text is refused all the same.
     """
-    from foltr.methods.registry import (
+    from foltr.core.methods.registry import (
         check_method,
         parameters_of,
         ranker_of_method,
         training_for,
         usual_learning_rate,
     )
-    from foltr.protocol.explorations import read_exploration
+    from foltr.core.protocol.explorations import read_exploration
 
     known = parameters_of(learning.method)
     parameters: dict[str, object] = {**extra, **learning.method_parameters}

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from foltr.errors import SettingsError
-from foltr.measures import Counter, Gauge, Measures
-from foltr.version import __version__
+from foltr.core.errors import SettingsError
+from foltr.core.measures import Counter, Gauge, Measures
+from foltr.core.version import __version__
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric

@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from foltr.errors import SettingsError
+from foltr.core.errors import SettingsError
 
 console = Console()
 errors = Console(stderr=True)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from foltr.cli.fields import Option, read_assignments
-from foltr.protocol.states import Pacing, Privacy, Strategy
+from foltr.core.protocol.states import Pacing, Privacy, Strategy
 
 ENV_PREFIX = "FOLTR_"
 

@@ -39,8 +39,8 @@ from foltr.cli.setting_groups import (
     Rounds,
     Unlearning,
 )
-from foltr.errors import SettingsError
-from foltr.user_files import FileKind, read_text_file
+from foltr.core.errors import SettingsError
+from foltr.core.user_files import FileKind, read_text_file
 
 DEFAULT_FILE = Path("foltr.toml")
 _FILE_VARIABLE = "FOLTR_CONFIG"

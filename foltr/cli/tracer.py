@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from foltr.tracing import NO_TRACER, Attributes, Span, Tracer
-from foltr.version import __version__
+from foltr.core.tracing import NO_TRACER, Attributes, Span, Tracer
+from foltr.core.version import __version__
 
 if TYPE_CHECKING:
     from opentelemetry import trace

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
-from foltr.errors import SettingsError
-from foltr.user_files import check_file, resolve
+from foltr.core.errors import SettingsError
+from foltr.core.user_files import check_file, resolve
 
 
 def check_folder(out: Path) -> None:
@@ -16,7 +16,7 @@ def check_writable(path: Path | None, option: str, *, replaced: bool = True) -> 
     """Raise SettingsError, before the work is done, if the file of an option could not be written.
 
     Args:
-        replaced: see `foltr.user_files.check_file`.
+        replaced: see `foltr.core.user_files.check_file`.
     """
     if path is None:
         return

@@ -209,11 +209,11 @@ def _index(name: str, table: str, columns: list[str], where: str, *, unique: boo
 
 
 def _only_on_sqlite(constraint: sa.Constraint) -> "list[sa.Constraint]":
-    """On PostgreSQL the same statements do it (`storage.body_tables`)."""
+    """On PostgreSQL the same statements do it (`foltr.storage.body_tables`)."""
     return [] if _is_postgresql() else [constraint]
 
 
-# Names of constraints follow the convention of the metadata (`storage.schema`).
+# Names of constraints follow the convention of the metadata (`foltr.storage.schema`).
 def _create_tables() -> None:
     op.create_table(
         "federations",

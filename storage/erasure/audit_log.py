@@ -8,9 +8,9 @@ from typing import Any
 from sqlalchemy import Row, insert, select
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.erasure.audit import AuditEntry, next_entry
-from storage.database import Database
-from storage.erasure.tables import audit_log
+from foltr.core.erasure.audit import AuditEntry, next_entry
+from foltr.storage.database import Database
+from foltr.storage.erasure.tables import audit_log
 
 CLIENT_ERASED = "client_erased"
 """The kind of entry that says that a client was erased; its body has the pseudonym."""
@@ -42,7 +42,7 @@ async def find_audit_entry(db: Database, name: str, seq: int | None = None) -> A
 
 
 async def stream_audit(db: Database, name: str, batch: int = 500) -> AsyncIterator[AuditEntry]:
-    """Read the entries in their order, ``batch`` at a time; `foltr.erasure.audit` checks that they are a chain."""
+    """Read the entries in their order, ``batch`` at a time; `foltr.core.erasure.audit` checks that they are a chain."""
     statement = select(audit_log).where(audit_log.c.federation == name).order_by(audit_log.c.seq).limit(batch)
     last = 0
     while True:

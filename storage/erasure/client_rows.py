@@ -1,6 +1,6 @@
 """What of a client is where in the database, and how it is deleted.
 
-Most functions are parts of the transaction that erases a client (`storage.erasure.erasures`).
+Most functions are parts of the transaction that erases a client (`foltr.storage.erasure.erasures`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -10,21 +10,21 @@ from typing import Any
 from sqlalchemy import Row, Table, delete, exists, func, select, tuple_, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.erasure.digests import NOTHING_DIGESTED, digest_with
-from foltr.errors import ProtocolViolationError
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.fields import MAX_CHUNKED_BYTES
-from foltr.protocol.roster import Roster
-from foltr.protocol.states import Membership, RoundState
-from storage.aggregation_tables import defence_records, update_fates
-from storage.bodies import count_bodies_of
-from storage.body_tables import update_bodies
-from storage.clients import key_of
-from storage.database import Database
-from storage.erasure.tables import erasures, stored_rounds
-from storage.order_tables import orders
-from storage.sum_rows import delete_sums_with, is_in_sum
-from storage.tables import clients, events, federations, rounds, updates
+from foltr.core.erasure.digests import NOTHING_DIGESTED, digest_with
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.fields import MAX_CHUNKED_BYTES
+from foltr.core.protocol.roster import Roster
+from foltr.core.protocol.states import Membership, RoundState
+from foltr.storage.aggregation_tables import defence_records, update_fates
+from foltr.storage.bodies import count_bodies_of
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.clients import key_of
+from foltr.storage.database import Database
+from foltr.storage.erasure.tables import erasures, stored_rounds
+from foltr.storage.order_tables import orders
+from foltr.storage.sum_rows import delete_sums_with, is_in_sum
+from foltr.storage.tables import clients, events, federations, rounds, updates
 
 NAMING_TABLES = (clients.name, orders.name)
 """Whose rows hold names: a client's own, and in what was signed orders about it, until it is forgotten."""

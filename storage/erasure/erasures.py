@@ -1,6 +1,6 @@
 """Erasing a client: all that is stored of it, in short transactions, and what is left to prove it.
 
-The data key lies outside the database (`storage.keys`): it is destroyed after the transaction, and again at the next
+The data key lies outside the database (`foltr.storage.keys`): it is destroyed after the transaction, and again at the next
 start if the federator died in between.
 """
 
@@ -13,16 +13,23 @@ from typing import Any
 from sqlalchemy import ColumnElement, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.erasure.digests import NOTHING_DIGESTED
-from foltr.erasure.states import NOTHING_UNLEARNED, TRANSITIONS, UNTIL_ERASED, ErasureEvent, ErasureState, following
-from foltr.errors import ProtocolViolationError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.states import OPEN_ROUND, Membership, RoundState
-from storage.cipher import fingerprints
-from storage.clients import find_keys, is_client, key_of, keys_for, select_named
-from storage.database import Database, fetch_all, fetch_one
-from storage.erasure.audit_log import CLIENT_ERASED, append_audit
-from storage.erasure.client_rows import (
+from foltr.core.erasure.digests import NOTHING_DIGESTED
+from foltr.core.erasure.states import (
+    NOTHING_UNLEARNED,
+    TRANSITIONS,
+    UNTIL_ERASED,
+    ErasureEvent,
+    ErasureState,
+    following,
+)
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.states import OPEN_ROUND, Membership, RoundState
+from foltr.storage.cipher import fingerprints
+from foltr.storage.clients import find_keys, is_client, key_of, keys_for, select_named
+from foltr.storage.database import Database, fetch_all, fetch_one
+from foltr.storage.erasure.audit_log import CLIENT_ERASED, append_audit
+from foltr.storage.erasure.client_rows import (
     count_rows_of,
     delete_client,
     delete_newest_of,
@@ -30,14 +37,14 @@ from storage.erasure.client_rows import (
     leave_only_the_name,
     rounds_of,
 )
-from storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow, Sign
-from storage.erasure.tables import erasures
-from storage.events import store_events
-from storage.federations import fenced_transaction
-from storage.model_tables import models
-from storage.models import list_restored
-from storage.orders import store_orders
-from storage.tables import clients, events, federations, rounds
+from foltr.storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow, Sign
+from foltr.storage.erasure.tables import erasures
+from foltr.storage.events import store_events
+from foltr.storage.federations import fenced_transaction
+from foltr.storage.model_tables import models
+from foltr.storage.models import list_restored
+from foltr.storage.orders import store_orders
+from foltr.storage.tables import clients, events, federations, rounds
 
 ROWS_AT_ONCE = 200
 """So many of a client's updates, fates and events one transaction deletes: others' answers wait for it."""

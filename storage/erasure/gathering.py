@@ -6,17 +6,17 @@ from datetime import datetime
 from sqlalchemy import ColumnElement, delete, exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.erasure.states import ErasureState
-from foltr.protocol.states import JobState, RoundState
-from storage.clients import is_left
-from storage.database import Database, fetch_one
-from storage.erasure.records import Gathered, HeldReset
-from storage.erasure.tables import erasures, unlearning_jobs, unlearning_resets
-from storage.events import store_events
-from storage.federations import fenced_transaction
-from storage.models import is_taken_back
-from storage.records import NewEvent, ResetAllowed
-from storage.tables import clients, rounds, updates
+from foltr.core.erasure.states import ErasureState
+from foltr.core.protocol.states import JobState, RoundState
+from foltr.storage.clients import is_left
+from foltr.storage.database import Database, fetch_one
+from foltr.storage.erasure.records import Gathered, HeldReset
+from foltr.storage.erasure.tables import erasures, unlearning_jobs, unlearning_resets
+from foltr.storage.events import store_events
+from foltr.storage.federations import fenced_transaction
+from foltr.storage.models import is_taken_back
+from foltr.storage.records import NewEvent, ResetAllowed
+from foltr.storage.tables import clients, rounds, updates
 
 _RESET = [unlearning_resets.c[field.name] for field in fields(HeldReset)]
 

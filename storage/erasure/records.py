@@ -1,14 +1,14 @@
-"""The plain values of erasure and unlearning; a ``...Row`` mirrors its table (see `storage.records`)."""
+"""The plain values of erasure and unlearning; a ``...Row`` mirrors its table (see `foltr.storage.records`)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-from foltr.erasure.audit import AuditEntry
-from foltr.erasure.states import ErasureState, Requester
-from foltr.protocol.states import JobState, Strategy
-from storage.records import NewEvent, NewOrder, RoundOpening
+from foltr.core.erasure.audit import AuditEntry
+from foltr.core.erasure.states import ErasureState, Requester
+from foltr.core.protocol.states import JobState, Strategy
+from foltr.storage.records import NewEvent, NewOrder, RoundOpening
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class ErasureRow:
         client_id: None once its device was told.
         n_rounds: completed rounds that its updates were in; with 0 there is nothing to unlearn.
         n_updates: deleted ones, those of rounds without a model, too.
-        erased_digest: see `foltr.erasure.digests`.
+        erased_digest: see `foltr.core.erasure.digests`.
     """
 
     federation: str

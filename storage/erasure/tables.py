@@ -19,9 +19,9 @@ from sqlalchemy import (
     text,
 )
 
-from foltr.erasure.states import ErasureState, Requester
-from foltr.protocol.states import OPEN_JOB, JobState, Strategy
-from storage.schema import (
+from foltr.core.erasure.states import ErasureState, Requester
+from foltr.core.protocol.states import OPEN_JOB, JobState, Strategy
+from foltr.storage.schema import (
     DETAIL_MAX,
     SHORT_TEXT_MAX,
     Member,

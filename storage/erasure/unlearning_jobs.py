@@ -13,16 +13,16 @@ from typing import Any
 from sqlalchemy import exists, func, insert, select, update
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.erasure.audit import AuditEntry
-from foltr.erasure.states import ErasureEvent, ErasureState
-from foltr.errors import ProtocolViolationError
-from foltr.failpoints import Failpoint, failpoint
-from foltr.protocol.announcements import MOST_NAMED
-from foltr.protocol.fields import model_hash
-from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
-from storage.clients import is_left
-from storage.database import Database, fetch_all, fetch_one
-from storage.defence import (
+from foltr.core.erasure.audit import AuditEntry
+from foltr.core.erasure.states import ErasureEvent, ErasureState
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.announcements import MOST_NAMED
+from foltr.core.protocol.fields import model_hash
+from foltr.core.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
+from foltr.storage.clients import is_left
+from foltr.storage.database import Database, fetch_all, fetch_one
+from foltr.storage.defence import (
     ROUNDS,
     begin_defence,
     delete_defence,
@@ -31,18 +31,26 @@ from storage.defence import (
     store_defence,
     with_defence,
 )
-from storage.erasure.audit_log import CLIENT_ERASED, append_audit, read_entry
-from storage.erasure.erasures import count_deletion, finish_erasure, move_erasures, select_erasures
-from storage.erasure.records import ErasureOutcome, ErasureRow, JobCompletion, JobStep, NewJob, Sign, UnlearningJobRow
-from storage.erasure.tables import audit_log, erasures, stored_rounds, unlearning_jobs
-from storage.events import store_events
-from storage.federations import fenced_transaction
-from storage.model_tables import models
-from storage.models import is_taken_back, model_row, with_memory
-from storage.records import ModelRow, NewEvent, RoundRow
-from storage.rounds import close_without_model, open_next
-from storage.schema import DETAIL_MAX
-from storage.tables import clients, rounds, updates
+from foltr.storage.erasure.audit_log import CLIENT_ERASED, append_audit, read_entry
+from foltr.storage.erasure.erasures import count_deletion, finish_erasure, move_erasures, select_erasures
+from foltr.storage.erasure.records import (
+    ErasureOutcome,
+    ErasureRow,
+    JobCompletion,
+    JobStep,
+    NewJob,
+    Sign,
+    UnlearningJobRow,
+)
+from foltr.storage.erasure.tables import audit_log, erasures, stored_rounds, unlearning_jobs
+from foltr.storage.events import store_events
+from foltr.storage.federations import fenced_transaction
+from foltr.storage.model_tables import models
+from foltr.storage.models import is_taken_back, model_row, with_memory
+from foltr.storage.records import ModelRow, NewEvent, RoundRow
+from foltr.storage.rounds import close_without_model, open_next
+from foltr.storage.schema import DETAIL_MAX
+from foltr.storage.tables import clients, rounds, updates
 
 # They may have taught a model that a job makes without others.
 _NOT_IN_A_JOB = ErasureState.ERASING, ErasureState.ERASED, ErasureState.WAITING

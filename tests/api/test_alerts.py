@@ -11,11 +11,11 @@ from cli.commands import PROJECT
 from databases import migrated_sqlite, open_migrated
 from made_history import made_history
 
-from api.metrics import federation_metrics
-from federator.measures import FederatorMeasures
-from helper.measures import HelperMeasures
-from operations.overview import read_overview
-from storage.pages import RoundTotals, add_rounds
+from foltr.api.metrics import federation_metrics
+from foltr.federator.measures import FederatorMeasures
+from foltr.helper.measures import HelperMeasures
+from foltr.operations.overview import read_overview
+from foltr.storage.pages import RoundTotals, add_rounds
 
 RULES = PROJECT / "monitoring/alerts.yml"
 

@@ -15,11 +15,11 @@ from integration.deployment import until
 from made_history import made_history
 from prepared import PreparedProcess
 
-from api.connections import Gate, Waits
-from api.limits import RateLimiter
-from api.server import read_proxies
-from api.tokens import Role
-from foltr.errors import SettingsError
+from foltr.api.connections import Gate, Waits
+from foltr.api.limits import RateLimiter
+from foltr.api.server import read_proxies
+from foltr.api.tokens import Role
+from foltr.core.errors import SettingsError
 
 _ADDRESS = re.compile(r"api_started .*url=http://\S+:([1-9]\d*)")
 N_SILENT = 1000
@@ -103,7 +103,7 @@ async def few(tmp_path):
 def _waits_are_short(monkeypatch):
     """As if they were of a second."""
     monkeypatch.setattr(Waits, "seconds", property(lambda _: 1.0))
-    monkeypatch.setattr("api.connections.TAKES_WITHIN_S", 0.3)
+    monkeypatch.setattr("foltr.api.connections.TAKES_WITHIN_S", 0.3)
 
 
 def port_of(server):

@@ -8,10 +8,10 @@ from asked import FEDERATION, asked
 from databases import migrated_sqlite
 from made_history import made_history
 
-from api.limits import RateLimiter
-from api.tokens import Role
-from foltr.operator.credentials import BrokerAccess, read_credentials
-from foltr.operator.folder import create_authority
+from foltr.api.limits import RateLimiter
+from foltr.api.tokens import Role
+from foltr.core.operator.credentials import BrokerAccess, read_credentials
+from foltr.core.operator.folder import create_authority
 
 # UTF-8 of more than ASCII, bytes that are no UTF-8, a NUL, what breaks a parser of addresses, and what is long.
 VALUES = [

@@ -2,7 +2,7 @@
 
 import pytest
 
-from api.limits import _MOST_ASKERS, RateLimiter, asker_at
+from foltr.api.limits import _MOST_ASKERS, RateLimiter, asker_at
 
 
 def test_who_asks_faster_than_its_rate_waits():

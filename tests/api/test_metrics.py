@@ -16,13 +16,13 @@ from made_history import made_history
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import update
 
-from api.access import COOKIE
-from api.tokens import Role
-from storage.database import Database
-from storage.federations import claim_federation
-from storage.records import RoundOpening
-from storage.rounds import abandon_round, latest_round
-from storage.tables import rounds
+from foltr.api.access import COOKIE
+from foltr.api.tokens import Role
+from foltr.storage.database import Database
+from foltr.storage.federations import claim_federation
+from foltr.storage.records import RoundOpening
+from foltr.storage.rounds import abandon_round, latest_round
+from foltr.storage.tables import rounds
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ async def test_they_say_how_well_the_ranker_does(tmp_path):
 
 async def test_totals_are_counted_once_however_often_they_are_scraped(server, monkeypatch):
     """Only the rounds since the last time are read."""
-    monkeypatch.setattr("api.metrics._READ_EVERY_S", 0.0)
+    monkeypatch.setattr("foltr.api.metrics._READ_EVERY_S", 0.0)
     viewer = server.token(Role.VIEWER)
     for _ in range(3):
         assert samples((await server.get("/metrics", viewer)).text)["foltr_rounds_total", "completed"] == 1
@@ -88,7 +88,7 @@ async def test_totals_are_counted_once_however_often_they_are_scraped(server, mo
 
 async def test_totals_begin_anew_where_an_older_copy_of_the_database_was_put_back(server, monkeypatch):
     """As counters do: those of rounds that are ended once more are not left out until their numbers are passed."""
-    monkeypatch.setattr("api.metrics._READ_EVERY_S", 0.0)
+    monkeypatch.setattr("foltr.api.metrics._READ_EVERY_S", 0.0)
     viewer, db = server.token(Role.VIEWER), server.served.db
     copy = await back_up(db)
     epoch = await claim_federation(db, FEDERATION, 0.0)

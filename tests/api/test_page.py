@@ -16,13 +16,13 @@ from made_history import made_history
 from made_tallies import made_tallies
 from playwright.async_api import async_playwright
 
-from api.access import COOKIE
-from api.tokens import Role
-from foltr.protocol.evaluations import Evaluation
-from storage.arrivals import commit_batch
-from storage.federations import claim_federation, create_federation
-from storage.records import Batch, MembershipChange, NewEvent, NewModel, NewUpdate, RoundOpening
-from storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
+from foltr.api.access import COOKIE
+from foltr.api.tokens import Role
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.records import Batch, MembershipChange, NewEvent, NewModel, NewUpdate, RoundOpening
+from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
 
 CHROMIUM = shutil.which("chromium")
 AXE = (files("axe_playwright_python") / "axe.min.js").read_text()
@@ -228,8 +228,8 @@ class TestInChromium:
 
     async def test_a_tab_that_is_open_for_a_day_goes_on_and_ends_with_its_token(self, busy, monkeypatch):
         """Its streams end and begin again, it does not grow, and once its token is void it asks for another one."""
-        monkeypatch.setattr("api.stream._EVERY_S", 0.1)
-        monkeypatch.setattr("api.stream._LONGEST_S", 1.0)
+        monkeypatch.setattr("foltr.api.stream._EVERY_S", 0.1)
+        monkeypatch.setattr("foltr.api.stream._LONGEST_S", 1.0)
         token = busy.token(Role.VIEWER)
         async with looking(busy, token, forgiven="the server responded with a status of 403") as page:
             await page.clock.install()
@@ -313,7 +313,7 @@ async def _login_checks(server):
 
 def test_nothing_of_the_page_is_from_elsewhere_or_inline():
     """As the policy in its headers demands: no address, no style and no script in its markup."""
-    folder = Path(__file__).parents[2] / "api/pages"
+    folder = Path(__file__).parents[2] / "foltr/api/pages"
     for path in [*folder.rglob("*.html"), folder / "static/page.js", folder / "static/page.css"]:
         text = path.read_text()
         assert not [word for word in ("http://", "https://", " style=", "onclick", "innerHTML") if word in text], path

@@ -8,13 +8,13 @@ from databases import migrated_sqlite
 from integration.deployment import until
 from made_history import made_history
 
-from api.tokens import Role
+from foltr.api.tokens import Role
 
 
 @pytest.fixture
 async def server(tmp_path, monkeypatch):
-    monkeypatch.setattr("api.presence._EVERY_S", 0.02)
-    monkeypatch.setattr("api.presence._MOST", 5)
+    monkeypatch.setattr("foltr.api.presence._EVERY_S", 0.02)
+    monkeypatch.setattr("foltr.api.presence._MOST", 5)
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
     await made_history(url, FEDERATION)
     async with asked(url, tmp_path) as running:
@@ -65,7 +65,7 @@ async def test_a_server_that_ends_gives_the_database_back_before_it_closes_it(tm
         finally:
             done.append("given back")
 
-    monkeypatch.setattr("api.presence.count_members", held_count)
+    monkeypatch.setattr("foltr.api.presence.count_members", held_count)
     async with asyncio.timeout(20), asked(migrated_sqlite(tmp_path / "foltr.sqlite"), tmp_path) as server:
         close = server.served.db.close
 

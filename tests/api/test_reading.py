@@ -14,10 +14,10 @@ from made_tallies import made_tallies
 from prepared import PreparedProcess
 from servers import MissingError, PostgresServer
 
-from api.limits import RateLimiter
-from api.server import listen
-from api.shell import MOST_POSTED
-from api.tokens import Role
+from foltr.api.limits import RateLimiter
+from foltr.api.server import listen
+from foltr.api.shell import MOST_POSTED
+from foltr.api.tokens import Role
 
 # Port 0 takes a free one: the log says which.
 _ADDRESS = re.compile(r"api_started .*url=(http://127\.0\.0\.1:[1-9]\d*)")

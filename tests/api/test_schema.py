@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as drawn_from
 from made_history import made_history
 
-from api.limits import RateLimiter
-from api.tokens import Role
+from foltr.api.limits import RateLimiter
+from foltr.api.tokens import Role
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # of its dependencies

@@ -3,7 +3,7 @@
 import asyncio
 import socket
 
-from api.server import listen
+from foltr.api.server import listen
 
 
 async def test_an_answer_is_sent_at_once():

@@ -14,16 +14,16 @@ from databases import migrated_sqlite
 from integration.deployment import until
 from made_history import made_history
 
-from api.stream import MOST_LISTENERS, MOST_OF_A_TOKEN
-from api.tokens import Role
-from storage.federations import claim_federation
-from storage.records import RoundOpening
-from storage.rounds import abandon_round
+from foltr.api.stream import MOST_LISTENERS, MOST_OF_A_TOKEN
+from foltr.api.tokens import Role
+from foltr.storage.federations import claim_federation
+from foltr.storage.records import RoundOpening
+from foltr.storage.rounds import abandon_round
 
 
 @pytest.fixture
 async def server(tmp_path, monkeypatch):
-    monkeypatch.setattr("api.stream._EVERY_S", 0.05)
+    monkeypatch.setattr("foltr.api.stream._EVERY_S", 0.05)
     url = migrated_sqlite(tmp_path / "foltr.sqlite")
     await made_history(url, FEDERATION)
     async with asked(url, tmp_path) as running:
@@ -69,7 +69,7 @@ async def test_a_listener_hears_the_status_again_and_again(server):
 
 async def test_listeners_are_bounded_and_those_that_go_make_room(server, monkeypatch):
     """The one too many is told to ask instead; who has gone is counted no more."""
-    monkeypatch.setattr("api.stream.MOST_LISTENERS", 3)
+    monkeypatch.setattr("foltr.api.stream.MOST_LISTENERS", 3)
     token = server.token(Role.VIEWER)
     async with AsyncExitStack() as stack:
         for _ in range(3):
@@ -218,7 +218,7 @@ async def test_the_first_who_listens_again_hears_of_now(server, monkeypatch):
 
 async def test_listeners_hear_that_the_database_is_away(tmp_path, monkeypatch):
     """And hear the status again once it is there, over the same stream."""
-    monkeypatch.setattr("api.stream._EVERY_S", 0.05)
+    monkeypatch.setattr("foltr.api.stream._EVERY_S", 0.05)
     path, away = tmp_path / "foltr.sqlite", tmp_path / "away.sqlite"
     url = migrated_sqlite(path)
     await made_history(url, FEDERATION)
@@ -249,8 +249,10 @@ async def test_a_listener_that_is_slow_gets_the_newest_and_none_in_between(serve
 
 async def test_a_page_that_takes_nothing_is_let_go(server, monkeypatch):
     """Its buffers fill, and the server does not wait for ever for it."""
-    monkeypatch.setattr("api.connections.TAKES_WITHIN_S", 0.3)
-    monkeypatch.setattr("api.stream._event", lambda _name, _data: b": " + secrets.token_bytes(1_000_000).hex().encode())
+    monkeypatch.setattr("foltr.api.connections.TAKES_WITHIN_S", 0.3)
+    monkeypatch.setattr(
+        "foltr.api.stream._event", lambda _name, _data: b": " + secrets.token_bytes(1_000_000).hex().encode()
+    )
     token = server.token(Role.VIEWER)
     _, writer = await asyncio.open_connection("127.0.0.1", int(server.url.rpartition(":")[2]), limit=1024)
     writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)

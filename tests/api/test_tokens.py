@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from api.tokens import Bearer, Refused, Role, TokenFile
-from foltr.errors import DataError, SettingsError
+from foltr.api.tokens import Bearer, Refused, Role, TokenFile
+from foltr.core.errors import DataError, SettingsError
 
 FEDERATION = "mail"
 

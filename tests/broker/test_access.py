@@ -9,13 +9,13 @@ from integration.tcp_proxy import TcpProxy
 from links import WITHIN_S, Inbox
 from servers import MissingError, ProvisionedMosquitto
 
-from broker.access import DEVICE_WRITES, access_list
-from broker.certificates import create_authority, issue_client
-from broker.link import LastWill, MqttLink
-from broker.listed_users import provision_helper
-from broker.provision import reload_broker, withdraw_user
-from foltr.errors import UnavailableError
-from foltr.protocol.topics import Topics
+from foltr.broker.access import DEVICE_WRITES, access_list
+from foltr.broker.certificates import create_authority, issue_client
+from foltr.broker.link import LastWill, MqttLink
+from foltr.broker.listed_users import provision_helper
+from foltr.broker.provision import reload_broker, withdraw_user
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.topics import Topics
 
 ROOT = "foltr/v1/fed"
 # What the federator and the operator tell everybody.

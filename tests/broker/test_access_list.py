@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.access import DEVICE_WRITES, access_list
-from foltr.errors import SettingsError
-from foltr.protocol.topics import ClientTopic
+from foltr.broker.access import DEVICE_WRITES, access_list
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.topics import ClientTopic
 
 
 def test_the_list_names_every_topic_of_a_client():

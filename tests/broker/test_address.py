@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker.address import BrokerAddress
-from broker.tls import TlsMaterial
-from foltr.errors import SettingsError
+from foltr.broker.address import BrokerAddress
+from foltr.broker.tls import TlsMaterial
+from foltr.core.errors import SettingsError
 
 
 @pytest.mark.parametrize(

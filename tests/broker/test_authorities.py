@@ -3,7 +3,7 @@
 import pytest
 from own_servers import provisioned
 
-from broker.authorities import (
+from foltr.broker.authorities import (
     AuthorityStep,
     begin_authority,
     believed_files,
@@ -13,14 +13,14 @@ from broker.authorities import (
     step_of,
     switch_authority,
 )
-from broker.believed import BelievedAuthorities
-from broker.link import MqttLink
-from broker.provision import Withdrawal, withdraw_user
-from broker.renewal import renew_server, spread_authorities
-from foltr.errors import MessageError, SettingsError, UnavailableError
-from foltr.protocol.roster import Authorities
-from foltr.protocol.signed_authorities import issue_authorities
-from foltr.protocol.signing import SigningKey
+from foltr.broker.believed import BelievedAuthorities
+from foltr.broker.link import MqttLink
+from foltr.broker.provision import Withdrawal, withdraw_user
+from foltr.broker.renewal import renew_server, spread_authorities
+from foltr.core.errors import MessageError, SettingsError, UnavailableError
+from foltr.core.protocol.roster import Authorities
+from foltr.core.protocol.signed_authorities import issue_authorities
+from foltr.core.protocol.signing import SigningKey
 
 KEY = SigningKey(bytes([7]) * 32)
 
@@ -175,7 +175,7 @@ def test_a_switch_that_was_interrupted_is_completed(server, monkeypatch, n_write
     """Whichever file was the last to be written: doing it again leaves the same, and no key is lost before."""
     begin(server.operator_dir)
     old, new = (files_of(server.operator_dir, stem).load() for stem in ("ca", "ca-next"))
-    from broker import authorities
+    from foltr.broker import authorities
 
     write, left = authorities.replace_file, [n_writes]
 

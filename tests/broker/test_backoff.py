@@ -2,9 +2,9 @@
 
 import pytest
 
-from broker import backoff
-from broker.backoff import LIMIT_S, SUSPECTED_LIMIT_S, TAKEN_OVER_FIRST_S, TAKEN_OVER_LIMIT_S, Backoff
-from broker.failures import Cause, Trouble
+from foltr.broker import backoff
+from foltr.broker.backoff import LIMIT_S, SUSPECTED_LIMIT_S, TAKEN_OVER_FIRST_S, TAKEN_OVER_LIMIT_S, Backoff
+from foltr.broker.failures import Cause, Trouble
 
 
 @pytest.fixture(autouse=True)

@@ -7,8 +7,8 @@ import tracemalloc
 import pytest
 from intakes import Clock, drain, make_intake, message, n_taken_in, offer_all, topics
 
-from broker import buffer as intake_module
-from broker.buffer import MAX_IDLE_SENDERS, MAX_REFUSED_SENDERS, Arrival, Refusal, RefusalCause, RefusedSender
+from foltr.broker import buffer as intake_module
+from foltr.broker.buffer import MAX_IDLE_SENDERS, MAX_REFUSED_SENDERS, Arrival, Refusal, RefusalCause, RefusedSender
 
 # --- order and turns --------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ import math
 import pytest
 from intakes import FULL, SENDER_FULL, Clock, drain, make_intake, message, n_taken_in, offer_all, topics
 
-from broker.buffer import IntakeLimits, Refusal, RefusalCause
-from broker.link import InboundMessage
+from foltr.broker.buffer import IntakeLimits, Refusal, RefusalCause
+from foltr.broker.link import InboundMessage
 
 # --- bounds -----------------------------------------------------------------------------------------------
 

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from intakes import FULL, SENDER_FULL, Clock, make_intake, message, n_taken_in, offer_all, sender_of
 
-from broker.buffer import Arrival, BoundedIntake, IntakeLimits, Refusal, RefusalCause, RefusedSender
+from foltr.broker.buffer import Arrival, BoundedIntake, IntakeLimits, Refusal, RefusalCause, RefusedSender
 
 often = settings(max_examples=400, deadline=None, derandomize=True)
 

@@ -13,7 +13,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from broker.certificates import (
+from foltr.broker.certificates import (
     KeyPair,
     create_authority,
     issue_client,
@@ -21,8 +21,8 @@ from broker.certificates import (
     load_authority,
     still_good,
 )
-from broker.tls import TlsMaterial, client_context
-from foltr.errors import SettingsError
+from foltr.broker.tls import TlsMaterial, client_context
+from foltr.core.errors import SettingsError
 
 AUTHORITY = create_authority("foltr test")
 HOSTS = ["localhost", "127.0.0.1", "::1", "Broker.example"]

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from servers import accepts, free_port
 
-from broker.embedded import LOOPBACK, embedded_broker
-from broker.link import MqttLink
-from foltr.errors import SettingsError, UnavailableError
-from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.broker.embedded import LOOPBACK, embedded_broker
+from foltr.broker.link import MqttLink
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 
 pytest.importorskip("iotcore")
 REPOSITORY = Path(__file__).parents[2]
@@ -89,7 +89,7 @@ def test_it_does_not_outlive_a_killed_process():
     """After kill -9 of the process that runs it, nothing listens on its port."""
     code = (
         "import time\n"
-        "from broker.embedded import embedded_broker\n"
+        "from foltr.broker.embedded import embedded_broker\n"
         "with embedded_broker() as address:\n"
         "    print(address.port, flush=True)\n"
         "    time.sleep(60)\n"

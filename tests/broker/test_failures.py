@@ -6,7 +6,7 @@ import socket
 import aiomqtt
 import pytest
 
-from broker.failures import write_while_open
+from foltr.broker.failures import write_while_open
 
 
 @pytest.mark.parametrize("ends_at_once", [False, True])

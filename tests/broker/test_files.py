@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from broker.files import Owner, locked, owner_named, owner_of, replace_file
+from foltr.broker.files import Owner, locked, owner_named, owner_of, replace_file
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 

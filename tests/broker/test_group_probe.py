@@ -6,8 +6,8 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from links import WITHIN_S, link_to
 
-from broker.group_probe import GroupProbe, ProbeAnswers
-from foltr.protocol.topics import Topics
+from foltr.broker.group_probe import GroupProbe, ProbeAnswers
+from foltr.core.protocol.topics import Topics
 
 TOPICS = Topics("fed")
 GROUP = f"$share/a-group/{TOPICS.client('+', 'updates')}"

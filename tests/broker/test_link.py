@@ -12,11 +12,11 @@ from links import WITHIN_S, Inbox, are_sent_at_once, connected, link_to
 from own_servers import provisioned
 from servers import free_port
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, LastWill, MqttLink
-from broker.probe import look_at_tls
-from foltr.errors import UnavailableError
-from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage, LastWill, MqttLink
+from foltr.broker.probe import look_at_tls
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 
 REPOSITORY = Path(__file__).parents[2]
 
@@ -168,8 +168,8 @@ async def test_a_goodbye_is_no_death(mqtt_broker):
 
 DYING = """
 import asyncio, sys
-from broker.address import BrokerAddress
-from broker.link import LastWill, MqttLink
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import LastWill, MqttLink
 
 async def main():
     link = MqttLink(
@@ -274,7 +274,7 @@ async def test_it_can_be_left_at_any_moment_over_tls(tls_server, n_steps):
 
 async def test_leaving_in_the_middle_of_a_handshake_leaves_none_behind(tls_server, monkeypatch):
     """A slow network finishes it when nobody wants it any more: the connection is ended, not begun."""
-    monkeypatch.setattr("broker.link._GOODBYE_S", 0.1)
+    monkeypatch.setattr("foltr.broker.link._GOODBYE_S", 0.1)
     reached, released, ended = asyncio.Event(), asyncio.Event(), asyncio.Event()
 
     async def hold(reader, writer):
@@ -411,7 +411,7 @@ async def test_it_gives_up_when_told_to():
 
 async def test_only_one_outage_counts(mosquitto_server, monkeypatch):
     """What a link lived through before does not add up: the clock starts when the connection is lost."""
-    monkeypatch.setattr("broker.backoff.FIRST_S", 0.02)
+    monkeypatch.setattr("foltr.broker.backoff.FIRST_S", 0.02)
     async with connected(mosquitto_server.url, give_up_after_s=1.0) as link:
         for _ in range(2):
             await asyncio.sleep(0.3)

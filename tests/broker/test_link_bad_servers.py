@@ -10,10 +10,10 @@ import pytest
 from links import WITHIN_S, connected, link_to
 from played import until
 
-from broker.address import BrokerAddress
-from broker.failures import Trouble
-from broker.link import MqttLink
-from foltr.errors import UnavailableError
+from foltr.broker.address import BrokerAddress
+from foltr.broker.failures import Trouble
+from foltr.broker.link import MqttLink
+from foltr.core.errors import UnavailableError
 
 CONNACK = b"\x20\x02\x00\x00"
 
@@ -106,7 +106,7 @@ FRIENDLY = {1: CONNACK, 8: b"\x90\x03MM\x01"}
 )
 async def test_a_bad_server_is_an_outage(answers, monkeypatch):
     """Whatever listens there, the link stays alive, tries again, gives up when told to and can be left."""
-    monkeypatch.setattr("broker.backoff.FIRST_S", 0.02)
+    monkeypatch.setattr("foltr.broker.backoff.FIRST_S", 0.02)
     async with FakeServer(answers) as server, asyncio.timeout(WITHIN_S):
         async with link_to(server.address, topics=["t"], timeout_s=0.1) as link:
             with pytest.raises(UnavailableError):
@@ -273,7 +273,7 @@ class ThrowingOut:
 @contextlib.asynccontextmanager
 async def thrown_out(speaks_5, monkeypatch, **options):
     """A link that says something at each connection, and the server that ends it."""
-    monkeypatch.setattr("broker.backoff.FIRST_S", 0.01)
+    monkeypatch.setattr("foltr.broker.backoff.FIRST_S", 0.01)
     throwing = ThrowingOut(speaks_5=speaks_5)
     async with FakeServer(throwing.answers()) as server:
 
@@ -287,7 +287,7 @@ async def thrown_out(speaks_5, monkeypatch, **options):
 
 async def test_whoever_is_thrown_out_is_not_told_to_start_a_broker(monkeypatch):
     """From the first time on: there was one a moment ago. Before the broker has said why, both causes are open."""
-    monkeypatch.setattr("broker.backoff.Backoff.pause_s", lambda _self: 60.0)
+    monkeypatch.setattr("foltr.broker.backoff.Backoff.pause_s", lambda _self: 60.0)
     async with thrown_out(True, monkeypatch) as (link, server):
         await until(lambda: link.outage is not None and server.versions and link.trouble is not None)
         assert (server.versions, link.trouble) == ([4], Trouble.UNREACHABLE)

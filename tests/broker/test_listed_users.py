@@ -6,12 +6,12 @@ from dataclasses import dataclass
 import pytest
 from broker_folders import Folders
 
-from broker.access import REVOKED_NAME, Anonymous, access_list
-from broker.broker_records import BrokerCredentials, read_record
-from broker.listed_users import provision_helper, provision_worker, withdraw_worker
-from broker.passwords import accepts, users
-from broker.provision import Withdrawal
-from foltr.errors import SettingsError, UnavailableError
+from foltr.broker.access import REVOKED_NAME, Anonymous, access_list
+from foltr.broker.broker_records import BrokerCredentials, read_record
+from foltr.broker.listed_users import provision_helper, provision_worker, withdraw_worker
+from foltr.broker.passwords import accepts, users
+from foltr.broker.provision import Withdrawal
+from foltr.core.errors import SettingsError, UnavailableError
 
 
 @pytest.fixture

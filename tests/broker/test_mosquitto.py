@@ -14,17 +14,17 @@ from pathlib import Path
 import pytest
 from servers import MissingError, MosquittoServer
 
-from broker.access import Access, Anonymous, ClientCertificates, Passwords
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, MqttLink
-from broker.mosquitto import (
+from foltr.broker.access import Access, Anonymous, ClientCertificates, Passwords
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.broker.mosquitto import (
     MAX_PACKET_SIZE,
     MosquittoSettings,
     mosquitto_config,
     write_config,
 )
-from foltr.errors import SettingsError, UnavailableError
-from foltr.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 
 # Three times the queue of a Mosquitto with its default settings.
 N_MESSAGES = 3000

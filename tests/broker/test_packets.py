@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.packets import MalformedError, message_packets, read_message, split_packets
+from foltr.broker.packets import MalformedError, message_packets, read_message, split_packets
 
 TOPIC = "foltr/v1/a/clients/b/updates"
 

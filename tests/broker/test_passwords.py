@@ -7,9 +7,17 @@ import threading
 
 import pytest
 
-from broker.files import Owner
-from broker.passwords import accepts, generate_password, password_line, prepare_file, remove_user, set_users, users
-from foltr.errors import SettingsError
+from foltr.broker.files import Owner
+from foltr.broker.passwords import (
+    accepts,
+    generate_password,
+    password_line,
+    prepare_file,
+    remove_user,
+    set_users,
+    users,
+)
+from foltr.core.errors import SettingsError
 
 only_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file to another user")
 

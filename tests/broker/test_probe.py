@@ -5,11 +5,11 @@ import asyncio
 import pytest
 from servers import MissingError, ProvisionedMosquitto
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
-from broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
-from foltr.errors import UnavailableError
-from foltr.protocol.topics import ClientTopic, Topics
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.topics import ClientTopic, Topics
 
 TOPICS = Topics("fed")
 NOBODY = TOPICS.client("nobody", ClientTopic.STATUS)

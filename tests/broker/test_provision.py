@@ -8,19 +8,19 @@ import pytest
 from broker_folders import HOSTS, Folders
 from cryptography import x509
 
-from broker.access import Anonymous
-from broker.broker_records import BrokerCredentials, BrokerRecord, Mode, read_credentials, read_record
-from broker.certificates import KeyPair, create_authority, issue_revocations, issue_server, serial_of
-from broker.passwords import accepts, users
-from broker.provision import (
+from foltr.broker.access import Anonymous
+from foltr.broker.broker_records import BrokerCredentials, BrokerRecord, Mode, read_credentials, read_record
+from foltr.broker.certificates import KeyPair, create_authority, issue_revocations, issue_server, serial_of
+from foltr.broker.passwords import accepts, users
+from foltr.broker.provision import (
     Withdrawal,
     provision_user,
     provision_users,
     reload_broker,
     withdraw_user,
 )
-from foltr.errors import SettingsError, UnavailableError
-from foltr.operator.credentials import BrokerAccess
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.operator.credentials import BrokerAccess
 
 
 @pytest.fixture

@@ -15,8 +15,8 @@ import pytest
 from own_servers import provisioned
 from servers import MissingError, ProvisionedMosquitto
 
-from broker.link import MqttLink
-from broker.provision import reload_broker
+from foltr.broker.link import MqttLink
+from foltr.broker.provision import reload_broker
 
 
 @pytest.fixture(params=["passwords", "mtls"])

@@ -10,12 +10,12 @@ import pytest
 from cryptography.x509 import load_der_x509_certificate
 from own_servers import provisioned
 
-from broker.authorities import issuing_authority
-from broker.certificates import KeyPair, belong_together, ends_at, hosts_of
-from broker.link import MqttLink
-from broker.provision import reload_broker
-from broker.renewal import renew_server
-from foltr.errors import SettingsError, UnavailableError
+from foltr.broker.authorities import issuing_authority
+from foltr.broker.certificates import KeyPair, belong_together, ends_at, hosts_of
+from foltr.broker.link import MqttLink
+from foltr.broker.provision import reload_broker
+from foltr.broker.renewal import renew_server
+from foltr.core.errors import SettingsError, UnavailableError
 
 
 @pytest.fixture(params=["passwords", "mtls"])

@@ -7,11 +7,11 @@ import pytest
 from own_servers import provisioned
 from servers import MissingError, MosquittoServer, NatsCluster
 
-from broker.address import BrokerAddress
-from broker.listed_users import provision_worker, withdraw_worker
-from broker.provision import reload_broker
-from broker.sharing import Sharing, judge, try_sharing
-from foltr.errors import UnavailableError
+from foltr.broker.address import BrokerAddress
+from foltr.broker.listed_users import provision_worker, withdraw_worker
+from foltr.broker.provision import reload_broker
+from foltr.broker.sharing import Sharing, judge, try_sharing
+from foltr.core.errors import UnavailableError
 
 WORKERS = ("1", "2")
 

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from servers import MissingError, ProvisionedMosquitto
 from subscribing import Subscriber, flood
 
-from broker.access import ACL_NAME, PLUGIN_NAME
-from broker.listed_users import provision_helper, provision_worker, withdraw_worker
-from broker.mosquitto import CONFIG_NAME
-from broker.provision import reload_broker, withdraw_user
-from broker.subscription_plugin import build_plugin
-from broker.subscriptions import subscription_rules
-from broker.token_users import provision_desk, provision_tokens, withdraw_tokens
-from foltr.errors import SettingsError
-from foltr.protocol.topics import Topics
+from foltr.broker.access import ACL_NAME, PLUGIN_NAME
+from foltr.broker.listed_users import provision_helper, provision_worker, withdraw_worker
+from foltr.broker.mosquitto import CONFIG_NAME
+from foltr.broker.provision import reload_broker, withdraw_user
+from foltr.broker.subscription_plugin import build_plugin
+from foltr.broker.subscriptions import subscription_rules
+from foltr.broker.token_users import provision_desk, provision_tokens, withdraw_tokens
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.topics import Topics
 
 ROOT, TOPICS = "foltr/v1/fed", Topics("fed")
 TOKEN = "00000000000000aa"  # noqa: S105

@@ -9,11 +9,11 @@ import pytest
 from cryptography.hazmat.primitives import serialization
 from servers import MissingError, ProvisionedMosquitto
 
-from broker.address import BrokerAddress
-from broker.certificates import create_authority, issue_client
-from broker.link import MqttLink
-from broker.tls import TlsMaterial, client_context, explain_failure
-from foltr.errors import SettingsError, UnavailableError
+from foltr.broker.address import BrokerAddress
+from foltr.broker.certificates import create_authority, issue_client
+from foltr.broker.link import MqttLink
+from foltr.broker.tls import TlsMaterial, client_context, explain_failure
+from foltr.core.errors import SettingsError, UnavailableError
 
 AUTHORITY = create_authority("foltr test")
 CA = AUTHORITY.certificate_pem
@@ -140,7 +140,7 @@ async def test_each_failure_says_what_to_do(server, version, mosquitto_server, m
         context.maximum_version = version
         return context
 
-    monkeypatch.setattr("broker.link.client_context", context_of_version)
+    monkeypatch.setattr("foltr.broker.link.client_context", context_of_version)
     device = server.enrol("device-1")[0]
     good = device.address.tls_material
     stranger = issue_client(AUTHORITY, "device-1")

@@ -9,13 +9,13 @@ from links import WITHIN_S, Inbox, link_to
 from own_servers import provisioned
 from servers import MissingError, ProvisionedMosquitto
 
-from broker import revocations
-from broker.access import ACL_NAME
-from broker.broker_records import read_credentials
-from broker.provision import reload_broker
-from broker.token_users import provision_desk, provision_tokens, withdraw_tokens
-from foltr.errors import SettingsError, UnavailableError
-from foltr.protocol.topics import Topics
+from foltr.broker import revocations
+from foltr.broker.access import ACL_NAME
+from foltr.broker.broker_records import read_credentials
+from foltr.broker.provision import reload_broker
+from foltr.broker.token_users import provision_desk, provision_tokens, withdraw_tokens
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.protocol.topics import Topics
 
 TOPICS = Topics("fed")
 ONE, TWO = "0123456789abcdef", "fedcba9876543210"

@@ -6,9 +6,9 @@ import pytest
 from integration.tcp_proxy import TcpProxy
 from links import Inbox, connected
 
-from broker import waits
-from broker.waits import Waits
-from foltr.errors import UnavailableError
+from foltr.broker import waits
+from foltr.broker.waits import Waits
+from foltr.core.errors import UnavailableError
 
 LARGE = bytes(200_000)
 

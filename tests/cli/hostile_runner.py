@@ -86,7 +86,7 @@ def main() -> None:
 def _import_all(made: str) -> None:
     for package in (
         "foltr.cli",
-        "foltr.methods",
+        "foltr.core.methods",
         "federator",
         "edge_client",
         "helper",

@@ -2,7 +2,7 @@
 
 from cli.forked import foltr_forked
 
-from foltr.extras import MODULES
+from foltr.core.extras import MODULES
 
 WITHOUT_EXTRAS = f"sys.modules |= dict.fromkeys({[module for modules in MODULES.values() for module in modules]})"
 # Beside the extra that each of them needs.

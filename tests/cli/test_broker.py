@@ -8,7 +8,7 @@ import pytest
 from cli.commands import foltr, start, stop
 from cli.test_main import free_port
 
-from broker.subscription_plugin import build_plugin
+from foltr.broker.subscription_plugin import build_plugin
 
 # A temporary folder may be closed to the user mosquitto, which the command refuses when root runs it.
 USER = getpass.getuser()

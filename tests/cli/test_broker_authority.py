@@ -6,10 +6,10 @@ import pytest
 from cli.commands import foltr
 from own_servers import provisioned
 
-from broker.provision import reload_broker
-from edge_client.client import EdgeClient
-from edge_client.options import Connection
-from foltr.errors import UnavailableError
+from foltr.broker.provision import reload_broker
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection
+from foltr.core.errors import UnavailableError
 
 
 @pytest.fixture

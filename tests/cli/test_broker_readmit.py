@@ -7,10 +7,10 @@ import pytest
 from cli.commands import foltr
 from own_servers import provisioned
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
-from foltr.errors import UnavailableError
-from foltr.operator.credentials import Credentials
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.core.errors import UnavailableError
+from foltr.core.operator.credentials import Credentials
 
 
 @pytest.fixture(params=["passwords", "mtls"])

@@ -5,7 +5,7 @@ import json
 from cli.commands import foltr
 from own_servers import provisioned
 
-from foltr.operator.credentials import read_credentials
+from foltr.core.operator.credentials import read_credentials
 
 
 def test_a_worker_has_the_federators_key_and_its_own_way_in(tmp_path):

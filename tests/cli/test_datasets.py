@@ -3,7 +3,7 @@
 import pytest
 
 from foltr.cli.datasets import find_data
-from foltr.errors import SettingsError, UnavailableError
+from foltr.core.errors import SettingsError, UnavailableError
 
 
 def test_without_real_data_a_generated_set_is_used_and_said(monkeypatch: pytest.MonkeyPatch, capsys):
@@ -12,7 +12,7 @@ def test_without_real_data_a_generated_set_is_used_and_said(monkeypatch: pytest.
     def no_network(*_: object) -> None:
         raise UnavailableError("no package index")
 
-    monkeypatch.setattr("foltr.data.mslr_sample.fetch_mslr_sample", no_network)
+    monkeypatch.setattr("foltr.core.data.mslr_sample.fetch_mslr_sample", no_network)
     data = find_data(None, seed=1)
     assert data.description == "synthetic (generated, planted linear relevance)"
     printed = capsys.readouterr().out

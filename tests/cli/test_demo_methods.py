@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 from cli.commands import foltr, start, stop
 
-from broker.embedded import embedded_broker
-from edge_client.client import EdgeClient
-from edge_client.options import Connection, Experiment
-from foltr.learning.linear import rank_by_score, score
-from foltr.methods.registry import METHODS
+from foltr.broker.embedded import embedded_broker
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment
+from foltr.core.learning.linear import rank_by_score, score
+from foltr.core.methods.registry import METHODS
 
 # What a method needs beside its name.
 NEEDED = {

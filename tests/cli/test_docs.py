@@ -18,12 +18,12 @@ from cli.test_main import free_port
 from cli.test_readme import blocks
 from made_history import made_history
 
-from foltr.aggregation.rule_spec import read_rule
+from foltr.core.aggregation.rule_spec import read_rule
 from foltr.cli.method import choose_rule
 from foltr.cli.settings import load_settings
-from foltr.protocol.events import FINDINGS, EventKind
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.states import AbandonReason
+from foltr.core.protocol.events import FINDINGS, EventKind
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.states import AbandonReason
 
 # The pages that docs/operations.md lists and that go on with one federation, in the order of their commands.
 WALK_THROUGH = tuple(
@@ -211,7 +211,7 @@ def _values(node: ast.expr, tree: ast.Module) -> set[str]:
             assert ast.unparse(node) == "f'client_{change.kind}'"
             from typing import get_args, get_type_hints
 
-            from federator.deciding.members import Change
+            from foltr.federator.deciding.members import Change
 
             return {f"client_{kind}" for kind in get_args(get_type_hints(Change)["kind"])}
         case ast.Name(id=name):
@@ -242,7 +242,7 @@ def test_a_row_of_a_table_is_one_line():
 
 
 def test_every_kind_of_event_is_documented():
-    """What the code writes is what foltr/protocol/events.py lists, and each has a meaning."""
+    """What the code writes is what core/protocol/events.py lists, and each has a meaning."""
     assert event_kinds() | set(FINDINGS) == {str(kind) for kind in EventKind}
     assert all(kind.meaning for kind in EventKind)
 

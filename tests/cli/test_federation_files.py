@@ -7,9 +7,9 @@ import pytest
 from cli.commands import foltr, foltr_process, start, stop
 from databases import migrated_sqlite
 
-from broker.embedded import embedded_broker
-from foltr.data.synthetic import synthetic_dataset
-from foltr.protocol.schemas import Feature, FeatureSchema
+from foltr.broker.embedded import embedded_broker
+from foltr.core.data.synthetic import synthetic_dataset
+from foltr.core.protocol.schemas import Feature, FeatureSchema
 
 SHOP = FeatureSchema(name="shop", version=1, features=[Feature(name=name, scaling="ratio") for name in ("bm25", "age")])
 

@@ -15,15 +15,15 @@ from receipts import RECEIPT
 
 from foltr.cli.history.heartbeat import hear
 from foltr.cli.settings import Settings
-from foltr.erasure.receipt import sign_receipt
-from foltr.operator.credentials import BrokerAccess, read_credentials
-from foltr.operator.enrolment_rotation import begin_rotation
-from foltr.operator.folder import create_authority, open_authority
-from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.codec import encode
-from foltr.protocol.heartbeat import FederatorStatus
-from foltr.protocol.orders import OrderAnswer, OrderReply
-from foltr.protocol.topics import Topics
+from foltr.core.erasure.receipt import sign_receipt
+from foltr.core.operator.credentials import BrokerAccess, read_credentials
+from foltr.core.operator.enrolment_rotation import begin_rotation
+from foltr.core.operator.folder import create_authority, open_authority
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.orders import OrderAnswer, OrderReply
+from foltr.core.protocol.topics import Topics
 
 
 def answered(authority, order):

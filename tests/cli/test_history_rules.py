@@ -10,7 +10,7 @@ from made_history import made_history
 
 from foltr.cli.history.clients import fates_in_words
 from foltr.cli.history.rounds import rule_in_words
-from storage.history_records import RoundAggregationRow
+from foltr.storage.history_records import RoundAggregationRow
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from own_servers import provisioned
 from sealed import add_sealed_update
 from servers import MissingError, NatsCluster
 
-from storage.keys import KeyStore
+from foltr.storage.keys import KeyStore
 
 RUN = ("federator", "run", "--role", "ingest")
 

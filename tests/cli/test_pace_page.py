@@ -7,11 +7,11 @@ from cli.commands import foltr, start, stop
 from cli.snippets import blocks, with_variables
 from databases import migrated_sqlite
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
-from foltr.protocol.codec import decode
-from foltr.protocol.paces import Pace
-from foltr.protocol.topics import Topics
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.core.protocol.codec import decode
+from foltr.core.protocol.paces import Pace
+from foltr.core.protocol.topics import Topics
 
 
 async def _retained(broker: str, topic: str) -> bytes:

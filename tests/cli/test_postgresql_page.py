@@ -14,7 +14,7 @@ from cli.snippets import blocks
 from programs import prepared_foltr
 from servers import PostgresServer
 
-from storage.migrate import head
+from foltr.storage.migrate import head
 
 OWNER, READER = (f"postgresql://{name}@127.0.0.1/foltr" for name in ("foltr", "foltr_reader"))
 # As a server for others has it: its administrator by the socket, everybody else with a password.

@@ -125,7 +125,7 @@ def elapsed():
 def test_a_device_starts_fast_and_imports_no_more_than_it_needs():
     """The device SDK brings no SQLAlchemy, numba, SciPy or web framework along, and imports in well under a second."""
     code = (
-        f"{_ELAPSED}\nimport sys; started = elapsed(); import edge_client.client; print(elapsed() - started);"
+        f"{_ELAPSED}\nimport sys; started = elapsed(); import foltr.edge_client.client; print(elapsed() - started);"
         "print([m for m in ('sqlalchemy', 'alembic', 'numba', 'scipy', 'sklearn', 'iotcore') if m in sys.modules])"
     )
     seconds = []

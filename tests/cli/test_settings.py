@@ -9,7 +9,7 @@ from foltr.cli.commands import load_command
 from foltr.cli.config import toml_text
 from foltr.cli.fields import default_of
 from foltr.cli.settings import GROUP_OF, GROUPS, VARIABLES, Settings, Source, load_settings, load_with_sources
-from foltr.errors import SettingsError
+from foltr.core.errors import SettingsError
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,7 @@ import pytest
 from collector import collector
 
 from foltr.cli.tracer import tracer_to
-from foltr.tracing import NO_TRACER
+from foltr.core.tracing import NO_TRACER
 
 
 def test_nothing_is_traced_unless_it_is_asked_for():

@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from foltr.operator.credentials import Credentials
-from foltr.protocol.signing import SigningKey
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.signing import SigningKey
 
 CLIENT = Path(__file__).parents[2] / "clients" / "browser"
 PATIENCE_S = 60.0

@@ -14,22 +14,22 @@ from databases import migrated_sqlite, open_migrated
 from integration.peers import DIM, FEDERATION, Operator, served
 from sqlalchemy import select
 
-from edge_client.client import EdgeClient
-from federator.pace import PacePolicy
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from foltr.learning.interaction import Interaction
-from foltr.methods.base import DeviceContext
-from foltr.methods.fpdgd import FPDGD
-from foltr.protocol.explorations import SamplingExploration
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from storage.bodies import is_body_of
-from storage.body_tables import update_bodies
-from storage.database import Database
-from storage.models import list_models
-from storage.queries import count_rejections, list_clients
-from storage.tables import clients, updates
+from foltr.edge_client.client import EdgeClient
+from foltr.federator.pace import PacePolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.core.learning.interaction import Interaction
+from foltr.core.methods.base import DeviceContext
+from foltr.core.methods.fpdgd import FPDGD
+from foltr.core.protocol.explorations import SamplingExploration
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.storage.bodies import is_body_of
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.database import Database
+from foltr.storage.models import list_models
+from foltr.storage.queries import count_rejections, list_clients
+from foltr.storage.tables import clients, updates
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.messages import MESSAGE_TYPES
 
 CLIENTS = Path(__file__).parents[2] / "clients"
 GENERATE = runpy.run_path(str(CLIENTS / "vectors" / "generate.py"))

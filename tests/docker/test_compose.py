@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 
-from broker.address import BrokerAddress
-from broker.mosquitto import MosquittoSettings, mosquitto_config
+from foltr.broker.address import BrokerAddress
+from foltr.broker.mosquitto import MosquittoSettings, mosquitto_config
 from foltr.cli.setting_groups import ENV_PREFIX
 from foltr.cli.settings import load_with_sources
 

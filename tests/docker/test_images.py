@@ -286,7 +286,7 @@ def test_the_device_image_installs_and_runs(tmp_path):
     run(*pip, "wheel", "--quiet", "--no-deps", "--no-build-isolation", "--wheel-dir", tmp_path, PROJECT)
     run(*install, "--no-deps", next(tmp_path.glob("*.whl")))
     assert "Usage" in run(tmp_path / "venv" / "bin" / "foltr", "client", "run", "--help").stdout
-    run(python, "-c", "import edge_client.client, sys; assert 'sqlalchemy' not in sys.modules")
+    run(python, "-c", "import foltr.edge_client.client, sys; assert 'sqlalchemy' not in sys.modules")
 
 
 def test_the_federator_entry_point_upgrades_and_runs(mosquitto_server, tmp_path):

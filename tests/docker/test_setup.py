@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from programs import prepared_foltr
 
-from broker.subscription_plugin import build_plugin
-from foltr.operator.folder import open_authority
-from foltr.operator.one_time_tokens import read_token
+from foltr.broker.subscription_plugin import build_plugin
+from foltr.core.operator.folder import open_authority
+from foltr.core.operator.one_time_tokens import read_token
 
 REPOSITORY = Path(__file__).parents[2]
 FOLDERS = ("operator", "helpers", "devices", "tokens", "federator", "mosquitto", "database", "tmp")

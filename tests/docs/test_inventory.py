@@ -12,13 +12,13 @@ RUN_BY: dict[str, dict[str, str]] = {
         "import numpy": "tests/cli/test_readme.py",
         "foltr broker run": "tests/cli/test_readme.py",
         # The rest of its block: tests/cli/privacy/test_privacy.py.
-        "foltr demo-secure": "tests/cli/experiments/demos/test_secure_demo.py",
-        "foltr demo-forget": "tests/cli/experiments/demos/test_forgetting_demo.py",
+        "foltr demo-secure": "research/tests/cli/demos/test_secure_demo.py",
+        "foltr demo-forget": "research/tests/cli/demos/test_forgetting_demo.py",
         "": HERE,
     },
     "clients/browser/README.md": {"": "clients/browser/tests/readme.test.ts"},
     "docker/README.md": {"": HERE},  # and by docker/testing, where there are containers
-    "docs/add-a-method.md": {"": "tests/foltr/methods/test_add_a_method.py"},
+    "docs/add-a-method.md": {"": "research/tests/test_add_a_method.py"},
     "docs/api.md": {
         "foltr api run --db postgresql://foltr@localhost/foltr --credentials": "tests/integration/test_api_orders.py",
         "": HERE,
@@ -26,7 +26,7 @@ RUN_BY: dict[str, dict[str, str]] = {
     "docs/brokers.md": {"": "tests/cli/test_brokers_page.py"},
     "docs/workers.md": {"": "tests/integration/test_ingest_workers.py"},
     "docs/devices.md": {"": HERE},
-    "docs/erasure.md": {"": "tests/foltr/erasure/test_erasure_document.py"},
+    "docs/erasure.md": {"": "tests/core/erasure/test_erasure_document.py"},
     "docs/errors.md": {"": HERE},
     "docs/features.md": {"": HERE},
     "docs/history.md": {"-- ": "tests/cli/test_docs.py", "": HERE},
@@ -38,15 +38,15 @@ RUN_BY: dict[str, dict[str, str]] = {
         "foltr privacy": "tests/cli/privacy/test_privacy.py",
         "": HERE,
     },
-    # The list of experiments; one of them takes minutes, and what makes them is run by tests/foltr/reproductions.
-    "docs/reproductions.md": {"foltr reproduce": "tests/cli/experiments/test_reproduce.py", "from pathlib": HERE},
+    # The list of experiments; one of them takes minutes, and what makes them is run by research/tests/reproductions.
+    "docs/reproductions.md": {"foltr reproduce": "research/tests/cli/test_reproduce.py", "from pathlib": HERE},
     "docs/robustness.md": {"": HERE},
     "docs/sdk.md": {"// ": "clients/browser/tests/sdk_page.test.ts", "": "tests/cli/test_sdk_page.py"},
     "docs/settings.md": {"": "tests/cli/test_docs.py"},
-    "docs/simulation.md": {"": "tests/cli/experiments/test_simulate.py"},
+    "docs/simulation.md": {"": "research/tests/cli/test_simulate.py"},
     "docs/sizing.md": {
-        "python benchmarks/sizing.py": "tests/benchmarks/test_sizing.py",
-        "": "tests/benchmarks/test_benchmarks.py",
+        "python research/benchmarks/sizing.py": "research/tests/benchmarks/test_sizing.py",
+        "": "research/tests/benchmarks/test_benchmarks.py",
     },
     "docs/try.md": {"": "tests/cli/test_try_page.py"},
     "examples/desktop_search/README.md": {

@@ -7,7 +7,7 @@ from cli.commands import PROJECT
 from log_lines import find_log_lines, log_lines_table
 from log_words import PARTS
 
-from foltr.protocol.events import EventKind
+from foltr.core.protocol.events import EventKind
 
 
 def test_every_log_line_is_in_one_table():

@@ -6,7 +6,7 @@ import pytest
 from reference_pages import cell, commands_reference, messages_reference, number, plain
 
 from foltr.cli.commands import ALL_COMMANDS, load_command
-from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.messages import MESSAGE_TYPES
 
 
 def commands_below(command, words):

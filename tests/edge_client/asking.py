@@ -8,7 +8,7 @@ import sys
 
 from played import device
 
-from edge_client.events import Event, ForgetStateChanged
+from foltr.edge_client.events import Event, ForgetStateChanged
 
 
 def say(state: object) -> None:

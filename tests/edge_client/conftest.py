@@ -7,8 +7,8 @@ from servers import free_port
 @pytest.fixture
 def resend_fast(monkeypatch):
     """Five seconds between two sendings are too long for a test."""
-    monkeypatch.setattr("edge_client.participation.FIRST_RESEND_S", 0.05)
-    monkeypatch.setattr("edge_client.participation.RESEND_LIMIT_S", 0.1)
+    monkeypatch.setattr("foltr.edge_client.participation.FIRST_RESEND_S", 0.05)
+    monkeypatch.setattr("foltr.edge_client.participation.RESEND_LIMIT_S", 0.1)
 
 
 @pytest.fixture

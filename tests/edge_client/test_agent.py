@@ -8,19 +8,19 @@ from links import NotedLink
 from played import N_FEATURES, TOPICS, adding_learner, content, model
 from structlog.testing import capture_logs
 
-from broker.link import InboundMessage
-from edge_client.agent import Agent
-from edge_client.options import DeviceOptions, Experiment
-from edge_client.store.store import DeviceStore
-from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.codec import decode, encode
-from foltr.protocol.fields import model_hash, pack_vector, payload_digest
-from foltr.protocol.membership import Join, Status
-from foltr.protocol.paces import Pace
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import PdgdTraining
-from foltr.protocol.updates import ModelUpdate
+from foltr.broker.link import InboundMessage
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.options import DeviceOptions, Experiment
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.codec import decode, encode
+from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
+from foltr.core.protocol.membership import Join, Status
+from foltr.core.protocol.paces import Pace
+from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import PdgdTraining
+from foltr.core.protocol.updates import ModelUpdate
 
 INBOX, JOIN, STATUS, UPDATES = (
     TOPICS.client("device-7", topic)

@@ -7,10 +7,10 @@ import pytest
 from played import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in, until
 from structlog.testing import capture_logs
 
-from foltr.errors import DataError
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.updates import DenseDelta
+from foltr.core.errors import DataError
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.updates import DenseDelta
 
 
 async def negated(update, _round):

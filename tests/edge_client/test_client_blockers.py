@@ -5,13 +5,13 @@ import pytest
 from own_servers import provisioned
 from played import TOPICS, WITHIN_S, Federator, device, until
 
-from edge_client.blockers import BlockerKind
-from edge_client.client import EdgeClient
-from foltr.errors import UnavailableError
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.heartbeat import FederatorStatus
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signing import SigningKey
+from foltr.edge_client.blockers import BlockerKind
+from foltr.edge_client.client import EdgeClient
+from foltr.core.errors import UnavailableError
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signing import SigningKey
 
 
 async def beat(federator, *, online=True):

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, model, see, until
 
-from edge_client.store.store import DeviceStore
-from foltr.errors import DataError, SettingsError
-from foltr.protocol.codec import encode
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.topics import ClientTopic
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.topics import ClientTopic
 
 
 async def test_nonsense_from_the_network_is_ignored(mqtt_broker):
@@ -45,7 +45,7 @@ async def test_a_round_of_another_federation_is_ignored(mqtt_broker):
 
 async def test_a_receipt_that_cannot_be_stored_is_asked_for_again(mqtt_broker, monkeypatch):
     """The disk is full at the wrong moment: the update stays pending in memory as on disk, and is settled later."""
-    monkeypatch.setattr("edge_client.participation.FIRST_RESEND_S", 0.3)
+    monkeypatch.setattr("foltr.edge_client.participation.FIRST_RESEND_S", 0.3)
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await federator.announce(1)
         await client.next_round()

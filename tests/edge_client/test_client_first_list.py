@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from played import N_FEATURES, Federator, model
 
-from foltr.numerics.compiled import COMPILED
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.trainings import PdgdTraining
+from foltr.core.numerics.compiled import COMPILED
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.trainings import PdgdTraining
 
 # What imports numba waits until it is told to go on.
 CODE = f"""

@@ -25,15 +25,15 @@ from played import (
 )
 from structlog.testing import capture_logs
 
-from edge_client.client import EdgeClient, ForgetResult
-from edge_client.store.store import DeviceStore
-from foltr.errors import DataError, FoltrError, UnavailableError
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.codec import decode, encode, open_envelope
-from foltr.protocol.membership import Forget, Status
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic
+from foltr.edge_client.client import EdgeClient, ForgetResult
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.errors import DataError, FoltrError, UnavailableError
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.codec import decode, encode, open_envelope
+from foltr.core.protocol.membership import Forget, Status
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 INBOX, FORGET, STATUS = (
@@ -46,7 +46,7 @@ REPOSITORY = Path(__file__).parents[2]
 @pytest.fixture(autouse=True)
 def _ask_again_fast(monkeypatch):
     """Three seconds between two requests are too long for a test."""
-    monkeypatch.setattr("edge_client.forgetting.FORGET_AGAIN_S", 0.2)
+    monkeypatch.setattr("foltr.edge_client.forgetting.FORGET_AGAIN_S", 0.2)
 
 
 async def tell(federator, code, receipt=None, client_id="device-7", **more):

@@ -8,21 +8,21 @@ import pytest
 from device_options import grouped
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, content, device, model, see, until
 
-from edge_client.client import EdgeClient
-from edge_client.events import AuditLogCut
-from edge_client.options import Connection
-from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.errors import SettingsError
-from foltr.operator.credentials import BrokerAccess, device_identity, write_secret
-from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.codec import decode, encode, open_envelope
-from foltr.protocol.membership import Join, Status
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.roster import FederatorKey
-from foltr.protocol.signing import SESSION_STEPS, SigningKey
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import ModelUpdate
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.events import AuditLogCut
+from foltr.edge_client.options import Connection
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import BrokerAccess, device_identity, write_secret
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.codec import decode, encode, open_envelope
+from foltr.core.protocol.membership import Join, Status
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.roster import FederatorKey
+from foltr.core.protocol.signing import SESSION_STEPS, SigningKey
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import ModelUpdate
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 
@@ -167,7 +167,7 @@ async def test_each_connection_rises_above_the_last_will_of_the_one_before(mosqu
 
 async def test_a_replayed_receipt_lifts_the_session(mqtt_broker, monkeypatch):
     """The next join is above the newest sequence number the federator has seen."""
-    monkeypatch.setattr("edge_client.participation.FIRST_RESEND_S", 0.2)
+    monkeypatch.setattr("foltr.edge_client.participation.FIRST_RESEND_S", 0.2)
     newest = (2**42) * SESSION_STEPS + 5
     async with Federator(mqtt_broker, takes_joins=False) as federator, device(mqtt_broker):
         await federator.next("join")

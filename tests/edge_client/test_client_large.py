@@ -7,22 +7,22 @@ import pytest
 from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 from structlog.testing import capture_logs
 
-from broker.link import MqttLink
-from edge_client.client import EdgeClient
-from edge_client.messaging.transfer import WINDOW
-from edge_client.models import Models
-from edge_client.options import Experiment
-from foltr.learning.linear import score
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.chunks import Assembly, chunk_of, manifest_of
-from foltr.protocol.codec import decode, encode, open_envelope
-from foltr.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, model_hash, pack_vector, payload_digest
-from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr.protocol.updates import Chunk, Manifest, ModelUpdate, Vote
+from foltr.broker.link import MqttLink
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.messaging.transfer import WINDOW
+from foltr.edge_client.models import Models
+from foltr.edge_client.options import Experiment
+from foltr.core.learning.linear import score
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.chunks import Assembly, chunk_of, manifest_of
+from foltr.core.protocol.codec import decode, encode, open_envelope
+from foltr.core.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, model_hash, pack_vector, payload_digest
+from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.updates import Chunk, Manifest, ModelUpdate, Vote
 
 N_FEATURES = 7 * CHUNK_BYTES // 4 - 200  # seven chunks: more than are sent at once
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
@@ -169,7 +169,7 @@ async def test_a_model_that_stays_incomplete_is_given_up_and_taken_up(
     mqtt_broker, monkeypatch, caplog, heard, chunk_topics
 ):
     """After a while without a chunk, with a line in the log; the next announcement needs only what was missing."""
-    monkeypatch.setattr("edge_client.messaging.transfer.MODEL_PATIENCE_S", 0.2)
+    monkeypatch.setattr("foltr.edge_client.messaging.transfer.MODEL_PATIENCE_S", 0.2)
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         large = LargeModel(4)
         await large.chunks(federator, [0, 1, 2, 4])

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from played import TOPICS, WITHIN_S, Federator, content, device, retained, see
 
-from foltr.errors import UnavailableError
-from foltr.protocol.codec import decode
-from foltr.protocol.membership import Join, Status
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.topics import ClientTopic
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.codec import decode
+from foltr.core.protocol.membership import Join, Status
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.topics import ClientTopic
 
 STATUS = TOPICS.client("device-7", ClientTopic.STATUS)
 REPOSITORY = Path(__file__).parents[2]

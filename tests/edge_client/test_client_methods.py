@@ -9,23 +9,23 @@ from drawn import interaction_of, reversals_of, shown_by
 from methods_of import LINEAR, NEURAL, trainings
 from played import N_FEATURES, WITHIN_S, Federator, device, taken_in, until
 
-from edge_client.store.store import DeviceStore
-from edge_client.training.working_model import mark_state, unmark_state
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.working_model import mark_state, unmark_state
 from foltr.cli.fleet.simulated_user import SimulatedUser
-from foltr.data.synthetic import synthetic_dataset
-from foltr.errors import DataError, SettingsError
-from foltr.evaluation.click_models import click_model, clicks_from_draws
-from foltr.learning.display import best_list
-from foltr.learning.linear import score
-from foltr.learning.pdgd import pdgd_step
-from foltr.methods.base import DeviceContext
-from foltr.methods.registry import initial_weights, make_device, n_auxiliary
-from foltr.numerics.streams import client_streams
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.codec import encode
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.trainings import FedPerTraining, PersonalTraining
+from foltr.core.data.synthetic import synthetic_dataset
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.evaluation.click_models import click_model, clicks_from_draws
+from foltr.core.learning.display import best_list
+from foltr.core.learning.linear import score
+from foltr.core.learning.pdgd import pdgd_step
+from foltr.core.methods.base import DeviceContext
+from foltr.core.methods.registry import initial_weights, make_device, n_auxiliary
+from foltr.core.numerics.streams import client_streams
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.trainings import FedPerTraining, PersonalTraining
 
 K, N_INTERACTIONS = 5, 4
 METHODS = [*trainings(), "fedips, propensities estimated"]

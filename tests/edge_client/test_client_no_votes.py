@@ -10,19 +10,19 @@ from structlog.testing import capture_logs
 from under_policy import CLIP_NORM, identity
 from under_policy import FEDERATOR as KEY
 
-from edge_client.client import EdgeClient
-from edge_client.options import Connection, Experiment
-from foltr.learning.comparison import Comparison
-from foltr.protocol.policies import SecureRound
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.trainings import (
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment
+from foltr.core.learning.comparison import Comparison
+from foltr.core.protocol.policies import SecureRound
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
     FpdgdPaperTraining,
     LinearRankerSpec,
     NeuralRankerSpec,
 )
-from foltr.protocol.updates import Vote
+from foltr.core.protocol.updates import Vote
 
 # --- where nobody votes -----------------------------------------------------------------------------------------
 

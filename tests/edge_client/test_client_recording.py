@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from played import N_FEATURES, WITHIN_S, Federator, content, device, see, taken_in, until_disconnected
 
-from foltr.errors import DataError, UnavailableError
-from foltr.protocol.receipts import ReceiptCode
+from foltr.core.errors import DataError, UnavailableError
+from foltr.core.protocol.receipts import ReceiptCode
 
 
 async def test_a_list_recorded_twice_counts_once(mqtt_broker):

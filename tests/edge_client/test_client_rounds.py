@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from played import WITHIN_S, Federator, device, see, until
 
-from foltr.errors import UnavailableError
+from foltr.core.errors import UnavailableError
 
 
 async def test_the_next_round_is_one_with_its_model(mqtt_broker):

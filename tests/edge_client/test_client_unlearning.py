@@ -3,18 +3,18 @@
 import pytest
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see
 
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment
-from foltr.errors import SettingsError
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.announcements import NamedErasure, UnlearningRound
-from foltr.protocol.codec import decode, open_envelope
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr.protocol.updates import UnlearningUpdate
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.announcements import NamedErasure, UnlearningRound
+from foltr.core.protocol.codec import decode, open_envelope
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.updates import UnlearningUpdate
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 UNLEARNING = TOPICS.client("device-7", ClientTopic.UNLEARNING)

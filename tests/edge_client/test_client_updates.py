@@ -4,9 +4,9 @@ import pytest
 from played import WITHIN_S, Federator, content, device, see, taken_in, until
 from structlog.testing import capture_logs
 
-from foltr.protocol.codec import decode
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.updates import ModelUpdate
+from foltr.core.protocol.codec import decode
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.updates import ModelUpdate
 
 
 async def test_an_update_says_what_was_learned(mqtt_broker):

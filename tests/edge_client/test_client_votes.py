@@ -7,16 +7,16 @@ from structlog.testing import capture_logs
 from under_policy import FEDERATOR as KEY
 from under_policy import identity
 
-from edge_client.client import EdgeClient
-from edge_client.guard.model_judgement import FEWEST_LISTS as FEWEST_OF_A_GUARD
-from edge_client.options import Connection, Experiment
-from foltr.learning.comparison import Comparison
-from foltr.protocol.codec import encode
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import Vote
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.guard.model_judgement import FEWEST_LISTS as FEWEST_OF_A_GUARD
+from foltr.edge_client.options import Connection, Experiment
+from foltr.core.learning.comparison import Comparison
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import Vote
 
 # --- what it says -----------------------------------------------------------------------------------------------
 

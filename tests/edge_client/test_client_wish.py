@@ -6,16 +6,16 @@ import pytest
 from played import QUIET_S, TOPICS, WITHIN_S, Federator, content, device, retained, see, taken_in, until
 from structlog.testing import capture_logs
 
-from edge_client.client import EdgeClient, ForgetResult
-from edge_client.events import ForgetStateChanged
-from edge_client.store.store import DeviceStore
-from foltr.errors import DataError, FoltrError
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.codec import decode
-from foltr.protocol.membership import Forget
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode
-from foltr.protocol.signing import SigningKey, sequence_of
-from foltr.protocol.topics import ClientTopic
+from foltr.edge_client.client import EdgeClient, ForgetResult
+from foltr.edge_client.events import ForgetStateChanged
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.errors import DataError, FoltrError
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.codec import decode
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
+from foltr.core.protocol.signing import SigningKey, sequence_of
+from foltr.core.protocol.topics import ClientTopic
 
 INBOX, FORGET, STATUS = (
     TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.FORGET, ClientTopic.STATUS)
@@ -26,7 +26,7 @@ RECEIPT = b"a signed receipt"
 @pytest.fixture(autouse=True)
 def _ask_again_fast(monkeypatch):
     """Three seconds between two requests are too long for a test."""
-    monkeypatch.setattr("edge_client.forgetting.FORGET_AGAIN_S", 0.2)
+    monkeypatch.setattr("foltr.edge_client.forgetting.FORGET_AGAIN_S", 0.2)
 
 
 async def tell(federator, code, receipt=None):

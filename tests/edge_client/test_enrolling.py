@@ -2,10 +2,10 @@
 
 import stat
 
-from edge_client import enrolling
-from foltr.operator.credentials import BrokerAccess
-from foltr.operator.one_time_tokens import OneTimeToken
-from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.edge_client import enrolling
+from foltr.core.operator.credentials import BrokerAccess
+from foltr.core.operator.one_time_tokens import OneTimeToken
+from foltr.core.protocol.signing import SigningKey, key_to_text
 
 
 def token(number):

@@ -10,27 +10,27 @@ from links import NotedLink
 from played import N_FEATURES, TOPICS, adding_learner, content, model
 from structlog.testing import capture_logs
 
-from broker.link import InboundMessage
-from edge_client.agent import Agent
-from edge_client.events import ModelInUse
-from edge_client.features import Features
-from edge_client.objections import Objection, objection_to
-from edge_client.options import DeviceOptions
-from edge_client.store.store import DeviceStore
-from foltr.errors import DataError
-from foltr.operator.credentials import BrokerAccess, Credentials
-from foltr.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
-from foltr.protocol.codec import decode, encode
-from foltr.protocol.explorations import SamplingExploration
-from foltr.protocol.fields import model_hash, pack_vector, payload_digest
-from foltr.protocol.policies import SecureRound
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
-from foltr.protocol.schemas import Feature, FeatureSchema
-from foltr.protocol.signed_schemas import issue_schema
-from foltr.protocol.signing import SigningKey, key_to_text
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr.protocol.updates import ModelUpdate
+from foltr.broker.link import InboundMessage
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.events import ModelInUse
+from foltr.edge_client.features import Features
+from foltr.edge_client.objections import Objection, objection_to
+from foltr.edge_client.options import DeviceOptions
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.errors import DataError
+from foltr.core.operator.credentials import BrokerAccess, Credentials
+from foltr.core.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
+from foltr.core.protocol.codec import decode, encode
+from foltr.core.protocol.explorations import SamplingExploration
+from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
+from foltr.core.protocol.policies import SecureRound
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
+from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.signed_schemas import issue_schema
+from foltr.core.protocol.signing import SigningKey, key_to_text
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.updates import ModelUpdate
 
 INBOX, JOIN, UPDATES = (
     TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.JOIN, ClientTopic.UPDATES)

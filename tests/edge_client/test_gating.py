@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 from played import Federator, device
 
-from edge_client import gating
-from edge_client.events import GateChanged
-from edge_client.gating import DeviceGate
-from edge_client.options import Ranking
-from edge_client.recording import store_list
-from edge_client.search_ranker import SearchRanker
-from edge_client.serps import make_serp, read_candidates
-from edge_client.store.store import DeviceStore
-from foltr.errors import DataError
-from foltr.learning.gate import Gate, ShownCount, Source
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.explorations import read_exploration
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.trainings import PdgdTraining
+from foltr.edge_client import gating
+from foltr.edge_client.events import GateChanged
+from foltr.edge_client.gating import DeviceGate
+from foltr.edge_client.options import Ranking
+from foltr.edge_client.recording import store_list
+from foltr.edge_client.search_ranker import SearchRanker
+from foltr.edge_client.serps import make_serp, read_candidates
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.errors import DataError
+from foltr.core.learning.gate import Gate, ShownCount, Source
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.explorations import read_exploration
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.trainings import PdgdTraining
 
 N_FEATURES = 16
 SWAPS = PdgdTraining(min_interactions=1000, max_interactions=1000)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from edge_client.news import News
+from foltr.edge_client.news import News
 
 
 async def test_whoever_waits_is_woken_when_it_is_true_and_not_before():

@@ -5,19 +5,19 @@ from itertools import pairwise, product
 
 import pytest
 
-from edge_client.participation import (
+from foltr.edge_client.participation import (
     ANSWER_TIME_S,
     FIRST_RESEND_S,
     RESEND_LIMIT_S,
     Outgoing,
     Participation,
 )
-from edge_client.store.bounds import PendingUpdate
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
-from foltr.protocol.client_selection import HIGHEST_TICKET, round_seed, ticket
-from foltr.protocol.fields import model_hash, pack_vector, payload_digest
-from foltr.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
+from foltr.core.protocol.client_selection import HIGHEST_TICKET, round_seed, ticket
+from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
+from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 
 CLIENT = "device-7"
 ID, OTHER_ID = "a" * 32, "b" * 32

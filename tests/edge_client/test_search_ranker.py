@@ -13,22 +13,22 @@ from device_options import grouped
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, model
 from structlog.testing import capture_logs
 
-from edge_client.client import EdgeClient
-from edge_client.events import Connected, ModelInUse, UpdateAnswered
-from edge_client.forgetting import ForgetResult
-from edge_client.options import Experiment, Privacy
-from edge_client.search_ranker import SearchRanker
-from edge_client.store.interaction_rows import insert_interaction
-from edge_client.store.store import DeviceStore
-from edge_client.training.working_model import WorkingModel
-from foltr.errors import DataError, SettingsError, UnavailableError, UsageError
-from foltr.numerics.compiled import plain_functions
-from foltr.operator.credentials import BrokerAccess, device_identity, write_credentials
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import PdgdTraining
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.events import Connected, ModelInUse, UpdateAnswered
+from foltr.edge_client.forgetting import ForgetResult
+from foltr.edge_client.options import Experiment, Privacy
+from foltr.edge_client.search_ranker import SearchRanker
+from foltr.edge_client.store.interaction_rows import insert_interaction
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.working_model import WorkingModel
+from foltr.core.errors import DataError, SettingsError, UnavailableError, UsageError
+from foltr.core.numerics.compiled import plain_functions
+from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import PdgdTraining
 
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 DOCUMENTS = np.eye(5, N_FEATURES, dtype=np.float32)
@@ -276,7 +276,7 @@ def test_ranking_does_not_wait_for_the_store(path, monkeypatch):
         assert may_write.wait(WITHIN_S)
         return insert_interaction(*args)
 
-    monkeypatch.setattr("edge_client.store.store.insert_interaction", slowly)
+    monkeypatch.setattr("foltr.edge_client.store.store.insert_interaction", slowly)
     with SearchRanker(store=path) as ranker, ThreadPoolExecutor(1) as pool:
         recording = pool.submit(click, ranker, 1)
         assert writing.wait(WITHIN_S)

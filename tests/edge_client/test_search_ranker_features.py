@@ -7,11 +7,11 @@ import pytest
 from played import N_FEATURES, WITHIN_S, Federator, model, until
 
 from foltr import FeatureSchema, SearchRanker
-from foltr.errors import DataError, SettingsError
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.schemas import Feature
-from foltr.protocol.signing import SigningKey
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.schemas import Feature
+from foltr.core.protocol.signing import SigningKey
 
 SHOP = FeatureSchema(
     name="shop",

@@ -8,10 +8,10 @@ import sys
 import pytest
 from played import N_FEATURES, model
 
-from edge_client.store.store import DeviceStore
-from foltr.operator.credentials import BrokerAccess, device_identity, write_credentials
-from foltr.protocol.codec import encode
-from foltr.protocol.signing import SigningKey
+from foltr.edge_client.store.store import DeviceStore
+from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.signing import SigningKey
 
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 
@@ -131,7 +131,7 @@ def test_a_fork_searches_on_and_records_nothing(credentials, path):
     """
     done = run(
         """
-from foltr.errors import UsageError
+from foltr.core.errors import UsageError
 
 first = click()
 child = os.fork()
@@ -197,6 +197,6 @@ click()
     )
     assert done.returncode == 0, done.stderr
     (said,) = done.stdout.splitlines()
-    assert said.startswith("1 foltr.errors.DataError: device store ")
+    assert said.startswith("1 foltr.core.errors.DataError: device store ")
     assert f"the process {said.split()[-1]} has it open. A store belongs to one running client" in said
     assert len(stored(path)) == 1

@@ -9,9 +9,9 @@ import pytest
 from cli.commands import environment
 from played import TOPICS, Federator
 
-from foltr.failpoints import VARIABLE, Failpoint
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode
-from foltr.protocol.topics import ClientTopic
+from foltr.core.failpoints import VARIABLE, Failpoint
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
+from foltr.core.protocol.topics import ClientTopic
 
 pytestmark = pytest.mark.slow
 

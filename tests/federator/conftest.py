@@ -10,15 +10,15 @@ import voted
 from databases import open_migrated
 from served import GENEROUS, Served
 
-from broker.link import InboundMessage
-from federator.plan import FederationPlan
-from federator.reading import Limits, OperatorSpoke, Reading, read_message
-from foltr.methods.bodies import BodySpec
-from foltr.protocol.codec import encode
-from foltr.protocol.enrolment import issue_enrolment, issue_roster
-from foltr.protocol.fields import Message, pack_vector
-from foltr.protocol.membership import Forget, Join, Leave, Status
-from foltr.protocol.orders import (
+from foltr.broker.link import InboundMessage
+from foltr.federator.plan import FederationPlan
+from foltr.federator.reading import Limits, OperatorSpoke, Reading, read_message
+from foltr.core.methods.bodies import BodySpec
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.enrolment import issue_enrolment, issue_roster
+from foltr.core.protocol.fields import Message, pack_vector
+from foltr.core.protocol.membership import Forget, Join, Leave, Status
+from foltr.core.protocol.orders import (
     DismissProposals,
     ForgetClient,
     LiftQuarantine,
@@ -28,12 +28,12 @@ from foltr.protocol.orders import (
     RotateKey,
     SetDeadline,
 )
-from foltr.protocol.roster import Revocation, Roster
-from foltr.protocol.signed_orders import issue_order
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import DenseDelta, ModelUpdate
-from storage.keys import KeyStore
+from foltr.core.protocol.roster import Revocation, Roster
+from foltr.core.protocol.signed_orders import issue_order
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.updates import DenseDelta, ModelUpdate
+from foltr.storage.keys import KeyStore
 
 FEDERATION = "mail"
 TOPICS = Topics(FEDERATION)

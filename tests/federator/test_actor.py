@@ -2,14 +2,14 @@
 
 import asyncio
 
-from broker.buffer import IntakeLimits
-from broker.link import InboundMessage
-from federator.round import RoundPolicy
-from foltr.protocol.states import Pacing
-from foltr.protocol.topics import Topics
-from storage.models import list_models
-from storage.orders import list_orders
-from storage.queries import list_contributions, list_events, list_rounds
+from foltr.broker.buffer import IntakeLimits
+from foltr.broker.link import InboundMessage
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.states import Pacing
+from foltr.core.protocol.topics import Topics
+from foltr.storage.models import list_models
+from foltr.storage.orders import list_orders
+from foltr.storage.queries import list_contributions, list_events, list_rounds
 
 TOPICS = Topics("mail")
 

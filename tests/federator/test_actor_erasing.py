@@ -4,17 +4,17 @@ from functools import partialmethod
 
 import pytest
 
-from federator.job import UnlearningPolicy
-from federator.round import RoundPolicy
-from federator.store import FederationStore
-from foltr.errors import UnavailableError
-from foltr.protocol.membership import Forget
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
-from foltr.protocol.states import Strategy
-from foltr.protocol.topics import ClientTopic
-from storage.erasure.client_rows import rows_of
-from storage.erasure.erasures import list_erasures
-from storage.queries import get_round
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.federator.store import FederationStore
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.storage.erasure.client_rows import rows_of
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.queries import get_round
 
 N_ROUNDS = 5
 POLICY = RoundPolicy(2, 2, 0.0, 60.0)
@@ -117,7 +117,7 @@ async def test_who_asks_again_meanwhile_is_told_and_keeps_its_key_until_its_rows
         destroyed.append(client_id)
         return True
 
-    monkeypatch.setattr("federator.store.FederationStore.destroy_key", destroy)
+    monkeypatch.setattr("foltr.federator.store.FederationStore.destroy_key", destroy)
     served.receipts.sent.clear()
     ask(served, alice)
     await served.turn()

@@ -7,26 +7,26 @@ from unittest.mock import Mock
 import numpy as np
 import pytest
 
-from broker.link import InboundMessage
-from federator.job import UnlearningPolicy
-from federator.publishing.audit_heads import head_of
-from federator.round import RoundPolicy
-from foltr.erasure.receipt import verify_receipt
-from foltr.protocol.announcements import UnlearningRound
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.membership import Forget, Join, Leave, Status
-from foltr.protocol.orders import OrderAnswer
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import Strategy
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import EvolutionTraining, PdgdTraining
-from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
-from storage.erasure.audit_log import find_audit_entry
-from storage.erasure.erasures import find_erasure, list_erasures
-from storage.models import get_model, latest_model, list_models
-from storage.orders import list_orders
-from storage.queries import get_round, list_contributions, list_events, list_rounds
+from foltr.broker.link import InboundMessage
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.publishing.audit_heads import head_of
+from foltr.federator.round import RoundPolicy
+from foltr.core.erasure.receipt import verify_receipt
+from foltr.core.protocol.announcements import UnlearningRound
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.membership import Forget, Join, Leave, Status
+from foltr.core.protocol.orders import OrderAnswer
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import EvolutionTraining, PdgdTraining
+from foltr.core.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
+from foltr.storage.erasure.audit_log import find_audit_entry
+from foltr.storage.erasure.erasures import find_erasure, list_erasures
+from foltr.storage.models import get_model, latest_model, list_models
+from foltr.storage.orders import list_orders
+from foltr.storage.queries import get_round, list_contributions, list_events, list_rounds
 
 N_FEATURES = 4
 THREE = RoundPolicy(3, 3, 0.0, 60.0)

@@ -8,22 +8,22 @@ from backups import back_up, restore
 from msgpack import unpackb
 from voted import NAMES, ONES, STEPWISE, D, forget, order, origins, said, unlearn
 
-import storage.anchors
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import replay_round
-from federator.round import RoundPolicy
-from foltr.aggregation.rule_spec import read_rule
-from foltr.failpoints import Failpoint
-from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.orders import QuarantineClient
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.states import Strategy
-from foltr.protocol.trainings import FpdgdPaperTraining
-from storage.erasure.unlearning_jobs import list_jobs
-from storage.errors import WriterFencedError
-from storage.models import get_anchor, latest_model
-from storage.queries import get_round, list_events
-from storage.rounds import latest_round
+import foltr.storage.anchors
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
+from foltr.federator.round import RoundPolicy
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.orders import QuarantineClient
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.trainings import FpdgdPaperTraining
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.models import get_anchor, latest_model
+from foltr.storage.queries import get_round, list_events
+from foltr.storage.rounds import latest_round
 
 GOOD, BAD = 0.8, 0.4
 RULED = {"evaluation": True, "evaluation_take_back": True}
@@ -297,7 +297,7 @@ async def test_a_death_before_the_commit_leaves_the_round_as_it_was(voting, rest
     def die(name: Failpoint) -> None:
         raise RuntimeError(name)
 
-    with patch.object(storage.anchors, "failpoint", die), pytest.raises(RuntimeError, match="in_restoration"):
+    with patch.object(foltr.storage.anchors, "failpoint", die), pytest.raises(RuntimeError, match="in_restoration"):
         await play(served, devices, BAD)
     assert await taken_back(served) == []
     following = await restarted_voting(served)
@@ -315,7 +315,7 @@ async def test_a_death_after_the_commit_takes_nothing_back_twice(voting, restart
         if name is Failpoint.MODEL_TAKEN_BACK:
             raise RuntimeError(name)
 
-    with patch("federator.rounds.failpoint", die), pytest.raises(RuntimeError, match="taken_back"):
+    with patch("foltr.federator.rounds.failpoint", die), pytest.raises(RuntimeError, match="taken_back"):
         await play(served, devices, BAD)
     following = await restarted_voting(served)
     assert (following.shown.model.version, following.shown.round.round) == (9, 10)

@@ -7,17 +7,17 @@ import pytest
 from served import Served
 from structlog.testing import capture_logs
 
-from federator.job import UnlearningPolicy
-from federator.round import RoundPolicy
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.membership import Forget
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import Strategy
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import DenseDelta, UnlearningUpdate
-from storage.erasure.erasures import list_erasures
-from storage.erasure.unlearning_jobs import list_jobs
-from storage.queries import list_events
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.queries import list_events
 
 N_FEATURES = 4
 KEY = SigningKey(b"federator" + bytes(23))

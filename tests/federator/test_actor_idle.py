@@ -4,12 +4,12 @@ from dataclasses import replace
 
 from voted import ONES, STEPWISE, forget
 
-from broker.link import InboundMessage
-from federator.round import RoundPolicy
-from foltr.protocol.membership import Status
-from foltr.protocol.states import Strategy
-from foltr.protocol.topics import ClientTopic, Topics
-from storage.queries import list_events, list_rounds
+from foltr.broker.link import InboundMessage
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.membership import Status
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.storage.queries import list_events, list_rounds
 
 POLICY = RoundPolicy(1, 9, 0.0, 60.0)
 

@@ -8,23 +8,23 @@ import pytest
 from backups import back_up, restore
 from served import GENEROUS, TOPICS, Served
 
-from broker.link import InboundMessage
-from federator.job import UnlearningPolicy
-from federator.job_driver import Unlearner
-from federator.round import RoundPolicy
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.membership import Forget, Status
-from foltr.protocol.orders import AllowReset, LiftQuarantine, OrderAnswer, QuarantineClient, RevokeClient
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import Strategy
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import EvolutionTraining, PdgdTraining
-from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
-from storage.erasure.erasures import list_erasures
-from storage.erasure.unlearning_jobs import list_jobs, pause_job
-from storage.errors import WriterFencedError
-from storage.models import latest_model
-from storage.queries import list_events
+from foltr.broker.link import InboundMessage
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.job_driver import Unlearner
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.membership import Forget, Status
+from foltr.core.protocol.orders import AllowReset, LiftQuarantine, OrderAnswer, QuarantineClient, RevokeClient
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import EvolutionTraining, PdgdTraining
+from foltr.core.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.erasure.unlearning_jobs import list_jobs, pause_job
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.models import latest_model
+from foltr.storage.queries import list_events
 
 N_FEATURES = 4
 KEY = SigningKey(b"federator" + bytes(23))

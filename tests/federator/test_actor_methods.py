@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from foltr.errors import SettingsError
-from foltr.failpoints import Failpoint
-from foltr.learning.evolution_strategies import AdamState, adam_ascent, es_direction
-from foltr.methods.registry import initial_weights
-from foltr.numerics.streams import first_model_rng
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.states import Pacing
-from foltr.protocol.trainings import (
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.core.errors import SettingsError
+from foltr.core.failpoints import Failpoint
+from foltr.core.learning.evolution_strategies import AdamState, adam_ascent, es_direction
+from foltr.core.methods.registry import initial_weights
+from foltr.core.numerics.streams import first_model_rng
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.states import Pacing
+from foltr.core.protocol.trainings import (
     EvolutionTraining,
     FedIpsTraining,
     FedPerTraining,
@@ -20,11 +20,11 @@ from foltr.protocol.trainings import (
     NeuralRankerSpec,
     PdgdTraining,
 )
-from foltr.protocol.updates import DenseDelta, EvolutionPair, PartDelta
-from storage.federations import get_federation
-from storage.models import list_models
-from storage.queries import list_rounds
-from storage.rounds import latest_round, stream_updates
+from foltr.core.protocol.updates import DenseDelta, EvolutionPair, PartDelta
+from foltr.storage.federations import get_federation
+from foltr.storage.models import list_models
+from foltr.storage.queries import list_rounds
+from foltr.storage.rounds import latest_round, stream_updates
 
 TWO = RoundPolicy(2, 2, 0.0, 60.0)
 N_FEATURES = 5
@@ -96,7 +96,7 @@ async def test_a_restart_in_the_middle_of_aggregation_takes_the_same_step(evolvi
 
     send_pairs(served, devices, 2, PAIRS[1])
     with monkeypatch.context() as patch:
-        for module in ("federator.rounds", "storage.rounds"):
+        for module in ("foltr.federator.rounds", "foltr.storage.rounds"):
             patch.setattr(f"{module}.failpoint", dies)
         with pytest.raises(Killed):
             await served.turn()

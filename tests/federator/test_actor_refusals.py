@@ -2,13 +2,13 @@
 
 import pytest
 
-from broker.link import InboundMessage
-from federator.between_turns import HELD_S
-from federator.round import RoundPolicy
-from foltr.protocol.topics import Topics
-from storage.errors import WriterFencedError
-from storage.federations import claim_federation
-from storage.queries import list_events
+from foltr.broker.link import InboundMessage
+from foltr.federator.between_turns import HELD_S
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.topics import Topics
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import claim_federation
+from foltr.storage.queries import list_events
 
 TOPICS = Topics("mail")
 TOPIC = "foltr/v1/mail/clients/alice/updates"

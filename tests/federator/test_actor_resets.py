@@ -5,23 +5,23 @@ from dataclasses import replace
 import pytest
 from served import Served
 
-from broker.link import InboundMessage
-from federator.job import UnlearningPolicy
-from federator.round import RoundPolicy
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.membership import Forget
-from foltr.protocol.orders import AllowReset, OrderAnswer
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import Strategy
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import EvolutionTraining, PdgdTraining
-from foltr.protocol.updates import DenseDelta, EvolutionPair
-from storage.erasure.erasures import list_erasures
-from storage.erasure.gathering import find_reset
-from storage.erasure.unlearning_jobs import list_jobs
-from storage.models import latest_model
-from storage.orders import list_orders
-from storage.queries import list_events
+from foltr.broker.link import InboundMessage
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.orders import AllowReset, OrderAnswer
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import EvolutionTraining, PdgdTraining
+from foltr.core.protocol.updates import DenseDelta, EvolutionPair
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.erasure.gathering import find_reset
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.models import latest_model
+from foltr.storage.orders import list_orders
+from foltr.storage.queries import list_events
 
 N_FEATURES = 4
 KEY = SigningKey(b"federator" + bytes(23))

@@ -10,28 +10,28 @@ import pytest
 from served import TOPICS
 from structlog.testing import capture_logs
 
-from broker.link import InboundMessage
-from federator.closing.stored_rules import round_rng
-from federator.plan import FederationPlan
-from federator.resumption import claim
-from federator.round import RoundPolicy
-from federator.store import FederationStore
-from foltr.aggregation.client_records import Records
-from foltr.aggregation.fates import Fate
-from foltr.aggregation.round_report import ClientFate, Finding, RoundReport
-from foltr.aggregation.rule_spec import read_rule
-from foltr.errors import SettingsError
-from foltr.failpoints import Failpoint
-from foltr.methods.base import Memory, NextModel
-from foltr.methods.registry import make_aggregation
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.orders import LiftQuarantine, OrderAnswer, QuarantineClient, SetDeadline
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr.protocol.updates import DenseDelta
-from storage.federations import get_federation
-from storage.models import list_models
-from storage.queries import (
+from foltr.broker.link import InboundMessage
+from foltr.federator.closing.stored_rules import round_rng
+from foltr.federator.plan import FederationPlan
+from foltr.federator.resumption import claim
+from foltr.federator.round import RoundPolicy
+from foltr.federator.store import FederationStore
+from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.fates import Fate
+from foltr.core.aggregation.round_report import ClientFate, Finding, RoundReport
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.errors import SettingsError
+from foltr.core.failpoints import Failpoint
+from foltr.core.methods.base import Memory, NextModel
+from foltr.core.methods.registry import make_aggregation
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.orders import LiftQuarantine, OrderAnswer, QuarantineClient, SetDeadline
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.updates import DenseDelta
+from foltr.storage.federations import get_federation
+from foltr.storage.models import list_models
+from foltr.storage.queries import (
     get_aggregation,
     get_round,
     list_contributions,
@@ -212,7 +212,7 @@ async def test_a_kill_around_the_close_of_a_round_repeats_it_bit_for_bit(joined,
 
     send(served, devices)
     with monkeypatch.context() as patch:
-        for module in ("federator.actor", "federator.rounds", "storage.rounds"):
+        for module in ("foltr.federator.actor", "foltr.federator.rounds", "foltr.storage.rounds"):
             patch.setattr(f"{module}.failpoint", dies)
         with pytest.raises(Killed):
             await served.turn()
@@ -257,7 +257,7 @@ async def test_a_stored_rule_that_is_unknown_is_told_at_start(joined, serve):
     served, _ = await joined(KRUM)
     from sqlalchemy import update
 
-    from storage.tables import rounds
+    from foltr.storage.tables import rounds
 
     async with served.db.transaction() as connection:
         await connection.execute(update(rounds).values(aggregation="oracle"))
@@ -300,7 +300,7 @@ class Watchful:
 @pytest.fixture
 def watchful(monkeypatch):
     made = Watchful()
-    monkeypatch.setattr("federator.closing.collected_updates.make_aggregation", made)
+    monkeypatch.setattr("foltr.federator.closing.collected_updates.make_aggregation", made)
     return made
 
 

@@ -3,27 +3,27 @@
 import pytest
 from served import TOPICS, Served
 
-from broker.buffer import IntakeLimits, RefusalCause, RefusedSender
-from broker.link import InboundMessage
-from federator import between_turns
-from federator.deciding.decisions import Decisions
-from federator.deciding.refusals import answer_turned_away
-from federator.engine import MAX_STRANGERS
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from foltr.erasure.receipt import verify_receipt
-from foltr.errors import DataError, MessageError
-from foltr.protocol.codec import encode
-from foltr.protocol.enrolment import read_enrolment
-from foltr.protocol.membership import Forget, Join, Leave
-from foltr.protocol.orders import OrderAnswer
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic
-from storage.erasure.audit_log import stream_audit
-from storage.erasure.erasures import list_erasures
-from storage.queries import list_clients, list_events
-from storage.rounds import stream_updates
+from foltr.broker.buffer import IntakeLimits, RefusalCause, RefusedSender
+from foltr.broker.link import InboundMessage
+from foltr.federator import between_turns
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.refusals import answer_turned_away
+from foltr.federator.engine import MAX_STRANGERS
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.core.erasure.receipt import verify_receipt
+from foltr.core.errors import DataError, MessageError
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.enrolment import read_enrolment
+from foltr.core.protocol.membership import Forget, Join, Leave
+from foltr.core.protocol.orders import OrderAnswer
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic
+from foltr.storage.erasure.audit_log import stream_audit
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.queries import list_clients, list_events
+from foltr.storage.rounds import stream_updates
 
 THREE = RoundPolicy(3, 3, 0.0, 60.0)
 KEY = SigningKey(b"federator" + bytes(23))

@@ -7,14 +7,14 @@ import pytest
 from backups import back_up, restore
 from voted import NAMES, ONES, D, order, origins, play, ruin, said
 
-import storage.anchors
-from foltr.failpoints import Failpoint
-from foltr.protocol.orders import QuarantineClient, RevokeClient
-from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
-from storage.errors import WriterFencedError
-from storage.models import latest_model
-from storage.queries import get_round, list_events
-from storage.rounds import latest_round
+import foltr.storage.anchors
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.orders import QuarantineClient, RevokeClient
+from foltr.core.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.models import latest_model
+from foltr.storage.queries import get_round, list_events
+from foltr.storage.rounds import latest_round
 
 # --- deciding -------------------------------------------------------------------------------------------------
 
@@ -165,7 +165,7 @@ async def test_a_death_before_the_commit_leaves_the_round_as_it_was(voting, rest
     def die(name: Failpoint) -> None:
         raise RuntimeError(name)
 
-    with patch.object(storage.anchors, "failpoint", die), pytest.raises(RuntimeError, match="in_restoration"):
+    with patch.object(foltr.storage.anchors, "failpoint", die), pytest.raises(RuntimeError, match="in_restoration"):
         await play(served, devices, "-----")
     assert await origins(served) == [(0, None, None), (1, 0, None)]
     following = await restarted_voting(served)
@@ -184,7 +184,7 @@ async def test_a_death_after_the_commit_loses_nothing(voting, restarted_voting) 
         if name is Failpoint.MODEL_TAKEN_BACK:
             raise RuntimeError(name)
 
-    with patch("federator.rounds.failpoint", die), pytest.raises(RuntimeError, match="taken_back"):
+    with patch("foltr.federator.rounds.failpoint", die), pytest.raises(RuntimeError, match="taken_back"):
         await play(served, devices, "-----")
     following = await restarted_voting(served)
     assert (following.shown.model.version, following.shown.anchor.version) == (2, 2)

@@ -6,18 +6,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from federator.round import RoundPolicy
-from foltr.aggregation.client_records import Records
-from foltr.aggregation.rule_spec import read_rule
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.membership import Forget
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import DenseDelta
-from storage.erasure.client_rows import NAMING_TABLES
-from storage.erasure.erasures import list_erasures, note_told
-from storage.federations import get_federation
-from storage.models import latest_model
-from storage.queries import get_client, list_rounds
+from foltr.federator.round import RoundPolicy
+from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import DenseDelta
+from foltr.storage.erasure.client_rows import NAMING_TABLES
+from foltr.storage.erasure.erasures import list_erasures, note_told
+from foltr.storage.federations import get_federation
+from foltr.storage.models import latest_model
+from foltr.storage.queries import get_client, list_rounds
 
 N_FEATURES = 4
 ADAPTIVE = RoundPolicy(4, 5, 0.0, 60.0, rule=read_rule("adaptive"))

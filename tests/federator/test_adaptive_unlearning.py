@@ -5,23 +5,23 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-import storage.erasure.unlearning_jobs
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import replay_round
-from federator.job import UnlearningPolicy
-from federator.round import RoundPolicy
-from foltr.aggregation.client_records import Records, suspects_of
-from foltr.aggregation.fates import Fate
-from foltr.aggregation.rule_spec import read_rule
-from foltr.failpoints import Failpoint
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.membership import Forget
-from foltr.protocol.states import RoundState, Strategy
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import DenseDelta, UnlearningUpdate
-from storage.erasure.unlearning_jobs import list_jobs
-from storage.models import get_model, latest_model
-from storage.queries import list_contributions, list_rounds
+import foltr.storage.erasure.unlearning_jobs
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.core.aggregation.client_records import Records, suspects_of
+from foltr.core.aggregation.fates import Fate
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.states import RoundState, Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.models import get_model, latest_model
+from foltr.storage.queries import list_contributions, list_rounds
 
 N_FEATURES = 4
 ATTACKERS = ("mallory-1", "mallory-2", "mallory-3")
@@ -202,7 +202,7 @@ async def test_a_federator_that_dies_in_the_swap_has_changed_nothing(attacked, s
         await unlearn(served, devices.values())
 
     with monkeypatch.context() as dying:
-        dying.setattr(storage.erasure.unlearning_jobs, "failpoint", die)
+        dying.setattr(foltr.storage.erasure.unlearning_jobs, "failpoint", die)
         with pytest.raises(Killed):
             await forget_and_unlearn()
     now = served.clock.at

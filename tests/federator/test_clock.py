@@ -3,7 +3,7 @@
 import time
 from datetime import UTC, datetime, timedelta
 
-from federator.clock import SteadyClock, to_datetime
+from foltr.federator.clock import SteadyClock, to_datetime
 
 
 def test_it_starts_at_the_wall_clock():

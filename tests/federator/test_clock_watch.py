@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 from served import HandClock
 from structlog.testing import capture_logs
 
-from federator.clock import ClockWatch
+from foltr.federator.clock import ClockWatch
 
 
 def test_what_is_apart_is_told_once() -> None:

@@ -9,20 +9,26 @@ import numpy as np
 import pytest
 from voted import NAMES, REMOVE, D, said
 
-from federator.round import RoundPolicy
-from foltr.failpoints import Failpoint
-from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.membership import Status
-from foltr.protocol.states import Pacing
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import DenseDelta
-from storage.models import list_models
-from storage.queries import list_contributions, list_rounds
-from storage.rounds import latest_round
+from foltr.federator.round import RoundPolicy
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.membership import Status
+from foltr.core.protocol.states import Pacing
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import DenseDelta
+from foltr.storage.models import list_models
+from foltr.storage.queries import list_contributions, list_rounds
+from foltr.storage.rounds import latest_round
 
 N_STEPS = 40
-MODULES = ("federator.rounds", "federator.actor", "storage.anchors", "storage.rounds", "storage.arrivals")
+MODULES = (
+    "foltr.federator.rounds",
+    "foltr.federator.actor",
+    "foltr.storage.anchors",
+    "foltr.storage.rounds",
+    "foltr.storage.arrivals",
+)
 DEADLINE = RoundPolicy(1, len(NAMES), 60.0, 60.0)
 POLICIES = {
     "deadline": DEADLINE,

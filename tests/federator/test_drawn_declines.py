@@ -5,13 +5,13 @@ import pytest
 from backups import back_up, restore
 from voted import NAMES, REMOVE, D, forget, said
 
-from federator.round import RoundPolicy
-from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.updates import DenseDelta
-from storage.erasure.erasures import list_erasures
-from storage.models import latest_model
-from storage.rounds import latest_round
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.updates import DenseDelta
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.models import latest_model
+from foltr.storage.rounds import latest_round
 
 MORE = tuple("fgh")
 N_STEPS = 50

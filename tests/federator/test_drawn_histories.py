@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from voted import NAMES, REMOVE, D, forget, said
 
-from federator.round import RoundPolicy
-from foltr.aggregation.standing import Verdict, standing_of
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.updates import DenseDelta
-from storage.erasure.erasures import list_erasures
-from storage.models import latest_model, list_models
-from storage.rounds import latest_round
+from foltr.federator.round import RoundPolicy
+from foltr.core.aggregation.standing import Verdict, standing_of
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.updates import DenseDelta
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.models import latest_model, list_models
+from foltr.storage.rounds import latest_round
 
 MORE = tuple("fgh")
 N_STEPS = 14

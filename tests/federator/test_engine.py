@@ -5,26 +5,26 @@ from collections import Counter
 import pytest
 from decisions import backlog
 
-from broker.buffer import RefusalCause, RefusedSender
-from broker.link import InboundMessage
-from federator import engine
-from federator.clock import to_datetime
-from federator.deciding.refusals import answer_turned_away
-from federator.deciding.state import FederationState
-from federator.deciding.withdrawal import take_back_round
-from federator.engine import Backlog, Timed
-from federator.plan import FederationPlan
-from federator.reading import Limits, read_message
-from federator.round import RoundPolicy
-from foltr.methods.bodies import BodySpec
-from foltr.protocol.client_selection import ticket
-from foltr.protocol.fields import payload_digest
-from foltr.protocol.orders import OrderAnswer
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import AbandonReason, Pacing, RoundState
-from foltr.protocol.topics import ClientTopic, Topics
-from storage.records import StoredUpdate
+from foltr.broker.buffer import RefusalCause, RefusedSender
+from foltr.broker.link import InboundMessage
+from foltr.federator import engine
+from foltr.federator.clock import to_datetime
+from foltr.federator.deciding.refusals import answer_turned_away
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.deciding.withdrawal import take_back_round
+from foltr.federator.engine import Backlog, Timed
+from foltr.federator.plan import FederationPlan
+from foltr.federator.reading import Limits, read_message
+from foltr.federator.round import RoundPolicy
+from foltr.core.methods.bodies import BodySpec
+from foltr.core.protocol.client_selection import ticket
+from foltr.core.protocol.fields import payload_digest
+from foltr.core.protocol.orders import OrderAnswer
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import AbandonReason, Pacing, RoundState
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.storage.records import StoredUpdate
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=2, min_time_s=0.0, max_time_s=60.0)

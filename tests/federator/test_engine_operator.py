@@ -3,20 +3,20 @@
 import pytest
 from decisions import OPENED, POLICY, answers, backlog, decide, events, members, told
 
-from federator import engine
-from federator.deciding.decisions import Decisions
-from federator.deciding.orders import erasure_ordered
-from federator.deciding.state import FederationState
-from federator.plan import FederationPlan
-from federator.reading import OperatorSpoke
-from foltr.protocol.orders import ForgetTombstone, VoidOrder
-from foltr.protocol.receipts import UpdateReceipt
-from foltr.protocol.signed_orders import digest_of, issue_question
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import AbandonReason
-from foltr.protocol.tombstones import tombstone_of
-from foltr.protocol.topics import Topics
-from storage.records import StoredUpdate
+from foltr.federator import engine
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.orders import erasure_ordered
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.plan import FederationPlan
+from foltr.federator.reading import OperatorSpoke
+from foltr.core.protocol.orders import ForgetTombstone, VoidOrder
+from foltr.core.protocol.receipts import UpdateReceipt
+from foltr.core.protocol.signed_orders import digest_of, issue_question
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import AbandonReason
+from foltr.core.protocol.tombstones import tombstone_of
+from foltr.core.protocol.topics import Topics
+from foltr.storage.records import StoredUpdate
 
 STORED = {("a", "0" * 32): StoredUpdate(1, counts=True)}
 SALT = bytes(range(32))

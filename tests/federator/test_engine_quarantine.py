@@ -3,10 +3,10 @@
 import pytest
 from decisions import OPENED, POLICY, answers, decide, events, members, told
 
-from federator.deciding.state import FederationState
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from storage.records import StoredUpdate
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.storage.records import StoredUpdate
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from federator.round import RoundPolicy
-from foltr.errors import UnavailableError
-from foltr.failpoints import Failpoint
-from foltr.protocol.membership import Forget
-from foltr.protocol.topics import ClientTopic
-from storage.database import Database
-from storage.erasure.erasures import deletions_to_purge
-from storage.federations import get_federation
+from foltr.federator.round import RoundPolicy
+from foltr.core.errors import UnavailableError
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.topics import ClientTopic
+from foltr.storage.database import Database
+from foltr.storage.erasure.erasures import deletions_to_purge
+from foltr.storage.federations import get_federation
 
 NAMES = ("alice", "bob", "carol")
 POLICY = RoundPolicy(3, 3, 0.0, 60.0)
@@ -112,7 +112,7 @@ async def test_a_kill_before_the_purge_leaves_it_to_the_next_start(serve, joined
     """Which purges once, and then no byte of the name is left; the start after that purges nothing."""
     served, devices = joined
     with monkeypatch.context() as patch:
-        patch.setattr("federator.eraser.failpoint", killed_at(at))
+        patch.setattr("foltr.federator.eraser.failpoint", killed_at(at))
         with pytest.raises(Killed):
             await forget(served, devices[0])
     assert purges.n == 0
@@ -187,7 +187,7 @@ async def test_stopping_does_not_wait_for_ever(serve, joined, purges, monkeypatc
     served, devices = joined
     purges.goes_on.clear()
     await forget(served, devices[0])
-    monkeypatch.setattr("federator.eraser._LAST_PURGE_S", 0.5)
+    monkeypatch.setattr("foltr.federator.eraser._LAST_PURGE_S", 0.5)
     with capture_logs() as lines:
         await served.actor.close()
     (line,) = lines

@@ -3,7 +3,7 @@
 import pytest
 from served import HandClock
 
-from federator.between_turns import A_TURN_S, MOST_AT_ONCE, ErasurePace
+from foltr.federator.between_turns import A_TURN_S, MOST_AT_ONCE, ErasurePace
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from links import WITHIN_S, link_to
 from structlog.testing import capture_logs
 
-from broker.group_probe import ProbeAnswers
-from federator.group_watch import GroupWatch
-from foltr.protocol.topics import Topics
+from foltr.broker.group_probe import ProbeAnswers
+from foltr.federator.group_watch import GroupWatch
+from foltr.core.protocol.topics import Topics
 
 TOPICS = Topics("fed")
 GROUP = f"$share/a-group/{TOPICS.client('+', 'updates')}"
@@ -46,7 +46,7 @@ async def until(condition):
 
 async def test_a_thief_in_the_group_is_said_once_and_that_it_is_gone(mosquitto_server, monkeypatch):
     """With the share that it takes; and the measure says so as long as it is there."""
-    monkeypatch.setattr("federator.group_watch._WITHIN_S", 0.3)
+    monkeypatch.setattr("foltr.federator.group_watch._WITHIN_S", 0.3)
     url, told = mosquitto_server.url, []
     with capture_logs() as logs:
         async with watching(url, SimpleNamespace(n_workers=1, is_shared=True), told) as watch:

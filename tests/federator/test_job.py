@@ -9,7 +9,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from federator.job import (
+from foltr.federator.job import (
     TRANSITIONS,
     Contribution,
     Due,
@@ -20,11 +20,11 @@ from federator.job import (
     UnlearningPolicy,
     UnlearningStep,
 )
-from foltr.errors import ProtocolViolationError, SettingsError
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.states import Strategy
-from foltr.protocol.updates import DenseDelta, UnlearningUpdate
-from foltr.unlearning.schedule import Course
+from foltr.core.errors import ProtocolViolationError, SettingsError
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.core.unlearning.schedule import Course
 
 
 @pytest.mark.parametrize(

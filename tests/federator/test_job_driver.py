@@ -3,17 +3,17 @@
 import numpy as np
 import pytest
 
-from federator import gathering
-from federator.job import UnlearningPolicy
-from federator.round import RoundPolicy
-from federator.store import FederationStore
-from foltr.protocol.announcements import UnlearningRound
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.membership import Forget
-from foltr.protocol.states import Strategy
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import DenseDelta, UnlearningUpdate
-from storage.models import latest_model
+from foltr.federator import gathering
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.federator.store import FederationStore
+from foltr.core.protocol.announcements import UnlearningRound
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.storage.models import latest_model
 
 N_FEATURES = 4
 NAMES = ("alice", "bob", "carol")

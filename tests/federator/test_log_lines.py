@@ -4,13 +4,13 @@ import pytest
 import structlog
 from served import TOPICS
 
-from broker.link import InboundMessage
-from federator.log_lines import log_findings
-from federator.round import RoundPolicy
-from foltr.protocol.membership import Leave
-from foltr.protocol.topics import ClientTopic
-from storage.queries import list_events
-from storage.records import NewEvent, NewModel
+from foltr.broker.link import InboundMessage
+from foltr.federator.log_lines import log_findings
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.membership import Leave
+from foltr.core.protocol.topics import ClientTopic
+from foltr.storage.queries import list_events
+from foltr.storage.records import NewEvent, NewModel
 
 NAMES = ("anna", "bert", "carl")
 

@@ -4,14 +4,14 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from foltr.aggregation.rule_spec import MEAN, read_rule
-from foltr.errors import SettingsError
-from foltr.protocol.fields import MAX_DIM
-from foltr.protocol.schemas import Feature, FeatureSchema
-from foltr.protocol.states import Pacing
-from foltr.protocol.trainings import (
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.core.aggregation.rule_spec import MEAN, read_rule
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.fields import MAX_DIM
+from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.states import Pacing
+from foltr.core.protocol.trainings import (
     EvolutionTraining,
     FedIpsTraining,
     FedPerTraining,

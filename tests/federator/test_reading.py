@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from broker.link import InboundMessage
-from federator.reading import (
+from foltr.broker.link import InboundMessage
+from foltr.federator.reading import (
     ChunkOffered,
     Limits,
     MembershipAsked,
@@ -19,16 +19,16 @@ from federator.reading import (
     read_message,
     read_update,
 )
-from federator.round import Offer
-from foltr.methods.bodies import BodySpec, unpack_body
-from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.fields import MAX_ABS_DELTA, pack_vector, payload_digest
-from foltr.protocol.membership import Join, Leave, Status
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta
+from foltr.federator.round import Offer
+from foltr.core.methods.bodies import BodySpec, unpack_body
+from foltr.core.protocol.codec import encode, open_envelope
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.fields import MAX_ABS_DELTA, pack_vector, payload_digest
+from foltr.core.protocol.membership import Join, Leave, Status
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta
 
 TOPICS = Topics("mail")
 UPDATE_ID = "0123456789abcdef" * 2

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from broker.link import InboundMessage
-from federator.deciding.members import Members
-from federator.reading import Limits, MembershipAsked, Refused, Signed, UpdateOffered, read_message
-from federator.reassembly import (
+from foltr.broker.link import InboundMessage
+from foltr.federator.deciding.members import Members
+from foltr.federator.reading import Limits, MembershipAsked, Refused, Signed, UpdateOffered, read_message
+from foltr.federator.reassembly import (
     IDLE_S,
     KEPT_AT_MOST_S,
     OVERHEAD_BYTES,
@@ -16,18 +16,18 @@ from federator.reassembly import (
     Assembler,
     PartAnswered,
 )
-from foltr.methods.bodies import BodySpec
-from foltr.protocol.chunks import chunk_of, manifest_of
-from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.enrolment import issue_enrolment
-from foltr.protocol.fields import CHUNK_BYTES, pack_vector, payload_digest
-from foltr.protocol.membership import Join
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.tickets import MAX_TICKET_BYTES
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import DenseDelta, MaskedVector, ModelUpdate
-from foltr.secure.norm_proof import proof_shape
+from foltr.core.methods.bodies import BodySpec
+from foltr.core.protocol.chunks import chunk_of, manifest_of
+from foltr.core.protocol.codec import encode, open_envelope
+from foltr.core.protocol.enrolment import issue_enrolment
+from foltr.core.protocol.fields import CHUNK_BYTES, pack_vector, payload_digest
+from foltr.core.protocol.membership import Join
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.tickets import MAX_TICKET_BYTES
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.updates import DenseDelta, MaskedVector, ModelUpdate
+from foltr.core.secure.norm_proof import proof_shape
 
 TOPICS = Topics("mail")
 N_FEATURES = 100_000  # 400,000 bytes: three chunks

@@ -6,20 +6,20 @@ from collections import Counter
 import pytest
 from sqlalchemy import select
 
-from federator import retention
-from federator.job import UnlearningPolicy
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from foltr.errors import SettingsError
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.membership import Forget
-from foltr.protocol.states import Strategy
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import DenseDelta, UnlearningUpdate
-from storage.body_tables import body_parts, update_bodies
-from storage.errors import PartsRefusedError
-from storage.models import latest_model
-from storage.queries import list_contributions
+from foltr.federator import retention
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.storage.body_tables import body_parts, update_bodies
+from foltr.storage.errors import PartsRefusedError
+from foltr.storage.models import latest_model
+from foltr.storage.queries import list_contributions
 
 TWO = RoundPolicy(2, 2, 0.0, 60.0)
 EVERY_FOURTH = UnlearningPolicy(Strategy.ROLLBACK, interval=4, every_s=0.0, swap_every_s=0.0)
@@ -120,7 +120,7 @@ async def test_where_no_part_may_be_made_rounds_go_on(thinning, monkeypatch):
     async def refuse(*_arguments):
         raise PartsRefusedError("permission denied for schema public")
 
-    monkeypatch.setattr("federator.store.FederationStore.prepare_part", refuse)
+    monkeypatch.setattr("foltr.federator.store.FederationStore.prepare_part", refuse)
     monkeypatch.setattr(retention.log, "warning", lambda event, **_: refused.append(event))
     served, devices = await thinning()
     await play(served, devices, 1, 12)

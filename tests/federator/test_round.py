@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from federator.round import (
+from foltr.federator.round import (
     TRANSITIONS,
     Abandon,
     Aggregate,
@@ -20,10 +20,10 @@ from federator.round import (
     RoundEvent,
     RoundPolicy,
 )
-from foltr.errors import ProtocolViolationError
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.states import AbandonReason, RoundState
-from storage.records import StoredUpdate
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.storage.records import StoredUpdate
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0)

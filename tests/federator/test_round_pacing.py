@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from federator.round import (
+from foltr.federator.round import (
     Abandon,
     Aggregate,
     Offer,
@@ -15,10 +15,10 @@ from federator.round import (
     RoundPolicy,
     SelectedClients,
 )
-from foltr.errors import ProtocolViolationError
-from foltr.protocol.client_selection import cutoff, round_seed
-from foltr.protocol.states import WITHDRAWABLE, AbandonReason, Pacing, RoundState
-from storage.records import StoredUpdate
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.client_selection import cutoff, round_seed
+from foltr.core.protocol.states import WITHDRAWABLE, AbandonReason, Pacing, RoundState
+from foltr.storage.records import StoredUpdate
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=3, min_time_s=10.0, max_time_s=60.0)

@@ -7,16 +7,16 @@ import numpy as np
 import pytest
 from remembered import memory_of
 
-from federator.deciding.decisions import Decisions, ErasureWanted
-from federator.round import RecordedUpdate, SelectedClients
-from federator.rows import batch_of, resumed_round, swap_of
-from foltr.aggregation.client_records import Records
-from foltr.erasure.states import Requester
-from foltr.errors import SettingsError
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.states import JobState, Pacing, RoundState, Strategy
-from storage.erasure.records import UnlearningJobRow
-from storage.records import Batch, MembershipChange, ModelRow, NewEvent, QuarantineChange, RoundOpening, RoundRow
+from foltr.federator.deciding.decisions import Decisions, ErasureWanted
+from foltr.federator.round import RecordedUpdate, SelectedClients
+from foltr.federator.rows import batch_of, resumed_round, swap_of
+from foltr.core.aggregation.client_records import Records
+from foltr.core.erasure.states import Requester
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.states import JobState, Pacing, RoundState, Strategy
+from foltr.storage.erasure.records import UnlearningJobRow
+from foltr.storage.records import Batch, MembershipChange, ModelRow, NewEvent, QuarantineChange, RoundOpening, RoundRow
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 ROW = RoundRow(

@@ -5,11 +5,11 @@ from typing import Any
 
 import pytest
 
-import federator.store
-from federator.store import FederationStore, Transactions
-from foltr.errors import ProtocolViolationError, UnavailableError
-from storage import arrivals
-from storage.records import Batch, NewEvent
+import foltr.federator.store
+from foltr.federator.store import FederationStore, Transactions
+from foltr.core.errors import ProtocolViolationError, UnavailableError
+from foltr.storage import arrivals
+from foltr.storage.records import Batch, NewEvent
 
 
 class Failing(Transactions):
@@ -42,7 +42,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
 
     loop = SimpleNamespace(time=lambda: sum(slept))
     clock = SimpleNamespace(sleep=sleep, get_running_loop=lambda: loop)
-    monkeypatch.setattr(federator.store, "asyncio", clock)
+    monkeypatch.setattr(foltr.federator.store, "asyncio", clock)
     return slept
 
 

@@ -6,19 +6,19 @@ import numpy as np
 import pytest
 from voted import D
 
-import foltr.aggregation.crowd
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import counterfactual, replay_round
-from federator.round import RoundPolicy
-from foltr.aggregation.client_records import suspects_of
-from foltr.aggregation.crowd import LEAST_TIME_ALONE
-from foltr.aggregation.rule_spec import read_rule
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.updates import DenseDelta
-from storage.evaluations import count_suspects_alone
-from storage.models import latest_model
-from storage.queries import get_round, list_events
-from storage.rounds import latest_round
+import foltr.core.aggregation.crowd
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import counterfactual, replay_round
+from foltr.federator.round import RoundPolicy
+from foltr.core.aggregation.client_records import suspects_of
+from foltr.core.aggregation.crowd import LEAST_TIME_ALONE
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.updates import DenseDelta
+from foltr.storage.evaluations import count_suspects_alone
+from foltr.storage.models import latest_model
+from foltr.storage.queries import get_round, list_events
+from foltr.storage.rounds import latest_round
 
 LONG = 8
 ADAPTIVE = RoundPolicy(1, 20, 60.0, 60.0, rule=read_rule("adaptive"))
@@ -29,7 +29,7 @@ HOSTILE = NAMES[:4]
 @pytest.fixture
 async def found(voting, operator, monkeypatch):
     """A federation of ten that has found out its four attackers; it takes fewer rounds to be away for long."""
-    monkeypatch.setattr(foltr.aggregation.crowd, "_ACTIVE", LONG)
+    monkeypatch.setattr(foltr.core.aggregation.crowd, "_ACTIVE", LONG)
     served, devices = await voting(ADAPTIVE, anchor=False)
     devices |= {name: operator.enrol(name) for name in NAMES[len(devices) :]}
     await served.join([devices[name] for name in NAMES[5:]])

@@ -6,23 +6,23 @@ import numpy as np
 import pytest
 from voted import REMOVE, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
 
-import storage.anchors
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import counterfactual, replay_round
-from federator.job import UnlearningPolicy
-from federator.publishing.unlearning import step_announcement
-from federator.round import RoundPolicy
-from foltr.aggregation.client_records import Records
-from foltr.aggregation.rule_spec import read_rule
-from foltr.errors import DataError
-from foltr.failpoints import Failpoint
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.states import Pacing, Strategy
-from foltr.protocol.updates import DenseDelta
-from storage.erasure.unlearning_jobs import list_jobs
-from storage.models import get_anchor, get_model, latest_model, list_models
-from storage.queries import get_round
-from storage.rounds import latest_round
+import foltr.storage.anchors
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import counterfactual, replay_round
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.publishing.unlearning import step_announcement
+from foltr.federator.round import RoundPolicy
+from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.errors import DataError
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.states import Pacing, Strategy
+from foltr.core.protocol.updates import DenseDelta
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.models import get_anchor, get_model, latest_model, list_models
+from foltr.storage.queries import get_round
+from foltr.storage.rounds import latest_round
 
 
 async def test_who_taught_what_is_served_is_unlearned_without_what_was_taken_back(voting) -> None:
@@ -74,7 +74,7 @@ async def test_steps_stand_for_live_rounds_alone(voting, policy) -> None:
     await play(served, devices)
     await play(served, devices, "-----")
     await play(served, devices)
-    with patch("federator.job_driver.step_announcement", wraps=step_announcement) as announced:
+    with patch("foltr.federator.job_driver.step_announcement", wraps=step_announcement) as announced:
         await forget(served, devices["a"])
         await unlearn(served, devices, "a")
     asked = list(dict.fromkeys(call.args[2].round for call in announced.call_args_list))
@@ -147,7 +147,7 @@ async def test_a_death_on_the_way_leaves_no_job_of_what_was_taken_back(voting, r
         if name is dies_at:
             raise RuntimeError(name)
 
-    dying = patch("federator.rounds.failpoint", die), patch.object(storage.anchors, "failpoint", die)
+    dying = patch("foltr.federator.rounds.failpoint", die), patch.object(foltr.storage.anchors, "failpoint", die)
     with dying[0], dying[1], pytest.raises(RuntimeError):
         await play(served, devices, "----", names="bcde")
     following = await restarted_voting(served)

@@ -7,19 +7,19 @@ import pytest
 from served import TOPICS
 from voted import NAMES, ONES, REMOVE, STEPWISE, answer, done, forget, order, origins, play, said, unlearn
 
-from broker.link import InboundMessage
-from federator.job import UnlearningPolicy
-from federator.round import RoundPolicy
-from foltr.failpoints import Failpoint
-from foltr.protocol.membership import Forget, Status
-from foltr.protocol.orders import AllowReset, OrderAnswer
-from foltr.protocol.states import Strategy
-from foltr.protocol.topics import ClientTopic
-from storage.erasure.gathering import find_reset, waiting_reset
-from storage.erasure.unlearning_jobs import list_jobs
-from storage.models import latest_model
-from storage.queries import get_round
-from storage.rounds import latest_round
+from foltr.broker.link import InboundMessage
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.membership import Forget, Status
+from foltr.core.protocol.orders import AllowReset, OrderAnswer
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.storage.erasure.gathering import find_reset, waiting_reset
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.models import latest_model
+from foltr.storage.queries import get_round
+from foltr.storage.rounds import latest_round
 
 BY_ORDER = [
     UnlearningPolicy(strategy, step_s=1.0, every_s=0.0, swap_every_s=0.0, min_coverage=0.0)
@@ -98,7 +98,7 @@ async def test_a_death_after_models_were_taken_back_holds_no_job(voting, restart
         if name is Failpoint.MODEL_TAKEN_BACK:
             raise RuntimeError(name)
 
-    with patch("federator.rounds.failpoint", die), pytest.raises(RuntimeError):
+    with patch("foltr.federator.rounds.failpoint", die), pytest.raises(RuntimeError):
         await play(served, devices, "----", names=OTHERS)
     following = await restarted_voting(served)
     await unlearn(following, devices, "a")

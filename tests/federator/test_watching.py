@@ -7,18 +7,18 @@ import pytest
 from databases import open_migrated
 from served import GENEROUS, Served
 
-from federator.measures import FederatorMeasures
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from federator.service import read_actor
-from federator.watching import Watch
-from foltr.aggregation.effectiveness import RoundEvaluation
-from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.membership import Forget, Leave
-from foltr.protocol.topics import ClientTopic
-from storage.errors import WriterFencedError
-from storage.federations import claim_federation
-from storage.records import Batch, NewModel, NewUpdate
+from foltr.federator.measures import FederatorMeasures
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import read_actor
+from foltr.federator.watching import Watch
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.membership import Forget, Leave
+from foltr.core.protocol.topics import ClientTopic
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import claim_federation
+from foltr.storage.records import Batch, NewModel, NewUpdate
 
 TWO = RoundPolicy(min_clients=2, max_clients=2, max_time_s=60)
 THREE = RoundPolicy(min_clients=3, max_clients=3, max_time_s=60)

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from made_policies import policy
 
-from foltr.operator.credentials import BrokerAccess, Credentials
-from foltr.protocol.announcements import (
+from foltr.core.operator.credentials import BrokerAccess, Credentials
+from foltr.core.protocol.announcements import (
     ModelAnnouncement,
     NamedErasure,
     RoundAnnouncement,
@@ -18,15 +18,15 @@ from foltr.protocol.announcements import (
     UnlearningProgress,
     UnlearningRound,
 )
-from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.chunks import chunk_of, manifest_of
-from foltr.protocol.codec import encode
-from foltr.protocol.enrolment import issue_enrolment
-from foltr.protocol.enrolment_requests import DeskHead, EnrolmentAnswer, EnrolmentCode, EnrolmentRequest
-from foltr.protocol.evaluations import Evaluation, EvaluationRequest
-from foltr.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
-from foltr.protocol.heartbeat import FederatorStatus
-from foltr.protocol.helper_messages import (
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.chunks import chunk_of, manifest_of
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.enrolment import issue_enrolment
+from foltr.core.protocol.enrolment_requests import DeskHead, EnrolmentAnswer, EnrolmentCode, EnrolmentRequest
+from foltr.core.protocol.evaluations import Evaluation, EvaluationRequest
+from foltr.core.protocol.fields import CHUNK_BYTES, SCHEMA_VERSION, Message, pack_vector
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.helper_messages import (
     CheckAnswer,
     CheckRequest,
     HelperRefusal,
@@ -37,9 +37,9 @@ from foltr.protocol.helper_messages import (
     SetCommitment,
     TicketFault,
 )
-from foltr.protocol.membership import Enrolment, Forget, Join, Leave, Status
-from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.orders import (
+from foltr.core.protocol.membership import Enrolment, Forget, Join, Leave, Status
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.orders import (
     AllowReset,
     AskNewest,
     DismissProposals,
@@ -55,10 +55,10 @@ from foltr.protocol.orders import (
     SetDeadline,
     VoidOrder,
 )
-from foltr.protocol.paces import Pace
-from foltr.protocol.policies import HelperKeys, L2NormProof, SecureRound
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.roster import (
+from foltr.core.protocol.paces import Pace
+from foltr.core.protocol.policies import HelperKeys, L2NormProof, SecureRound
+from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.roster import (
     Authorities,
     FederatorKey,
     KeptEnrolments,
@@ -67,12 +67,12 @@ from foltr.protocol.roster import (
     Succession,
     SuccessionLink,
 )
-from foltr.protocol.schemas import Feature, FeatureSchema
-from foltr.protocol.signed_tickets import issue_ticket
-from foltr.protocol.signing import SigningKey, key_to_text, signed_bytes
-from foltr.protocol.tickets import Ticket
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.trainings import (
+from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.signed_tickets import issue_ticket
+from foltr.core.protocol.signing import SigningKey, key_to_text, signed_bytes
+from foltr.core.protocol.tickets import Ticket
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
@@ -84,7 +84,7 @@ from foltr.protocol.trainings import (
     PdgdTraining,
     PersonalTraining,
 )
-from foltr.protocol.updates import (
+from foltr.core.protocol.updates import (
     Chunk,
     DenseDelta,
     EvolutionPair,
@@ -95,10 +95,10 @@ from foltr.protocol.updates import (
     UnlearningUpdate,
     Vote,
 )
-from foltr.secure.accounting import N_EVALUATION, N_VOTES
-from foltr.secure.norm_proof import proof_shape
-from foltr.secure.sealing import SEAL_BYTES
-from foltr.secure.vote_proof import PROOFS_A_VOTE
+from foltr.core.secure.accounting import N_EVALUATION, N_VOTES
+from foltr.core.secure.norm_proof import proof_shape
+from foltr.core.secure.sealing import SEAL_BYTES
+from foltr.core.secure.vote_proof import PROOFS_A_VOTE
 
 FEDERATION, MEMBER, STRANGER = "mail", "device-7", "device-8"
 N_FEATURES, MAX_INTERACTIONS = 16, 100

@@ -10,7 +10,7 @@ from typing import Any
 
 from fuzz.corpus import OPERATOR, Sample
 
-from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.messages import MESSAGE_TYPES
 
 LARGEST = 256 * 1024
 _HUGE = 0.001

@@ -29,7 +29,7 @@ from fuzz.corpus import TOPICS, Sample, messages
 from fuzz.mutations import mutated
 from fuzz.targets import TARGETS, BrokenPromiseError, examine
 
-from foltr.protocol.orders import ORDER_TYPES
+from foltr.core.protocol.orders import ORDER_TYPES
 
 FOUND = Path(__file__).parent / "found"
 INPUTS_VARIABLE = "FOLTR_TEST_FUZZ_INPUTS"

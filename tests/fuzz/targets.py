@@ -31,16 +31,16 @@ from fuzz.corpus import (
     messages,
 )
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, MqttLink
-from edge_client.agent import Agent
-from edge_client.options import DeviceOptions, Experiment
-from edge_client.store.store import DeviceStore
-from federator.deciding.decisions import Decisions
-from federator.deciding.state import FederationState
-from federator.engine import Backlog, Timed, decide
-from federator.plan import FederationPlan
-from federator.reading import (
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.options import DeviceOptions, Experiment
+from foltr.edge_client.store.store import DeviceStore
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.engine import Backlog, Timed, decide
+from foltr.federator.plan import FederationPlan
+from foltr.federator.reading import (
     ChunkOffered,
     Limits,
     OperatorSpoke,
@@ -50,28 +50,28 @@ from federator.reading import (
     read_message,
     read_update,
 )
-from federator.reassembly import Assembler
-from federator.round import Round, RoundPolicy
-from federator.secure_terms import SecureTerms
-from foltr.errors import MessageError
-from foltr.methods.bodies import BodySpec, check_body, unpack_body
-from foltr.methods.registry import body_spec, make_aggregation
-from foltr.operator.credentials import Credentials
-from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.enrolment import read_enrolment, read_federator_key, read_roster
-from foltr.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, Message
-from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.orders import OrderAnswer
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signed_orders import read_order
-from foltr.protocol.signed_policies import read_policy
-from foltr.protocol.signed_schemas import read_schema
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import Membership
-from foltr.protocol.topics import ClientTopic
-from foltr.secure.field import read_words
-from storage.records import ClientRow
-from storage.tables import CLIENT_ID_MAX, DETAIL_MAX, SHORT_TEXT_MAX
+from foltr.federator.reassembly import Assembler
+from foltr.federator.round import Round, RoundPolicy
+from foltr.federator.secure_terms import SecureTerms
+from foltr.core.errors import MessageError
+from foltr.core.methods.bodies import BodySpec, check_body, unpack_body
+from foltr.core.methods.registry import body_spec, make_aggregation
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.codec import encode, open_envelope
+from foltr.core.protocol.enrolment import read_enrolment, read_federator_key, read_roster
+from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, Message
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.orders import OrderAnswer
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_orders import read_order
+from foltr.core.protocol.signed_policies import read_policy
+from foltr.core.protocol.signed_schemas import read_schema
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Membership
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.secure.field import read_words
+from foltr.storage.records import ClientRow
+from foltr.storage.tables import CLIENT_ID_MAX, DETAIL_MAX, SHORT_TEXT_MAX
 
 MAX_SECONDS = 0.05
 NOW, THEN = 1_000.0, datetime(2026, 1, 1, tzinfo=UTC)

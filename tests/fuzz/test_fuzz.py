@@ -11,8 +11,8 @@ from fuzz.corpus import messages
 from fuzz.run import FOUND, INPUTS_VARIABLE, Failure, failures, kept
 from fuzz.targets import TARGETS, BrokenPromiseError, examine
 
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.messages import MESSAGE_TYPES
 
 N_INPUTS = int(os.environ.get(INPUTS_VARIABLE) or 20_000)
 
@@ -88,7 +88,7 @@ def test_a_failure_is_kept_whole(tmp_path):
 @pytest.mark.usefixtures("traced")
 def test_a_broken_promise_is_noticed(monkeypatch):
     """An exception, an unprintable detail, too much memory: each is a failure."""
-    from foltr.errors import MessageError
+    from foltr.core.errors import MessageError
 
     def raises(_payload):
         raise KeyError("x")

@@ -7,7 +7,7 @@ import pytest
 from desks import Running
 from secure_cohorts import SecureFederation
 
-from foltr.secure.sealing import SealingKey
+from foltr.core.secure.sealing import SealingKey
 
 
 @pytest.fixture

@@ -5,14 +5,14 @@ from dataclasses import replace
 import pytest
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
-from foltr.protocol.enrolment import read_enrolment
-from foltr.protocol.helper_messages import HelperRefusalCode, TicketFault
-from foltr.protocol.policies import cohort_of
-from foltr.protocol.roster import Revocation, Roster
-from foltr.protocol.signed_tickets import ticket_hash
-from foltr.protocol.signing import SigningKey
-from helper.checking import KnownClient, check_page, read_page, refuse_page
-from helper.terms import Terms, VoidEnrolments
+from foltr.core.protocol.enrolment import read_enrolment
+from foltr.core.protocol.helper_messages import HelperRefusalCode, TicketFault
+from foltr.core.protocol.policies import cohort_of
+from foltr.core.protocol.roster import Revocation, Roster
+from foltr.core.protocol.signed_tickets import ticket_hash
+from foltr.core.protocol.signing import SigningKey
+from foltr.helper.checking import KnownClient, check_page, read_page, refuse_page
+from foltr.helper.terms import Terms, VoidEnrolments
 
 
 @pytest.fixture(scope="module")
@@ -76,7 +76,7 @@ def test_an_enrolment_is_verified_once_in_all_rounds(federation, monkeypatch):
         asked.append(question)
         return read_enrolment(*question)
 
-    monkeypatch.setattr("helper.checking.read_enrolment", counting)
+    monkeypatch.setattr("foltr.helper.checking.read_enrolment", counting)
     one, other = (federation.contribute(federation.client(name)) for name in ("one", "other"))
     mixed = replace(other, client=one.client)  # another's enrolment beside a ticket
     for _ in range(2):

@@ -7,25 +7,25 @@ import pytest
 from desks import TOPICS, contributions
 from secure_cohorts import FEDERATION, SecureFederation
 
-from foltr.protocol.codec import decode, encode
-from foltr.protocol.enrolment import issue_federator_key, issue_roster, read_enrolment
-from foltr.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer, TicketFault
-from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.operator_keys import (
+from foltr.core.protocol.codec import decode, encode
+from foltr.core.protocol.enrolment import issue_federator_key, issue_roster, read_enrolment
+from foltr.core.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer, TicketFault
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.operator_keys import (
     document_digest,
     enrolment_digest,
     issue_kept_enrolments,
     issue_link,
     issue_succession,
 )
-from foltr.protocol.roster import FederatorKey, Revocation, Roster
-from foltr.protocol.signed_tickets import set_digest, ticket_hash
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import Topics
-from foltr.secure.field import read_words, to_signed
-from foltr.secure.masks import release_sum
-from helper.desk import Desk
-from helper.store import HelperStore
+from foltr.core.protocol.roster import FederatorKey, Revocation, Roster
+from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
+from foltr.core.secure.field import read_words, to_signed
+from foltr.core.secure.masks import release_sum
+from foltr.helper.desk import Desk
+from foltr.helper.store import HelperStore
 
 
 def code_of(answers):

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from desks import contributions
 
-from foltr.protocol.helper_messages import PAGE_TICKETS, HelperRefusalCode, tickets_of_page, words_of_answer
-from foltr.protocol.signed_tickets import issue_ticket, open_ticket, ticket_name
+from foltr.core.protocol.helper_messages import PAGE_TICKETS, HelperRefusalCode, tickets_of_page, words_of_answer
+from foltr.core.protocol.signed_tickets import issue_ticket, open_ticket, ticket_name
 
 
 def test_what_is_said_of_norm_proofs_is_the_same_after_a_restart_and_on_another_page(running):

@@ -3,7 +3,7 @@
 import pytest
 from desks import contributions
 
-from foltr.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer
+from foltr.core.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer
 
 EPOCH_S, ISSUED_AT, N_EPOCHS = 100, 1000.0, 4
 

@@ -8,14 +8,14 @@ from fuzz.corpus import Sample
 from fuzz.mutations import mutated
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
-from foltr.protocol.codec import decode, open_envelope
-from foltr.protocol.fields import MAX_MESSAGE_BYTES
-from foltr.protocol.helper_messages import HelperMessage
-from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.roster import FederatorKey, Revocation, Roster
-from foltr.protocol.topics import Topics
-from helper.desk import Desk
-from helper.store import HelperStore
+from foltr.core.protocol.codec import decode, open_envelope
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.core.protocol.helper_messages import HelperMessage
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.roster import FederatorKey, Revocation, Roster
+from foltr.core.protocol.topics import Topics
+from foltr.helper.desk import Desk
+from foltr.helper.store import HelperStore
 
 TOPICS = Topics(FEDERATION)
 N_INPUTS = 3000

@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
-from foltr.protocol.codec import decode, encode, open_envelope
-from foltr.protocol.fields import Message
-from foltr.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, SetCommitment, kept_bits
-from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.signed_tickets import open_ticket, set_digest, ticket_hash
-from foltr.protocol.topics import Topics
-from helper.desk import Desk
-from helper.store import HelperStore
+from foltr.core.protocol.codec import decode, encode, open_envelope
+from foltr.core.protocol.fields import Message
+from foltr.core.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, SetCommitment, kept_bits
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.signed_tickets import open_ticket, set_digest, ticket_hash
+from foltr.core.protocol.topics import Topics
+from foltr.helper.desk import Desk
+from foltr.helper.store import HelperStore
 
 TOPICS = Topics(FEDERATION)
 N_MIN, N_CLIENTS, N_POSITIONS = 2, 4, 6

@@ -7,16 +7,16 @@ import pytest
 from desks import TOPICS, Running, contributions
 from secure_cohorts import FEDERATION, SecureFederation
 
-from foltr.errors import DataError
-from foltr.failpoints import Failpoint
-from foltr.protocol.helper_messages import CheckAnswer, OpenAnswer
-from foltr.protocol.policies import GammaNoise, GaussianNoise
-from foltr.secure.coins import seeded_entropy
-from foltr.secure.noise import draw_laplace
-from helper import store as store_module
-from helper.desk import Desk
-from helper.noise_ahead import MOST_BYTES, NoiseAhead, draw_noise, n_ahead
-from helper.store import HelperStore
+from foltr.core.errors import DataError
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.helper_messages import CheckAnswer, OpenAnswer
+from foltr.core.protocol.policies import GammaNoise, GaussianNoise
+from foltr.core.secure.coins import seeded_entropy
+from foltr.core.secure.noise import draw_laplace
+from foltr.helper import store as store_module
+from foltr.helper.desk import Desk
+from foltr.helper.noise_ahead import MOST_BYTES, NoiseAhead, draw_noise, n_ahead
+from foltr.helper.store import HelperStore
 
 ENTROPY = b"\x01" * 32
 

@@ -6,18 +6,18 @@ import numpy as np
 import pytest
 from secure_cohorts import SecureFederation
 
-from foltr.protocol.codec import encode
-from foltr.protocol.fields import MAX_MESSAGE_BYTES
-from foltr.protocol.helper_messages import PART_WORDS, HelperRefusalCode
-from foltr.protocol.signed_tickets import ticket_hash
-from foltr.secure.coins import seeded_entropy
-from foltr.secure.field import read_words, to_signed
-from foltr.secure.masks import release_sum
-from foltr.secure.noise import draw_gaussian
-from helper.checking import check_page, read_page
-from helper.noise_ahead import draw_noise
-from helper.opening import Commit, CommittedSet, OpenSet, answer_parts, decide_open, sum_for
-from helper.terms import Refusal, Terms, VoidEnrolments
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.core.protocol.helper_messages import PART_WORDS, HelperRefusalCode
+from foltr.core.protocol.signed_tickets import ticket_hash
+from foltr.core.secure.coins import seeded_entropy
+from foltr.core.secure.field import read_words, to_signed
+from foltr.core.secure.masks import release_sum
+from foltr.core.secure.noise import draw_gaussian
+from foltr.helper.checking import check_page, read_page
+from foltr.helper.noise_ahead import draw_noise
+from foltr.helper.opening import Commit, CommittedSet, OpenSet, answer_parts, decide_open, sum_for
+from foltr.helper.terms import Refusal, Terms, VoidEnrolments
 
 ENTROPY = b"\x01" * 32
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from secure_cohorts import FEDERATION, SecureFederation
 
-from foltr.protocol.codec import decode, open_envelope
-from foltr.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer, SetCommitment
-from foltr.protocol.messages import MESSAGE_TYPES
-from helper.desk import Desk
-from helper.store import HelperStore
+from foltr.core.protocol.codec import decode, open_envelope
+from foltr.core.protocol.helper_messages import CheckAnswer, HelperRefusal, HelperRefusalCode, OpenAnswer, SetCommitment
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.helper.desk import Desk
+from foltr.helper.store import HelperStore
 
 
 def copied(helper):

@@ -9,12 +9,12 @@ from integration.deployment import until
 from links import WITHIN_S, Inbox, connected
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
-from broker.address import BrokerAddress
-from foltr.errors import DataError, UnavailableError
-from foltr.protocol.fields import MAX_MESSAGE_BYTES
-from foltr.protocol.topics import Topics
-from helper.noise_ahead import NoiseAhead
-from helper.service import MAX_WAITING, HelperService, Waiting
+from foltr.broker.address import BrokerAddress
+from foltr.core.errors import DataError, UnavailableError
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.core.protocol.topics import Topics
+from foltr.helper.noise_ahead import NoiseAhead
+from foltr.helper.service import MAX_WAITING, HelperService, Waiting
 
 TOPICS = Topics(FEDERATION)
 REQUESTS, ANSWERS = TOPICS.helper_requests("north"), TOPICS.helper_answers("north")

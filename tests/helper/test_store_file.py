@@ -9,14 +9,14 @@ import sys
 
 import pytest
 
-from foltr.errors import DataError, SettingsError
-from helper.store import HelperStore
+from foltr.core.errors import DataError, SettingsError
+from foltr.helper.store import HelperStore
 
 OWNER = "mail/north"
 OPENING = """
 import sys
 from pathlib import Path
-from helper.store import HelperStore
+from foltr.helper.store import HelperStore
 HelperStore(Path(sys.argv[1]), sys.argv[2], exclusive=True)
 """
 

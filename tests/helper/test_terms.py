@@ -3,11 +3,11 @@
 import pytest
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
-from foltr.protocol.enrolment import read_enrolment
-from foltr.protocol.helper_messages import HelperRefusalCode
-from foltr.protocol.roster import Revocation, Roster
-from foltr.protocol.tombstones import tombstone_of
-from helper.terms import Refusal, Terms, VoidEnrolments, find_terms
+from foltr.core.protocol.enrolment import read_enrolment
+from foltr.core.protocol.helper_messages import HelperRefusalCode
+from foltr.core.protocol.roster import Revocation, Roster
+from foltr.core.protocol.tombstones import tombstone_of
+from foltr.helper.terms import Refusal, Terms, VoidEnrolments, find_terms
 
 SALT = bytes(range(32))
 

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from secure_cohorts import SecureFederation
 
-from foltr.protocol.helper_messages import HelperRefusalCode, words_of_answer
-from foltr.protocol.policies import SecureVotes
-from foltr.protocol.signed_tickets import issue_ticket, open_ticket, sign_ticket_anew, ticket_name
-from foltr.secure.field import add, read_words
-from foltr.secure.message_proof import answer_message, is_message_kept
-from foltr.secure.norm_proof import answer_share, challenge_for, is_norm_kept, proof_shape
-from helper.checking import check_page, read_page
-from helper.terms import Refusal, Terms, VoidEnrolments, find_terms
-from helper.verifying import answer_proofs
+from foltr.core.protocol.helper_messages import HelperRefusalCode, words_of_answer
+from foltr.core.protocol.policies import SecureVotes
+from foltr.core.protocol.signed_tickets import issue_ticket, open_ticket, sign_ticket_anew, ticket_name
+from foltr.core.secure.field import add, read_words
+from foltr.core.secure.message_proof import answer_message, is_message_kept
+from foltr.core.secure.norm_proof import answer_share, challenge_for, is_norm_kept, proof_shape
+from foltr.helper.checking import check_page, read_page
+from foltr.helper.terms import Refusal, Terms, VoidEnrolments, find_terms
+from foltr.helper.verifying import answer_proofs
 
 SHAPE = proof_shape(3, 256)
 

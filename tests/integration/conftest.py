@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 import pytest
 from databases import open_migrated
 
-from storage.database import Database
+from foltr.storage.database import Database
 
 
 @pytest.fixture

@@ -11,18 +11,18 @@ from cli.commands import environment
 from databases import open_migrated
 from prepared import PreparedProcess
 
-from broker.address import BrokerAddress
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from federator.service import FederatorService
-from foltr.failpoints import VARIABLE
-from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials
-from foltr.operator.folder import create_authority
-from foltr.protocol.states import Privacy
-from foltr.protocol.trainings import PdgdTraining
-from storage.database import Database
-from storage.keys import KeyStore
-from storage.queries import list_rounds
+from foltr.broker.address import BrokerAddress
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
+from foltr.core.failpoints import VARIABLE
+from foltr.core.operator.credentials import BrokerAccess, Credentials, read_credentials
+from foltr.core.operator.folder import create_authority
+from foltr.core.protocol.states import Privacy
+from foltr.core.protocol.trainings import PdgdTraining
+from foltr.storage.database import Database
+from foltr.storage.keys import KeyStore
+from foltr.storage.queries import list_rounds
 
 FEDERATION = "oracle"
 DIM = 4

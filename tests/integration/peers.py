@@ -8,23 +8,23 @@ from typing import TypeVar
 
 import numpy as np
 
-from broker.address import BrokerAddress
-from broker.buffer import IntakeLimits
-from broker.link import InboundMessage, MqttLink
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from federator.service import FederatorService
-from foltr.operator.credentials import BrokerAccess, Credentials, device_identity
-from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.fields import Message, model_hash, pack_vector
-from foltr.protocol.membership import Join, Leave, Status
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.trainings import PdgdTraining
-from foltr.protocol.updates import DenseDelta, ModelUpdate
-from storage.database import Database
+from foltr.broker.address import BrokerAddress
+from foltr.broker.buffer import IntakeLimits
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
+from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.codec import encode, open_envelope
+from foltr.core.protocol.fields import Message, model_hash, pack_vector
+from foltr.core.protocol.membership import Join, Leave, Status
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.trainings import PdgdTraining
+from foltr.core.protocol.updates import DenseDelta, ModelUpdate
+from foltr.storage.database import Database
 
 FEDERATION = "test"
 TOPICS = Topics(FEDERATION)

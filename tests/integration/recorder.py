@@ -1,7 +1,7 @@
 """What a broker hears: recorded, and said again."""
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, MqttLink
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage, MqttLink
 
 
 class Recorder:

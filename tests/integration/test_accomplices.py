@@ -10,14 +10,14 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, unt
 from integration.users import in_use
 from prepared import with_defaults
 
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import replay_round
-from foltr.aggregation.fates import Fate
-from foltr.errors import UnavailableError
-from storage.erasure.unlearning_jobs import list_jobs
-from storage.queries import list_contributions, list_events, list_rounds
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
+from foltr.core.aggregation.fates import Fate
+from foltr.core.errors import UnavailableError
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.queries import list_contributions, list_events, list_rounds
 
 N_CLIENTS, N_ATTACKERS, SYBIL = 11, 3, 3
 ATTACKERS = {client_name(i) for i in range(N_ATTACKERS)}
@@ -25,7 +25,7 @@ ATTACKERS = {client_name(i) for i in range(N_ATTACKERS)}
 OPTIONS = ("--aggregation", "adaptive", "--min-clients", "7", "--max-clients", "11", "--min-time", "0.1")
 VARIABLES = {
     "FOLTR_UNLEARN_EVERY_S": "0.2",
-    **with_defaults({"federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 2.0}}),
+    **with_defaults({"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 2.0}}),
 }
 N_UPDATES_AFTER = 4
 

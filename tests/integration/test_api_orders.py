@@ -15,23 +15,23 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, unt
 from integration.oracle import power_learner
 from publishing import publish_once
 
-from api.access import COOKIE
-from api.tokens import Role
-from broker.address import BrokerAddress
-from broker.link import MqttLink
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment
-from foltr.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
-from foltr.operator.enrolment_rotation import begin_rotation
-from foltr.operator.folder import open_authority
-from foltr.protocol.codec import encode
-from foltr.protocol.membership import Forget
-from foltr.protocol.orders import SetDeadline
-from foltr.protocol.signed_orders import issue_order
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic, Topics
-from storage.orders import list_orders
-from storage.queries import get_client
+from foltr.api.access import COOKIE
+from foltr.api.tokens import Role
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.core.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
+from foltr.core.operator.enrolment_rotation import begin_rotation
+from foltr.core.operator.folder import open_authority
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.orders import SetDeadline
+from foltr.core.protocol.signed_orders import issue_order
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.storage.orders import list_orders
+from foltr.storage.queries import get_client
 
 pytestmark = pytest.mark.slow
 
@@ -83,7 +83,7 @@ async def test_what_the_operator_has_not_signed_goes_nowhere(deployment, server,
 
 async def test_an_order_of_a_newer_enrolment_key_is_handed_on(server, mosquitto_server, tmp_path, monkeypatch):
     """Where the broker tells of it: the server runs with what it was started with."""
-    monkeypatch.setattr("api.ordering._ANSWER_S", 0.2)
+    monkeypatch.setattr("foltr.api.ordering._ANSWER_S", 0.2)
     folder = tmp_path / "operator"
     with open_authority(folder, FEDERATION) as authority:
         rotation = begin_rotation(folder, authority.register, authority.orders, authority.operator)
@@ -105,7 +105,7 @@ async def test_an_order_of_a_newer_enrolment_key_is_handed_on(server, mosquitto_
 
 async def test_an_order_that_nobody_answers_is_said_to_wait(server, tmp_path, monkeypatch):
     """The broker has it, and holds it for the federator."""
-    monkeypatch.setattr("api.ordering._ANSWER_S", 0.2)
+    monkeypatch.setattr("foltr.api.ordering._ANSWER_S", 0.2)
     with open_authority(tmp_path / "operator", FEDERATION) as authority:
         order = authority.deadline(1, 500.0)
     answer = await server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
@@ -115,8 +115,8 @@ async def test_an_order_that_nobody_answers_is_said_to_wait(server, tmp_path, mo
 
 async def test_another_command_of_the_operator_ends_no_order(server, mosquitto_server, tmp_path, monkeypatch):
     """One user is one session at a broker: `foltr status --watch` begins a new one every few seconds."""
-    monkeypatch.setattr("api.ordering._ANSWER_S", 2.0)
-    monkeypatch.setattr("api.ordering._SEND_AGAIN_S", 0.1)
+    monkeypatch.setattr("foltr.api.ordering._ANSWER_S", 2.0)
+    monkeypatch.setattr("foltr.api.ordering._SEND_AGAIN_S", 0.1)
     with open_authority(tmp_path / "operator", FEDERATION) as authority:
         order = authority.deadline(1, 500.0)
     posted = server.post("/api/v1/orders", server.token(Role.OPERATOR), content=order.payload)
@@ -184,7 +184,7 @@ async def test_a_participant_brings_its_devices_wish_and_is_forgotten(deployment
 
 async def test_a_wish_that_is_not_obeyed_yet_is_said_to_wait(deployment, server, monkeypatch):
     """The broker keeps it for a federator that is off."""
-    monkeypatch.setattr("api.wishes._LOOKS", 2)
+    monkeypatch.setattr("foltr.api.wishes._LOOKS", 2)
     deployment.start_federator(10, "--min-clients", "5", "--max-clients", "5", max_time_s=600.0)
     await deployment.serves(60)
     access = await joined(deployment)

@@ -6,9 +6,9 @@ from cli.commands import foltr_process
 from integration.deployment import FEDERATION, Deployment, until
 from sqlalchemy import text
 
-from edge_client.client import EdgeClient
-from foltr.protocol.signing import key_to_text
-from storage.queries import list_clients, list_events
+from foltr.edge_client.client import EdgeClient
+from foltr.core.protocol.signing import key_to_text
+from foltr.storage.queries import list_clients, list_events
 
 N_CLIENTS = 4
 DIFFERS = "audit_log_differs"

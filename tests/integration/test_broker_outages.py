@@ -9,8 +9,8 @@ from integration.deployment import FEDERATION, Deployment, client_name
 from integration.oracle import check_history, contribute
 from integration.tcp_proxy import TcpProxy
 
-from broker.link import MqttLink
-from storage.queries import list_rounds
+from foltr.broker.link import MqttLink
+from foltr.storage.queries import list_rounds
 
 pytestmark = pytest.mark.slow
 

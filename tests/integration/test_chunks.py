@@ -12,24 +12,24 @@ from databases import open_migrated
 from played import until
 from servers import MissingError, ProvisionedMosquitto
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
-from edge_client.client import EdgeClient
-from edge_client.messaging.transfer import WINDOW
-from edge_client.options import Experiment
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from federator.service import FederatorService
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.fields import CHUNK_BYTES, unpack_vector
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.trainings import PdgdTraining
-from foltr.protocol.updates import Chunk, Manifest
-from storage.models import list_models
-from storage.queries import count_rejections, list_contributions, list_rounds
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.messaging.transfer import WINDOW
+from foltr.edge_client.options import Experiment
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.fields import CHUNK_BYTES, unpack_vector
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.trainings import PdgdTraining
+from foltr.core.protocol.updates import Chunk, Manifest
+from foltr.storage.models import list_models
+from foltr.storage.queries import count_rejections, list_contributions, list_rounds
 
 FEDERATION = "large"
 TOPICS = Topics(FEDERATION)
@@ -136,7 +136,7 @@ def device(credentials, i=0, store=":memory:", wire=None):
         return weights + delta
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("edge_client.runtime.MqttLink", partial(WatchedLink, wire or Wire()))
+        patch.setattr("foltr.edge_client.runtime.MqttLink", partial(WatchedLink, wire or Wire()))
         return EdgeClient(credentials, store=store, experiment=Experiment(learner=learn, seed=i))
 
 
@@ -152,7 +152,7 @@ async def take_part(client, after=0):
 @pytest.fixture
 def one_at_a_time(monkeypatch):
     """One chunk, then the question what is missing: so that there is a middle to be cut in."""
-    monkeypatch.setattr("edge_client.messaging.outbox.WINDOW", 1)
+    monkeypatch.setattr("foltr.edge_client.messaging.outbox.WINDOW", 1)
 
 
 async def test_two_devices_and_two_rounds(mqtt_broker, database):

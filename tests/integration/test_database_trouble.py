@@ -18,20 +18,20 @@ from prepared import with_defaults
 from servers import MosquittoServer, PostgresServer
 from sqlalchemy import event, text
 
-import storage.database
-from broker.link import MqttLink
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment
-from foltr.errors import DataError, UnavailableError
-from storage.database import Database
-from storage.migrate import upgrade
+import foltr.storage.database
+from foltr.broker.link import MqttLink
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.core.errors import DataError, UnavailableError
+from foltr.storage.database import Database
+from foltr.storage.migrate import upgrade
 
 pytestmark = pytest.mark.slow
 
 N_CLIENTS = 4
 # A table's last page has room left on a full disk; with so many rounds it is used up.
 N_ROUNDS_TO_FILL_UP = 100
-PATIENCE = with_defaults({"federator.plan.FederationPlan": {"database_patience_s": 2.0}})
+PATIENCE = with_defaults({"foltr.federator.plan.FederationPlan": {"database_patience_s": 2.0}})
 
 
 class SmallDisk:
@@ -232,7 +232,7 @@ async def test_sqlite_at_its_size_limit(mosquitto_server, tmp_path, monkeypatch)
     """The same without a disk to fill: ``max_page_count`` makes SQLite say that it is full."""
     n_rounds = 60
     path = tmp_path / "foltr.sqlite"
-    make_engine = storage.database.create_engine
+    make_engine = foltr.storage.database.create_engine
 
     def limited(*args, **options):
         engine = make_engine(*args, **options)
@@ -250,7 +250,7 @@ async def test_sqlite_at_its_size_limit(mosquitto_server, tmp_path, monkeypatch)
             n_pages = reader.execute("PRAGMA page_count").fetchone()[0]
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             # Both have the limit, that of the event loop and that of the thread for transactions.
-            monkeypatch.setattr(storage.database, "create_engine", limited)
+            monkeypatch.setattr(foltr.storage.database, "create_engine", limited)
             async with await Database.connect(deployment.database_url) as database:
                 told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
                 with pytest.raises(

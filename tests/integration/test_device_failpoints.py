@@ -8,10 +8,10 @@ from integration.clicker import clicks_in
 from integration.deployment import FEDERATION, Deployment, until
 from prepared import PreparedProcess
 
-from foltr.failpoints import VARIABLE, Failpoint
-from foltr.protocol.fields import unpack_vector
-from storage.models import list_models
-from storage.queries import list_rounds
+from foltr.core.failpoints import VARIABLE, Failpoint
+from foltr.core.protocol.fields import unpack_vector
+from foltr.storage.models import list_models
+from foltr.storage.queries import list_rounds
 
 pytestmark = pytest.mark.slow
 

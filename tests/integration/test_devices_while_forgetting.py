@@ -7,12 +7,12 @@ import numpy as np
 from integration.deployment import DIM, FEDERATION, Deployment, until
 from prepared import with_defaults
 
-from edge_client.client import EdgeClient
-from edge_client.guard.model_judgement import FEWEST_LISTS
-from edge_client.options import Experiment, Privacy, Ranking
-from edge_client.training.unlearning_limits import UnlearningLimits
-from storage.erasure.audit_log import CLIENT_ERASED, stream_audit
-from storage.erasure.unlearning_jobs import list_jobs
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.guard.model_judgement import FEWEST_LISTS
+from foltr.edge_client.options import Experiment, Privacy, Ranking
+from foltr.edge_client.training.unlearning_limits import UnlearningLimits
+from foltr.storage.erasure.audit_log import CLIENT_ERASED, stream_audit
+from foltr.storage.erasure.unlearning_jobs import list_jobs
 
 OPTIONS = ("--min-clients", "3", "--max-clients", "3")
 # Nobody keeps anything: the first model it is, which takes this setting, or an order.
@@ -21,7 +21,7 @@ VARIABLES = {
     "FOLTR_EXPLORATION": "sampling",
     "FOLTR_UNLEARN_EVERY_S": "0.2",
     "FOLTR_UNLEARNING_MAY_RESET": "true",
-    **with_defaults({"federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 0.1}}),
+    **with_defaults({"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 0.1}}),
 }
 N_ROUNDS = 4
 
@@ -93,7 +93,7 @@ async def test_devices_answer_as_much_as_they_allow(mosquitto_server, migrated_u
     """
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, 3) as deployment:
         more = with_defaults(
-            {"federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 1.0, "min_coverage": 0.0}}
+            {"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 1.0, "min_coverage": 0.0}}
         )
         deployment.start_federator(10_000, *OPTIONS, max_time_s=5.0, **(VARIABLES | more))
         rng, stores = np.random.default_rng(3), [tmp_path / f"{one.name}.sqlite" for one in deployment.devices]

@@ -10,19 +10,19 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, unt
 from integration.oracle import power_learner
 from publishing import publish_once
 
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment
-from foltr.operator.credentials import BrokerAccess, device_identity, read_credentials
-from foltr.operator.register import read_enrolment_key
-from foltr.protocol.enrolment import issue_federator_key, issue_roster
-from foltr.protocol.operator_keys import issue_link, issue_succession
-from foltr.protocol.orders import QuarantineClient
-from foltr.protocol.roster import FederatorKey, Revocation, Roster
-from foltr.protocol.signed_orders import issue_order
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import Topics
-from storage.orders import list_orders
-from storage.queries import list_events
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.core.operator.credentials import BrokerAccess, device_identity, read_credentials
+from foltr.core.operator.register import read_enrolment_key
+from foltr.core.protocol.enrolment import issue_federator_key, issue_roster
+from foltr.core.protocol.operator_keys import issue_link, issue_succession
+from foltr.core.protocol.orders import QuarantineClient
+from foltr.core.protocol.roster import FederatorKey, Revocation, Roster
+from foltr.core.protocol.signed_orders import issue_order
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
+from foltr.storage.orders import list_orders
+from foltr.storage.queries import list_events
 
 pytestmark = pytest.mark.slow
 

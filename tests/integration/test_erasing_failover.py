@@ -10,14 +10,14 @@ from integration.deployment import FEDERATION, Deployment, client_name, died_by_
 from integration.test_forgetting import OPTIONS, VARIABLES, WILLING, check_forgotten, checked, click, completed, taught
 from integration.users import in_use
 
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment, Privacy
-from foltr.failpoints import Failpoint
-from storage.erasure.client_rows import rows_of
-from storage.erasure.erasures import list_erasures
-from storage.events import store_events
-from storage.leases import list_standbys
-from storage.records import NewEvent
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Privacy
+from foltr.core.failpoints import Failpoint
+from foltr.storage.erasure.client_rows import rows_of
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.events import store_events
+from foltr.storage.leases import list_standbys
+from foltr.storage.records import NewEvent
 
 pytestmark = pytest.mark.slow
 

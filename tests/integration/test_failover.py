@@ -14,12 +14,12 @@ from prepared import PreparedProcess
 from servers import MosquittoServer, PostgresServer
 from sqlalchemy import text
 
-from foltr.failpoints import Failpoint
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.signing import epoch_and_number
-from storage.errors import WriterFencedError
-from storage.leases import LEASE_S, Lease, find_lease, list_standbys
-from storage.queries import list_events, list_rounds
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.signing import epoch_and_number
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.leases import LEASE_S, Lease, find_lease, list_standbys
+from foltr.storage.queries import list_events, list_rounds
 
 pytestmark = pytest.mark.slow
 
@@ -410,8 +410,8 @@ async def test_a_leader_of_ingest_workers_is_replaced(deployment):
 
 async def test_a_standby_without_a_broker_lets_another_try(deployment, monkeypatch):
     """It has the lease for as long as it looks for a broker, gives it up, and tries again after a pause."""
-    monkeypatch.setattr("federator.service._NO_BROKER_S", 0.3)
-    monkeypatch.setattr("federator.service.LEASE_S", 0.3)
+    monkeypatch.setattr("foltr.federator.service._NO_BROKER_S", 0.3)
+    monkeypatch.setattr("foltr.federator.service.LEASE_S", 0.3)
     deployment.broker_url = "mqtt://127.0.0.1:9"
     service = deployment.service(N_ROUNDS, deployment.database, standby=True)
     running = asyncio.create_task(service.run())
@@ -436,7 +436,7 @@ async def test_a_claim_by_a_lease_that_is_lost(deployment, monkeypatch):
     async def lost(*_: object) -> bool:
         return True
 
-    monkeypatch.setattr("federator.leading.standby.take_lease", lost)
+    monkeypatch.setattr("foltr.federator.leading.standby.take_lease", lost)
     async with asyncio.timeout(20):
         with pytest.raises(WriterFencedError, match="before this one could lead"):
             await service.run()

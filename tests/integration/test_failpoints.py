@@ -10,8 +10,8 @@ import pytest
 from integration.deployment import Deployment, client_name, died_by_sigkill
 from integration.oracle import check_history, contribute
 
-from foltr.failpoints import Failpoint
-from storage.queries import list_events, list_rounds
+from foltr.core.failpoints import Failpoint
+from foltr.storage.queries import list_events, list_rounds
 
 pytestmark = pytest.mark.slow
 

@@ -8,17 +8,17 @@ import pytest
 from integration.oracle import power_learner
 from integration.peers import DIM, FEDERATION, HandMade, Operator, make_plan, served
 
-from broker.address import BrokerAddress
-from edge_client.client import EdgeClient
-from edge_client.options import Connection, Experiment
-from federator.round import RoundPolicy
-from federator.service import FederatorService
-from foltr.operator.credentials import Credentials
-from foltr.protocol.fields import pack_vector, payload_digest, unpack_vector
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.updates import DenseDelta
-from storage.models import list_models
-from storage.queries import count_rejections, list_clients, list_contributions, list_events, list_rounds
+from foltr.broker.address import BrokerAddress
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.fields import pack_vector, payload_digest, unpack_vector
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.updates import DenseDelta
+from foltr.storage.models import list_models
+from foltr.storage.queries import count_rejections, list_clients, list_contributions, list_events, list_rounds
 
 
 async def contribute_each_round(broker: str, i: int, credentials: Credentials | None = None) -> Counter[str]:

@@ -9,11 +9,11 @@ import pytest
 from integration.peers import FEDERATION, TOPICS, HandMade, eventually, make_plan, served
 from links import Inbox, connected
 
-from broker.buffer import IntakeLimits
-from federator.round import RoundPolicy
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.topics import ClientTopic
-from storage.queries import list_contributions, list_events, list_rounds
+from foltr.broker.buffer import IntakeLimits
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.topics import ClientTopic
+from foltr.storage.queries import list_contributions, list_events, list_rounds
 
 N_MESSAGES = 3_000
 # Strangers share 64 places in the rotation; while those who flood are fewer than the messages that fit, there is room.

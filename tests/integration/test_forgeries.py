@@ -7,22 +7,22 @@ import pytest
 from integration.peers import FEDERATION, ONE_EACH, TOPICS, HandMade, Operator, eventually, served
 from integration.recorder import Recorder
 
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment
-from federator.round import RoundPolicy
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.enrolment import issue_roster
-from foltr.protocol.fields import Message, model_hash, pack_vector, payload_digest, unpack_vector
-from foltr.protocol.orders import QuarantineClient, SetDeadline
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.roster import Revocation, Roster
-from foltr.protocol.signed_orders import issue_order
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import LinearRankerSpec
-from storage.models import latest_model
-from storage.queries import get_client, get_round, list_contributions, list_events, list_rounds
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.codec import encode, open_envelope
+from foltr.core.protocol.enrolment import issue_roster
+from foltr.core.protocol.fields import Message, model_hash, pack_vector, payload_digest, unpack_vector
+from foltr.core.protocol.orders import QuarantineClient, SetDeadline
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.roster import Revocation, Roster
+from foltr.core.protocol.signed_orders import issue_order
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import LinearRankerSpec
+from foltr.storage.models import latest_model
+from foltr.storage.queries import get_client, get_round, list_contributions, list_events, list_rounds
 
 PAIR = RoundPolicy(min_clients=2, max_clients=2, min_time_s=0, max_time_s=30)
 

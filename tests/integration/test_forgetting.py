@@ -10,16 +10,16 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, unt
 from integration.users import in_use
 from prepared import with_defaults
 
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment, Privacy
-from edge_client.training.unlearning_limits import UnlearningLimits
-from foltr.erasure.receipt import ErasureReceipt, verify_receipt
-from foltr.errors import UnavailableError
-from foltr.failpoints import Failpoint
-from storage.erasure.erasures import list_erasures
-from storage.erasure.unlearning_jobs import list_jobs
-from storage.models import list_models
-from storage.queries import list_clients, list_contributions
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Privacy
+from foltr.edge_client.training.unlearning_limits import UnlearningLimits
+from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
+from foltr.core.errors import UnavailableError
+from foltr.core.failpoints import Failpoint
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.models import list_models
+from foltr.storage.queries import list_clients, list_contributions
 
 N_CLIENTS = 4
 # Rounds last a moment here, and steps as long: a job that goes through all that came meanwhile may have hundreds.
@@ -30,7 +30,7 @@ OPTIONS = ("--min-clients", "2", "--max-clients", "3", "--min-time", "0.05")
 VARIABLES = {
     "FOLTR_UNLEARNING_STRATEGY": "fed_eraser",
     "FOLTR_UNLEARN_EVERY_S": "0.2",
-    **with_defaults({"federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 2.0}}),
+    **with_defaults({"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 2.0}}),
 }
 STEPS = [
     Failpoint.IN_ERASURE_TRANSACTION,
@@ -177,7 +177,7 @@ async def test_fifty_ask_while_two_hundred_train(mosquitto_server, tmp_path):
     url = f"sqlite:///{tmp_path}/foltr.sqlite"
     async with Deployment(tmp_path, mosquitto_server.url, url, n_clients) as deployment:
         options = ("--min-clients", "20", "--max-clients", "100", "--min-time", "1")
-        steps = with_defaults({"federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 5.0}})
+        steps = with_defaults({"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 5.0}})
         variables = {"FOLTR_UNLEARN_EVERY_S": "1", "FOLTR_UNLEARNING_INTERVAL": "10", **steps}
         deployment.start_federator(10_000, *options, max_time_s=20.0, **variables)
         async with devices_of(deployment, tmp_path) as clients:

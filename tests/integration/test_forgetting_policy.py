@@ -8,10 +8,10 @@ from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.test_forgetting import completed, devices_of
 from prepared import with_defaults
 
-from storage.erasure.erasures import list_erasures
-from storage.erasure.unlearning_jobs import list_jobs
-from storage.models import list_models
-from storage.queries import list_contributions, list_events
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.models import list_models
+from foltr.storage.queries import list_contributions, list_events
 
 N_HONEST, N_SYBILS = 3, 10
 WITHOUT_STEPS = ("--method", "fpdgd-paper")
@@ -43,7 +43,7 @@ async def jobs(deployment: Deployment) -> list[str]:
 async def test_ten_sybils_cost_one_job(mosquitto_server, migrated_url, tmp_path):
     """Though the federator is killed while they are gathered; and the next to ask is told to wait for the hour."""
     options = ("--min-clients", "3", "--max-clients", str(N_HONEST + N_SYBILS), "--min-time", "0.5")
-    steps = with_defaults({"federator.job.UnlearningPolicy": {"step_s": 2.0}})
+    steps = with_defaults({"foltr.federator.job.UnlearningPolicy": {"step_s": 2.0}})
     variables = {"FOLTR_UNLEARN_AFTER": str(N_SYBILS), **steps}
 
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_HONEST + N_SYBILS) as deployment:

@@ -8,7 +8,7 @@ import pytest
 from cli.commands import foltr
 from integration.deployment import Deployment, until
 
-from edge_client.client import EdgeClient
+from foltr.edge_client.client import EdgeClient
 
 # A will comes at once; the rest is for a machine that does other things as well.
 KNOWN_WITHIN_S = 10.0

@@ -15,13 +15,13 @@ from links import Inbox, connected
 from prepared import PreparedProcess
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
-from foltr.errors import UnavailableError
-from foltr.failpoints import VARIABLE, Failpoint
-from foltr.operator.credentials import write_credentials
-from foltr.operator.helper_keys import read_helper_keys
-from foltr.protocol.codec import decode, encode, open_envelope
-from foltr.protocol.enrolment import issue_roster
-from foltr.protocol.helper_messages import (
+from foltr.core.errors import UnavailableError
+from foltr.core.failpoints import VARIABLE, Failpoint
+from foltr.core.operator.credentials import write_credentials
+from foltr.core.operator.helper_keys import read_helper_keys
+from foltr.core.protocol.codec import decode, encode, open_envelope
+from foltr.core.protocol.enrolment import issue_roster
+from foltr.core.protocol.helper_messages import (
     CheckAnswer,
     CheckRequest,
     HelperRefusalCode,
@@ -29,14 +29,14 @@ from foltr.protocol.helper_messages import (
     SetCommitment,
     TicketFault,
 )
-from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.roster import Revocation, Roster
-from foltr.protocol.signed_tickets import set_digest, ticket_hash, ticket_name
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import Topics
-from foltr.secure.field import read_words, to_signed
-from foltr.secure.masks import open_masks, release_sum
-from foltr.secure.sealing import SealingKey, seal_info
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.roster import Revocation, Roster
+from foltr.core.protocol.signed_tickets import set_digest, ticket_hash, ticket_name
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
+from foltr.core.secure.field import read_words, to_signed
+from foltr.core.secure.masks import open_masks, release_sum
+from foltr.core.secure.sealing import SealingKey, seal_info
 
 TOPICS = Topics(FEDERATION)
 TIMEOUT_S = 60.0

@@ -11,10 +11,10 @@ from databases import migrated_sqlite
 from own_servers import provisioned
 from subscribing import Subscriber
 
-from broker.address import BrokerAddress
-from federator.ingest.service import shared_filter
-from foltr.operator.credentials import read_credentials
-from foltr.protocol.topics import Topics
+from foltr.broker.address import BrokerAddress
+from foltr.federator.ingest.service import shared_filter
+from foltr.core.operator.credentials import read_credentials
+from foltr.core.protocol.topics import Topics
 
 
 def leading(operator):

@@ -16,9 +16,9 @@ from integration.deployment import DIM, FEDERATION, enrol
 from integration.oracle import check_history
 from prepared import PreparedProcess
 
-from foltr.operator.credentials import write_secret
-from storage.database import Database
-from storage.queries import list_contributions, list_rounds
+from foltr.core.operator.credentials import write_secret
+from foltr.storage.database import Database
+from foltr.storage.queries import list_contributions, list_rounds
 
 ORACLE = Path(__file__).with_name("oracle.py")
 N_CLIENTS, N_ROUNDS = 8, 30

@@ -11,17 +11,17 @@ from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.test_forgetting import WILLING, checked, click, devices_of, joined, start, taught
 from integration.users import in_use
 
-from api.access import COOKIE
-from api.tokens import Role
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment, Privacy
-from foltr.failpoints import Failpoint
-from foltr.operator.credentials import read_credentials, write_secret
-from foltr.operator.wish_file import wish_file
-from storage.erasure.erasures import list_erasures
-from storage.events import store_events
-from storage.queries import list_contributions
-from storage.records import NewEvent
+from foltr.api.access import COOKIE
+from foltr.api.tokens import Role
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Privacy
+from foltr.core.failpoints import Failpoint
+from foltr.core.operator.credentials import read_credentials, write_secret
+from foltr.core.operator.wish_file import wish_file
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.events import store_events
+from foltr.storage.queries import list_contributions
+from foltr.storage.records import NewEvent
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(400)]  # the limits below are shorter, and say what is late
 

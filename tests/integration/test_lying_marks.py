@@ -8,13 +8,13 @@ from integration.recorder import Recorder
 from integration.whole import N_DEVICES, TIMEOUT_S, click, closed, joined, running
 from secure_cohorts import FEDERATION
 
-from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
-from foltr.protocol.signed_tickets import open_ticket
-from foltr.protocol.states import AbandonReason, RoundState
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import ModelUpdate
-from storage.queries import list_rounds
+from foltr.core.protocol.codec import encode, open_envelope
+from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signed_tickets import open_ticket
+from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.updates import ModelUpdate
+from foltr.storage.queries import list_rounds
 
 pytestmark = pytest.mark.slow
 

@@ -18,20 +18,20 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, die
 from integration.recorder import Recorder
 from sqlalchemy import select
 
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment
-from federator.round import RoundPolicy
-from foltr.aggregation.mean import staleness_weight
-from foltr.failpoints import Failpoint
-from foltr.operator.credentials import read_credentials
-from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.fields import SCHEMA_VERSION, payload_digest, unpack_vector
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import ModelUpdate
-from storage.models import list_models
-from storage.queries import list_contributions, list_rounds
-from storage.tables import clients, updates
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.federator.round import RoundPolicy
+from foltr.core.aggregation.mean import staleness_weight
+from foltr.core.failpoints import Failpoint
+from foltr.core.operator.credentials import read_credentials
+from foltr.core.protocol.codec import encode, open_envelope
+from foltr.core.protocol.fields import SCHEMA_VERSION, payload_digest, unpack_vector
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.updates import ModelUpdate
+from foltr.storage.models import list_models
+from foltr.storage.queries import list_contributions, list_rounds
+from foltr.storage.tables import clients, updates
 
 pytestmark = pytest.mark.slow
 

@@ -9,20 +9,20 @@ from integration.deployment import FEDERATION as DEPLOYED
 from integration.peers import FEDERATION, served
 from prepared import with_defaults
 
-from edge_client.client import EdgeClient
-from edge_client.options import Connection, Experiment, Ranking
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from foltr.failpoints import Failpoint
-from foltr.methods.base import Memory
-from foltr.methods.bodies import unpack_body
-from foltr.methods.registry import make_aggregation, ranker_for, training_for
-from foltr.operator.credentials import Credentials
-from foltr.protocol.fields import pack_vector, unpack_vector
-from storage.federations import get_federation
-from storage.models import list_models
-from storage.queries import list_rounds
-from storage.rounds import stream_updates
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment, Ranking
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.core.failpoints import Failpoint
+from foltr.core.methods.base import Memory
+from foltr.core.methods.bodies import unpack_body
+from foltr.core.methods.registry import make_aggregation, ranker_for, training_for
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.storage.federations import get_federation
+from foltr.storage.models import list_models
+from foltr.storage.queries import list_rounds
+from foltr.storage.rounds import stream_updates
 
 N_CLIENTS, N_ROUNDS, INTERACTIONS, HIDDEN = 3, 3, 2, 2
 # The method, its parameters, the ranker, how an update is stored and in how many bytes, and the values of a model.
@@ -111,7 +111,7 @@ async def test_kill_9_between_step_and_commit_takes_no_step_twice(mosquitto_serv
         "FOLTR_RANKER": "neural",
         "FOLTR_HIDDEN": str(HIDDEN),
     }
-    created_with = neural | with_defaults({"foltr.methods.registry.ranker_of_method": {"asked": "sigmoid"}})
+    created_with = neural | with_defaults({"foltr.core.methods.registry.ranker_of_method": {"asked": "sigmoid"}})
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             failpoints = f"{Failpoint.AGGREGATED}=kill@2"

@@ -11,7 +11,7 @@ from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.scraped import complaints, samples, scrape, shown_at
 from integration.test_forgetting import devices_of
 
-from storage.leases import list_standbys
+from foltr.storage.leases import list_standbys
 
 QUIET = {"FOLTR_LOG_LEVEL": "info", "NO_COLOR": "1"}
 

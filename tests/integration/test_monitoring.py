@@ -20,13 +20,13 @@ from integration.whole import Whole, click, joined, running
 from prepared import PreparedProcess
 from secure_cohorts import FEDERATION
 
-from edge_client.client import EdgeClient
+from foltr.edge_client.client import EdgeClient
 
 BOARD = PROJECT / "monitoring/grafana/foltr.json"
 FORGOTTEN = "device-0"
 PORT = {"FOLTR_METRICS_PORT": "0"}
 AT_ONCE = {"FOLTR_UNLEARN_EVERY_S": "0.2"}
-STEPS = {"federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 2.0}}
+STEPS = {"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0, "step_s": 2.0}}
 RESETS = {"FOLTR_UNLEARNING_MAY_RESET": "true"}
 
 

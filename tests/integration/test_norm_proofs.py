@@ -9,11 +9,11 @@ from integration.whole import N_DEVICES, TIMEOUT_S, click, closed, joined, learn
 from secure_cohorts import FEDERATION
 from sqlalchemy import select
 
-from foltr.failpoints import Failpoint
-from foltr.protocol.states import RoundState
-from storage.database import Database
-from storage.queries import list_events
-from storage.tables import updates
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.states import RoundState
+from foltr.storage.database import Database
+from foltr.storage.queries import list_events
+from foltr.storage.tables import updates
 
 
 @pytest.fixture

@@ -13,21 +13,21 @@ from device_options import grouped
 from integration.oracle import power_learner
 from integration.peers import DIM, FEDERATION, Operator, eventually, make_plan, served
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage, MqttLink
-from edge_client.client import EdgeClient
-from edge_client.events import Resting
-from edge_client.search_ranker import SearchRanker
-from federator.pace import PacePolicy
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from foltr.operator.credentials import Credentials
-from foltr.protocol.codec import decode
-from foltr.protocol.orders import ForgetClient
-from foltr.protocol.paces import Pace
-from foltr.protocol.signed_orders import issue_order
-from foltr.protocol.topics import ClientTopic, Topics
-from storage.queries import list_clients, list_contributions, list_events, list_rounds
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage, MqttLink
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.events import Resting
+from foltr.edge_client.search_ranker import SearchRanker
+from foltr.federator.pace import PacePolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.codec import decode
+from foltr.core.protocol.orders import ForgetClient
+from foltr.core.protocol.paces import Pace
+from foltr.core.protocol.signed_orders import issue_order
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.storage.queries import list_clients, list_contributions, list_events, list_rounds
 
 TOPICS = Topics(FEDERATION)
 ONE = np.ones((2, DIM), np.float32)

@@ -6,19 +6,19 @@ from contextlib import AsyncExitStack
 import pytest
 from integration.peers import FEDERATION, PATIENCE_S, TOPICS, HandMade, Operator, eventually, make_plan, served
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
-from federator.round import RoundPolicy
-from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.client_selection import is_selected, round_seed
-from foltr.protocol.codec import decode
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.orders import SetDeadline
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signed_orders import issue_order
-from foltr.protocol.states import Pacing
-from storage.models import list_models
-from storage.queries import count_rejections, get_round, list_contributions, list_events, list_rounds
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.client_selection import is_selected, round_seed
+from foltr.core.protocol.codec import decode
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.orders import SetDeadline
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_orders import issue_order
+from foltr.core.protocol.states import Pacing
+from foltr.storage.models import list_models
+from foltr.storage.queries import count_rejections, get_round, list_contributions, list_events, list_rounds
 
 
 @pytest.fixture

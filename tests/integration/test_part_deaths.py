@@ -7,10 +7,10 @@ from integration.deployment import FEDERATION, Deployment, client_name, died_by_
 from integration.oracle import check_history, contribute
 from sqlalchemy import select, text
 
-from foltr.failpoints import Failpoint
-from storage.bodies import count_orphans
-from storage.body_tables import body_parts
-from storage.queries import list_contributions
+from foltr.core.failpoints import Failpoint
+from foltr.storage.bodies import count_orphans
+from foltr.storage.body_tables import body_parts
+from foltr.storage.queries import list_contributions
 
 pytestmark = pytest.mark.slow
 

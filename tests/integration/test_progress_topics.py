@@ -6,10 +6,10 @@ from integration.deployment import FEDERATION, Deployment, client_name, until
 from integration.test_forgetting import devices_of, start
 from links import Inbox, connected
 
-from foltr.protocol.announcements import UnlearningProgress
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.topics import Topics
-from storage.queries import list_contributions
+from foltr.core.protocol.announcements import UnlearningProgress
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.topics import Topics
+from foltr.storage.queries import list_contributions
 
 QUIET_S = 0.5
 

@@ -9,10 +9,10 @@ from databases import migrated_sqlite
 from integration.deployment import FEDERATION, Deployment, until
 from publishing import publish_once
 
-from foltr.operator.credentials import BrokerAccess
-from foltr.operator.folder import open_authority
-from foltr.protocol.topics import Topics
-from storage.orders import list_orders
+from foltr.core.operator.credentials import BrokerAccess
+from foltr.core.operator.folder import open_authority
+from foltr.core.protocol.topics import Topics
+from foltr.storage.orders import list_orders
 
 pytestmark = pytest.mark.slow
 

@@ -9,25 +9,25 @@ from integration.oracle import contribute, power_learner
 from publishing import publish_once
 from sqlalchemy import select
 
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment
-from federator.closing.stored_rules import round_rng, stored_rule
-from foltr.failpoints import Failpoint
-from foltr.methods.base import Memory
-from foltr.methods.bodies import unpack_body
-from foltr.methods.registry import make_aggregation
-from foltr.operator.credentials import OPERATOR_USER
-from foltr.operator.folder import open_authority
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.topics import Topics
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from storage.federations import get_federation
-from storage.models import get_model
-from storage.orders import list_orders
-from storage.queries import get_aggregation, list_contributions, list_events, list_quarantined, list_rounds
-from storage.records import RoundRow
-from storage.rounds import stream_updates
-from storage.tables import rounds
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.federator.closing.stored_rules import round_rng, stored_rule
+from foltr.core.failpoints import Failpoint
+from foltr.core.methods.base import Memory
+from foltr.core.methods.bodies import unpack_body
+from foltr.core.methods.registry import make_aggregation
+from foltr.core.operator.credentials import OPERATOR_USER
+from foltr.core.operator.folder import open_authority
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.topics import Topics
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.storage.federations import get_federation
+from foltr.storage.models import get_model
+from foltr.storage.orders import list_orders
+from foltr.storage.queries import get_aggregation, list_contributions, list_events, list_quarantined, list_rounds
+from foltr.storage.records import RoundRow
+from foltr.storage.rounds import stream_updates
+from foltr.storage.tables import rounds
 
 pytestmark = pytest.mark.slow
 

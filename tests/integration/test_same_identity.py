@@ -10,8 +10,8 @@ from cli.commands import environment
 from prepared import PreparedProcess
 from servers import MissingError, MosquittoServer, ProvisionedMosquitto
 
-from foltr.operator.credentials import BrokerAccess, device_identity, write_secret
-from foltr.protocol.signing import SigningKey
+from foltr.core.operator.credentials import BrokerAccess, device_identity, write_secret
+from foltr.core.protocol.signing import SigningKey
 
 PROGRAM = Path(__file__).with_name("twin.py")
 NAME = "device-7"

@@ -9,17 +9,17 @@ from integration.users import in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from secure_cohorts import FEDERATION
 
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment, Privacy
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import replay_round
-from foltr.errors import UnavailableError
-from foltr.protocol.explorations import SamplingExploration
-from foltr.protocol.policies import GaussianNoise, SecureEvaluation, SecureVotes
-from foltr.protocol.states import RoundState
-from foltr.protocol.trainings import PdgdTraining
-from storage.queries import list_events, list_rounds
-from storage.tables import updates
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Privacy
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.explorations import SamplingExploration
+from foltr.core.protocol.policies import GaussianNoise, SecureEvaluation, SecureVotes
+from foltr.core.protocol.states import RoundState
+from foltr.core.protocol.trainings import PdgdTraining
+from foltr.storage.queries import list_events, list_rounds
+from foltr.storage.tables import updates
 
 N_DOCUMENTS, LISTS_A_ROUND = 10, 4
 TRAINING = PdgdTraining(

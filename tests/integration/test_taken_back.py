@@ -13,21 +13,21 @@ from integration.users import in_use
 from prepared import with_defaults
 from sqlalchemy import select
 
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import replay_round
-from foltr.errors import UnavailableError
-from foltr.failpoints import Failpoint
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.topics import Topics
-from storage.database import Database
-from storage.models import get_model, list_models
-from storage.queries import list_events, list_rounds
-from storage.records import ModelRow
-from storage.tables import updates
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
+from foltr.core.errors import UnavailableError
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.topics import Topics
+from foltr.storage.database import Database
+from foltr.storage.models import get_model, list_models
+from foltr.storage.queries import list_events, list_rounds
+from foltr.storage.records import ModelRow
+from foltr.storage.tables import updates
 
 N_CLIENTS, N_ATTACKERS, N_DOCUMENTS = 5, 2, 10
 LISTS_A_ROUND = 4
@@ -131,7 +131,7 @@ async def test_an_anchor_that_an_erased_client_is_in_leaves_the_broker(mosquitto
         "FOLTR_UNLEARN_EVERY_S": "0.2",
         "FOLTR_UNLEARNING_STRATEGY": "fed_remove",
         **SAMPLING,
-        **with_defaults({"federator.job.UnlearningPolicy": {"swap_every_s": 0.0}}),
+        **with_defaults({"foltr.federator.job.UnlearningPolicy": {"swap_every_s": 0.0}}),
     }
     async with Deployment(tmp_path, mosquitto_server.url, migrated_url, N_CLIENTS) as deployment:
         deployment.start_federator(10_000, *OPTIONS, "--min-clients", "4", max_time_s=5.0, **variables)

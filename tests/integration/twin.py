@@ -3,7 +3,7 @@
 import asyncio
 import sys
 
-from edge_client.client import EdgeClient
+from foltr.edge_client.client import EdgeClient
 
 
 async def main(credentials: str, store: str) -> None:

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from edge_client.client import EdgeClient
+from foltr.edge_client.client import EdgeClient
 
 
 @asynccontextmanager

@@ -14,33 +14,33 @@ from played import adding_learner
 from prepared import PreparedProcess, with_defaults
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
-from broker.address import BrokerAddress
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment, Privacy
-from edge_client.sums.privacy_limits import PrivacyLimits
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from federator.secure_terms import SecureSettings
-from federator.service import FederatorService
-from foltr.cli.experiments.demos.hostile_devices import lying
-from foltr.failpoints import VARIABLE
-from foltr.methods.initial_models import InitialModel
-from foltr.operator.credentials import (
+from foltr.broker.address import BrokerAddress
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Privacy
+from foltr.edge_client.sums.privacy_limits import PrivacyLimits
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.secure_terms import SecureSettings
+from foltr.federator.service import FederatorService
+from foltr_research.cli.demos.hostile_devices import lying
+from foltr.core.failpoints import VARIABLE
+from foltr.core.methods.initial_models import InitialModel
+from foltr.core.operator.credentials import (
     BrokerAccess,
     Credentials,
     device_identity,
     write_credentials,
 )
-from foltr.operator.helper_keys import read_helper_keys
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.policies import GaussianNoise
-from foltr.protocol.schemas import Feature, FeatureSchema
-from foltr.protocol.signing import SigningKey, key_to_text
-from foltr.protocol.states import RoundState
-from foltr.protocol.trainings import PdgdTraining
-from storage.database import Database
-from storage.models import latest_model
-from storage.queries import list_rounds
+from foltr.core.operator.helper_keys import read_helper_keys
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.policies import GaussianNoise
+from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.signing import SigningKey, key_to_text
+from foltr.core.protocol.states import RoundState
+from foltr.core.protocol.trainings import PdgdTraining
+from foltr.storage.database import Database
+from foltr.storage.models import latest_model
+from foltr.storage.queries import list_rounds
 
 DIM, N_DEVICES, TIMEOUT_S = 4, 5, 60.0
 ONE_EACH = PdgdTraining(min_interactions=1, max_interactions=1)
@@ -164,7 +164,7 @@ class Whole:
             *("--privacy", "secure", "--interactions", "1", "--schema", "shop.json"),
             *("--min-clients", quorum, "--max-clients", quorum, "--min-time", "0", "--rounds", "1", *options),
         ]
-        changed = {"federator.secure_terms.SecureSettings": {"clip_norm": 2.56}, **(defaults or {})}
+        changed = {"foltr.federator.secure_terms.SecureSettings": {"clip_norm": 2.56}, **(defaults or {})}
         variables |= {"FOLTR_INITIAL_MODEL": "first.json", **with_defaults(changed)}
         with (self.folder / "federator.out").open("ab") as output:
             self.processes["federator"] = PreparedProcess(

@@ -5,18 +5,18 @@ from pathlib import Path
 
 import pytest
 
-from broker.link import InboundMessage
-from foltr.errors import DataError
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.announcements import UnlearningProgress
-from foltr.protocol.codec import encode
-from foltr.protocol.fields import Message
-from foltr.protocol.operator_keys import issue_link, issue_succession
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode
-from foltr.protocol.roster import FederatorKey
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import ClientTopic, Topics
-from operations.erasure_answers import Answers, Wish
+from foltr.broker.link import InboundMessage
+from foltr.core.errors import DataError
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.announcements import UnlearningProgress
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.fields import Message
+from foltr.core.protocol.operator_keys import issue_link, issue_succession
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
+from foltr.core.protocol.roster import FederatorKey
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.operations.erasure_answers import Answers, Wish
 
 TOPICS = Topics("mail")
 INBOX = TOPICS.client("device-1", ClientTopic.INBOX)

@@ -7,20 +7,20 @@ from long_histories import N_CLIENTS, long_history
 from made_history import OPENED, made_history
 from made_policies import policy
 
-from foltr.errors import SettingsError
-from foltr.protocol.heartbeat import FederatorStatus
-from foltr.protocol.states import RoundState
-from operations.overview import NEWEST_ROUNDS, Budget, activity_of, read_overview
-from operations.situation import Heard
-from storage.activity_records import ErasureCounts, MemberCounts, RecentRound
-from storage.arrivals import commit_batch
-from storage.database import Database
-from storage.erasure.erasures import erase_client
-from storage.erasure.records import ErasureRequest
-from storage.federations import claim_federation
-from storage.policies import adopt_policy
-from storage.records import Batch, MembershipChange, NewEvent
-from storage.sum_records import NewPolicy
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.states import RoundState
+from foltr.operations.overview import NEWEST_ROUNDS, Budget, activity_of, read_overview
+from foltr.operations.situation import Heard
+from foltr.storage.activity_records import ErasureCounts, MemberCounts, RecentRound
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.database import Database
+from foltr.storage.erasure.erasures import erase_client
+from foltr.storage.erasure.records import ErasureRequest
+from foltr.storage.federations import claim_federation
+from foltr.storage.policies import adopt_policy
+from foltr.storage.records import Batch, MembershipChange, NewEvent
+from foltr.storage.sum_records import NewPolicy
 
 
 @pytest.fixture

@@ -5,15 +5,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from foltr.aggregation.standing import Standing
-from foltr.protocol.client_selection import cutoff, is_selected, round_seed
-from foltr.protocol.states import PAUSING, AbandonReason, Pacing, RoundState, TakesUpdates
-from operations.situation import Situation
-from operations.why import explain
-from storage.ingest_records import WorkersRow
-from storage.leases import Lease
-from storage.records import RoundRow
-from storage.sum_records import FailedRounds
+from foltr.core.aggregation.standing import Standing
+from foltr.core.protocol.client_selection import cutoff, is_selected, round_seed
+from foltr.core.protocol.states import PAUSING, AbandonReason, Pacing, RoundState, TakesUpdates
+from foltr.operations.situation import Situation
+from foltr.operations.why import explain
+from foltr.storage.ingest_records import WorkersRow
+from foltr.storage.leases import Lease
+from foltr.storage.records import RoundRow
+from foltr.storage.sum_records import FailedRounds
 
 OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 ROUND = RoundRow(

@@ -13,11 +13,11 @@ from simulation.clock import Schedule, WorldTime
 from simulation.network import Fault, Wire
 from simulation.promises import BrokenPromiseError
 
-from broker.link import InboundMessage
-from federator.publishing.heartbeat import Heartbeat
-from foltr.errors import UnavailableError
-from foltr.protocol.topics import Topics
-from storage.errors import WriterFencedError
+from foltr.broker.link import InboundMessage
+from foltr.federator.publishing.heartbeat import Heartbeat
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.topics import Topics
+from foltr.storage.errors import WriterFencedError
 
 if TYPE_CHECKING:
     from simulation.device import SimulatedDevice

@@ -4,13 +4,13 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from foltr.erasure.audit import AuditEntry
-from foltr.errors import ProtocolViolationError, SettingsError
-from foltr.failpoints import Failpoint
-from foltr.protocol.states import OPEN_ROUND, RoundState
-from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
-from storage.errors import WriterFencedError
-from storage.records import ClientRow, FederationRow, ModelRow, NewEvent, NewOrder, NewUpdate, RoundRow, UpdateRow
+from foltr.core.erasure.audit import AuditEntry
+from foltr.core.errors import ProtocolViolationError, SettingsError
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.states import OPEN_ROUND, RoundState
+from foltr.storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.records import ClientRow, FederationRow, ModelRow, NewEvent, NewOrder, NewUpdate, RoundRow, UpdateRow
 
 NAME = "sim"
 

@@ -16,15 +16,15 @@ from simulation.disk import DeviceDisk
 from simulation.network import SimulatedBroker, Wire
 from simulation.promises import BrokenPromiseError
 
-from broker.link import InboundMessage, LastWill
-from edge_client.agent import Agent
-from edge_client.options import DeviceOptions, Experiment, Privacy, Ranking
-from edge_client.store.store import Interaction
-from edge_client.training.unlearning_limits import UnlearningLimits
-from foltr.errors import DataError, FoltrError, UnavailableError
-from foltr.protocol.explorations import NoExploration
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import PdgdTraining
+from foltr.broker.link import InboundMessage, LastWill
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.options import DeviceOptions, Experiment, Privacy, Ranking
+from foltr.edge_client.store.store import Interaction
+from foltr.edge_client.training.unlearning_limits import UnlearningLimits
+from foltr.core.errors import DataError, FoltrError, UnavailableError
+from foltr.core.protocol.explorations import NoExploration
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import PdgdTraining
 
 FEDERATION = "sim"
 _FEATURES = np.ones((1, 1), np.float32)
@@ -35,7 +35,7 @@ _SAID_WITH_A_WISH = tuple(f"/{topic}" for topic in (ClientTopic.FORGET, ClientTo
 
 @dataclass(frozen=True)
 class Papers:
-    """What `Agent` needs of `foltr.operator.credentials.Credentials`; keys may be stand-ins."""
+    """What `Agent` needs of `foltr.core.operator.credentials.Credentials`; keys may be stand-ins."""
 
     name: str
     key: Any

@@ -6,10 +6,10 @@ from simulation.database import Tables
 from simulation.disk import DeviceDisk, Gone
 from simulation.promises import BrokenPromiseError
 
-from edge_client.store.bounds import PendingUpdate
-from foltr.protocol.codec import decode
-from foltr.protocol.updates import ModelUpdate
-from storage.records import UpdateRow
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.core.protocol.codec import decode
+from foltr.core.protocol.updates import ModelUpdate
+from foltr.storage.records import UpdateRow
 
 
 class ClickJudge:

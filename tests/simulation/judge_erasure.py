@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from simulation.database import Tables
 from simulation.promises import BrokenPromiseError
 
-from foltr.aggregation.mean import RunningMean, staleness_weight
-from foltr.erasure.audit import check_follows
-from foltr.errors import DataError
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.protocol.states import Membership, RoundState, Strategy
-from storage.erasure.records import UnlearningJobRow
-from storage.records import ModelRow
+from foltr.core.aggregation.mean import RunningMean, staleness_weight
+from foltr.core.erasure.audit import check_follows
+from foltr.core.errors import DataError
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.states import Membership, RoundState, Strategy
+from foltr.storage.erasure.records import UnlearningJobRow
+from foltr.storage.records import ModelRow
 
 _FOLLOWING = {
     "erased": {"waiting", "done"},

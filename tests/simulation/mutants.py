@@ -13,26 +13,26 @@ from simulation.mutants_erasure import ERASURE_MUTANTS
 from simulation.scenario import Operation, Scenario
 from simulation.store_unlearning import SimulatedFederationStore
 
-import federator.actor
-import federator.closing.collected_updates
-import federator.deciding.orders
-import federator.resumption
-from edge_client.messaging.session import Session
-from edge_client.participation import Outgoing, Participation
-from edge_client.store.bounds import Settlement
-from edge_client.store.store import DeviceStore
-from federator.actor import FederationActor
-from federator.deciding.decisions import Decisions
-from federator.deciding.members import Members
-from federator.deciding.state import FederationState
-from federator.engine import Backlog, decide
-from federator.round import Offer, Record, RecordedUpdate, Reject, Round
-from federator.rows import resumed_round
-from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.signed_orders import SignedOrder
-from foltr.protocol.signing import BeatSequence, EpochSequence
-from foltr.protocol.states import Membership
-from storage.records import Batch, ClientRow, NewOrder
+import foltr.federator.actor
+import foltr.federator.closing.collected_updates
+import foltr.federator.deciding.orders
+import foltr.federator.resumption
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.participation import Outgoing, Participation
+from foltr.edge_client.store.bounds import Settlement
+from foltr.edge_client.store.store import DeviceStore
+from foltr.federator.actor import FederationActor
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.members import Members
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.engine import Backlog, decide
+from foltr.federator.round import Offer, Record, RecordedUpdate, Reject, Round
+from foltr.federator.rows import resumed_round
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.signed_orders import SignedOrder
+from foltr.core.protocol.signing import BeatSequence, EpochSequence
+from foltr.core.protocol.states import Membership
+from foltr.storage.records import Batch, ClientRow, NewOrder
 
 
 def _receipts_before_the_commit() -> Any:
@@ -109,7 +109,7 @@ def _counts_by_when_it_is_looked_at() -> Any:
         messages = [timed._replace(at=now) for timed in backlog.messages]
         return decide(state, replace(backlog, messages=messages), now)
 
-    return mock.patch.object(federator.actor, "decide", late)
+    return mock.patch.object(foltr.federator.actor, "decide", late)
 
 
 def _withdrawals_are_not_stored() -> Any:
@@ -133,7 +133,7 @@ def _stored_round_without(**forgotten: Any) -> Callable[[], Any]:
         def forgetful(*args: Any) -> Round:
             return replace(resumed_round(*args), **forgotten)
 
-        return mock.patch.object(federator.resumption, "resumed_round", forgetful)
+        return mock.patch.object(foltr.federator.resumption, "resumed_round", forgetful)
 
     return mutant
 
@@ -181,7 +181,7 @@ def _any_staleness_will_do() -> Any:
 
 
 def _stale_updates_weigh_as_much() -> Any:
-    return mock.patch.object(federator.closing.collected_updates, "staleness_weight", return_value=1.0)
+    return mock.patch.object(foltr.federator.closing.collected_updates, "staleness_weight", return_value=1.0)
 
 
 def _deadlines_pass_unseen() -> Any:
@@ -229,14 +229,14 @@ def _devices_take_the_answers_to_others() -> Any:
 
 def _orders_are_obeyed_again() -> Any:
     """What comes under a number that is used up has its effect once more."""
-    obey = vars(federator.deciding.orders)["_obey"]
+    obey = vars(foltr.federator.deciding.orders)["_obey"]
 
     def again(state: FederationState, signed: SignedOrder, _row: Any, now: float, decisions: Decisions) -> None:
         newest = state.last_order, state.last_digest
         obey(state, signed, now, decisions)
         state.last_order, state.last_digest = newest
 
-    return mock.patch.object(federator.deciding.orders, "_answer_again", again)
+    return mock.patch.object(foltr.federator.deciding.orders, "_answer_again", again)
 
 
 def _the_epoch_is_not_raised() -> Any:
@@ -268,7 +268,7 @@ def _a_round_ends_by_a_later_clock() -> Any:
             if current is not None and current.next_step(now) is not None:
                 await self._serve_waiting(min(now, current.wake_at()))
             else:
-                await self._serve(self.intake.take(federator.actor.BATCH_LIMIT), now)
+                await self._serve(self.intake.take(foltr.federator.actor.BATCH_LIMIT), now)
             await self._end_round(self._clock.now())
 
     return mock.patch.object(simulation.process, "FederationActor", Late)

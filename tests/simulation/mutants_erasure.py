@@ -10,18 +10,18 @@ import simulation.store_erasure
 import simulation.store_unlearning
 from simulation.store_unlearning import SimulatedFederationStore
 
-import federator.actor
-import federator.eraser
-from edge_client.store.heard import HeardStore
-from federator.actor import FederationActor
-from federator.deciding.decisions import Decisions, ErasureWanted
-from federator.deciding.members import Members
-from federator.eraser import Eraser
-from federator.job import Unlearning, UnlearningStep
-from federator.job_driver import Unlearner
-from federator.publishing.audit_heads import AuditHeads
-from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode
+import foltr.federator.actor
+import foltr.federator.eraser
+from foltr.edge_client.store.heard import HeardStore
+from foltr.federator.actor import FederationActor
+from foltr.federator.deciding.decisions import Decisions, ErasureWanted
+from foltr.federator.deciding.members import Members
+from foltr.federator.eraser import Eraser
+from foltr.federator.job import Unlearning, UnlearningStep
+from foltr.federator.job_driver import Unlearner
+from foltr.federator.publishing.audit_heads import AuditHeads
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 
 
 def _forgotten_names_join_again() -> Any:
@@ -44,7 +44,7 @@ def _told_before_it_is_erased() -> Any:
             self._receipts.send([notice])
             return await super().erase(wanted)
 
-    return mock.patch.object(federator.actor, "Eraser", Hasty)
+    return mock.patch.object(foltr.federator.actor, "Eraser", Hasty)
 
 
 def _receipts_do_not_wait_for_erasures() -> Any:
@@ -78,7 +78,7 @@ def _bytes_are_left_at_a_restart() -> Any:
             await super().start(published)
             self._purge_due = False
 
-    return mock.patch.object(federator.actor, "Eraser", Careless)
+    return mock.patch.object(foltr.federator.actor, "Eraser", Careless)
 
 
 def _bytes_are_left_at_the_end() -> Any:
@@ -123,7 +123,7 @@ def _jobs_end_with_their_federator() -> Any:
             await super().start(seed)
             self._unlearning, self._row = Unlearning(self._policy), None
 
-    return mock.patch.object(federator.actor, "Unlearner", Forgetful)
+    return mock.patch.object(foltr.federator.actor, "Unlearner", Forgetful)
 
 
 def _a_paused_job_stays_so() -> Any:
@@ -143,7 +143,7 @@ def _audit_heads_wait_for_a_start() -> Any:
         async def publish(self) -> None:
             pass
 
-    return mock.patch.object(federator.eraser, "AuditHeads", Late)
+    return mock.patch.object(foltr.federator.eraser, "AuditHeads", Late)
 
 
 # Each as a function that makes a context manager.

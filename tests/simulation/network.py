@@ -8,9 +8,9 @@ from typing import Any, Protocol
 
 from simulation.clock import Schedule
 
-from broker.link import InboundMessage
-from federator.predecessor import Predecessor
-from foltr.protocol.topics import ClientTopic, Topics
+from foltr.broker.link import InboundMessage
+from foltr.federator.predecessor import Predecessor
+from foltr.core.protocol.topics import ClientTopic, Topics
 
 
 class Fault(StrEnum):

@@ -9,11 +9,11 @@ from simulation.device import FEDERATION
 from simulation.network import SimulatedBroker
 from simulation.promises import BrokenPromiseError
 
-from foltr.protocol.enrolment import issue_roster
-from foltr.protocol.orders import Order, OrderAnswer, OrderReply
-from foltr.protocol.roster import Revocation, Roster
-from foltr.protocol.signed_orders import SignedOrder, issue_order
-from foltr.protocol.topics import Topics
+from foltr.core.protocol.enrolment import issue_roster
+from foltr.core.protocol.orders import Order, OrderAnswer, OrderReply
+from foltr.core.protocol.roster import Revocation, Roster
+from foltr.core.protocol.signed_orders import SignedOrder, issue_order
+from foltr.core.protocol.topics import Topics
 
 _SEND_AGAIN_S = 30.0
 _SALT = bytes(32)

@@ -17,20 +17,20 @@ from simulation.network import SimulatedBroker, Wire
 from simulation.promises import BrokenPromiseError
 from simulation.store_unlearning import SimulatedFederationStore
 
-from broker.buffer import BoundedIntake, IntakeLimits
-from broker.link import InboundMessage
-from federator.actor import FederationActor
-from federator.plan import FederationPlan
-from foltr.errors import ProtocolViolationError, SettingsError, UnavailableError
-from foltr.failpoints import Failpoint
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.codec import Signer
-from foltr.protocol.fields import Message
-from foltr.protocol.orders import OrderAnswer
-from foltr.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
-from foltr.protocol.signing import EpochSequence
-from foltr.protocol.topics import ClientTopic, Topics
-from storage.errors import WriterFencedError
+from foltr.broker.buffer import BoundedIntake, IntakeLimits
+from foltr.broker.link import InboundMessage
+from foltr.federator.actor import FederationActor
+from foltr.federator.plan import FederationPlan
+from foltr.core.errors import ProtocolViolationError, SettingsError, UnavailableError
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.codec import Signer
+from foltr.core.protocol.fields import Message
+from foltr.core.protocol.orders import OrderAnswer
+from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
+from foltr.core.protocol.signing import EpochSequence
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.storage.errors import WriterFencedError
 
 _LONGEST_TRANSACTION_S = 0.3
 _ANNOUNCING_S = 0.01
@@ -249,7 +249,7 @@ class FederatorProcess:
             raise OSError("the database is away")
 
     def require_writer(self) -> None:
-        """As `storage.federations.require_writer` for the heartbeat, which has a session of its own."""
+        """As `foltr.storage.federations.require_writer` for the heartbeat, which has a session of its own."""
         if self.n_database_failures:
             raise UnavailableError("the database is away")
         federation = self.store.tables.federation
@@ -290,7 +290,7 @@ class FederatorProcess:
         self._broker.publish(topic, self._signer.sign(message, topic, sequence), retain=retain)
 
     def put(self, topic: str, message: Message | None, when_done: Callable[[], None] | None = None) -> None:
-        """As `federator.publishing.retained.RetainedTopics.put`."""
+        """As `foltr.federator.publishing.retained.RetainedTopics.put`."""
         self._retained[topic] = message
         self._not_retained.add(topic)
         if when_done is not None:
@@ -298,7 +298,7 @@ class FederatorProcess:
         self._schedule.after(_ANNOUNCING_S, self._retain)
 
     def clear_foreign(self, topic: str) -> None:
-        """As `federator.publishing.retained.RetainedTopics.clear_foreign`."""
+        """As `foltr.federator.publishing.retained.RetainedTopics.clear_foreign`."""
         self.put(topic, None)
 
     def _retain(self) -> None:

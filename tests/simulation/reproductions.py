@@ -6,10 +6,10 @@ A new one comes from the failing test, which prints it.
 from simulation.reproductions_erasure import ERASURE_REPRODUCTIONS
 from simulation.scenario import Operation, Reproduction, Scenario, Step, Trust
 
-from broker.buffer import IntakeLimits
-from federator.job import UnlearningPolicy
-from federator.round import RoundPolicy
-from foltr.protocol.states import Pacing, Strategy
+from foltr.broker.buffer import IntakeLimits
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.states import Pacing, Strategy
 
 REPRODUCTIONS = (
     # A device was told that it is revoked about an update that counted before: its clicks would count again.

@@ -2,10 +2,10 @@
 
 from simulation.scenario import Operation, Reproduction, Scenario, Step, Trust
 
-from broker.buffer import IntakeLimits
-from federator.job import UnlearningPolicy
-from federator.round import RoundPolicy
-from foltr.protocol.states import Pacing, Strategy
+from foltr.broker.buffer import IntakeLimits
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.states import Pacing, Strategy
 
 ERASURE_REPRODUCTIONS = (
     # A join came in one batch with the wish to be forgotten, and was told "forgotten" before the erasure was stored.

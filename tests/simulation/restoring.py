@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 from simulation.clock import Clock
 from simulation.device import FEDERATION
 
-from foltr.protocol.orders import ForgetClient
+from foltr.core.protocol.orders import ForgetClient
 
 if TYPE_CHECKING:
     from simulation.world import World

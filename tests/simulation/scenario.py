@@ -5,10 +5,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from broker.buffer import DEFAULT_LIMITS, IntakeLimits
-from federator.job import UnlearningPolicy
-from federator.round import RoundPolicy
-from foltr.protocol.states import Pacing, Strategy
+from foltr.broker.buffer import DEFAULT_LIMITS, IntakeLimits
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.states import Pacing, Strategy
 
 
 class Operation(StrEnum):

@@ -15,21 +15,21 @@ from typing import TYPE_CHECKING, Any
 from simulation.process import FederatorProcess, pause
 from simulation.scenario import Trust
 
-import edge_client.contribution
-import edge_client.forgetting
-import edge_client.membership
-import federator.actor
-import federator.closing.step_model
-import federator.eraser
-import federator.publishing.heartbeat
-import federator.resumption
-import federator.store
-import foltr.protocol.codec
-import foltr.protocol.signing
-import foltr.unlearning.schedule
-import storage.records
-from foltr.erasure.receipt import ErasureReceipt
-from foltr.failpoints import Failpoint
+import foltr.edge_client.contribution
+import foltr.edge_client.forgetting
+import foltr.edge_client.membership
+import foltr.federator.actor
+import foltr.federator.closing.step_model
+import foltr.federator.eraser
+import foltr.federator.publishing.heartbeat
+import foltr.federator.resumption
+import foltr.federator.store
+import foltr.core.protocol.codec
+import foltr.core.protocol.signing
+import foltr.core.unlearning.schedule
+import foltr.storage.records
+from foltr.core.erasure.receipt import ErasureReceipt
+from foltr.core.failpoints import Failpoint
 
 if TYPE_CHECKING:
     from simulation.world import World
@@ -54,7 +54,7 @@ def _verify_stand_in(public_key: bytes, data: bytes, signature: bytes) -> bool:
 
 
 def sign_stand_in(receipt: ErasureReceipt, key: StandInKey) -> str:
-    """As `foltr.erasure.receipt.sign_receipt`: the same receipt and key give the same text."""
+    """As `foltr.core.erasure.receipt.sign_receipt`: the same receipt and key give the same text."""
     text = receipt.model_dump_json()
     return f"{text}.{key.sign(text.encode()).hex()}"
 
@@ -127,7 +127,7 @@ def simulated(world: "World") -> Iterator[None]:
     asyncio_on_devices = SimpleNamespace(get_running_loop=lambda: loop, Event=asyncio.Event)
     replaced: list[tuple[Any, dict[str, Any]]] = [
         (
-            federator.actor,
+            foltr.federator.actor,
             {
                 "BATCH_LIMIT": world.scenario.batch_limit,
                 "hash": lambda text: zlib.crc32(text.encode()),
@@ -135,33 +135,33 @@ def simulated(world: "World") -> Iterator[None]:
             },
         ),
         (
-            federator.store,
+            foltr.federator.store,
             {
                 "random": SimpleNamespace(uniform=rng.uniform),
                 "asyncio": SimpleNamespace(sleep=pause, get_running_loop=lambda: loop),
             },
         ),
-        (federator.resumption, {"secrets": SimpleNamespace(token_bytes=rng.randbytes)}),
+        (foltr.federator.resumption, {"secrets": SimpleNamespace(token_bytes=rng.randbytes)}),
         (
-            federator.eraser,
+            foltr.federator.eraser,
             {"asyncio": SimpleNamespace(create_task=create_task, timeout=nullcontext)},
         ),
-        (federator.publishing.heartbeat, {"asyncio": SimpleNamespace(timeout=nullcontext, Event=asyncio.Event)}),
-        (federator.closing.step_model, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
-        (edge_client.forgetting, {"asyncio": asyncio_on_devices}),
-        (edge_client.membership, {"asyncio": asyncio_on_devices}),
+        (foltr.federator.publishing.heartbeat, {"asyncio": SimpleNamespace(timeout=nullcontext, Event=asyncio.Event)}),
+        (foltr.federator.closing.step_model, {"asyncio": SimpleNamespace(to_thread=_at_once)}),
+        (foltr.edge_client.forgetting, {"asyncio": asyncio_on_devices}),
+        (foltr.edge_client.membership, {"asyncio": asyncio_on_devices}),
         (
-            edge_client.contribution,
+            foltr.edge_client.contribution,
             {"secrets": SimpleNamespace(token_hex=lambda n_bytes: rng.randbytes(n_bytes).hex())},
         ),
-        (foltr.protocol.signing, {"time": world.time}),
+        (foltr.core.protocol.signing, {"time": world.time}),
         # Jobs tell devices apart by what one interaction teaches.
-        (foltr.unlearning.schedule, {"FEWEST_INTERACTIONS": 1}),
-        (storage.records, {"uuid4": lambda: uuid.UUID(int=rng.getrandbits(128))}),
+        (foltr.core.unlearning.schedule, {"FEWEST_INTERACTIONS": 1}),
+        (foltr.storage.records, {"uuid4": lambda: uuid.UUID(int=rng.getrandbits(128))}),
     ]
     if world.scenario.trust is not Trust.SIGNED:
-        replaced.append((foltr.protocol.codec, {"verify": _verify_stand_in, "verify_repeated": _verify_stand_in}))
-        replaced.append((federator.eraser, {"sign_receipt": sign_stand_in}))
+        replaced.append((foltr.core.protocol.codec, {"verify": _verify_stand_in, "verify_repeated": _verify_stand_in}))
+        replaced.append((foltr.federator.eraser, {"sign_receipt": sign_stand_in}))
     on_devices = {"log": silence, "time": world.time, "is_set_within": _is_set_within}
     in_federators = {"log": silence, "failpoint": failpoint}
     replaced += [(module, _of(module, on_devices)) for module in _modules_of("edge_client.")]

@@ -11,15 +11,15 @@ from typing import Any
 
 from simulation.database import NAME, Session, Tables, federation_of, require
 
-from federator.store import Transactions
-from foltr.errors import DataError, ProtocolViolationError
-from foltr.failpoints import Failpoint
-from foltr.protocol.fields import model_hash
-from foltr.protocol.states import OPEN_ROUND, Membership, OrderOutcome, Privacy, RoundState
-from foltr.protocol.trainings import Activation
-from storage.body_parts import DropStep
-from storage.errors import WriterFencedError
-from storage.records import (
+from foltr.federator.store import Transactions
+from foltr.core.errors import DataError, ProtocolViolationError
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.fields import model_hash
+from foltr.core.protocol.states import OPEN_ROUND, Membership, OrderOutcome, Privacy, RoundState
+from foltr.core.protocol.trainings import Activation
+from foltr.storage.body_parts import DropStep
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.records import (
     Batch,
     ClientRow,
     CountingUpdate,
@@ -37,8 +37,8 @@ from storage.records import (
     StoredUpdate,
     UpdateRow,
 )
-from storage.retention import RetentionStep
-from storage.schema import INTEGER_MAX
+from foltr.storage.retention import RetentionStep
+from foltr.storage.schema import INTEGER_MAX
 
 
 def store_batch(tables: Tables, batch: Batch) -> None:
@@ -261,7 +261,7 @@ def _close(tables: Tables, number: int, **outcome: Any) -> None:
 
 
 class RoundStore(Transactions):
-    """Rounds and what arrives in them, as `federator.store.FederationStore` has them."""
+    """Rounds and what arrives in them, as `foltr.federator.store.FederationStore` has them."""
 
     def __init__(self, session: Session) -> None:
         super().__init__("the simulated database")

@@ -11,12 +11,12 @@ from typing import Any
 from simulation.database import NAME, Tables, federation_of, require
 from simulation.store import RoundStore, note_events, store_orders
 
-from foltr.erasure.audit import AuditEntry, next_entry
-from foltr.erasure.digests import NOTHING_DIGESTED, digest_with
-from foltr.erasure.states import ErasureState
-from foltr.failpoints import Failpoint
-from foltr.protocol.states import JobState, RoundState
-from storage.erasure.records import (
+from foltr.core.erasure.audit import AuditEntry, next_entry
+from foltr.core.erasure.digests import NOTHING_DIGESTED, digest_with
+from foltr.core.erasure.states import ErasureState
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.states import JobState, RoundState
+from foltr.storage.erasure.records import (
     ErasureOutcome,
     ErasureRequest,
     ErasureRow,
@@ -24,7 +24,7 @@ from storage.erasure.records import (
     HeldReset,
     Sign,
 )
-from storage.records import NewEvent
+from foltr.storage.records import NewEvent
 
 
 def _erase(tables: Tables, request: ErasureRequest) -> ErasureRow:
@@ -140,7 +140,7 @@ def put_erasure(tables: Tables, row: ErasureRow) -> ErasureRow:
 
 
 class ErasureStore(RoundStore):
-    """Erasures, as `federator.store.FederationStore` has them."""
+    """Erasures, as `foltr.federator.store.FederationStore` has them."""
 
     async def look(self) -> Tables:
         """Look at what is stored; while nobody was erased it takes no time."""

@@ -17,16 +17,16 @@ from simulation.store_erasure import (
     those,
 )
 
-from foltr.aggregation.client_records import with_progress_of
-from foltr.aggregation.effectiveness import RoundReward
-from foltr.aggregation.standing import RoundTally, Standing
-from foltr.erasure.audit import AuditEntry
-from foltr.erasure.states import ErasureState
-from foltr.failpoints import Failpoint
-from foltr.protocol.announcements import MOST_NAMED
-from foltr.protocol.fields import model_hash
-from foltr.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
-from storage.erasure.records import (
+from foltr.core.aggregation.client_records import with_progress_of
+from foltr.core.aggregation.effectiveness import RoundReward
+from foltr.core.aggregation.standing import RoundTally, Standing
+from foltr.core.erasure.audit import AuditEntry
+from foltr.core.erasure.states import ErasureState
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.announcements import MOST_NAMED
+from foltr.core.protocol.fields import model_hash
+from foltr.core.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
+from foltr.storage.erasure.records import (
     ErasureOutcome,
     ErasureRow,
     JobCompletion,
@@ -35,8 +35,8 @@ from storage.erasure.records import (
     Sign,
     UnlearningJobRow,
 )
-from storage.records import ModelRow, NewEvent, RoundRow
-from storage.restored_records import Restoration, RestoredVersion
+from foltr.storage.records import ModelRow, NewEvent, RoundRow
+from foltr.storage.restored_records import Restoration, RestoredVersion
 
 
 def _swap(tables: Tables, job: UnlearningJobRow, completion: JobCompletion, sign: Sign) -> list[ErasureRow]:
@@ -123,7 +123,7 @@ def _close_job(tables: Tables, job: UnlearningJobRow, at: datetime, **outcome: A
 
 
 class SimulatedFederationStore(ErasureStore):
-    """All of `federator.store.FederationStore`, on the simulated database; its federators have no anchor."""
+    """All of `foltr.federator.store.FederationStore`, on the simulated database; its federators have no anchor."""
 
     async def restored_versions(self) -> list[RestoredVersion]:
         return []

@@ -1,7 +1,7 @@
 """The round against a second, simpler account of the same rules: any sequence of events, under both policies.
 
 The model below keeps no state machine. It remembers what happened and works everything out from the rules as
-`federator.round` tells them in words.
+`foltr.federator.round` tells them in words.
 """
 
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from federator.round import (
+from foltr.federator.round import (
     Abandon,
     Aggregate,
     Offer,
@@ -22,10 +22,10 @@ from federator.round import (
     RoundPolicy,
     SelectedClients,
 )
-from foltr.errors import ProtocolViolationError
-from foltr.protocol.client_selection import ticket
-from foltr.protocol.states import AbandonReason, Pacing, RoundState
-from storage.records import StoredUpdate
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.client_selection import ticket
+from foltr.core.protocol.states import AbandonReason, Pacing, RoundState
+from foltr.storage.records import StoredUpdate
 
 NUMBER, BASE, GRACE_S = 5, 4, 3.0
 SEED = b"seed" * 8

@@ -17,20 +17,20 @@ from simulation.store_unlearning import SimulatedFederationStore
 from simulation.world import run
 from sqlalchemy import select
 
-import federator.eraser
-from federator.store import FederationStore
-from storage import model_tables, tables
-from storage.bodies import is_body_of
-from storage.body_tables import update_bodies
-from storage.clients import select_clients, select_named
-from storage.database import Database, fetch_all
-from storage.erasure import tables as erasure_tables
-from storage.erasure.audit_log import stream_audit
-from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
-from storage.events import event_values
-from storage.models import model_row
-from storage.order_tables import orders
-from storage.records import ClientRow, FederationRow, NewOrder, RoundRow, UpdateRow
+import foltr.federator.eraser
+from foltr.federator.store import FederationStore
+from foltr.storage import model_tables, tables
+from foltr.storage.bodies import is_body_of
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.clients import select_clients, select_named
+from foltr.storage.database import Database, fetch_all
+from foltr.storage.erasure import tables as erasure_tables
+from foltr.storage.erasure.audit_log import stream_audit
+from foltr.storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
+from foltr.storage.events import event_values
+from foltr.storage.models import model_row
+from foltr.storage.order_tables import orders
+from foltr.storage.records import ClientRow, FederationRow, NewOrder, RoundRow, UpdateRow
 
 # Seeds with two jobs, a job that failed, two who leave in one, and a key that the federator died after destroying.
 _WITH_JOBS = [101, 121, 176, 196]
@@ -125,7 +125,7 @@ def played(seed: int) -> tuple[Tables, Recording]:
 async def play_again(db: Database, recording: Recording) -> None:
     """The same transactions on a real database; receipts are signed once more, and come out the same."""
     stores = [FederationStore(db, NAME) for _ in range(recording.n_stores)]
-    with mock.patch.object(federator.eraser, "sign_receipt", sign_stand_in):
+    with mock.patch.object(foltr.federator.eraser, "sign_receipt", sign_stand_in):
         for number, name, args, options in recording.calls:
             await getattr(stores[number], name)(*args, **options)
 

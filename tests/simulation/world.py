@@ -24,12 +24,12 @@ from simulation.restoring import is_behind, restore_database
 from simulation.scenario import Operation, Scenario, Step, Trust, draw_unlearning
 from simulation.seams import StandInKey, simulated
 
-from broker.link import InboundMessage
-from federator.plan import FederationPlan
-from foltr.failpoints import Failpoint
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.enrolment import issue_enrolment
-from foltr.protocol.orders import (
+from foltr.broker.link import InboundMessage
+from foltr.federator.plan import FederationPlan
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.enrolment import issue_enrolment
+from foltr.core.protocol.orders import (
     ForgetClient,
     LiftQuarantine,
     OrderAnswer,
@@ -37,11 +37,11 @@ from foltr.protocol.orders import (
     RevokeClient,
     SetDeadline,
 )
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import Pacing
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.trainings import PdgdTraining
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Pacing
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.trainings import PdgdTraining
 
 _GRACE_S = 5.0
 _IN_ROUND = (

@@ -10,16 +10,16 @@ import pytest
 from databases import open_migrated
 from sqlalchemy import Select, Table, select
 
-from storage.arrivals import commit_batch
-from storage.clients import select_named
-from storage.database import Database
-from storage.erasure.erasures import erase_client, note_key_destroyed
-from storage.erasure.records import ErasureRequest, ErasureRow
-from storage.federations import claim_federation, create_federation
-from storage.keys import KeyStore
-from storage.records import Batch, MembershipChange, NewAggregation, NewFate, NewModel, NewUpdate, RoundOpening
-from storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
-from storage.tables import metadata
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.clients import select_named
+from foltr.storage.database import Database
+from foltr.storage.erasure.erasures import erase_client, note_key_destroyed
+from foltr.storage.erasure.records import ErasureRequest, ErasureRow
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.keys import KeyStore
+from foltr.storage.records import Batch, MembershipChange, NewAggregation, NewFate, NewModel, NewUpdate, RoundOpening
+from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
+from foltr.storage.tables import metadata
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 N_FEATURES = 3

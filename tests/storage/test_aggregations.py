@@ -7,12 +7,12 @@ import pytest
 from remembered import memory_of
 from sqlalchemy import select
 
-from storage.aggregation_tables import round_aggregations, update_fates
-from storage.clients import key_of
-from storage.federations import create_federation
-from storage.model_tables import models
-from storage.models import latest_model, list_models
-from storage.queries import (
+from foltr.storage.aggregation_tables import round_aggregations, update_fates
+from foltr.storage.clients import key_of
+from foltr.storage.federations import create_federation
+from foltr.storage.model_tables import models
+from foltr.storage.models import latest_model, list_models
+from foltr.storage.queries import (
     count_fates,
     get_aggregation,
     get_client,
@@ -21,8 +21,8 @@ from storage.queries import (
     list_events,
     list_proposals,
 )
-from storage.records import Batch, NewAggregation, NewEvent, NewFate, NewModel
-from storage.rounds import abandon_round, begin_aggregation, complete_round, load_open_round, open_round
+from foltr.storage.records import Batch, NewAggregation, NewEvent, NewFate, NewModel
+from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, load_open_round, open_round
 
 RULE = {
     "aggregation": "nnm+krum",

@@ -9,15 +9,15 @@ import numpy as np
 import pytest
 from remembered import memory_of
 
-import storage.anchors
-from foltr.aggregation.client_records import Records, taken_apart
-from foltr.aggregation.standing import Standing, standing_of
-from foltr.errors import ProtocolViolationError
-from foltr.failpoints import Failpoint
-from storage.anchors import count_votes, restore_anchor
-from storage.erasure.erasures import erase_client, waiting_erasures
-from storage.erasure.records import JobCompletion, NewJob
-from storage.erasure.unlearning_jobs import (
+import foltr.storage.anchors
+from foltr.core.aggregation.client_records import Records, taken_apart
+from foltr.core.aggregation.standing import Standing, standing_of
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.failpoints import Failpoint
+from foltr.storage.anchors import count_votes, restore_anchor
+from foltr.storage.erasure.erasures import erase_client, waiting_erasures
+from foltr.storage.erasure.records import JobCompletion, NewJob
+from foltr.storage.erasure.unlearning_jobs import (
     complete_job,
     create_job,
     last_clean_model,
@@ -25,13 +25,13 @@ from storage.erasure.unlearning_jobs import (
     list_stored_rounds,
     list_taught_rounds,
 )
-from storage.errors import WriterFencedError
-from storage.federations import claim_federation
-from storage.models import get_anchor, get_model, latest_model, list_models, restored_versions
-from storage.queries import get_round, list_events
-from storage.records import Batch, MembershipChange, NewEvent, NewModel, QuarantineChange
-from storage.restored_records import Restoration
-from storage.rounds import (
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import claim_federation
+from foltr.storage.models import get_anchor, get_model, latest_model, list_models, restored_versions
+from foltr.storage.queries import get_round, list_events
+from foltr.storage.records import Batch, MembershipChange, NewEvent, NewModel, QuarantineChange
+from foltr.storage.restored_records import Restoration
+from foltr.storage.rounds import (
     begin_aggregation,
     complete_round,
     first_round_on,
@@ -201,7 +201,7 @@ async def test_a_death_within_it_leaves_all_as_it_was(ruined, monkeypatch) -> No
         raise OSError(name)
 
     before = await ruined.dump()
-    monkeypatch.setattr(storage.anchors, "failpoint", die)
+    monkeypatch.setattr(foltr.storage.anchors, "failpoint", die)
     with pytest.raises(OSError, match="in_restoration_transaction"):
         await restore(ruined, 5, 1, 5)
     assert await ruined.dump() == before

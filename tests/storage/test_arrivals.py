@@ -6,12 +6,12 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import text
 
-from foltr.errors import ProtocolViolationError
-from storage.arrivals import _FIND_UPDATES, find_updates, load_clients
-from storage.models import get_model
-from storage.queries import get_client, list_events
-from storage.records import Batch, MembershipChange, NewEvent, StoredUpdate
-from storage.rounds import load_open_round
+from foltr.core.errors import ProtocolViolationError
+from foltr.storage.arrivals import _FIND_UPDATES, find_updates, load_clients
+from foltr.storage.models import get_model
+from foltr.storage.queries import get_client, list_events
+from foltr.storage.records import Batch, MembershipChange, NewEvent, StoredUpdate
+from foltr.storage.rounds import load_open_round
 
 
 async def members(stored):

@@ -3,21 +3,21 @@
 import pytest
 from sqlalchemy import delete, func, select, text, update
 
-from storage import body_parts
-from storage.bodies import count_orphans, pages_of, places_of
-from storage.body_parts import DropStep, drop_old_part, prepare_part
-from storage.body_tables import update_bodies
-from storage.database import Database
-from storage.errors import PartsRefusedError, WriterFencedError
-from storage.federations import claim_federation
-from storage.keys import KeyStore
-from storage.queries import list_contributions
-from storage.records import Batch, NewModel
-from storage.rekeying import rekey
-from storage.retention import delete_old_bodies
-from storage.rounds import begin_aggregation, complete_round, load_updates
-from storage.schema import INTEGER_MAX
-from storage.tables import clients, updates
+from foltr.storage import body_parts
+from foltr.storage.bodies import count_orphans, pages_of, places_of
+from foltr.storage.body_parts import DropStep, drop_old_part, prepare_part
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.database import Database
+from foltr.storage.errors import PartsRefusedError, WriterFencedError
+from foltr.storage.federations import claim_federation
+from foltr.storage.keys import KeyStore
+from foltr.storage.queries import list_contributions
+from foltr.storage.records import Batch, NewModel
+from foltr.storage.rekeying import rekey
+from foltr.storage.retention import delete_old_bodies
+from foltr.storage.rounds import begin_aggregation, complete_round, load_updates
+from foltr.storage.schema import INTEGER_MAX
+from foltr.storage.tables import clients, updates
 
 NAMES = ("a", "b")
 INTERVAL = 3

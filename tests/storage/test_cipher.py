@@ -7,18 +7,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy import select, text
 
-from foltr.errors import DataError, SettingsError
-from storage.bodies import is_body_of
-from storage.body_tables import update_bodies
-from storage.cipher import associated_data, decrypt, encrypt, require_keys
-from storage.erasure.erasures import unreadable_clients
-from storage.errors import WriterFencedError
-from storage.federations import claim_federation
-from storage.keys import KeyStore
-from storage.queries import list_contributions
-from storage.records import Batch
-from storage.rounds import stream_updates
-from storage.tables import updates
+from foltr.core.errors import DataError, SettingsError
+from foltr.storage.bodies import is_body_of
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.cipher import associated_data, decrypt, encrypt, require_keys
+from foltr.storage.erasure.erasures import unreadable_clients
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import claim_federation
+from foltr.storage.keys import KeyStore
+from foltr.storage.queries import list_contributions
+from foltr.storage.records import Batch
+from foltr.storage.rounds import stream_updates
+from foltr.storage.tables import updates
 
 KEY = bytes(range(32))
 

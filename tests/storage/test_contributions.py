@@ -7,9 +7,9 @@ import pytest
 from long_histories import N_CLIENTS, long_history
 from sqlalchemy import text
 
-from storage.database import Database
-from storage.pages import page_contributions
-from storage.queries import list_contributions
+from foltr.storage.database import Database
+from foltr.storage.pages import page_contributions
+from foltr.storage.queries import list_contributions
 
 RARE = "device-1"
 QUESTIONS: dict[str, Callable[[Database], Awaitable[list[Any]]]] = {

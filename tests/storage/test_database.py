@@ -15,11 +15,11 @@ from servers import MissingError, PostgresServer, free_port
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError, StatementError
 
-import storage.engines
-from foltr.errors import SettingsError, UnavailableError
-from storage.database import Database, is_transient
-from storage.leases import end_sessions
-from storage.tables import federations
+import foltr.storage.engines
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.storage.database import Database, is_transient
+from foltr.storage.leases import end_sessions
+from foltr.storage.tables import federations
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 ROW = {"name": "web", "writer_epoch": 0, "ranker": "linear", "n_features": 3, "created_at": NOW}
@@ -188,7 +188,7 @@ async def test_moments_come_back_aware_and_in_utc(migrated: Database) -> None:
 
 async def test_a_locked_sqlite_file_is_transient(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another process that holds the write lock makes us wait, then say so; we may try again."""
-    monkeypatch.setattr(storage.engines, "BUSY_TIMEOUT_S", 0.1)
+    monkeypatch.setattr(foltr.storage.engines, "BUSY_TIMEOUT_S", 0.1)
     path = tmp_path / "foltr.sqlite"
     async with await Database.connect(f"sqlite:///{path}") as db:
         other = sqlite3.connect(path, isolation_level=None)

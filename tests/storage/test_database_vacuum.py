@@ -10,9 +10,9 @@ import pytest
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from storage.database import Database
-from storage.records import Batch, NewEvent, NewModel
-from storage.rounds import begin_aggregation, complete_round
+from foltr.storage.database import Database
+from foltr.storage.records import Batch, NewEvent, NewModel
+from foltr.storage.rounds import begin_aggregation, complete_round
 
 LEAVER = "device-to-forget"
 MARK = b"\xf0\x9f\x94\xa5what the leaver sent"

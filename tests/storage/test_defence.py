@@ -4,20 +4,20 @@ import pytest
 from remembered import memory_of
 from sqlalchemy import func, select
 
-from foltr.aggregation.client_records import Records, taken_apart
-from foltr.errors import DataError
-from storage.aggregation_tables import defence_records
-from storage.clients import key_of
-from storage.defence import kept_defence
-from storage.erasure.client_rows import rows_of
-from storage.erasure.erasures import note_told
-from storage.erasure.records import JobCompletion, JobStep, NewJob
-from storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, list_jobs, load_job
-from storage.federations import create_federation
-from storage.model_tables import models
-from storage.models import get_model, latest_model
-from storage.records import NewModel
-from storage.rounds import abandon_round, begin_aggregation, complete_round
+from foltr.core.aggregation.client_records import Records, taken_apart
+from foltr.core.errors import DataError
+from foltr.storage.aggregation_tables import defence_records
+from foltr.storage.clients import key_of
+from foltr.storage.defence import kept_defence
+from foltr.storage.erasure.client_rows import rows_of
+from foltr.storage.erasure.erasures import note_told
+from foltr.storage.erasure.records import JobCompletion, JobStep, NewJob
+from foltr.storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, list_jobs, load_job
+from foltr.storage.federations import create_federation
+from foltr.storage.model_tables import models
+from foltr.storage.models import get_model, latest_model
+from foltr.storage.records import NewModel
+from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round
 
 WEIGHTS = bytes(12)
 

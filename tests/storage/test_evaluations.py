@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from foltr.aggregation.effectiveness import RoundEvaluation
-from foltr.protocol.evaluations import Evaluation
-from storage.erasure.erasures import erase_client
-from storage.evaluations import list_rewards
-from storage.policies import adopt_policy
-from storage.queries import get_round, list_rounds
-from storage.records import Batch, NewModel, QuarantineChange
-from storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
-from storage.sum_records import NewAnswer, NewPolicy, NewSet
-from storage.sums import begin_opening, begin_summing, store_answers
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.storage.erasure.erasures import erase_client
+from foltr.storage.evaluations import list_rewards
+from foltr.storage.policies import adopt_policy
+from foltr.storage.queries import get_round, list_rounds
+from foltr.storage.records import Batch, NewModel, QuarantineChange
+from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
+from foltr.storage.sum_records import NewAnswer, NewPolicy, NewSet
+from foltr.storage.sums import begin_opening, begin_summing, store_answers
 
 WORDS, POLICY = b"\1" * 40, bytes(32)
 GOOD, FAIR = (

@@ -5,19 +5,19 @@ from typing import Any
 
 import pytest
 
-from foltr.errors import SettingsError
-from storage.arrivals import commit_batch
-from storage.errors import WriterFencedError
-from storage.federations import (
+from foltr.core.errors import SettingsError
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import (
     claim_federation,
     create_federation,
     fenced_transaction,
     get_federation,
     list_federations,
 )
-from storage.models import latest_model
-from storage.records import Batch, MembershipChange, NewModel, RoundOpening
-from storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
+from foltr.storage.models import latest_model
+from foltr.storage.records import Batch, MembershipChange, NewModel, RoundOpening
+from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round, open_round
 
 
 async def test_creating_again_changes_nothing(stored) -> None:

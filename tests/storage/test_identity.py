@@ -4,14 +4,14 @@ import dataclasses
 
 import pytest
 
-from foltr.errors import ProtocolViolationError
-from foltr.protocol.states import OrderOutcome
-from storage.arrivals import load_clients
-from storage.federations import create_federation, get_federation
-from storage.orders import find_orders
-from storage.queries import get_client, list_quarantined, online_members
-from storage.records import Batch, CountingUpdate, DeadlineChange, MembershipChange, NewOrder, QuarantineChange
-from storage.rounds import begin_aggregation, load_open_round, open_round
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.states import OrderOutcome
+from foltr.storage.arrivals import load_clients
+from foltr.storage.federations import create_federation, get_federation
+from foltr.storage.orders import find_orders
+from foltr.storage.queries import get_client, list_quarantined, online_members
+from foltr.storage.records import Batch, CountingUpdate, DeadlineChange, MembershipChange, NewOrder, QuarantineChange
+from foltr.storage.rounds import begin_aggregation, load_open_round, open_round
 
 KEY, OTHER_KEY = b"k" * 32, b"o" * 32
 
@@ -57,7 +57,7 @@ async def test_sequence_numbers_of_membership_and_status_are_kept_apart(stored) 
 
 
 async def test_a_join_is_stored_as_it_was_decided(stored) -> None:
-    """Whether it is online, and where its sequence begins, the federator decides (`federator.deciding.members`)."""
+    """Whether it is online, and where its sequence begins, the federator decides (`foltr.federator.deciding.members`)."""
     at = moment(stored)
     first = {"at": at, "sequence": 100, "public_key": KEY, "enrolment_serial": 1}
     await tell(stored, ("joined", first), ("offline", {"at": at, "sequence": 200}))

@@ -10,17 +10,17 @@ from sqlalchemy import func, select, update
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from foltr.erasure.pseudonyms import pseudonym
-from foltr.errors import ProtocolViolationError
-from foltr.protocol.states import TakesUpdates
-from storage.arrivals import find_updates, load_clients
-from storage.database import Database, is_transient
-from storage.database_clock import DatabaseNow
-from storage.erasure.erasures import forgotten_pseudonyms
-from storage.erasure.tables import erasures
-from storage.errors import WriterFencedError
-from storage.federations import claim_federation
-from storage.ingest import (
+from foltr.core.erasure.pseudonyms import pseudonym
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.states import TakesUpdates
+from foltr.storage.arrivals import find_updates, load_clients
+from foltr.storage.database import Database, is_transient
+from foltr.storage.database_clock import DatabaseNow
+from foltr.storage.erasure.erasures import forgotten_pseudonyms
+from foltr.storage.erasure.tables import erasures
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import claim_federation
+from foltr.storage.ingest import (
     WORKER_GONE_S,
     forget_worker,
     hand_over,
@@ -29,12 +29,12 @@ from storage.ingest import (
     note_worker,
     take_back,
 )
-from storage.ingest_batches import find_public_keys, take_updates
-from storage.ingest_records import BatchKeys, CollectedUpdate, Ground, IngestDecision, Ingested, NotNow
-from storage.ingest_tables import ingest_workers, ingestion
-from storage.records import Batch, NewEvent, NewUpdate, QuarantineChange
-from storage.rounds import abandon_round, begin_aggregation
-from storage.tables import federations
+from foltr.storage.ingest_batches import find_public_keys, take_updates
+from foltr.storage.ingest_records import BatchKeys, CollectedUpdate, Ground, IngestDecision, Ingested, NotNow
+from foltr.storage.ingest_tables import ingest_workers, ingestion
+from foltr.storage.records import Batch, NewEvent, NewUpdate, QuarantineChange
+from foltr.storage.rounds import abandon_round, begin_aggregation
+from foltr.storage.tables import federations
 
 from .conftest import Stored, at
 

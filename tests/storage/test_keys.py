@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foltr.errors import DataError, SettingsError
-from storage.keys import KeyStore, fingerprint, keys_folder
+from foltr.core.errors import DataError, SettingsError
+from foltr.storage.keys import KeyStore, fingerprint, keys_folder
 
 
 def files(folder: Path) -> list[Path]:

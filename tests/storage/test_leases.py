@@ -6,12 +6,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from sqlalchemy import select, update
 
-from storage.database import is_transient
-from storage.database_clock import DatabaseNow
-from storage.errors import WriterFencedError
-from storage.federations import claim_federation, get_federation, require_epoch
-from storage.lease_tables import leases, standbys
-from storage.leases import (
+from foltr.storage.database import is_transient
+from foltr.storage.database_clock import DatabaseNow
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import claim_federation, get_federation, require_epoch
+from foltr.storage.lease_tables import leases, standbys
+from foltr.storage.leases import (
     LEASE_S,
     STANDBY_S,
     Claimant,

@@ -14,15 +14,15 @@ from alembic.migration import MigrationContext
 from sqlalchemy import Connection, insert, inspect, select, text
 from sqlalchemy.exc import DBAPIError
 
-from foltr.errors import SettingsError
-from storage import migrate
-from storage.arrivals import load_clients
-from storage.database import Database
-from storage.federations import get_federation
-from storage.migrate import _migrations, current, downgrade, head, require_head, upgrade
-from storage.queries import list_contributions, list_rounds
-from storage.tables import metadata
-from storage.views import views
+from foltr.core.errors import SettingsError
+from foltr.storage import migrate
+from foltr.storage.arrivals import load_clients
+from foltr.storage.database import Database
+from foltr.storage.federations import get_federation
+from foltr.storage.migrate import _migrations, current, downgrade, head, require_head, upgrade
+from foltr.storage.queries import list_contributions, list_rounds
+from foltr.storage.tables import metadata
+from foltr.storage.views import views
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
@@ -98,7 +98,7 @@ async def test_upgrade_makes_every_table_and_view(migrated: Database) -> None:
         # The partitions are not in the metadata.
         ours = {"include_name": lambda name, kind, _: kind != "table" or not name.startswith("update_bodies_")}
         context = MigrationContext.configure(connection, opts={"compare_type": True, **ours})
-        # On PostgreSQL bodies have no foreign key (`storage.body_tables`), which the comparison does not know.
+        # On PostgreSQL bodies have no foreign key (`foltr.storage.body_tables`), which the comparison does not know.
         return [each for each in compare_metadata(context, metadata) if each[0] != "add_fk"]
 
     async with migrated.reading() as connection:
@@ -193,8 +193,8 @@ async def test_two_services_may_upgrade_at_once(database_url: str) -> None:
 
 async def test_a_large_table_may_take_its_time(database_url: str, monkeypatch) -> None:
     """A step of an upgrade is not cancelled after the seconds that a federator's statement has; what comes later is."""
-    monkeypatch.setattr("storage.engines.STATEMENT_TIMEOUT_S", 0.3)
-    monkeypatch.setattr("storage.engines.ANSWER_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("foltr.storage.engines.STATEMENT_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("foltr.storage.engines.ANSWER_TIMEOUT_S", 0.1)
     async with await Database.connect(database_url) as db:
         if db.dialect == "sqlite":
             pytest.skip("SQLite has no such limit")

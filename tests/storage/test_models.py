@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from storage.models import get_model, latest_model, list_models
-from storage.records import Batch, NewModel
-from storage.rounds import begin_aggregation, complete_round
+from foltr.storage.models import get_model, latest_model, list_models
+from foltr.storage.records import Batch, NewModel
+from foltr.storage.rounds import begin_aggregation, complete_round
 
 
 async def test_a_model_is_unpublished_until_it_is_marked(stored) -> None:

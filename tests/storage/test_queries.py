@@ -4,9 +4,9 @@ from datetime import timedelta
 
 import pytest
 
-from storage.arrivals import commit_batch
-from storage.federations import claim_federation, create_federation
-from storage.queries import (
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.queries import (
     count_rejections,
     get_client,
     get_round,
@@ -15,8 +15,8 @@ from storage.queries import (
     list_events,
     list_rounds,
 )
-from storage.records import Batch, MembershipChange, NewEvent, NewModel
-from storage.rounds import abandon_round, begin_aggregation, complete_round
+from foltr.storage.records import Batch, MembershipChange, NewEvent, NewModel
+from foltr.storage.rounds import abandon_round, begin_aggregation, complete_round
 
 
 @pytest.fixture

@@ -9,21 +9,21 @@ from pathlib import Path
 import pytest
 from cli.commands import foltr_process
 
-from federator.leading.standby import Standby
-from foltr.alive_file import NO_ALIVE_FILE
+from foltr.federator.leading.standby import Standby
+from foltr.core.alive_file import NO_ALIVE_FILE
 from foltr.cli.db import rekey as rekey_command
-from foltr.errors import DataError
-from storage import keys as keys_module
-from storage import rekeying
-from storage.database import Database
-from storage.erasure.erasures import note_told
-from storage.errors import WriterFencedError
-from storage.federations import claim_federation
-from storage.keys import KeyStore
-from storage.leases import LEASE_S, find_lease
-from storage.records import Batch
-from storage.rekeying import Rekeyed, rekey
-from storage.rounds import load_updates
+from foltr.core.errors import DataError
+from foltr.storage import keys as keys_module
+from foltr.storage import rekeying
+from foltr.storage.database import Database
+from foltr.storage.erasure.erasures import note_told
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import claim_federation
+from foltr.storage.keys import KeyStore
+from foltr.storage.leases import LEASE_S, find_lease
+from foltr.storage.records import Batch
+from foltr.storage.rekeying import Rekeyed, rekey
+from foltr.storage.rounds import load_updates
 
 SENT = {1: ["a in 1", "b in 1"], 2: ["a in 2", "b in 2", "c in 2"], 3: ["b in 3"], 4: ["a in 4", "b in 4", "c in 4"]}
 SENT[5] = ["c in 5"]

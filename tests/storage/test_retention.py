@@ -2,14 +2,14 @@
 
 import pytest
 
-from foltr.errors import DataError
-from storage import retention
-from storage.errors import WriterFencedError
-from storage.federations import claim_federation
-from storage.queries import get_aggregation, get_round, list_contributions
-from storage.records import Batch
-from storage.retention import delete_old_bodies
-from storage.rounds import abandon_round, stream_updates
+from foltr.core.errors import DataError
+from foltr.storage import retention
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import claim_federation
+from foltr.storage.queries import get_aggregation, get_round, list_contributions
+from foltr.storage.records import Batch
+from foltr.storage.retention import delete_old_bodies
+from foltr.storage.rounds import abandon_round, stream_updates
 
 
 async def thin_all(stored, before_round: int, interval: int, **options: int) -> int:

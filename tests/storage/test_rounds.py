@@ -4,12 +4,12 @@ import dataclasses
 
 import pytest
 
-from foltr.errors import ProtocolViolationError
-from storage.models import get_model
-from storage.queries import get_round
-from storage.records import Batch, CountingUpdate, NewModel
-from storage.retention import delete_old_bodies
-from storage.rounds import (
+from foltr.core.errors import ProtocolViolationError
+from foltr.storage.models import get_model
+from foltr.storage.queries import get_round
+from foltr.storage.records import Batch, CountingUpdate, NewModel
+from foltr.storage.retention import delete_old_bodies
+from foltr.storage.rounds import (
     abandon_round,
     begin_aggregation,
     complete_round,

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
-from storage.database import Database
+from foltr.storage.database import Database
 
 
 @pytest.fixture

@@ -7,9 +7,9 @@ import pytest
 from sqlalchemy import text
 from sqlalchemy.exc import IntegrityError
 
-from storage.database import Database
-from storage.sqlite_thread import SqliteThread
-from storage.urls import read_url
+from foltr.storage.database import Database
+from foltr.storage.sqlite_thread import SqliteThread
+from foltr.storage.urls import read_url
 
 WITHIN_S = 5.0
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from sqlalchemy import select
 
-from storage.queries import (
+from foltr.storage.queries import (
     count_rejections,
     database_size,
     journal_mode,
@@ -14,8 +14,8 @@ from storage.queries import (
     server_version,
     try_to_write,
 )
-from storage.records import Batch, MembershipChange, NewEvent
-from storage.tables import federations
+from foltr.storage.records import Batch, MembershipChange, NewEvent
+from foltr.storage.tables import federations
 
 
 async def test_online_members_are_those_connected_now(stored) -> None:

@@ -15,13 +15,13 @@ from remembered import memory_of
 from simulation.database import NAME, QuietSession, quiet_database
 from simulation.store_unlearning import SimulatedFederationStore
 
-from federator.store import FederationStore, stream_updates
-from foltr.erasure.states import ErasureState
-from foltr.errors import DataError, ProtocolViolationError
-from foltr.protocol.states import JobState, OrderOutcome, Privacy, RoundState, Strategy
-from storage.erasure.records import ErasureRequest, ErasureRow, JobCompletion, JobStep, NewJob
-from storage.errors import WriterFencedError
-from storage.records import (
+from foltr.federator.store import FederationStore, stream_updates
+from foltr.core.erasure.states import ErasureState
+from foltr.core.errors import DataError, ProtocolViolationError
+from foltr.core.protocol.states import JobState, OrderOutcome, Privacy, RoundState, Strategy
+from foltr.storage.erasure.records import ErasureRequest, ErasureRow, JobCompletion, JobStep, NewJob
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.records import (
     Batch,
     CountingUpdate,
     MembershipChange,

@@ -6,18 +6,18 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import select
 
-from foltr.errors import ProtocolViolationError, SettingsError
-from foltr.protocol.helper_messages import TicketFault
-from foltr.protocol.states import PAUSING, AbandonReason, Privacy, RoundState
-from storage.bodies import is_body_of
-from storage.body_tables import update_bodies
-from storage.federations import create_federation, get_federation
-from storage.policies import adopt_policy, load_policies
-from storage.queries import list_events
-from storage.records import Batch, MembershipChange, NewEvent, NewModel
-from storage.rounds import abandon_round, complete_round, find_round, open_round
-from storage.sum_records import NewAnswer, NewPolicy, NewSet
-from storage.sums import (
+from foltr.core.errors import ProtocolViolationError, SettingsError
+from foltr.core.protocol.helper_messages import TicketFault
+from foltr.core.protocol.states import PAUSING, AbandonReason, Privacy, RoundState
+from foltr.storage.bodies import is_body_of
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.federations import create_federation, get_federation
+from foltr.storage.policies import adopt_policy, load_policies
+from foltr.storage.queries import list_events
+from foltr.storage.records import Batch, MembershipChange, NewEvent, NewModel
+from foltr.storage.rounds import abandon_round, complete_round, find_round, open_round
+from foltr.storage.sum_records import NewAnswer, NewPolicy, NewSet
+from foltr.storage.sums import (
     answered_sets,
     begin_opening,
     begin_summing,
@@ -27,7 +27,7 @@ from storage.sums import (
     load_tickets,
     store_answers,
 )
-from storage.tables import clients, updates
+from foltr.storage.tables import clients, updates
 
 
 def policy(stored, version: int, signed: bytes = b"signed") -> NewPolicy:

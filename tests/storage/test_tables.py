@@ -8,11 +8,11 @@ import pytest
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
-from storage import history_records, records, sum_records
-from storage.database import Database
-from storage.erasure import records as erasure_records
-from storage.tables import metadata
-from storage.views import views
+from foltr.storage import history_records, records, sum_records
+from foltr.storage.database import Database
+from foltr.storage.erasure import records as erasure_records
+from foltr.storage.tables import metadata
+from foltr.storage.views import views
 
 LONG = "x" * 1000
 # The first client that joins; `test_a_name_is_given_no_key_twice` shows what keys are.

@@ -5,17 +5,17 @@ from dataclasses import replace
 import pytest
 from sqlalchemy import delete
 
-from foltr.aggregation.standing import RoundTally
-from foltr.protocol.helper_messages import TicketFault
-from storage.anchors import list_tallies, restore_anchor
-from storage.model_tables import models
-from storage.policies import adopt_policy
-from storage.queries import get_round
-from storage.records import Batch, NewModel
-from storage.restored_records import Restoration
-from storage.rounds import complete_round, open_round
-from storage.sum_records import NewAnswer, NewPolicy, NewSet
-from storage.sums import begin_opening, begin_summing, store_answers
+from foltr.core.aggregation.standing import RoundTally
+from foltr.core.protocol.helper_messages import TicketFault
+from foltr.storage.anchors import list_tallies, restore_anchor
+from foltr.storage.model_tables import models
+from foltr.storage.policies import adopt_policy
+from foltr.storage.queries import get_round
+from foltr.storage.records import Batch, NewModel
+from foltr.storage.restored_records import Restoration
+from foltr.storage.rounds import complete_round, open_round
+from foltr.storage.sum_records import NewAnswer, NewPolicy, NewSet
+from foltr.storage.sums import begin_opening, begin_summing, store_answers
 
 WORDS = b"\1" * 24
 POLICY = bytes(32)

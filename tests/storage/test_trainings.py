@@ -2,8 +2,8 @@
 
 import pytest
 
-from storage.errors import WriterFencedError
-from storage.federations import load_trainings, note_training
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import load_trainings, note_training
 
 
 async def test_settings_hold_from_the_round_on_that_they_were_noted_for(stored) -> None:

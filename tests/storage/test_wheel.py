@@ -11,9 +11,9 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 UPGRADE = """
 import asyncio, sys
-import storage
-from storage.database import Database
-from storage.migrate import current, head, upgrade
+import foltr.storage
+from foltr.storage.database import Database
+from foltr.storage.migrate import current, head, upgrade
 
 async def main():
     async with await Database.connect("sqlite:///wheel.sqlite") as db:

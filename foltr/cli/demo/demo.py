@@ -14,7 +14,7 @@ from foltr.cli.demo.learning_demo import Demo
 from foltr.cli.output import configure_logging, console, to_plain
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.cli.writing import check_writable
-from foltr.errors import SettingsError
+from foltr.core.errors import SettingsError
 
 KEYS: Final = (
     *("interactions", "method", "method_parameters", "exploration", "ranker", "hidden"),

@@ -17,17 +17,17 @@ from foltr.cli.demo.progress import LINE_S, always, watch
 from foltr.cli.method import choose_method
 from foltr.cli.output import console, print_rows
 from foltr.cli.settings import Settings
-from foltr.errors import first_cause
-from foltr.operator.credentials import BrokerAccess, Credentials, device_identity
-from foltr.protocol.signing import SigningKey
+from foltr.core.errors import first_cause
+from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity
+from foltr.core.protocol.signing import SigningKey
 
 if TYPE_CHECKING:
-    from broker.address import BrokerAddress
-    from foltr.data.sources import LoadedData
-    from foltr.methods.registry import Ranker
-    from foltr.protocol.trainings import Training
-    from storage.database import Database
-    from storage.records import ModelRow
+    from foltr.broker.address import BrokerAddress
+    from foltr.core.data.sources import LoadedData
+    from foltr.core.methods.registry import Ranker
+    from foltr.core.protocol.trainings import Training
+    from foltr.storage.database import Database
+    from foltr.storage.records import ModelRow
 
 _POLL_S = 0.2
 # A round waits this long for stragglers once four of five clients have sent, and at most that long in all.
@@ -45,9 +45,9 @@ class Demo:
 
     async def run(self) -> dict[str, Any]:
         from foltr.cli.datasets import find_data
-        from storage.database import Database
-        from storage.keys import KeyStore, keys_folder
-        from storage.migrate import upgrade
+        from foltr.storage.database import Database
+        from foltr.storage.keys import KeyStore, keys_folder
+        from foltr.storage.migrate import upgrade
 
         settings = self._settings
         data = find_data(settings.devices.dataset, settings.devices.seed)
@@ -79,8 +79,8 @@ class Demo:
 
     @contextlib.contextmanager
     def _broker(self) -> Any:
-        from broker.address import BrokerAddress
-        from broker.embedded import embedded_broker
+        from foltr.broker.address import BrokerAddress
+        from foltr.broker.embedded import embedded_broker
 
         if self._broker_url is not None:
             yield BrokerAddress.parse(self._broker_url)
@@ -89,13 +89,13 @@ class Demo:
             yield address
 
     def _method(self, data: "LoadedData") -> "tuple[Training, Ranker]":
-        from foltr.methods.registry import draws_lists, method_spec
-        from foltr.methods.spec import Lists
+        from foltr.core.methods.registry import draws_lists, method_spec
+        from foltr.core.methods.spec import Lists
 
         extra = {}
         if method_spec(self._settings.learning.method).lists is Lists.LOGGED:
-            from foltr.learning.lambdarank import logging_policy
-            from foltr.protocol.fields import pack_vector
+            from foltr.core.learning.lambdarank import logging_policy
+            from foltr.core.protocol.fields import pack_vector
 
             # The ranker in production: trained on a hundredth of the queries with full information (fedips-2021).
             # Named, so that it is not the stream that synthetic data are drawn from.
@@ -115,9 +115,9 @@ class Demo:
         database: "Database",
         address: "BrokerAddress",
     ) -> None:
-        from federator.plan import FederationPlan
-        from federator.round import RoundPolicy
-        from federator.service import FederatorService
+        from foltr.federator.plan import FederationPlan
+        from foltr.federator.round import RoundPolicy
+        from foltr.federator.service import FederatorService
         from foltr.cli.fleet.fleet import Fleet
 
         settings = self._settings
@@ -165,8 +165,8 @@ class Demo:
     async def _show_progress(
         self, federating: "asyncio.Task[None]", data: "LoadedData", ranker: "Ranker", database: "Database"
     ) -> None:
-        from storage.models import latest_model
-        from storage.rounds import latest_round
+        from foltr.storage.models import latest_model
+        from foltr.storage.rounds import latest_round
 
         columns = (
             TextColumn("round {task.completed}/{task.total}"),
@@ -194,8 +194,8 @@ class Demo:
     async def _report(
         self, data: "LoadedData", ranker: "Ranker", database: "Database", seconds: float
     ) -> dict[str, Any]:
-        from storage.models import list_models
-        from storage.queries import count_rejections, list_rounds
+        from foltr.storage.models import list_models
+        from foltr.storage.queries import count_rejections, list_rounds
 
         name = self._settings.federation
         rounds = await list_rounds(database, name, limit=self._n_rounds)
@@ -271,9 +271,9 @@ def command_name() -> str:
 
 def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
     """Of the model that all share: what devices keep to themselves is not in it."""
-    from foltr.evaluation.metrics import mean_ndcg_of_scores
-    from foltr.methods.base import scores_of
-    from foltr.protocol.fields import unpack_vector
+    from foltr.core.evaluation.metrics import mean_ndcg_of_scores
+    from foltr.core.methods.base import scores_of
+    from foltr.core.protocol.fields import unpack_vector
 
     weights = unpack_vector(model.weights)[: ranker.n_weights]
     return mean_ndcg_of_scores(scores_of(ranker, weights, data.test.features), data.test).mean
@@ -281,11 +281,11 @@ def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
 
 def _warm_up(data: "LoadedData", training: "Training", ranker: "Ranker") -> None:
     """Compile what the devices and the evaluation will call, while the screen says so."""
-    from foltr.evaluation.metrics import mean_ndcg_of_scores
-    from foltr.learning.interaction import Interaction
-    from foltr.methods.base import DeviceContext, scores_of
-    from foltr.methods.lists import make_list
-    from foltr.methods.registry import initial_weights, make_device
+    from foltr.core.evaluation.metrics import mean_ndcg_of_scores
+    from foltr.core.learning.interaction import Interaction
+    from foltr.core.methods.base import DeviceContext, scores_of
+    from foltr.core.methods.lists import make_list
+    from foltr.core.methods.registry import initial_weights, make_device
 
     rng = np.random.default_rng(0)
     model = initial_weights(training, ranker, rng)

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, get_args
 
-from foltr.errors import FoltrError
-from foltr.operator.credentials import Role
-from foltr.user_files import FileKind, read_json_file
+from foltr.core.errors import FoltrError
+from foltr.core.operator.credentials import Role
+from foltr.core.user_files import FileKind, read_json_file
 
 
 class State(StrEnum):

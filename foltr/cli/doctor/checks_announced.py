@@ -6,18 +6,18 @@ from typing import Final
 
 from foltr.cli.doctor.checks import Check, Found, absent, ok, problem, warning
 from foltr.cli.doctor.checks_broker import Visit
-from foltr.errors import MessageError
-from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.chunks import Assembly
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.enrolment import read_roster
-from foltr.protocol.epochs import ends_soon
-from foltr.protocol.fields import MAX_CHUNKED_BYTES, SCHEMA_VERSION
-from foltr.protocol.heartbeat import FederatorStatus
-from foltr.protocol.policies import Policy
-from foltr.protocol.signed_policies import read_policy
-from foltr.protocol.signed_schemas import read_schema
-from foltr.protocol.updates import Chunk, Manifest
+from foltr.core.errors import MessageError
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.chunks import Assembly
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.enrolment import read_roster
+from foltr.core.protocol.epochs import ends_soon
+from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, SCHEMA_VERSION
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.policies import Policy
+from foltr.core.protocol.signed_policies import read_policy
+from foltr.core.protocol.signed_schemas import read_schema
+from foltr.core.protocol.updates import Chunk, Manifest
 
 _CLOCK_TOLERANCE_S: Final = 5.0
 # A beat that is late by this machine's clock: three are missing, or the clocks differ.

@@ -13,22 +13,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from broker.access import ACL_NAME, access_list
-from broker.address import BrokerAddress
-from broker.broker_records import Mode, read_record
-from broker.link import InboundMessage
-from broker.mosquitto import is_loopback
-from broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
-from broker.tls import explain_failure
-from broker.visit import visiting
+from foltr.broker.access import ACL_NAME, access_list
+from foltr.broker.address import BrokerAddress
+from foltr.broker.broker_records import Mode, read_record
+from foltr.broker.link import InboundMessage
+from foltr.broker.mosquitto import is_loopback
+from foltr.broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
+from foltr.broker.tls import explain_failure
+from foltr.broker.visit import visiting
 from foltr.cli.doctor.checks import Check, Found, absent, ok, problem, warning
 from foltr.cli.doctor.checks_machine import days_left
-from foltr.errors import SettingsError, UnavailableError
-from foltr.operator.credentials import Credentials, is_worker_user
-from foltr.operator.heard_keys import HeardKeys, believe_heard, key_topics
-from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.user_files import FileKind, read_text_file
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.operator.credentials import Credentials, is_worker_user
+from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.user_files import FileKind, read_text_file
 
 _ANSWER_S: Final = 3.0
 # Retained messages and our own come at once or not at all.

@@ -9,15 +9,15 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from foltr.cli.doctor.checks import Check, Finding, Found, State, absent, ok, problem, run, warning
 from foltr.cli.output import require_existing
-from storage.bodies import count_orphans
-from storage.cipher import require_keys
-from storage.database import Database
-from storage.erasure.erasures import unreadable_clients
-from storage.federations import list_federations
-from storage.keys import KeyStore, keys_folder
-from storage.leases import find_lease, roles_beyond
-from storage.migrate import require_head
-from storage.queries import database_size, journal_mode, try_to_write
+from foltr.storage.bodies import count_orphans
+from foltr.storage.cipher import require_keys
+from foltr.storage.database import Database
+from foltr.storage.erasure.erasures import unreadable_clients
+from foltr.storage.federations import list_federations
+from foltr.storage.keys import KeyStore, keys_folder
+from foltr.storage.leases import find_lease, roles_beyond
+from foltr.storage.migrate import require_head
+from foltr.storage.queries import database_size, journal_mode, try_to_write
 
 _MIN_FREE_BYTES: Final = 1024**3
 _MIN_FREE_SHARE: Final = 0.05

@@ -12,11 +12,11 @@ from cryptography.x509 import load_pem_x509_certificate
 
 from foltr.cli.doctor.checks import Check, Found, absent, ok, problem, role_of, warning
 from foltr.cli.settings import Settings
-from foltr.errors import MessageError, SettingsError
-from foltr.operator.credentials import Credentials, read_credentials
-from foltr.protocol.enrolment import read_enrolment
-from foltr.protocol.fields import SCHEMA_VERSION
-from foltr.version import __version__
+from foltr.core.errors import MessageError, SettingsError
+from foltr.core.operator.credentials import Credentials, read_credentials
+from foltr.core.protocol.enrolment import read_enrolment
+from foltr.core.protocol.fields import SCHEMA_VERSION
+from foltr.core.version import __version__
 
 _WARNING_DAYS: Final = 30
 

@@ -10,16 +10,16 @@ from itertools import cycle
 from pathlib import Path
 from typing import Final
 
-from broker.address import BrokerAddress
-from broker.group_probe import GroupProbe
-from broker.sharing import Sharing, SharingTrial, try_sharing
-from broker.visit import visiting
+from foltr.broker.address import BrokerAddress
+from foltr.broker.group_probe import GroupProbe
+from foltr.broker.sharing import Sharing, SharingTrial, try_sharing
+from foltr.broker.visit import visiting
 from foltr.cli.doctor.checks import Check, Found, ok, problem, warning
 from foltr.cli.operator.identities import broker_of
 from foltr.cli.settings import Settings
-from foltr.errors import SettingsError
-from foltr.operator.credentials import FEDERATOR_USER, Credentials, is_worker_user, read_credentials
-from foltr.protocol.topics import Topics
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import FEDERATOR_USER, Credentials, is_worker_user, read_credentials
+from foltr.core.protocol.topics import Topics
 
 _INGEST: Final = "foltr federator run --role ingest"
 # Where everybody may have as many sessions as they like.

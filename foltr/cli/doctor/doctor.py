@@ -14,7 +14,7 @@ from foltr.cli.doctor.checks_machine import MACHINE, Machine
 from foltr.cli.operator.identities import broker_of
 from foltr.cli.output import console, errors, print_json
 from foltr.cli.settings import load_settings
-from foltr.errors import FoltrError, SettingsError
+from foltr.core.errors import FoltrError, SettingsError
 
 # Of the broker's and of the database's checks, which go on side by side.
 _LIMIT_S: Final = 12.0
@@ -88,7 +88,7 @@ async def _bounded(what: str, looking: Coroutine[Any, Any, list[Finding]]) -> li
 
 
 async def _broker(machine: Machine, shared: tuple[list[Path], list[str]] | None) -> list[Finding]:
-    from broker.address import BrokerAddress
+    from foltr.broker.address import BrokerAddress
     from foltr.cli.doctor.checks_announced import ANNOUNCED
     from foltr.cli.doctor.checks_broker import BROKER, Visit
     from foltr.cli.doctor.checks_sharing import SHARING, SharingAsked

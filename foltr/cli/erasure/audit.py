@@ -14,16 +14,16 @@ from foltr.cli.erasure.receipts import DEFAULT_NOTED, KEY_HELP, Noted, verify_re
 from foltr.cli.listing import Listing, Wanted, print_listing
 from foltr.cli.output import report, warn
 from foltr.cli.settings import Settings, load_settings
-from foltr.erasure.states import ErasureState
-from foltr.errors import MessageError, SettingsError, UnavailableError
-from foltr.protocol.signing import key_to_text
+from foltr.core.erasure.states import ErasureState
+from foltr.core.errors import MessageError, SettingsError, UnavailableError
+from foltr.core.protocol.signing import key_to_text
 
 if TYPE_CHECKING:
-    from foltr.erasure.audit import AuditEntry
-    from foltr.erasure.receipt import ErasureReceipt
-    from operations.audit_heads import SignedHead
-    from operations.erasure_log import CheckedLog, NamedEntry
-    from storage.database import Database
+    from foltr.core.erasure.audit import AuditEntry
+    from foltr.core.erasure.receipt import ErasureReceipt
+    from foltr.operations.audit_heads import SignedHead
+    from foltr.operations.erasure_log import CheckedLog, NamedEntry
+    from foltr.storage.database import Database
 
 
 class EntryLine(NamedTuple):
@@ -45,7 +45,7 @@ def audit_log(
     jsonl: options.Jsonl = False,
 ) -> None:
     """List the entries of the log of erasures, oldest first. With --json their hashes, too."""
-    from operations.erasure_log import content_of, stream_entries
+    from foltr.operations.erasure_log import content_of, stream_entries
 
     async def read(database: "Database", name: str, most: int) -> "list[AuditEntry]":
         entries = [entry async for entry in stream_entries(database, name)]
@@ -85,7 +85,7 @@ def verify_log(
     noted under --key, and with what the federator has published where a broker is named or the operator's folder is
     here. The exit code is 1 if something differs; the line on standard error names the entry or the erasure.
     """
-    from operations.receipt_files import public_key_of
+    from foltr.operations.receipt_files import public_key_of
 
     if receipt and key is None:
         raise SettingsError("receipt: name the federator's public key with --key, too")
@@ -117,8 +117,8 @@ class _Witnesses:
 
 
 async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, json: bool) -> None:
-    from operations.erasure_log import check_log
-    from operations.noted_entries import note
+    from foltr.operations.erasure_log import check_log
+    from foltr.operations.noted_entries import note
 
     for found in witnesses.receipts:
         if found.federation != name:
@@ -158,8 +158,8 @@ async def _published(witnesses: _Witnesses, name: str) -> "tuple[SignedHead | No
 
 def _named_entries(witnesses: _Witnesses, name: str, published: "SignedHead | None") -> "Iterator[NamedEntry]":
     """What everybody but the database says."""
-    from operations.erasure_log import NamedEntry
-    from operations.noted_entries import read_noted
+    from foltr.operations.erasure_log import NamedEntry
+    from foltr.operations.noted_entries import read_noted
 
     for one in witnesses.receipts:
         yield NamedEntry(f"the receipt of {one.pseudonym}", one.audit_seq, one.audit_hash)

@@ -14,16 +14,16 @@ from foltr.cli.listing import Listing, Wanted, print_listing
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import print_json, print_record, say, to_plain
-from foltr.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
-from foltr.errors import DataError, SettingsError
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
-from foltr.protocol.states import JobState
-from foltr.protocol.topics import check_name
-from operations.operator_access import open_authority
+from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.core.protocol.states import JobState
+from foltr.core.protocol.topics import check_name
+from foltr.operations.operator_access import open_authority
 
 if TYPE_CHECKING:
-    from storage.database import Database
-    from storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
+    from foltr.storage.database import Database
+    from foltr.storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
 
     Told = tuple[ErasureRow, UnlearningJobRow | None, HeldReset | None]
     """An erasure, its job, and the job that is held until the operator orders it."""
@@ -54,7 +54,7 @@ def erasures_list(
 
     The exit code is 1 if the deadline of one of them has passed and it is not done.
     """
-    from storage.activity import count_erasures
+    from foltr.storage.activity import count_erasures
 
     n_overdue = 0
 
@@ -93,8 +93,8 @@ def erasures_show(
 
     With --receipt, get its receipt.
     """
-    from storage.erasure.client_rows import rows_of
-    from storage.erasure.unlearning_jobs import load_job
+    from foltr.storage.erasure.client_rows import rows_of
+    from foltr.storage.erasure.unlearning_jobs import load_job
 
     check_name("client", client)
     if receipt == "-" and json:
@@ -145,9 +145,9 @@ def allow_reset(
 
 async def _find(database: "Database", name: str, client: str) -> "ErasureRow":
     """An erasure by pseudonym, else by name, as a name may look like a pseudonym; DataError if there is neither."""
-    from storage.erasure.erasures import find_erasure
-    from storage.pages import erasure_of
-    from storage.queries import get_client
+    from foltr.storage.erasure.erasures import find_erasure
+    from foltr.storage.pages import erasure_of
+    from foltr.storage.queries import get_client
 
     row = await find_erasure(database, name, client) if _PSEUDONYM.fullmatch(client) else None
     row = row or await erasure_of(database, name, client)
@@ -250,9 +250,9 @@ def _where(rows: dict[str, int]) -> str:
 
 
 async def _newest(database: "Database", name: str, n: int) -> "list[Told]":
-    from storage.erasure.erasures import list_erasures
-    from storage.erasure.gathering import waiting_reset
-    from storage.erasure.unlearning_jobs import list_jobs
+    from foltr.storage.erasure.erasures import list_erasures
+    from foltr.storage.erasure.gathering import waiting_reset
+    from foltr.storage.erasure.unlearning_jobs import list_jobs
 
     rows = await list_erasures(database, name, limit=n)
     jobs = {job.number: job for job in await list_jobs(database, name, limit=_ALL)}

@@ -13,12 +13,12 @@ from foltr.cli.erasure.receipts import DEFAULT_NOTED, KEY_HELP, Noted
 from foltr.cli.history.heartbeat import whom_to_ask
 from foltr.cli.output import report, say, warn
 from foltr.cli.settings import Settings, load_settings
-from foltr.errors import SettingsError, UnavailableError
-from foltr.operator.credentials import read_credentials
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.operator.credentials import read_credentials
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 
 if TYPE_CHECKING:
-    from operations.audit_heads import SignedHead
+    from foltr.operations.audit_heads import SignedHead
 
 
 def log_head(
@@ -36,9 +36,9 @@ def log_head(
 
     The exit code is 1 if it contradicts what was noted before, or what else the device has heard.
     """
-    from operations.audit_heads import check_heads, heard_by_device
-    from operations.noted_entries import note, read_noted
-    from operations.receipt_files import public_key_of
+    from foltr.operations.audit_heads import check_heads, heard_by_device
+    from foltr.operations.noted_entries import note, read_noted
+    from foltr.operations.receipt_files import public_key_of
 
     if store is not None and key is None:
         raise SettingsError("key: name the federator's public key with --key, too")
@@ -67,7 +67,7 @@ async def ask_head(settings: Settings, federation: str, key: bytes | None) -> "S
     Raises:
         UnavailableError: there is no head that the key has signed, or nobody to ask; it says why.
     """
-    from operations.audit_heads import published_head
+    from foltr.operations.audit_heads import published_head
 
     named = whom_to_ask(settings, federation)
     if named is None:

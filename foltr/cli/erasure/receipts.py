@@ -10,15 +10,15 @@ import typer
 from foltr.cli import options
 from foltr.cli.database import reason_as_json
 from foltr.cli.output import report, warn
-from foltr.erasure.states import NOTHING_UNLEARNED
-from foltr.errors import DataError, SettingsError
-from foltr.operator.credentials import read_credentials
-from foltr.operator.heard_keys import HeardKeys, believe_heard, key_topics
-from foltr.protocol.signing import key_to_text
+from foltr.core.erasure.states import NOTHING_UNLEARNED
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.operator.credentials import read_credentials
+from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
+from foltr.core.protocol.signing import key_to_text
 
 if TYPE_CHECKING:
-    from foltr.erasure.receipt import ErasureReceipt
-    from operations.noted_entries import NotedEntry
+    from foltr.core.erasure.receipt import ErasureReceipt
+    from foltr.operations.noted_entries import NotedEntry
 
 KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
 DEFAULT_NOTED = Path("foltr-noted.json")
@@ -43,7 +43,7 @@ def verify(
     It is done offline, unless --ask says otherwise: where the federator's key was rotated since the credentials in
     --key were written. Then the command connects as who they are of.
     """
-    from operations.receipt_files import public_key_of
+    from foltr.operations.receipt_files import public_key_of
 
     asked: dict[str, Any] = {"verified": False, "federator_key": None, "key_fingerprint": None}
     with reason_as_json(json, asked):
@@ -78,8 +78,8 @@ def _verify_asking(file: str, key: str, given: bytes) -> "tuple[bytes, ErasureRe
         SettingsError: ``key`` is no credentials file of who may ask.
         UnavailableError: the broker cannot be reached.
     """
-    from foltr.erasure.receipt import verify_receipt
-    from operations.receipt_files import read_receipt
+    from foltr.core.erasure.receipt import verify_receipt
+    from foltr.operations.receipt_files import read_receipt
 
     text = read_receipt(file)
     try:
@@ -100,8 +100,8 @@ def _verify_asking(file: str, key: str, given: bytes) -> "tuple[bytes, ErasureRe
 
 
 def _newest_keys(key: str) -> HeardKeys:
-    from broker.address import BrokerAddress
-    from broker.visit import hear_retained
+    from foltr.broker.address import BrokerAddress
+    from foltr.broker.visit import hear_retained
     from foltr.cli.doctor.checks import role_of
 
     path = Path(key)
@@ -114,7 +114,7 @@ def _newest_keys(key: str) -> HeardKeys:
 
 def _note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> "list[NotedEntry]":
     """Note the entry of the audit log that a receipt names; returns what was noted before and contradicts it."""
-    from operations.noted_entries import contradictions, note, noted_entry, read_noted
+    from foltr.operations.noted_entries import contradictions, note, noted_entry, read_noted
 
     source = f"the receipt of {receipt.pseudonym}"
     seen = noted_entry(receipt.federation, key, receipt.audit_seq, receipt.audit_hash, source)
@@ -125,7 +125,7 @@ def _note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> "list[No
 
 def verify_receipt_file(file: str, key: str) -> "ErasureReceipt":
     """The receipt in a file, if it is signed by the key that ``key`` is, or names."""
-    from operations.receipt_files import public_key_of
+    from foltr.operations.receipt_files import public_key_of
 
     return _verify(file, public_key_of(key))
 
@@ -136,8 +136,8 @@ def key_identity(public_key: bytes) -> dict[str, str]:
 
 
 def _verify(file: str, public_key: bytes) -> "ErasureReceipt":
-    from foltr.erasure.receipt import verify_receipt
-    from operations.receipt_files import read_receipt
+    from foltr.core.erasure.receipt import verify_receipt
+    from foltr.operations.receipt_files import read_receipt
 
     return verify_receipt(read_receipt(file), public_key)
 

@@ -10,12 +10,12 @@ import typer
 from foltr.cli.fleet.slots import Slot, take_slot
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings, takes_settings
-from foltr.errors import SettingsError
-from foltr.user_files import file_name_of
-from operations.operator_access import redirect
+from foltr.core.errors import SettingsError
+from foltr.core.user_files import file_name_of
+from foltr.operations.operator_access import redirect
 
 if TYPE_CHECKING:
-    from foltr.operator.one_time_tokens import OneTimeToken
+    from foltr.core.operator.one_time_tokens import OneTimeToken
 
 log = structlog.get_logger(__name__)
 
@@ -34,7 +34,7 @@ def enrol(
     **flags: Any,
 ) -> None:
     """Enrol this device with a one-time token: it makes its own key, and gets its credentials."""
-    from foltr.operator.one_time_tokens import read_token
+    from foltr.core.operator.one_time_tokens import read_token
 
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
@@ -53,8 +53,8 @@ def enrol_in_slot(slots: Path, tokens: Path, settings: Settings) -> Slot | None:
         SettingsError: the folders cannot be read or written.
         UnavailableError: the broker, or the operator's desk, does not answer.
     """
-    from edge_client.enrolling import TokenRefusedError
-    from foltr.operator.one_time_tokens import read_token
+    from foltr.edge_client.enrolling import TokenRefusedError
+    from foltr.core.operator.one_time_tokens import read_token
 
     if not tokens.is_dir():
         raise SettingsError(
@@ -79,7 +79,7 @@ def enrol_in_slot(slots: Path, tokens: Path, settings: Settings) -> Slot | None:
 
 
 def _enrol(token: "OneTimeToken", out: Path, settings: Settings, wait_s: float) -> None:
-    from edge_client.enrolling import enrol_device
+    from foltr.edge_client.enrolling import enrol_device
 
     url = settings.broker_url if "broker_url" in settings.model_fields_set else None
     asyncio.run(enrol_device(token, out, wait_s=wait_s, broker=redirect(token.broker, url)))

@@ -12,19 +12,19 @@ import structlog
 import typer
 from pydantic import BaseModel, Field, ValidationError
 
-from edge_client.guard.guard import checked_share
-from edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
-from edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
-from foltr.alive_file import AliveFile
+from foltr.edge_client.guard.guard import checked_share
+from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
+from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
+from foltr.core.alive_file import AliveFile
 from foltr.cli.fields import Option
 from foltr.cli.operator.identities import device_credentials, device_files
 from foltr.cli.output import console, print_json
 from foltr.cli.settings import Settings
-from foltr.errors import SettingsError
-from foltr.operator.credentials import read_credentials
-from foltr.protocol.topics import check_name
-from foltr.secure.accounting import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
-from foltr.user_files import file_name_of
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import read_credentials
+from foltr.core.protocol.topics import check_name
+from foltr.core.secure.accounting import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
+from foltr.core.user_files import file_name_of
 
 if TYPE_CHECKING:
     from foltr.cli.fleet.fleet import Fleet
@@ -136,7 +136,7 @@ def make_fleet(settings: Settings, name: str, count: int, n_rounds: int | None, 
     """
     from foltr.cli.datasets import find_data
     from foltr.cli.fleet.fleet import Fleet
-    from foltr.protocol.schemas import FeatureSchema
+    from foltr.core.protocol.schemas import FeatureSchema
 
     schema = None if settings.learning.feature_schema is None else FeatureSchema.read(settings.learning.feature_schema)
     data = find_data(settings.devices.dataset, settings.devices.seed, normalise=schema is None)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from edge_client.blockers import REFUSALS
-from edge_client.client import EdgeClient
-from foltr.data.dataset import RankingDataset
-from foltr.errors import UnavailableError
-from foltr.evaluation.click_models import ClickModel, clicks_from_draws, personal
-from foltr.protocol.announcements import RoundAnnouncement
+from foltr.edge_client.blockers import REFUSALS
+from foltr.edge_client.client import EdgeClient
+from foltr.core.data.dataset import RankingDataset
+from foltr.core.errors import UnavailableError
+from foltr.core.evaluation.click_models import ClickModel, clicks_from_draws, personal
+from foltr.core.protocol.announcements import RoundAnnouncement
 
 # A broker that does not let a device in may only not have heard of its enrolment yet.
 _LOOK_S = 30.0
@@ -24,7 +24,7 @@ class SimulatedUser:
     Args:
         click_models: one or several; of several, one is drawn for each interaction.
         rng: draws what is personal about the click models now, and then one block for each interaction, as the
-            simulator's users do (see `foltr.numerics.streams`).
+            simulator's users do (see `foltr.core.numerics.streams`).
         queries: (n,) indices of the queries that it may issue; None: all of ``dataset``.
 
     Attributes:

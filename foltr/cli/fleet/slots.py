@@ -11,8 +11,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from foltr.errors import SettingsError
-from foltr.protocol.topics import check_name
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.topics import check_name
 
 CREDENTIALS_NAME = "credentials.json"
 STORE_NAME = "store.sqlite"

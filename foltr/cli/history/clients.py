@@ -5,18 +5,18 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from foltr.aggregation.fates import Fate
+from foltr.core.aggregation.fates import Fate
 from foltr.cli import options
 from foltr.cli.database import no_such_client, run_query
 from foltr.cli.history.rounds import EVENT_COLUMNS
 from foltr.cli.listing import Listing, Wanted, print_listing
 from foltr.cli.output import print_json, print_record, print_rows, say
-from foltr.protocol.states import Membership, RoundState
+from foltr.core.protocol.states import Membership, RoundState
 
 if TYPE_CHECKING:
-    from storage.database import Database
-    from storage.history_records import ClientHistoryRow
-    from storage.records import ClientRow
+    from foltr.storage.database import Database
+    from foltr.storage.history_records import ClientHistoryRow
+    from foltr.storage.records import ClientRow
 
 
 class ClientLine(NamedTuple):
@@ -58,8 +58,8 @@ def clients_list(
     jsonl: options.Jsonl = False,
 ) -> None:
     """The devices that ever joined, by name, and which of them are in quarantine, have left or were revoked."""
-    from storage.activity import count_members
-    from storage.queries import list_clients
+    from foltr.storage.activity import count_members
+    from foltr.storage.queries import list_clients
 
     async def read(database: "Database", name: str, most: int) -> "list[ClientRow]":
         return await list_clients(database, name, limit=most)
@@ -80,7 +80,7 @@ def clients_show(
     json: options.Json = False,
 ) -> None:
     """One client: its row, what it contributed (view client_history), what rules made of that, and its events."""
-    from storage.queries import count_fates, get_client, list_contributions, list_events
+    from foltr.storage.queries import count_fates, get_client, list_contributions, list_events
 
     async def query(database: "Database", name: str) -> None:
         row = await get_client(database, name, client_id)

@@ -6,19 +6,19 @@ from typing import TYPE_CHECKING
 from foltr.cli.doctor.checks import role_of
 from foltr.cli.operator.identities import broker_of
 from foltr.cli.settings import Settings
-from foltr.errors import MessageError, SettingsError, UnavailableError
-from foltr.operator.credentials import BrokerAccess, Credentials, read_credentials
-from foltr.operator.heard_keys import HeardKeys, believe_heard, key_topics
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
-from foltr.protocol.codec import decode, open_envelope
-from foltr.protocol.heartbeat import FederatorStatus
-from foltr.protocol.membership import Status
-from foltr.protocol.topics import ClientTopic, Topics
+from foltr.core.errors import MessageError, SettingsError, UnavailableError
+from foltr.core.operator.credentials import BrokerAccess, Credentials, read_credentials
+from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.core.protocol.codec import decode, open_envelope
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.membership import Status
+from foltr.core.protocol.topics import ClientTopic, Topics
 
 if TYPE_CHECKING:
-    from broker.address import BrokerAddress
-    from broker.link import InboundMessage
-    from operations.situation import Heard
+    from foltr.broker.address import BrokerAddress
+    from foltr.broker.link import InboundMessage
+    from foltr.operations.situation import Heard
 
 
 async def hear(settings: Settings, federation: str) -> "Heard | None":
@@ -28,8 +28,8 @@ async def hear(settings: Settings, federation: str) -> "Heard | None":
     federation. None where it does not, or where there is only the federator's own user: a second connection of that
     one would throw the running federator out.
     """
-    from broker.visit import hear_retained
-    from operations.situation import Heard
+    from foltr.broker.visit import hear_retained
+    from foltr.operations.situation import Heard
 
     topics = Topics(federation)
     try:
@@ -49,8 +49,8 @@ async def hear(settings: Settings, federation: str) -> "Heard | None":
 
 
 async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> "Heard | None":
-    from broker.address import BrokerAddress
-    from broker.visit import hear_retained
+    from foltr.broker.address import BrokerAddress
+    from foltr.broker.visit import hear_retained
 
     try:
         heard = _read(await hear_retained(BrokerAddress.parse(settings.broker_url), filters), topics, None)
@@ -65,7 +65,7 @@ def whom_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Cr
     Raises:
         SettingsError: there are credentials, and they cannot be read.
     """
-    from broker.address import BrokerAddress
+    from foltr.broker.address import BrokerAddress
 
     credentials = _credentials(settings, federation)
     if credentials is None:
@@ -92,7 +92,7 @@ def _is_named(access: BrokerAccess) -> bool:
 
 
 def _read(heard: "dict[str, InboundMessage]", topics: Topics, credentials: Credentials | None) -> "Heard":
-    from operations.situation import Heard
+    from foltr.operations.situation import Heard
 
     status, devices = None, []
     keys = None if credentials is None else believe_heard(credentials, heard)

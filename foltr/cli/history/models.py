@@ -13,12 +13,12 @@ from foltr.cli.database import run_query
 from foltr.cli.listing import Listing, Wanted, print_listing
 from foltr.cli.output import say
 from foltr.cli.writing import check_folder
-from foltr.errors import SettingsError
-from foltr.protocol.fields import unpack_vector
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.fields import unpack_vector
 
 if TYPE_CHECKING:
-    from storage.database import Database
-    from storage.records import ModelRow
+    from foltr.storage.database import Database
+    from foltr.storage.records import ModelRow
 
 ModelVersion = Annotated[int | None, typer.Option("--version", min=0, max=2**31 - 1, help="Default: the newest")]
 
@@ -43,7 +43,7 @@ def models_list(
     jsonl: options.Jsonl = False,
 ) -> None:
     """The model versions, newest last."""
-    from storage.models import list_models
+    from foltr.storage.models import list_models
 
     async def read(database: "Database", name: str, most: int) -> "list[ModelRow]":
         return await list_models(database, name, limit=most)
@@ -85,9 +85,9 @@ def models_carry(
     federation: options.Federation = None,
 ) -> None:
     """Write a first model for another schema: the weights of a stored model, where features stayed as they are."""
-    from foltr.methods.initial_models import InitialModel, carried
-    from foltr.protocol.schemas import FeatureSchema
-    from storage.federations import get_federation
+    from foltr.core.methods.initial_models import InitialModel, carried
+    from foltr.core.protocol.schemas import FeatureSchema
+    from foltr.storage.federations import get_federation
 
     check_folder(out)
     before, after = FeatureSchema.read(old), FeatureSchema.read(new)
@@ -122,8 +122,8 @@ def models_from_feature(
     ] = 8.0,
 ) -> None:
     """Write a first model that ranks as one feature does, e.g. the score of the search there is."""
-    from foltr.methods.initial_models import InitialModel
-    from foltr.protocol.schemas import FeatureSchema
+    from foltr.core.methods.initial_models import InitialModel
+    from foltr.core.protocol.schemas import FeatureSchema
 
     check_folder(out)
     features = FeatureSchema.read(schema)
@@ -148,7 +148,7 @@ def _line(row: "ModelRow") -> ModelLine:
 
 async def _find_model(database: "Database", name: str, version: int | None) -> "ModelRow":
     """One version, or the newest; SettingsError where there is none, or its weights are deleted."""
-    from storage.models import get_model, latest_model
+    from foltr.storage.models import get_model, latest_model
 
     model = await (latest_model(database, name) if version is None else get_model(database, name, version))
     if model is None:

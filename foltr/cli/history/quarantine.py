@@ -10,12 +10,12 @@ from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.settings import load_settings
-from foltr.errors import SettingsError
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
-from operations.operator_access import open_authority
+from foltr.core.errors import SettingsError
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.operations.operator_access import open_authority
 
 if TYPE_CHECKING:
-    from storage.database import Database
+    from foltr.storage.database import Database
 
 
 def quarantine(
@@ -59,7 +59,7 @@ def quarantine(
 
 def _show(db: str | None, federation: str | None, *, json: bool) -> None:
     """Print who is in quarantine, and who is proposed for it and why."""
-    from storage.queries import list_proposals, list_quarantined
+    from foltr.storage.queries import list_proposals, list_quarantined
 
     async def query(database: "Database", name: str) -> None:
         quarantined = await list_quarantined(database, name)
@@ -81,7 +81,7 @@ def _check_client(db: str | None, federation: str, client_id: str) -> None:
     Raises:
         SettingsError: there is no such client, or the database that was named cannot be asked.
     """
-    from storage.queries import get_client
+    from foltr.storage.queries import get_client
 
     unknown: SettingsError | None = None
 

@@ -14,11 +14,11 @@ from foltr.cli.database import no_such_client, reason_as_json, run_query
 from foltr.cli.output import report
 from foltr.cli.progress import telling
 from foltr.cli.writing import check_folder
-from foltr.errors import SettingsError
+from foltr.core.errors import SettingsError
 
 if TYPE_CHECKING:
-    from federator.closing.replay import Counterfactual, Replayed
-    from storage.database import Database
+    from foltr.federator.closing.replay import Counterfactual, Replayed
+    from foltr.storage.database import Database
 
 _SHOWN_AFTER_S = 2.0
 
@@ -70,8 +70,8 @@ def replay(
 
 
 async def _replay(database: "Database", name: str, number: int, *, json: bool) -> None:
-    from federator.closing.collected_updates import load_recipes
-    from federator.closing.replay import replay_round
+    from foltr.federator.closing.collected_updates import load_recipes
+    from foltr.federator.closing.replay import replay_round
 
     asked = {"federation": name, "round": number, "equal": None}
     with reason_as_json(json, asked), telling(after_s=_SHOWN_AFTER_S) as tell:
@@ -84,9 +84,9 @@ async def _replay(database: "Database", name: str, number: int, *, json: bool) -
 async def _leave_out(
     database: "Database", name: str, without: str, first: int, *, out: Path | None, json: bool
 ) -> None:
-    from federator.closing.collected_updates import load_recipes
-    from federator.closing.replay import counterfactual
-    from storage.queries import get_client
+    from foltr.federator.closing.collected_updates import load_recipes
+    from foltr.federator.closing.replay import counterfactual
+    from foltr.storage.queries import get_client
 
     if await get_client(database, name, without) is None:
         raise await no_such_client(database, name, without)
@@ -123,7 +123,7 @@ def _tell_replayed(found: "Replayed", *, json: bool) -> None:
 
 
 def _tell_counterfactual(found: "Counterfactual", name: str, without: str, out: Path | None, *, json: bool) -> None:
-    from foltr.unlearning.measures import cosine, relative_distance
+    from foltr.core.unlearning.measures import cosine, relative_distance
 
     both = found.made.any() and found.newest.any()
     distance = relative_distance(found.made, found.newest) if found.newest.any() else None
@@ -167,6 +167,6 @@ def _rounds(tell: Callable[[str], None]) -> Callable[[int], None]:
 
 def _digest(weights: NDArray[np.float32]) -> str:
     """SHA-256 of the weights as they are stored, little-endian float32, in hex."""
-    from foltr.protocol.fields import pack_vector
+    from foltr.core.protocol.fields import pack_vector
 
     return hashlib.sha256(pack_vector(weights)).hexdigest()

@@ -14,13 +14,13 @@ from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import print_json, print_record, print_rows, report, say, to_plain
 from foltr.cli.settings import load_settings
-from foltr.errors import SettingsError
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
-from operations.operator_access import open_authority
+from foltr.core.errors import SettingsError
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.operations.operator_access import open_authority
 
 if TYPE_CHECKING:
-    from storage.database import Database
-    from storage.history_records import ClientHistoryRow, RoundAggregationRow, RoundHistoryRow
+    from foltr.storage.database import Database
+    from foltr.storage.history_records import ClientHistoryRow, RoundAggregationRow, RoundHistoryRow
 
     Counted = tuple[RoundHistoryRow, int]
     """A round, and how many of its updates were erased since with clients."""
@@ -75,7 +75,7 @@ def rounds_list(
     jsonl: options.Jsonl = False,
 ) -> None:
     """The rounds, newest last, from the view round_history, and how many updates were erased since with clients."""
-    from storage.queries import erased_updates, list_rounds
+    from foltr.storage.queries import erased_updates, list_rounds
 
     async def read(database: "Database", name: str, most: int) -> "list[Counted]":
         rows = [row for row in await list_rounds(database, name, limit=most) if row.closed_at is not None or not watch]
@@ -103,8 +103,8 @@ def rounds_why(
     The broker knows at once whether it is: it is asked as the operator whose folder is in the working directory, or as
     the user of --credentials, or with --broker.
     """
-    from operations.reading import read_situation
-    from operations.why import explain
+    from foltr.operations.reading import read_situation
+    from foltr.operations.why import explain
 
     settings = load_settings(credentials=credentials, broker_url=broker)
 
@@ -125,8 +125,8 @@ def rounds_show(
     json: options.Json = False,
 ) -> None:
     """One round: its row, its rule, who contributed, what became of each update, what was refused, what was erased."""
-    from operations.round_sums import COLUMNS, sum_lines
-    from storage.queries import erased_updates, get_aggregation, get_round, list_contributions, list_events
+    from foltr.operations.round_sums import COLUMNS, sum_lines
+    from foltr.storage.queries import erased_updates, get_aggregation, get_round, list_contributions, list_events
 
     _check_round(which)
 
@@ -187,7 +187,7 @@ def _check_round(which: str) -> None:
 
 
 async def _number(database: "Database", name: str, which: str) -> int:
-    from storage.rounds import latest_round
+    from foltr.storage.rounds import latest_round
 
     if which != "latest":
         return int(which)

@@ -7,14 +7,14 @@ from typing import Any
 
 import structlog
 
-from foltr.alive_file import AliveFile
+from foltr.core.alive_file import AliveFile
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import load_settings, takes_settings
-from foltr.file_locks import lock_store
-from foltr.operator.credentials import BrokerAccess
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
-from operations.operator_access import broker_record, open_authority, redirect, tell_broker
+from foltr.core.file_locks import lock_store
+from foltr.core.operator.credentials import BrokerAccess
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.operations.operator_access import broker_record, open_authority, redirect, tell_broker
 
 log = structlog.get_logger(__name__)
 
@@ -28,8 +28,8 @@ def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> No
     It connects to the broker and listens nowhere, but it uses the enrolment key: run it on the operator's machine, and
     only as long as devices are to enrol themselves.
     """
-    from broker.address import BrokerAddress
-    from operations.enrolment_desk import DeskService
+    from foltr.broker.address import BrokerAddress
+    from foltr.operations.enrolment_desk import DeskService
 
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
@@ -37,7 +37,7 @@ def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> No
         federation, keys = authority.federation, authority.operator.operator_keys
         access = authority.operator.broker
     if broker_record(operator) is not None:
-        from broker.token_users import provision_desk
+        from foltr.broker.token_users import provision_desk
 
         access = BrokerAccess(**asdict(provision_desk(operator)))
         tell_broker(operator)

@@ -13,14 +13,14 @@ from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.tokens import say_issued
 from foltr.cli.output import errors, report
 from foltr.cli.settings import load_settings
-from foltr.errors import SettingsError
-from foltr.operator.credentials import public_key_from, write_secret
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.protocol.states import Privacy
-from foltr.protocol.topics import check_name
-from foltr.user_files import file_name_of
-from operations.issued_tokens import TOKEN_ENDING, issue_tokens, read_duration
-from operations.operator_access import (
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import public_key_from, write_secret
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.protocol.states import Privacy
+from foltr.core.protocol.topics import check_name
+from foltr.core.user_files import file_name_of
+from foltr.operations.issued_tokens import TOKEN_ENDING, issue_tokens, read_duration
+from foltr.operations.operator_access import (
     RELOAD,
     access_to,
     admit,
@@ -31,7 +31,7 @@ from operations.operator_access import (
 )
 
 if TYPE_CHECKING:
-    from foltr.operator.authority import Authority
+    from foltr.core.operator.authority import Authority
 
 _MADE = "made {}: keep it private and backed up; federator.json in it is for the federator"
 
@@ -172,7 +172,7 @@ def _open_or_create(
     Args:
         privacy: what the federation is to be; None: as the folder says, and the usual one where it is made.
     """
-    from foltr.operator.folder import create_authority, is_authority
+    from foltr.core.operator.folder import create_authority, is_authority
 
     record = broker_record(folder)
     if record is not None and federation not in (None, record.federation):

@@ -5,18 +5,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from foltr.cli.settings import Settings
-from foltr.errors import SettingsError
-from foltr.operator.credentials import Credentials, read_credentials
-from foltr.protocol.operator_keys import Believed
-from foltr.protocol.signed_policies import SignedPolicy
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import Privacy
-from foltr.secure.sealing import SealingKey
-from foltr.user_files import file_name_of
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import Credentials, read_credentials
+from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.signed_policies import SignedPolicy
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Privacy
+from foltr.core.secure.sealing import SealingKey
+from foltr.core.user_files import file_name_of
 
 if TYPE_CHECKING:
-    from broker.address import BrokerAddress
-    from federator.secure_terms import SecureSettings
+    from foltr.broker.address import BrokerAddress
+    from foltr.federator.secure_terms import SecureSettings
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class FederatorIdentity:
 
 def federator_identity(settings: Settings) -> FederatorIdentity:
     """The federator's identity; SettingsError where it has none and was not told to go without."""
-    from broker.address import BrokerAddress
+    from foltr.broker.address import BrokerAddress
 
     if settings.credentials is None:
         if not settings.allow_unsigned:
@@ -72,7 +72,7 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
     Raises:
         SettingsError: the operator made the federation for the other, or there is no policy that it could be under.
     """
-    from federator.secure_terms import SecureSettings
+    from foltr.federator.secure_terms import SecureSettings
 
     chosen, made_for = settings.privacy.privacy, identity.privacy
     if chosen is not None and made_for is not None and chosen is not made_for:
@@ -94,7 +94,7 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
 
 def broker_of(settings: Settings, credentials: Credentials) -> "BrokerAddress":
     """The broker's address: as set, with the user and certificates of the credentials, or as they say."""
-    from broker.address import BrokerAddress
+    from foltr.broker.address import BrokerAddress
 
     access = credentials.broker
     if "broker_url" in settings.model_fields_set:

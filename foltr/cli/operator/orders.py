@@ -8,13 +8,13 @@ from foltr.cli.listing import Wanted, print_fitting
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish_roster, send_unanswered
 from foltr.cli.output import print_json, say, say_more
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.protocol.orders import Order, VoidOrder, named_client
-from operations.operator_access import open_authority
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.protocol.orders import Order, VoidOrder, named_client
+from foltr.operations.operator_access import open_authority
 
 if TYPE_CHECKING:
-    from foltr.operator.authority import Authority
-    from foltr.operator.order_log import LoggedOrder
+    from foltr.core.operator.authority import Authority
+    from foltr.core.operator.order_log import LoggedOrder
 
 _NOT_SHOWN = ("federation", "client_id", "salt", "tombstone", "replaces", "old_key", "new_key")
 

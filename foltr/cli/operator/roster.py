@@ -11,14 +11,14 @@ from foltr.cli import options
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import ask_newest, publish_roster, send_order, send_unanswered
 from foltr.cli.output import print_json, print_rows, say
-from foltr.errors import FoltrError, SettingsError, UnavailableError
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from operations.issued_tokens import withdraw_useless
-from operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
+from foltr.core.errors import FoltrError, SettingsError, UnavailableError
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.operations.issued_tokens import withdraw_useless
+from foltr.operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
 
 if TYPE_CHECKING:
-    from foltr.operator.authority import Authority
-    from foltr.protocol.signed_orders import SignedOrder
+    from foltr.core.operator.authority import Authority
+    from foltr.core.protocol.signed_orders import SignedOrder
 
 _LISTED = (
     "Its certificate still connects to the broker; what it sends is refused by its signature. To cut it off copy "
@@ -40,7 +40,7 @@ def roster(
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, show_all: options.All = False, json: options.Json = False
 ) -> None:
     """The devices enrolled and revoked in an operator's folder."""
-    from foltr.operator.folder import open_authority
+    from foltr.core.operator.folder import open_authority
 
     with open_authority(operator) as authority:
         register = authority.register
@@ -105,7 +105,7 @@ def rotate_key(
 
     Devices and helpers follow when they hear of it. The federator ends, and is started with the new federator.json.
     """
-    from foltr.operator.enrolment_rotation import begin_rotation
+    from foltr.core.operator.enrolment_rotation import begin_rotation
 
     with open_authority(operator) as authority:
         if authority.orders.unanswered():
@@ -145,8 +145,8 @@ def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -
 
 def _withdraw(folder: Path, client: str) -> str:
     """Take a device out of the broker's users; what is left to say about it."""
-    from broker.broker_records import Mode
-    from broker.provision import Withdrawal, reload_broker, withdraw_user
+    from foltr.broker.broker_records import Mode
+    from foltr.broker.provision import Withdrawal, reload_broker, withdraw_user
 
     record = broker_record(folder)
     if record is None or record.mode is Mode.ANONYMOUS:

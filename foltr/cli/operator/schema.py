@@ -10,16 +10,16 @@ from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish as publish_retained
 from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.writing import check_folder
-from foltr.errors import SettingsError
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER
-from foltr.protocol.topics import Topics
-from operations.operator_access import open_authority
+from foltr.core.errors import SettingsError
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.core.protocol.topics import Topics
+from foltr.operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from foltr.protocol.schemas import FeatureSchema
+    from foltr.core.protocol.schemas import FeatureSchema
 
 SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema as JSON: docs/features.md")]
 
@@ -61,7 +61,7 @@ def new(
 
     Its bounds are a beginning: look at them, and declare those that mean something.
     """
-    from foltr.evaluation.suggested_schema import suggested_schema, unmeasured_schema
+    from foltr.core.evaluation.suggested_schema import suggested_schema, unmeasured_schema
 
     check_folder(out)
     if out.exists():
@@ -81,7 +81,7 @@ def new(
 
 def _measured(data: Path, names: list[str]) -> "tuple[list[str], NDArray[np.float64]]":
     """The names of a sample's columns, and its values; of a CSV file's the named ones."""
-    from foltr.data.feature_samples import read_feature_sample
+    from foltr.core.data.feature_samples import read_feature_sample
 
     sample = read_feature_sample(data)
     n_columns = sample.values.shape[1]
@@ -104,7 +104,7 @@ def show(
     json: options.Json = False,
 ) -> None:
     """The features of a schema, in the order of the columns, and its hash; with data, what its bounds cut off of it."""
-    from foltr.protocol.schemas import FeatureSchema
+    from foltr.core.protocol.schemas import FeatureSchema
 
     schema = FeatureSchema.read(file)
     rows = _features(schema) if data is None else _use_of(schema, data)
@@ -119,7 +119,7 @@ def publish(
     file: SchemaFile, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None
 ) -> None:
     """Sign a schema, and retain it at the broker: devices with other features can say what differs."""
-    from foltr.protocol.schemas import FeatureSchema
+    from foltr.core.protocol.schemas import FeatureSchema
 
     schema = FeatureSchema.read(file)
     with open_authority(operator) as authority:
@@ -131,8 +131,8 @@ def publish(
 
 
 def _use_of(schema: "FeatureSchema", data: Path) -> list[UseRecord]:
-    from foltr.data.letor import load_raw
-    from foltr.learning.scaling import clipped_share
+    from foltr.core.data.letor import load_raw
+    from foltr.core.learning.scaling import clipped_share
 
     values = load_raw(data, schema.n_features).features.astype("float64")
     shares = clipped_share(values, schema.bounds)

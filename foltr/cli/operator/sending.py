@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING
 
 from foltr.cli.output import say
 from foltr.cli.progress import telling
-from foltr.errors import DataError, UnavailableError
-from foltr.operator.conversation import Conversation, Question
-from foltr.operator.next_commands import command_in
-from foltr.protocol.orders import OrderAnswer, OrderReply
-from foltr.protocol.topics import Topics
-from operations.operator_access import redirect
+from foltr.core.errors import DataError, UnavailableError
+from foltr.core.operator.conversation import Conversation, Question
+from foltr.core.operator.next_commands import command_in
+from foltr.core.protocol.orders import OrderAnswer, OrderReply
+from foltr.core.protocol.topics import Topics
+from foltr.operations.operator_access import redirect
 
 if TYPE_CHECKING:
-    from foltr.operator.authority import Authority
-    from foltr.protocol.signed_orders import SignedOrder
+    from foltr.core.operator.authority import Authority
+    from foltr.core.protocol.signed_orders import SignedOrder
 
 ANSWER_S = 15.0
 _QUESTION_S = 5.0
@@ -62,7 +62,7 @@ def ask_newest(authority: "Authority", broker: str | None, timeout_s: float = _Q
     Raises:
         DataError: it believes another operator.
     """
-    from operations.order_talk import Talk
+    from foltr.operations.order_talk import Talk
 
     talk = Question(authority)
     with contextlib.suppress(UnavailableError):
@@ -85,7 +85,7 @@ def publish(authority: "Authority", broker: str | None, topic: str) -> str:
     Raises:
         UnavailableError: no broker, or it does not deliver it.
     """
-    from operations.order_talk import publish_retained
+    from foltr.operations.order_talk import publish_retained
 
     access, wanted = redirect(authority.operator.broker, broker), dict(authority.unpublished())[topic]
     with telling("waiting for the broker"):
@@ -94,7 +94,7 @@ def publish(authority: "Authority", broker: str | None, topic: str) -> str:
 
 
 def _converse(talk: Conversation, authority: "Authority", broker: str | None, timeout_s: float) -> None:
-    from operations.order_talk import Talk
+    from foltr.operations.order_talk import Talk
 
     access = redirect(authority.operator.broker, broker)
     with telling("waiting for the broker", changes=True) as tell:

@@ -10,13 +10,13 @@ import typer
 from foltr.cli import options
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import print_json, print_rows, report, say
-from foltr.errors import SettingsError
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from operations.issued_tokens import IssuedToken, withdraw_useless
-from operations.operator_access import RELOAD, open_authority, tell_broker
+from foltr.core.errors import SettingsError
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.operations.issued_tokens import IssuedToken, withdraw_useless
+from foltr.operations.operator_access import RELOAD, open_authority, tell_broker
 
 if TYPE_CHECKING:
-    from foltr.operator.authority import Authority
+    from foltr.core.operator.authority import Authority
 
 
 class TokenRow(NamedTuple):

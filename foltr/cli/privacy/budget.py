@@ -9,12 +9,12 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.output import report
-from foltr.secure.accounting import DEFAULT_DELTA
+from foltr.core.secure.accounting import DEFAULT_DELTA
 
 if TYPE_CHECKING:
-    from edge_client.store.ledger_file import LedgerFile
-    from foltr.protocol.policies import Policy
-    from foltr.secure.ledger import Spent
+    from foltr.edge_client.store.ledger_file import LedgerFile
+    from foltr.core.protocol.policies import Policy
+    from foltr.core.secure.ledger import Spent
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def budget(
 
     From the ledger in the device's store, for life: across policies, and once the client was forgotten.
     """
-    from edge_client.store.ledger_file import read_ledger
+    from foltr.edge_client.store.ledger_file import read_ledger
 
     found = _budget(read_ledger(store))
     report(json, found, *_in_words(found))
@@ -77,7 +77,7 @@ def _in_words(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _budget(ledger: "LedgerFile") -> dict[str, Any]:
-    from edge_client.store.ledger import spent_in
+    from foltr.edge_client.store.ledger import spent_in
 
     spent, policy = spent_in(ledger.entries), ledger.policy
     delta = DEFAULT_DELTA if policy is None else policy.delta
@@ -111,8 +111,8 @@ def _by_policy(ledger: "LedgerFile") -> list[UnderPolicy]:
 
 
 def _left(spent: "Spent", policy: "Policy") -> Left:
-    from foltr.protocol.policies import allowance_of
-    from foltr.secure.ledger import participations_left
+    from foltr.core.protocol.policies import allowance_of
+    from foltr.core.secure.ledger import participations_left
 
     allowance = allowance_of(policy)
     n_left, epsilon = participations_left(spent, allowance), allowance.epsilon_of(spent.charge)

@@ -13,16 +13,16 @@ from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish as publish_retained
 from foltr.cli.output import print_json, print_record, report, say
 from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, EvaluationOption, NormProofOption, VotesOption, one_of
-from foltr.errors import MessageError, SettingsError
-from foltr.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.operator.policy_terms import DEFAULT_EPOCH_HOURS
-from foltr.protocol.topics import Topics
-from foltr.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
-from operations.operator_access import open_authority, redirect
+from foltr.core.errors import MessageError, SettingsError
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.operator.policy_terms import DEFAULT_EPOCH_HOURS
+from foltr.core.protocol.topics import Topics
+from foltr.core.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
+from foltr.operations.operator_access import open_authority, redirect
 
 if TYPE_CHECKING:
-    from foltr.operator.authority import Authority
-    from foltr.protocol.signed_policies import SignedPolicy
+    from foltr.core.operator.authority import Authority
+    from foltr.core.protocol.signed_policies import SignedPolicy
 
 Helpers = Annotated[
     list[Path],
@@ -103,11 +103,11 @@ def new(
 
     Devices that are enrolled from now on carry it. Each policy needs new keys of the helpers.
     """
-    from foltr.operator.helper_keys import read_helper_keys
-    from foltr.operator.policy_terms import NoiseBy, PolicyTerms, costs_in_words, policy_of
-    from foltr.protocol.states import Privacy
-    from foltr.secure.mechanisms import MechanismName
-    from foltr.secure.plan import NormProof
+    from foltr.core.operator.helper_keys import read_helper_keys
+    from foltr.core.operator.policy_terms import NoiseBy, PolicyTerms, costs_in_words, policy_of
+    from foltr.core.protocol.states import Privacy
+    from foltr.core.secure.mechanisms import MechanismName
+    from foltr.core.secure.plan import NormProof
 
     terms = PolicyTerms(
         helpers=tuple(read_helper_keys(path) for path in helper),
@@ -190,10 +190,10 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
     Raises:
         SettingsError: this folder made policies that do not follow from it.
     """
-    from broker.address import BrokerAddress
-    from broker.visit import hear_retained
-    from foltr.operator.policy_log import take_back
-    from foltr.protocol.signed_policies import read_policy
+    from foltr.broker.address import BrokerAddress
+    from foltr.broker.visit import hear_retained
+    from foltr.core.operator.policy_log import take_back
+    from foltr.core.protocol.signed_policies import read_policy
 
     topic = Topics(authority.federation).policy
     address = BrokerAddress.of(redirect(authority.operator.broker, broker))
@@ -233,7 +233,7 @@ def _record(signed: "SignedPolicy", published: bool) -> dict[str, object]:
     ``epsilon`` is with zeros in the place of updates, ``replace_epsilon`` with others in their place. A vote, or a
     number of an evaluation, weighs 0 if there are none.
     """
-    from foltr.protocol.policies import GaussianNoise, replace_epsilon_of
+    from foltr.core.protocol.policies import GaussianNoise, replace_epsilon_of
 
     policy, noise = signed.policy, signed.policy.noise
     return {

@@ -9,8 +9,8 @@ import typer
 from foltr.cli import options
 from foltr.cli.output import report
 from foltr.cli.progress import telling
-from foltr.errors import SettingsError
-from foltr.secure.accounting import (
+from foltr.core.errors import SettingsError
+from foltr.core.secure.accounting import (
     DEFAULT_DELTA,
     DEFAULT_EPSILON,
     DEFAULT_PARTICIPATIONS,
@@ -20,9 +20,9 @@ from foltr.secure.accounting import (
 )
 
 if TYPE_CHECKING:
-    from foltr.secure.divergence import Finding
-    from foltr.secure.mechanisms import Mechanism
-    from foltr.secure.plan import PlannedNoise
+    from foltr.core.secure.divergence import Finding
+    from foltr.core.secure.mechanisms import Mechanism
+    from foltr.core.secure.plan import PlannedNoise
 
 Choice = TypeVar("Choice", bound=str)
 _EXIT_FAILED: Final = 1
@@ -81,7 +81,7 @@ def plan(
 
     Of each mechanism twice: with --participations of a client, and with one in every round.
     """
-    from foltr.secure.plan import NormProof, plan_noise
+    from foltr.core.secure.plan import NormProof, plan_noise
 
     proof = one_of("norm-proof", norm_proof, get_args(NormProof))
     planned = plan_noise(
@@ -141,8 +141,8 @@ def audit(
     """
     import numpy as np
 
-    from foltr.secure import divergence
-    from foltr.secure.plan import NormProof
+    from foltr.core.secure import divergence
+    from foltr.core.secure.plan import NormProof
 
     proof = norm_proof or ("none" if noise_by == "clients" else "l2")
     mechanisms = _mechanisms(
@@ -185,14 +185,14 @@ def _has(what: str, asked: bool | None, norm_proof: str) -> bool:
 def _mechanisms(
     name: str, noise_by: str, dim: int, *, votes: bool, evaluation: bool, **promise: Any
 ) -> "list[Mechanism]":
-    from foltr.secure.accounting import (
+    from foltr.core.secure.accounting import (
         default_evaluation_weight,
         default_vote_weight,
         least_scale,
         least_variance,
     )
-    from foltr.secure.encoding import bound_for
-    from foltr.secure.mechanisms import gamma_mechanism, gaussian_mechanism
+    from foltr.core.secure.encoding import bound_for
+    from foltr.core.secure.mechanisms import gamma_mechanism, gaussian_mechanism
 
     if name not in {"gaussian", "gamma", "all"}:
         raise SettingsError(f"--mechanism must be gaussian, gamma or all, not {name}")
@@ -221,7 +221,7 @@ def one_of(option: str, value: str, choices: tuple[Choice, ...]) -> Choice:
 
 
 def _planned_in_words(one: "PlannedNoise") -> Iterator[str]:
-    from foltr.secure.plan import ratio_text
+    from foltr.core.secure.plan import ratio_text
 
     often = "every round" if one.period == 1 else f"each {one.period}th round"
     yield (

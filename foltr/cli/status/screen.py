@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 from foltr.cli.output import wrapped
-from foltr.protocol.states import JobState
-from operations.overview import Activity, Effectiveness, Overview
-from operations.situation import Situation
-from operations.why import span
+from foltr.core.protocol.states import JobState
+from foltr.operations.overview import Activity, Effectiveness, Overview
+from foltr.operations.situation import Situation
+from foltr.operations.why import span
 
 _LABEL = 11
 _SHOWN_NAMES = 5

@@ -16,13 +16,13 @@ from foltr.cli.database import answering, open_federation
 from foltr.cli.history.heartbeat import hear
 from foltr.cli.output import console, print_json, print_jsonl, to_plain, wrapped
 from foltr.cli.settings import Settings, load_settings
-from foltr.errors import SettingsError, UnavailableError
+from foltr.core.errors import SettingsError, UnavailableError
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from operations.overview import Overview
-    from operations.situation import Heard
+    from foltr.operations.overview import Overview
+    from foltr.operations.situation import Heard
 
 # A look at the database takes a tenth of a second; whatever takes longer than this is no answer.
 _LOOK_S = 10.0
@@ -101,7 +101,7 @@ async def _looking(settings: Settings, *, named: bool) -> "AsyncIterator[Callabl
     Raises:
         UnavailableError: there was no answer in time: of a connection the drivers wait for it, of a look `answering`.
     """
-    from operations.overview import read_overview
+    from foltr.operations.overview import read_overview
 
     async with open_federation(settings, named=named) as (database, name):
         heard: Heard | None = None

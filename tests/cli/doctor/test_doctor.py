@@ -19,23 +19,23 @@ from databases import migrated_sqlite, open_migrated
 from publishing import publish_once
 from servers import MissingError, ProvisionedMosquitto
 
-from broker.link import MqttLink
+from foltr.broker.link import MqttLink
 from foltr.cli.doctor import checks_broker, checks_database
 from foltr.cli.doctor.checks import Finding, State, run
 from foltr.cli.doctor.checks_announced import ANNOUNCED
 from foltr.cli.doctor.checks_machine import days_left
-from foltr.operator.credentials import Credentials, read_credentials
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.codec import encode
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import Topics
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from storage.arrivals import commit_batch
-from storage.federations import claim_federation, create_federation
-from storage.keys import KeyStore
-from storage.records import Batch, MembershipChange, NewUpdate, RoundOpening
-from storage.rounds import open_round
+from foltr.core.operator.credentials import Credentials, read_credentials
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.keys import KeyStore
+from foltr.storage.records import Batch, MembershipChange, NewUpdate, RoundOpening
+from foltr.storage.rounds import open_round
 
 DEVICE = "device-7"
 
@@ -363,8 +363,8 @@ def test_the_days_a_certificate_has_left(days, state):
 
 
 def visit(credentials: Credentials | None = None, **heard: bytes) -> checks_broker.Visit:
-    from broker.address import BrokerAddress
-    from broker.link import InboundMessage
+    from foltr.broker.address import BrokerAddress
+    from foltr.broker.link import InboundMessage
 
     visited = checks_broker.Visit(BrokerAddress.parse("mqtt://127.0.0.1"), "mail", credentials)
     for name, payload in heard.items():
@@ -480,6 +480,6 @@ def test_help_names_the_variables():
 
 def test_an_empty_message_comes_back_where_there_is_no_access_list(mosquitto_server):
     """What the look without MQTT 5 relies on."""
-    from operations.operator_access import access_to
+    from foltr.operations.operator_access import access_to
 
     publish_once(access_to(mosquitto_server.url), "x", "foltr/v1/mail/clients/nobody/status", b"")

@@ -5,7 +5,7 @@ from cli.commands import foltr
 from cli.doctor.test_doctor import doctor
 from servers import MissingError, ProvisionedMosquitto
 
-from broker.address import BrokerAddress
+from foltr.broker.address import BrokerAddress
 from foltr.cli.doctor.checks import Found, State
 from foltr.cli.doctor.checks_broker import Visit, list_found
 

@@ -6,8 +6,8 @@ from cli.doctor.test_doctor import announcement, visit
 from foltr.cli.doctor import checks_announced
 from foltr.cli.doctor.checks import State, run
 from foltr.cli.doctor.checks_announced import ANNOUNCED
-from foltr.protocol.codec import encode
-from foltr.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.heartbeat import FederatorStatus
 
 NOW = 1_000_000.0
 

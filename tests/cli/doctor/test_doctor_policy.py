@@ -5,12 +5,12 @@ import base64
 import pytest
 from secure_cohorts import HelperPair, SecureFederation
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage
 from foltr.cli.doctor.checks import Finding, State, run
 from foltr.cli.doctor.checks_announced import ANNOUNCED
 from foltr.cli.doctor.checks_broker import Visit
-from foltr.protocol.signing import key_to_text
+from foltr.core.protocol.signing import key_to_text
 
 KNOWN = SecureFederation()
 NORTH = KNOWN.credentials(KNOWN.helpers[0])

@@ -12,20 +12,20 @@ from cli.commands import foltr
 from cli.doctor.test_doctor import announcement
 from publishing import publish_once
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage
 from foltr.cli.doctor.checks import Finding, State, run
 from foltr.cli.doctor.checks_announced import ANNOUNCED
 from foltr.cli.doctor.checks_broker import Visit
-from foltr.operator.credentials import Credentials, read_credentials
-from foltr.operator.register import read_enrolment_key
-from foltr.protocol.chunks import chunk_of, manifest_of
-from foltr.protocol.codec import encode
-from foltr.protocol.enrolment import issue_roster
-from foltr.protocol.fields import CHUNK_BYTES
-from foltr.protocol.roster import Revocation, Roster
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import Topics
+from foltr.core.operator.credentials import Credentials, read_credentials
+from foltr.core.operator.register import read_enrolment_key
+from foltr.core.protocol.chunks import chunk_of, manifest_of
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.enrolment import issue_roster
+from foltr.core.protocol.fields import CHUNK_BYTES
+from foltr.core.protocol.roster import Revocation, Roster
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
 
 DEVICE = "device-7"
 RENEW = "Ask the operator for: foltr device enrol --replace"

@@ -3,16 +3,16 @@
 import pytest
 from secure_cohorts import SecureFederation
 
-from broker.address import BrokerAddress
-from broker.link import InboundMessage
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage
 from foltr.cli.doctor.checks import Found, State
 from foltr.cli.doctor.checks_announced import schema_found
 from foltr.cli.doctor.checks_broker import Visit
-from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.schemas import Feature, FeatureSchema
-from foltr.protocol.signed_schemas import issue_schema
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.trainings import PdgdTraining
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.signed_schemas import issue_schema
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.trainings import PdgdTraining
 
 FEDERATION = SecureFederation()
 DEVICE = FEDERATION.credentials(FEDERATION.helpers[0]).model_copy(update={"role": "device", "name": "device-1"})

@@ -6,7 +6,7 @@ import pytest
 from cli.commands import foltr
 from own_servers import provisioned
 
-from broker.sharing import Sharing, SharingTrial
+from foltr.broker.sharing import Sharing, SharingTrial
 from foltr.cli.doctor.checks import State
 from foltr.cli.doctor.checks_sharing import told
 

@@ -11,10 +11,10 @@ from sealed import add_sealed_update
 
 from foltr.cli.doctor import checks_database
 from foltr.cli.doctor.checks import Finding, State
-from storage.database import Database
-from storage.federations import create_federation
-from storage.keys import KeyStore
-from storage.leases import give_up_lease, take_lease
+from foltr.storage.database import Database
+from foltr.storage.federations import create_federation
+from foltr.storage.keys import KeyStore
+from foltr.storage.leases import give_up_lease, take_lease
 
 
 async def with_update(url: str, folder: Path) -> None:

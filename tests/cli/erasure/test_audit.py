@@ -13,9 +13,9 @@ from databases import open_migrated
 from made_erasures import DONE, IDLE, PAUSED, WAITING, made_erasures, pseudonym_of, tampered
 from receipts import KEY, RECEIPT
 
-from foltr.erasure.audit import AuditEntry, next_entry
-from foltr.erasure.receipt import sign_receipt, verify_receipt
-from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.core.erasure.audit import AuditEntry, next_entry
+from foltr.core.erasure.receipt import sign_receipt, verify_receipt
+from foltr.core.protocol.signing import SigningKey, key_to_text
 
 KEY_TEXT = key_to_text(KEY.public)
 OTHER_KEY = key_to_text(SigningKey(bytes(32)).public)
@@ -26,8 +26,8 @@ async def make_log(folder, n: int) -> list[str]:
     """A database with a federation and ``n`` entries in its audit log; their hashes."""
     from sqlalchemy import insert
 
-    from storage.federations import create_federation
-    from storage.tables import metadata
+    from foltr.storage.federations import create_federation
+    from foltr.storage.tables import metadata
 
     entries = []
     for number in range(n):

@@ -10,10 +10,10 @@ from databases import migrated_sqlite
 from made_erasures import DONE, IDLE, PAUSE_REASON, PAUSED, STAYED, WAITING, made_erasures, pseudonym_of, tampered
 from receipts import KEY
 
-from foltr.erasure.receipt import verify_receipt
-from foltr.protocol.enrolment import issue_roster
-from foltr.protocol.roster import Revocation, Roster
-from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.core.erasure.receipt import verify_receipt
+from foltr.core.protocol.enrolment import issue_roster
+from foltr.core.protocol.roster import Revocation, Roster
+from foltr.core.protocol.signing import SigningKey, key_to_text
 
 
 @pytest.fixture(scope="module")

@@ -13,25 +13,25 @@ from integration.deployment import DIM, FEDERATION, ONE_EACH, Deployment, client
 from integration.test_forgetting import click, devices_of, joined, start, taught
 from servers import MissingError, ProvisionedMosquitto
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
-from edge_client.client import EdgeClient
-from edge_client.options import Experiment
-from federator.job import UnlearningPolicy
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from federator.service import FederatorService
-from foltr.erasure.receipt import verify_receipt
-from foltr.operator.credentials import read_credentials, write_secret
-from foltr.operator.wish_file import wish_file
-from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.codec import encode
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import Strategy
-from foltr.protocol.topics import Topics
-from storage.erasure.erasures import list_erasures
-from storage.keys import KeyStore
-from storage.queries import list_rounds
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
+from foltr.core.erasure.receipt import verify_receipt
+from foltr.core.operator.credentials import read_credentials, write_secret
+from foltr.core.operator.wish_file import wish_file
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import Topics
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.keys import KeyStore
+from foltr.storage.queries import list_rounds
 
 
 @pytest.fixture(autouse=True)

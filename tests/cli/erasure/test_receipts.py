@@ -8,9 +8,9 @@ import pytest
 from cli.commands import FOLTR, environment, foltr
 from receipts import KEY, NOTHING_TAUGHT, RECEIPT, signed
 
-from foltr.erasure.receipt import sign_receipt
-from foltr.operator.credentials import BrokerAccess, Credentials, write_secret
-from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.core.erasure.receipt import sign_receipt
+from foltr.core.operator.credentials import BrokerAccess, Credentials, write_secret
+from foltr.core.protocol.signing import SigningKey, key_to_text
 
 KEY_TEXT = key_to_text(KEY.public)
 OTHER_KEY = key_to_text(SigningKey(bytes(32)).public)

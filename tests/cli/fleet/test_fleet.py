@@ -8,27 +8,27 @@ from drawn import shown_by
 from own_servers import provisioned
 from played import TOPICS, WITHIN_S, Federator
 
-from edge_client.client import EdgeClient
-from edge_client.options import checked_propensities
-from edge_client.training.working_model import device_for
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import checked_propensities
+from foltr.edge_client.training.working_model import device_for
 from foltr.cli.fleet.fleet import Fleet, FleetUser
-from foltr.data.sources import LoadedData
-from foltr.data.synthetic import synthetic_dataset
-from foltr.errors import UnavailableError
-from foltr.evaluation.click_models import ClickModel, click_model, examination_by_rank, personal
-from foltr.learning.interaction import Interaction
-from foltr.methods.base import DeviceContext
-from foltr.numerics.streams import client_streams
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.codec import decode
-from foltr.protocol.evaluations import EvaluationRequest
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.membership import Join
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.trainings import FedIpsTraining, LinearRankerSpec, PdgdTraining
-from foltr.protocol.updates import Vote
+from foltr.core.data.sources import LoadedData
+from foltr.core.data.synthetic import synthetic_dataset
+from foltr.core.errors import UnavailableError
+from foltr.core.evaluation.click_models import ClickModel, click_model, examination_by_rank, personal
+from foltr.core.learning.interaction import Interaction
+from foltr.core.methods.base import DeviceContext
+from foltr.core.numerics.streams import client_streams
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.codec import decode
+from foltr.core.protocol.evaluations import EvaluationRequest
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.membership import Join
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.trainings import FedIpsTraining, LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.updates import Vote
 
 N_FEATURES = 6
 TRAINING = FedIpsTraining(min_interactions=2, max_interactions=2, learning_rate=0.1)

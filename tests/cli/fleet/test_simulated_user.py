@@ -5,13 +5,13 @@ import asyncio
 import numpy as np
 import pytest
 
-from edge_client.client import Serp
+from foltr.edge_client.client import Serp
 from foltr.cli.fleet.simulated_user import SimulatedUser
-from foltr.data.dataset import RankingDataset
-from foltr.errors import UnavailableError
-from foltr.evaluation.click_models import ClickModel, click_model, clicks_from_draws, personal
-from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.trainings import PdgdTraining
+from foltr.core.data.dataset import RankingDataset
+from foltr.core.errors import UnavailableError
+from foltr.core.evaluation.click_models import ClickModel, click_model, clicks_from_draws, personal
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.trainings import PdgdTraining
 
 N_QUERIES, N_DOCUMENTS = 5, 4
 

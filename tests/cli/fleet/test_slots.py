@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from foltr.cli.fleet.slots import CREDENTIALS_NAME, take_enrolled_slot, take_new_slot, take_slot
-from foltr.errors import SettingsError
+from foltr.core.errors import SettingsError
 
 HOLD = """
 import sys

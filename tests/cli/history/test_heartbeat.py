@@ -7,12 +7,12 @@ from publishing import publish_once
 
 from foltr.cli.history.heartbeat import hear
 from foltr.cli.settings import Settings
-from foltr.operator.credentials import BrokerAccess
-from foltr.operator.folder import create_authority
-from foltr.protocol.codec import encode
-from foltr.protocol.heartbeat import FederatorStatus
-from foltr.protocol.topics import Topics
-from operations.situation import Heard
+from foltr.core.operator.credentials import BrokerAccess
+from foltr.core.operator.folder import create_authority
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.topics import Topics
+from foltr.operations.situation import Heard
 
 
 @pytest.fixture

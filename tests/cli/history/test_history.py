@@ -11,10 +11,10 @@ from cli.commands import foltr, foltr_process
 from databases import migrated_sqlite
 from made_history import made_history
 
-from storage.database import Database
-from storage.federations import claim_federation, create_federation
-from storage.records import RoundOpening
-from storage.rounds import open_round
+from foltr.storage.database import Database
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.records import RoundOpening
+from foltr.storage.rounds import open_round
 
 
 @pytest.fixture(scope="module")

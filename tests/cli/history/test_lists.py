@@ -11,11 +11,11 @@ from long_histories import long_history
 from made_history import OPENED
 
 from foltr.cli.listing import pause_after
-from storage.arrivals import commit_batch
-from storage.database import Database
-from storage.federations import claim_federation
-from storage.records import Batch, MembershipChange, RoundOpening
-from storage.rounds import abandon_round, open_round
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.database import Database
+from foltr.storage.federations import claim_federation
+from foltr.storage.records import Batch, MembershipChange, RoundOpening
+from foltr.storage.rounds import abandon_round, open_round
 
 NARROW = {"COLUMNS": "80", "LINES": "24"}
 

@@ -13,15 +13,15 @@ from cli.commands import foltr
 from databases import open_migrated
 from served import GENEROUS, Served
 
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 from foltr.cli.history import replay
-from foltr.errors import SettingsError
-from foltr.protocol.codec import encode
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.trainings import EvolutionTraining
-from foltr.protocol.updates import EvolutionPair, ModelUpdate
-from storage.keys import KeyStore, keys_folder
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.trainings import EvolutionTraining
+from foltr.core.protocol.updates import EvolutionPair, ModelUpdate
+from foltr.storage.keys import KeyStore, keys_folder
 
 NAMES = ("alice", "bob", "carol")
 TRAINING = EvolutionTraining(noise_scale=0.1, server_learning_rate=0.5)

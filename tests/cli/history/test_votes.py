@@ -10,12 +10,12 @@ from cli.commands import foltr
 from databases import open_migrated
 from made_tallies import made_tallies
 
-from storage.anchors import restore_anchor
-from storage.arrivals import commit_batch
-from storage.federations import claim_federation, create_federation
-from storage.records import Batch, MembershipChange, NewEvent, NewModel, NewUpdate, RoundOpening
-from storage.restored_records import Restoration
-from storage.rounds import begin_aggregation, complete_round, open_round
+from foltr.storage.anchors import restore_anchor
+from foltr.storage.arrivals import commit_batch
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.records import Batch, MembershipChange, NewEvent, NewModel, NewUpdate, RoundOpening
+from foltr.storage.restored_records import Restoration
+from foltr.storage.rounds import begin_aggregation, complete_round, open_round
 
 OPENED = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 VOTES = {"a": -1, "b": -1, "c": -1, "d": 0, "e": 1}

@@ -9,13 +9,13 @@ from cli.commands import foltr, foltr_process, start, stop
 from links import link_to
 from servers import MissingError, ProvisionedMosquitto
 
-from foltr.errors import SettingsError
-from foltr.operator.credentials import read_credentials
-from foltr.operator.folder import open_authority
-from foltr.operator.one_time_tokens import read_token
-from foltr.protocol.enrolment import read_enrolment
-from foltr.protocol.topics import Topics
-from operations.issued_tokens import read_duration
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import read_credentials
+from foltr.core.operator.folder import open_authority
+from foltr.core.operator.one_time_tokens import read_token
+from foltr.core.protocol.enrolment import read_enrolment
+from foltr.core.protocol.topics import Topics
+from foltr.operations.issued_tokens import read_duration
 
 WITHIN_S = 30.0
 pytestmark = pytest.mark.usefixtures("broker")

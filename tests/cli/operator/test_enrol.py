@@ -15,15 +15,15 @@ from made_history import made_history
 from publishing import publish_once
 from servers import MissingError, ProvisionedMosquitto
 
-from broker.address import BrokerAddress
-from broker.link import MqttLink
-from broker.tls import TlsMaterial
-from foltr.errors import SettingsError, UnavailableError
-from foltr.operator.credentials import BrokerAccess, read_credentials
-from foltr.protocol.enrolment import read_enrolment, read_roster
-from foltr.protocol.signing import SigningKey, key_from_text, key_to_text
-from foltr.protocol.topics import ClientTopic, Topics
-from operations.operator_access import access_to, redirect
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import MqttLink
+from foltr.broker.tls import TlsMaterial
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.operator.credentials import BrokerAccess, read_credentials
+from foltr.core.protocol.enrolment import read_enrolment, read_roster
+from foltr.core.protocol.signing import SigningKey, key_from_text, key_to_text
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.operations.operator_access import access_to, redirect
 
 TIMEOUT_S = 20.0
 

@@ -7,10 +7,10 @@ import pytest
 from cli.commands import foltr, start, stop
 from servers import MissingError, ProvisionedMosquitto
 
-from foltr.operator.credentials import read_credentials
-from foltr.operator.folder import open_authority
-from foltr.operator.helper_keys import helper_keys_text, read_helper_keys
-from foltr.protocol.signing import SigningKey, key_to_text
+from foltr.core.operator.credentials import read_credentials
+from foltr.core.operator.folder import open_authority
+from foltr.core.operator.helper_keys import helper_keys_text, read_helper_keys
+from foltr.core.protocol.signing import SigningKey, key_to_text
 
 
 def ran(*words, cwd, expected=0, **more):

@@ -8,10 +8,10 @@ from cli.commands import foltr
 from cli.operator.test_enrol import heard
 from servers import MissingError, ProvisionedMosquitto
 
-from foltr.operator.credentials import read_credentials
-from foltr.protocol.schemas import Feature, FeatureSchema
-from foltr.protocol.signed_schemas import read_schema
-from foltr.protocol.topics import Topics
+from foltr.core.operator.credentials import read_credentials
+from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.signed_schemas import read_schema
+from foltr.core.protocol.topics import Topics
 
 TOPIC = Topics("mail").schema
 SHOP = FeatureSchema(

@@ -5,8 +5,8 @@ from cli.commands import foltr
 from cli.privacy.test_policy import keys_of
 from cli.test_main import free_port
 
-from foltr.operator.credentials import read_credentials
-from foltr.protocol.states import Privacy
+from foltr.core.operator.credentials import read_credentials
+from foltr.core.protocol.states import Privacy
 
 
 def enrol(folder, *arguments, whom="device"):

@@ -10,14 +10,14 @@ from cli.operator.test_enrol import heard
 from cli.test_main import free_port
 from servers import MissingError, ProvisionedMosquitto
 
-from foltr.operator.credentials import BrokerAccess, read_credentials
-from foltr.operator.helper_keys import helper_keys_text
-from foltr.protocol.policies import MAX_SECURE_DIM
-from foltr.protocol.signed_policies import read_policy
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.topics import Topics
-from foltr.protocol.verify_keys import open_verify_key
-from operations.operator_access import access_to
+from foltr.core.operator.credentials import BrokerAccess, read_credentials
+from foltr.core.operator.helper_keys import helper_keys_text
+from foltr.core.protocol.policies import MAX_SECURE_DIM
+from foltr.core.protocol.signed_policies import read_policy
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
+from foltr.core.protocol.verify_keys import open_verify_key
+from foltr.operations.operator_access import access_to
 
 TOPIC = Topics("mail").policy
 

@@ -9,7 +9,7 @@ from cli.commands import foltr
 from cli.test_readme import blocks
 
 from foltr.cli import progress
-from foltr.secure import mechanisms
+from foltr.core.secure import mechanisms
 
 PLAN = ("privacy", "plan", "--clients", 1000, "--rounds", 200, "--epsilon", 8, "--dim", 136)
 AUDIT = ("privacy", "audit", "--sums", 20_000, "--seed", 1)

@@ -5,14 +5,14 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from foltr.aggregation.standing import Standing
+from foltr.core.aggregation.standing import Standing
 from foltr.cli.status.screen import federator_in_words, needs_attention, screen_lines
-from foltr.protocol.heartbeat import FederatorStatus
-from foltr.protocol.states import JobState, Pacing, Privacy, RoundState, Strategy
-from operations.overview import Activity, Budget, Effectiveness, Overview
-from operations.situation import Heard, Situation
-from operations.why import explain
-from storage.activity_records import (
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.states import JobState, Pacing, Privacy, RoundState, Strategy
+from foltr.operations.overview import Activity, Budget, Effectiveness, Overview
+from foltr.operations.situation import Heard, Situation
+from foltr.operations.why import explain
+from foltr.storage.activity_records import (
     ErasureCounts,
     EvaluatedRound,
     JobProgress,
@@ -20,10 +20,10 @@ from storage.activity_records import (
     NewestModel,
     RecentRefusals,
 )
-from storage.erasure.records import HeldReset
-from storage.history_records import ProposalRow
-from storage.leases import Lease
-from storage.records import RoundRow
+from foltr.storage.erasure.records import HeldReset
+from foltr.storage.history_records import ProposalRow
+from foltr.storage.leases import Lease
+from foltr.storage.records import RoundRow
 
 NOW = datetime(2026, 1, 2, 3, 14, 5, tzinfo=UTC)
 OPENED = NOW - timedelta(seconds=40)

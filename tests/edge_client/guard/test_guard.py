@@ -7,20 +7,26 @@ import pytest
 from drawn import even_reversals
 from structlog.testing import capture_logs
 
-from edge_client.client import EdgeClient
-from edge_client.guard.guard import Guard
-from edge_client.guard.held_back import MOST_LISTS, HeldBackStore
-from edge_client.guard.model_judgement import FEWEST_LISTS
-from edge_client.options import Connection, Ranking
-from edge_client.serps import Serp, make_serp, read_candidates
-from edge_client.store.store import DeviceStore
-from edge_client.training.working_model import WorkingModel
-from foltr.errors import DataError, SettingsError
-from foltr.methods.registry import METHODS
-from foltr.methods.spec import Lists
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.trainings import FedAvgTraining, FedIpsTraining, LinearRankerSpec, NeuralRankerSpec, PdgdTraining
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.guard.guard import Guard
+from foltr.edge_client.guard.held_back import MOST_LISTS, HeldBackStore
+from foltr.edge_client.guard.model_judgement import FEWEST_LISTS
+from foltr.edge_client.options import Connection, Ranking
+from foltr.edge_client.serps import Serp, make_serp, read_candidates
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.working_model import WorkingModel
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.methods.registry import METHODS
+from foltr.core.methods.spec import Lists
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.trainings import (
+    FedAvgTraining,
+    FedIpsTraining,
+    LinearRankerSpec,
+    NeuralRankerSpec,
+    PdgdTraining,
+)
 
 D, K = 4, 3
 GOOD = np.array([3.0, 1.0, 0.0, 0.0], np.float32)

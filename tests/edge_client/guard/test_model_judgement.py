@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from drawn import reversals_of
 
-from edge_client.guard.model_judgement import FEWEST_LISTS, MARGIN, judge
-from foltr.data.synthetic import synthetic_dataset
-from foltr.evaluation.click_models import click_model, simulate_clicks
-from foltr.learning.agreement import agreement, preferences
-from foltr.learning.linear import sample_plackett_luce, score
-from foltr.learning.pdgd import pdgd_step
+from foltr.edge_client.guard.model_judgement import FEWEST_LISTS, MARGIN, judge
+from foltr.core.data.synthetic import synthetic_dataset
+from foltr.core.evaluation.click_models import click_model, simulate_clicks
+from foltr.core.learning.agreement import agreement, preferences
+from foltr.core.learning.linear import sample_plackett_luce, score
+from foltr.core.learning.pdgd import pdgd_step
 
 K, D = 10, 12
 
@@ -47,7 +47,7 @@ def test_without_a_list_nothing_is_refused():
 
 
 class Federation:
-    """A federation of honest devices, and what one of them holds back; like ``foltr.methods``, in twenty lines."""
+    """A federation of honest devices, and what one of them holds back; like ``foltr.core.methods``, in twenty lines."""
 
     def __init__(self, clicks, seed, n_rounds):
         rng = np.random.default_rng(seed)

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from edge_client.messaging.outbox import is_set_within
+from foltr.edge_client.messaging.outbox import is_set_within
 
 
 async def test_an_event_in_time_is_seen_at_once():

@@ -6,23 +6,23 @@ import shutil
 import numpy as np
 import pytest
 
-from broker.link import InboundMessage
-from edge_client.messaging.session import Session
-from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.errors import DataError, MessageError
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.codec import encode, open_envelope
-from foltr.protocol.enrolment import issue_federator_key
-from foltr.protocol.fields import pack_vector, payload_digest
-from foltr.protocol.membership import Join, Leave, Status
-from foltr.protocol.receipts import MembershipReceipt, ReceiptCode
-from foltr.protocol.roster import FederatorKey
-from foltr.protocol.signing import SESSION_STEPS, EpochSequence, SigningKey, key_to_text
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.trainings import LinearRankerSpec
-from foltr.protocol.updates import DenseDelta, ModelUpdate
+from foltr.broker.link import InboundMessage
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.core.errors import DataError, MessageError
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.codec import encode, open_envelope
+from foltr.core.protocol.enrolment import issue_federator_key
+from foltr.core.protocol.fields import pack_vector, payload_digest
+from foltr.core.protocol.membership import Join, Leave, Status
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
+from foltr.core.protocol.roster import FederatorKey
+from foltr.core.protocol.signing import SESSION_STEPS, EpochSequence, SigningKey, key_to_text
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.trainings import LinearRankerSpec
+from foltr.core.protocol.updates import DenseDelta, ModelUpdate
 
 TOPICS = Topics("mail")
 STATUS, UPDATES = TOPICS.client("device-7", ClientTopic.STATUS), TOPICS.client("device-7", ClientTopic.UPDATES)
@@ -100,7 +100,7 @@ def test_a_last_will_is_above_its_session_and_below_the_next(store):
 
 def test_a_session_of_years_stays_below_its_last_will(store, monkeypatch):
     """However much is sent in one connection."""
-    monkeypatch.setattr("foltr.protocol.signing.SESSION_STEPS", 5)
+    monkeypatch.setattr("foltr.core.protocol.signing.SESSION_STEPS", 5)
     device = session(store)
     sent, will = sequences_of_a_session(device, 2)
     late = [open_envelope(device.sign(HELLO, ClientTopic.JOIN)).sequence for _ in range(3)]
@@ -110,7 +110,7 @@ def test_a_session_of_years_stays_below_its_last_will(store, monkeypatch):
 def test_sessions_rise_over_restarts_whatever_the_clock_says(store, monkeypatch):
     """A device that wakes up in 1970 goes on above what it sent before."""
     _, will = sequences_of_a_session(session(store))
-    monkeypatch.setattr("foltr.protocol.signing.time.time_ns", lambda: 0)
+    monkeypatch.setattr("foltr.core.protocol.signing.time.time_ns", lambda: 0)
     sent, _ = sequences_of_a_session(session(store))
     assert will < sent[0]
 
@@ -118,7 +118,7 @@ def test_sessions_rise_over_restarts_whatever_the_clock_says(store, monkeypatch)
 def test_a_lost_store_is_made_up_for_by_the_federator(store, monkeypatch):
     """Store and clock lost: the device goes on above what the federator has seen, now and after a restart."""
     newest = 10**6 * SESSION_STEPS + 17
-    monkeypatch.setattr("foltr.protocol.signing.time.time_ns", lambda: 0)
+    monkeypatch.setattr("foltr.core.protocol.signing.time.time_ns", lambda: 0)
     device = session(store)
     sent, _ = sequences_of_a_session(device)
     assert sent[-1] < newest
@@ -175,7 +175,7 @@ def test_receipts_of_other_sessions_are_told_apart(store, message, topic):
 
 def test_a_device_of_the_same_name_is_told_apart(path, tmp_path, monkeypatch):
     """Enrolled anew, with another store, in the same millisecond: its joins have the same sequence numbers."""
-    monkeypatch.setattr("foltr.protocol.signing.time.time_ns", lambda: 10**18)
+    monkeypatch.setattr("foltr.core.protocol.signing.time.time_ns", lambda: 10**18)
     with opened(path) as store, opened(tmp_path / "other") as other:
         devices = session(store, identity(1)), session(other, identity(2))
         joins = [device.sign(HELLO, ClientTopic.JOIN) for device in devices]

@@ -16,9 +16,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.errors import DataError
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.core.errors import DataError
 
 REPOSITORY = Path(__file__).parents[3]
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -587,8 +587,8 @@ def test_a_device_seed_is_drawn_once(path, tmp_path):
 WRITER = """
 import sys
 import numpy as np
-from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 
 store = DeviceStore(
     sys.argv[1], client_id="device-7", federation="mail", max_interactions=1_000_000, max_kept=1_000_000

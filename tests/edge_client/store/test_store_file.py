@@ -13,15 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
-from edge_client.guard.model_judgement import Judgement
-from edge_client.store.anchor_rows import write_comparison
-from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from edge_client.store.store_file import SCHEMA_VERSION
-from foltr.errors import DataError, SettingsError, UsageError
-from foltr.learning.agreement import Preferences
-from foltr.learning.comparison import Comparison
+from foltr.edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
+from foltr.edge_client.guard.model_judgement import Judgement
+from foltr.edge_client.store.anchor_rows import write_comparison
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.store.store_file import SCHEMA_VERSION
+from foltr.core.errors import DataError, SettingsError, UsageError
+from foltr.core.learning.agreement import Preferences
+from foltr.core.learning.comparison import Comparison
 
 RANKING = np.array([2, 0], np.int64)
 CLICKS = np.array([True, False])
@@ -118,7 +118,7 @@ def test_a_second_process_is_told_which_one_has_the_store(path):
     """In words, also where that one was killed before: its lock ended with it."""
     program = (
         "import sys, time\n"
-        "from edge_client.store.store import DeviceStore\n"
+        "from foltr.edge_client.store.store import DeviceStore\n"
         f"store = DeviceStore({str(path)!r}, client_id='device-7', federation='mail', max_interactions=9)\n"
         "print('open', flush=True); time.sleep(60)"
     )
@@ -363,8 +363,8 @@ def test_a_closed_store_says_so(path):
 
 FORKING = """
 import os, sys
-from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.errors import UsageError
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.core.errors import UsageError
 import numpy as np
 
 def add(serp_id):

@@ -9,16 +9,16 @@ import pytest
 from made_policies import policy
 from under_policy import identity, learned_update, opened, unmasked
 
-from edge_client.sums.masked_update import encode_body, mask_update
-from foltr.numerics.compiled import plain_functions
-from foltr.protocol.chunks import needs_chunks
-from foltr.protocol.codec import encode
-from foltr.protocol.fields import MAX_CHUNKED_BYTES, pack_vector
-from foltr.protocol.policies import cohort_of
-from foltr.protocol.signed_tickets import open_ticket
-from foltr.protocol.tickets import MAX_TICKET_BYTES
-from foltr.protocol.updates import MAX_PROOF_BYTES, DenseDelta, PartDelta
-from foltr.secure.norm_proof import proof_shape
+from foltr.edge_client.sums.masked_update import encode_body, mask_update
+from foltr.core.numerics.compiled import plain_functions
+from foltr.core.protocol.chunks import needs_chunks
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, pack_vector
+from foltr.core.protocol.policies import cohort_of
+from foltr.core.protocol.signed_tickets import open_ticket
+from foltr.core.protocol.tickets import MAX_TICKET_BYTES
+from foltr.core.protocol.updates import MAX_PROOF_BYTES, DenseDelta, PartDelta
+from foltr.core.secure.norm_proof import proof_shape
 
 DIM, CLIP_NORM = 40, 2.0
 CREDENTIALS = identity()

@@ -6,7 +6,7 @@ from made_policies import policy
 from played import N_FEATURES
 from under_policy import UPDATES, DeviceUnderPolicy
 
-from foltr.protocol.trainings import PdgdTraining
+from foltr.core.protocol.trainings import PdgdTraining
 
 N_LISTS, K = 40, 4
 TRAINING = PdgdTraining(min_interactions=1, max_interactions=10)

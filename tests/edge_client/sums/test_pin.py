@@ -7,10 +7,10 @@ from made_policies import OPERATOR, policy
 from structlog.testing import capture_logs
 from under_policy import FEDERATOR, TOPICS, DeviceUnderPolicy, identity, learnable
 
-from foltr.protocol.enrolment import issue_enrolment
-from foltr.protocol.operator_keys import follow_succession, issue_link, issue_succession
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.updates import MaskedVector
+from foltr.core.protocol.enrolment import issue_enrolment
+from foltr.core.protocol.operator_keys import follow_succession, issue_link, issue_succession
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.updates import MaskedVector
 
 POLICY = policy()
 

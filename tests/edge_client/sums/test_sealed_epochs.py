@@ -4,10 +4,10 @@ from made_policies import HELPERS, policy
 from structlog.testing import capture_logs
 from under_policy import DeviceUnderPolicy
 
-from foltr.protocol.codec import decode
-from foltr.protocol.signed_tickets import ticket_name
-from foltr.protocol.tickets import Ticket
-from foltr.secure.sealing import SealingKey, seal_info
+from foltr.core.protocol.codec import decode
+from foltr.core.protocol.signed_tickets import ticket_name
+from foltr.core.protocol.tickets import Ticket
+from foltr.core.secure.sealing import SealingKey, seal_info
 
 KEYS = {each.name: [SealingKey(bytes([16 * i + k + 1]) * 32) for k in range(3)] for i, each in enumerate(HELPERS, 1)}
 SIGNED = policy(

@@ -12,21 +12,21 @@ from played import N_FEATURES, TOPICS, model
 from structlog.testing import capture_logs
 from under_policy import CLIP_NORM, INBOX, UPDATES, DeviceUnderPolicy, identity, opened
 
-import edge_client.store.store
-from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.errors import DataError, SettingsError
-from foltr.failpoints import Failpoint
-from foltr.methods.registry import METHODS, n_auxiliary, training_for
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.chunks import Assembly
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.fields import MAX_CHUNKED_BYTES, pack_vector
-from foltr.protocol.policies import is_turn_of
-from foltr.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
-from foltr.protocol.signed_tickets import open_ticket, ticket_name
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
-from foltr.protocol.updates import Chunk, DenseDelta, Manifest, MaskedVector, ModelUpdate
+import foltr.edge_client.store.store
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.failpoints import Failpoint
+from foltr.core.methods.registry import METHODS, n_auxiliary, training_for
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.chunks import Assembly
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, pack_vector
+from foltr.core.protocol.policies import is_turn_of
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signed_tickets import open_ticket, ticket_name
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
+from foltr.core.protocol.updates import Chunk, DenseDelta, Manifest, MaskedVector, ModelUpdate
 
 CHUNKS = TOPICS.client("device-7", ClientTopic.CHUNKS)
 POLICY = policy()
@@ -511,7 +511,7 @@ async def test_a_crash_around_the_stores_commit_charges_once_and_the_same_bytes_
 
     device.announce(1)
     device.see(1)
-    monkeypatch.setattr(edge_client.store.store, "failpoint", die)
+    monkeypatch.setattr(foltr.edge_client.store.store, "failpoint", die)
     with pytest.raises(Killed):
         device.see(2)
     monkeypatch.undo()

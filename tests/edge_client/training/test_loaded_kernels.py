@@ -5,28 +5,28 @@ import sys
 
 import pytest
 
-from foltr.numerics.compiled import COMPILED
+from foltr.core.numerics.compiled import COMPILED
 
 # In a process of its own: in this one other tests have loaded what they call.
 CODE = """
 import gc, random, sys, time
 from functools import partial
 import numpy as np
-from edge_client.store.store import UNNUMBERED, Interaction
-from edge_client.participation import Participation
-from edge_client.recording import store_list
-from edge_client.serps import make_serp, read_candidates
-from edge_client.store.store import DeviceStore
-from edge_client.training.loaded_kernels import are_loaded
-from edge_client.training.trainer import Trainer
-from edge_client.votes.voter import scores_of
-from foltr.learning.gate import Source
-from foltr.methods.registry import initial_weights, n_auxiliary
-from foltr.numerics.compiled import _CompiledAtFirstCall
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.explorations import SamplingExploration, ShareExploration
-from foltr.protocol.fields import model_hash, pack_vector, unpack_vector
-from foltr.protocol.trainings import *
+from foltr.edge_client.store.store import UNNUMBERED, Interaction
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.recording import store_list
+from foltr.edge_client.serps import make_serp, read_candidates
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.loaded_kernels import are_loaded
+from foltr.edge_client.training.trainer import Trainer
+from foltr.edge_client.votes.voter import scores_of
+from foltr.core.learning.gate import Source
+from foltr.core.methods.registry import initial_weights, n_auxiliary
+from foltr.core.numerics.compiled import _CompiledAtFirstCall
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.explorations import SamplingExploration, ShareExploration
+from foltr.core.protocol.fields import model_hash, pack_vector, unpack_vector
+from foltr.core.protocol.trainings import *
 
 N = 16
 KINDS = [

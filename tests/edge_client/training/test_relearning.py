@@ -9,19 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from edge_client.messaging.session import Session
-from edge_client.participation import Participation
-from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from edge_client.training.relearning import Relearning
-from edge_client.training.trainer import Trainer
-from edge_client.training.unlearning_limits import UnlearningLimits
-from foltr.errors import DataError, SettingsError
-from foltr.methods.base import DeviceContext
-from foltr.methods.registry import make_device, n_auxiliary
-from foltr.protocol.announcements import ModelAnnouncement, NamedErasure, RoundAnnouncement, UnlearningRound
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.trainings import (
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.training.relearning import Relearning
+from foltr.edge_client.training.trainer import Trainer
+from foltr.edge_client.training.unlearning_limits import UnlearningLimits
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.methods.base import DeviceContext
+from foltr.core.methods.registry import make_device, n_auxiliary
+from foltr.core.protocol.announcements import ModelAnnouncement, NamedErasure, RoundAnnouncement, UnlearningRound
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.trainings import (
     EvolutionTraining,
     FedAvgTraining,
     FedIpsTraining,
@@ -418,7 +418,7 @@ def test_an_update_that_cannot_be_made_is_not_sent(monkeypatch):
         def fail(*_):
             raise DataError("no body")
 
-        broken.setattr("edge_client.training.working_model.LearnerDevice.body", fail)
+        broken.setattr("foltr.edge_client.training.working_model.LearnerDevice.body", fail)
         with capture_logs() as logs:
             assert machine.answer() is None
     assert [(line["event"], line["cause"]) for line in logs] == [("unlearning_not_learned", "no body")]
@@ -435,7 +435,7 @@ def test_a_model_that_does_not_fit_the_method_is_not_learned_from():
 
 def test_what_is_too_large_for_one_message_is_not_sent(monkeypatch):
     """It is said with its size."""
-    monkeypatch.setattr("edge_client.training.relearning.needs_chunks", lambda payload: len(payload) > 100)
+    monkeypatch.setattr("foltr.edge_client.training.relearning.needs_chunks", lambda payload: len(payload) > 100)
     with capture_logs() as logs:
         assert Machine(range(5)).answer() is None
     assert [line["event"] for line in logs] == ["unlearning_too_large"]

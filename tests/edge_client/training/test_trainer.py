@@ -8,18 +8,24 @@ import pytest
 from drawn import even_reversals
 from structlog.testing import capture_logs
 
-import edge_client.training.trainer
-from edge_client.participation import Participation
-from edge_client.store.bounds import PendingUpdate
-from edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from edge_client.training.trainer import Trainer
-from edge_client.training.working_model import unmark_state
-from foltr.numerics.compiled import COMPILED, calls_machine_code
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.fields import model_hash, pack_vector, unpack_vector
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.trainings import EvolutionTraining, FedPerTraining, LinearRankerSpec, PdgdTraining, PersonalTraining
-from foltr.protocol.updates import DenseDelta, EvolutionPair
+import foltr.edge_client.training.trainer
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.training.trainer import Trainer
+from foltr.edge_client.training.working_model import unmark_state
+from foltr.core.numerics.compiled import COMPILED, calls_machine_code
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.fields import model_hash, pack_vector, unpack_vector
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.trainings import (
+    EvolutionTraining,
+    FedPerTraining,
+    LinearRankerSpec,
+    PdgdTraining,
+    PersonalTraining,
+)
+from foltr.core.protocol.updates import DenseDelta, EvolutionPair
 
 N = 48
 PERSONAL = PersonalTraining(min_interactions=2, max_interactions=3, learning_rate=1.0)
@@ -48,14 +54,14 @@ class CountingDevice:
 @pytest.fixture
 def counting(monkeypatch):
     """Personal weights are learned by counting."""
-    method = edge_client.training.trainer.device_for
+    method = foltr.edge_client.training.trainer.device_for
 
     def device_for(model, training, context):
         if isinstance(training, PersonalTraining):
             return CountingDevice(context.local_state, training.learning_rate)
         return method(model, training, context)
 
-    monkeypatch.setattr("edge_client.training.trainer.device_for", device_for)
+    monkeypatch.setattr("foltr.edge_client.training.trainer.device_for", device_for)
 
 
 def model(version, weights=None):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from drawn import even_reversals
 
-from edge_client.training.working_model import (
+from foltr.edge_client.training.working_model import (
     BareModel,
     LearnerDevice,
     WorkingModel,
@@ -14,15 +14,15 @@ from edge_client.training.working_model import (
     mark_state,
     unmark_state,
 )
-from foltr.errors import DataError, SettingsError
-from foltr.learning.interaction import Interaction
-from foltr.learning.neural import neural_score
-from foltr.learning.pdgd import pdgd_step
-from foltr.methods.base import DeviceContext
-from foltr.methods.lists import draw_list
-from foltr.protocol.announcements import ModelAnnouncement
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.trainings import (
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.learning.interaction import Interaction
+from foltr.core.learning.neural import neural_score
+from foltr.core.learning.pdgd import pdgd_step
+from foltr.core.methods.base import DeviceContext
+from foltr.core.methods.lists import draw_list
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.trainings import (
     FedIpsTraining,
     FedPerTraining,
     LinearRankerSpec,

@@ -16,23 +16,23 @@ from cli.commands import environment
 from links import NotedLink
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner
 
-from broker.link import InboundMessage
-from edge_client.agent import Agent
-from edge_client.options import DeviceOptions, Experiment
-from edge_client.search_ranker import SearchRanker
-from edge_client.store.store import DeviceStore
-from edge_client.votes import voter
-from foltr.errors import DataError
-from foltr.failpoints import VARIABLE, Failpoint
-from foltr.learning.agreement import preferences
-from foltr.learning.comparison import COMPARISON_DECAY, Comparison
-from foltr.operator.credentials import BrokerAccess, device_identity
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.codec import encode
-from foltr.protocol.explorations import SamplingExploration
-from foltr.protocol.fields import model_hash, pack_vector
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.broker.link import InboundMessage
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.options import DeviceOptions, Experiment
+from foltr.edge_client.search_ranker import SearchRanker
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.votes import voter
+from foltr.core.errors import DataError
+from foltr.core.failpoints import VARIABLE, Failpoint
+from foltr.core.learning.agreement import preferences
+from foltr.core.learning.comparison import COMPARISON_DECAY, Comparison
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.explorations import SamplingExploration
+from foltr.core.protocol.fields import model_hash, pack_vector
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 
 REPOSITORY = Path(__file__).parents[3]
 OPERATOR, FEDERATOR = SigningKey(bytes([3]) * 32), SigningKey(bytes([4]) * 32)

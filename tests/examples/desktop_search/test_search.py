@@ -13,8 +13,8 @@ from features import SCHEMA
 from federation import running_federation
 from folder import Folder
 from foltr import Ranking, SearchRanker
-from foltr.operator.credentials import write_credentials
-from foltr.protocol.trainings import PdgdTraining
+from foltr.core.operator.credentials import write_credentials
+from foltr.core.protocol.trainings import PdgdTraining
 from search import N_SHOWN, Search
 
 TERMINAL = Path(__file__).parents[3] / "examples/desktop_search/terminal.py"

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from collection import Asked
-from foltr.data.dataset import RankingDataset
+from foltr.core.data.dataset import RankingDataset
 from simulate import mrr_at_10, reciprocal_rank
 
 SIMULATE = Path(__file__).parents[3] / "examples/desktop_search/simulate.py"

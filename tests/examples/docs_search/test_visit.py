@@ -18,11 +18,11 @@ import msgpack
 import pytest
 from mqtt_packets import PacketType, Published, published_in, read_packets
 
-from foltr.errors import MessageError
-from foltr.protocol.codec import decode, encode, open_envelope
-from foltr.protocol.membership import Join
-from foltr.protocol.messages import MESSAGE_TYPES
-from foltr.protocol.updates import ModelUpdate
+from foltr.core.errors import MessageError
+from foltr.core.protocol.codec import decode, encode, open_envelope
+from foltr.core.protocol.membership import Join
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.updates import ModelUpdate
 
 PROJECT = Path(__file__).parents[3]
 EXAMPLE = PROJECT / "examples" / "docs_search"

@@ -2,9 +2,9 @@
 
 import pytest
 
-from federator.round import RoundPolicy
-from foltr.aggregation.rule_spec import read_rule
-from storage.models import latest_model
+from foltr.federator.round import RoundPolicy
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.storage.models import latest_model
 
 
 @pytest.mark.parametrize("rule", ["mean", "median", "adaptive"])

@@ -9,29 +9,29 @@ import pytest
 from databases import open_migrated
 from served import GENEROUS, Served
 
-import federator.job_driver
-from federator.closing import removal
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import counterfactual
-from federator.job import UnlearningPolicy
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from foltr.aggregation.rule_spec import read_rule
-from foltr.erasure.receipt import verify_receipt
-from foltr.failpoints import Failpoint
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.membership import Forget
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import JobState, Strategy
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import EvolutionTraining
-from foltr.protocol.updates import DenseDelta, EvolutionPair
-from storage.erasure.erasures import list_erasures
-from storage.erasure.unlearning_jobs import list_jobs
-from storage.keys import KeyStore
-from storage.models import get_model, latest_model
-from storage.queries import list_rounds
-from storage.retention import delete_old_bodies
+import foltr.federator.job_driver
+from foltr.federator.closing import removal
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import counterfactual
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.erasure.receipt import verify_receipt
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import JobState, Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import EvolutionTraining
+from foltr.core.protocol.updates import DenseDelta, EvolutionPair
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.keys import KeyStore
+from foltr.storage.models import get_model, latest_model
+from foltr.storage.queries import list_rounds
+from foltr.storage.retention import delete_old_bodies
 
 N_FEATURES = 4
 KEY = SigningKey(b"federator" + bytes(23))
@@ -123,7 +123,7 @@ async def test_it_is_bit_for_bit_what_the_others_updates_make(federation, monkey
     served, devices = await federation(**WAYS[way])
     await play(served, devices, range(1, N_ROUNDS + 1), body_of)
     before = await latest_model(served.db, "mail")
-    with patch.object(federator.job_driver.Unlearner, "_announce") as announced:
+    with patch.object(foltr.federator.job_driver.Unlearner, "_announce") as announced:
         await forget(served, devices["dave"])
     newest, others = await latest_model(served.db, "mail"), await made_without(federation, body_of, **WAYS[way])
     assert (newest.version, newest.unlearning_job) == (N_ROUNDS + 1, 1)
@@ -197,7 +197,7 @@ async def test_a_federator_that_dies_between_two_slices_goes_on(federation, monk
             raise OSError("killed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(federator.job_driver, "failpoint", die)
+        patched.setattr(foltr.federator.job_driver, "failpoint", die)
         with pytest.raises(OSError, match="killed"):
             await forget(served, devices["dave"])
     (job,) = await list_jobs(served.db, "mail")

@@ -7,26 +7,26 @@ import pytest
 from served import GENEROUS, Served
 from sqlalchemy import update
 
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import counterfactual, replay_round
-from federator.job import UnlearningPolicy
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from foltr.aggregation.rule_spec import read_rule
-from foltr.errors import DataError, SettingsError
-from foltr.protocol.fields import pack_vector, unpack_vector
-from foltr.protocol.membership import Forget
-from foltr.protocol.states import Pacing, Strategy
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.trainings import EvolutionTraining, FedIpsTraining
-from foltr.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
-from storage.aggregation_tables import trainings
-from storage.database import Database
-from storage.keys import KeyStore
-from storage.model_tables import models
-from storage.models import get_model, latest_model
-from storage.queries import list_rounds
-from storage.retention import delete_old_bodies
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import counterfactual, replay_round
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.states import Pacing, Strategy
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import EvolutionTraining, FedIpsTraining
+from foltr.core.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
+from foltr.storage.aggregation_tables import trainings
+from foltr.storage.database import Database
+from foltr.storage.keys import KeyStore
+from foltr.storage.model_tables import models
+from foltr.storage.models import get_model, latest_model
+from foltr.storage.queries import list_rounds
+from foltr.storage.retention import delete_old_bodies
 
 N_FEATURES = 6
 NAMES = ("alice", "bob", "carol", "dave", "erin", "frank", "grace")

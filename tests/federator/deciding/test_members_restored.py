@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 
 import pytest
 
-from federator.deciding.members import Change, Members
-from foltr.errors import MessageError, SettingsError
-from foltr.protocol.states import Membership
-from storage.records import ClientRow
+from foltr.federator.deciding.members import Change, Members
+from foltr.core.errors import MessageError, SettingsError
+from foltr.core.protocol.states import Membership
+from foltr.storage.records import ClientRow
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 

@@ -12,30 +12,30 @@ from served import GENEROUS, HandClock, NumberedReceipts, Served
 from sqlalchemy import select, text, update
 from structlog.testing import capture_logs
 
-from broker.buffer import IntakeLimits
-from broker.link import InboundMessage
-from federator.ingest.service import plan_of
-from federator.ingest.worker import IngestWorker
-from federator.plan import FederationPlan
-from federator.publishing.answer_numbers import AnswerNumbers
-from federator.round import RoundPolicy
-from federator.sharing import WORKERS_LATE_S
-from federator.store import FederationStore
-from foltr.errors import SettingsError
-from foltr.protocol.evaluations import Evaluation
-from foltr.protocol.fields import model_hash
-from foltr.protocol.membership import Join, Status
-from foltr.protocol.receipts import ReceiptCode
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import Pacing, Privacy, RoundState, TakesUpdates
-from foltr.protocol.topics import ClientTopic, Topics
-from foltr.protocol.updates import Vote
-from storage.database import Database
-from storage.ingest import look_at_workers
-from storage.ingest_tables import ingest_workers
-from storage.keys import KeyStore
-from storage.queries import list_clients, list_rounds
-from storage.tables import federations, updates
+from foltr.broker.buffer import IntakeLimits
+from foltr.broker.link import InboundMessage
+from foltr.federator.ingest.service import plan_of
+from foltr.federator.ingest.worker import IngestWorker
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.answer_numbers import AnswerNumbers
+from foltr.federator.round import RoundPolicy
+from foltr.federator.sharing import WORKERS_LATE_S
+from foltr.federator.store import FederationStore
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.fields import model_hash
+from foltr.core.protocol.membership import Join, Status
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Pacing, Privacy, RoundState, TakesUpdates
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.updates import Vote
+from foltr.storage.database import Database
+from foltr.storage.ingest import look_at_workers
+from foltr.storage.ingest_tables import ingest_workers
+from foltr.storage.keys import KeyStore
+from foltr.storage.queries import list_clients, list_rounds
+from foltr.storage.tables import federations, updates
 
 TOPICS = Topics("mail")
 FIRST_MODEL = model_hash(bytes(4))

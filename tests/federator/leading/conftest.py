@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 import pytest
 from databases import open_migrated
 
-from storage.database import Database
-from storage.leases import take_lease
-from storage.tables import federations
+from foltr.storage.database import Database
+from foltr.storage.leases import take_lease
+from foltr.storage.tables import federations
 
 
 @pytest.fixture

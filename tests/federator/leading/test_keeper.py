@@ -10,15 +10,15 @@ import pytest
 from databases import migrated_sqlite, open_migrated
 from sqlalchemy import delete, update
 
-from federator.leading import keeper as keeper_module
-from federator.leading.keeper import LeaseKeeper, lost_to
-from foltr.errors import SettingsError, UnavailableError
-from storage.database import Database
-from storage.database_clock import DatabaseNow
-from storage.errors import WriterFencedError
-from storage.lease_tables import leases
-from storage.leases import Lease, find_lease, give_up_lease, take_lease
-from storage.tables import federations
+from foltr.federator.leading import keeper as keeper_module
+from foltr.federator.leading.keeper import LeaseKeeper, lost_to
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.storage.database import Database
+from foltr.storage.database_clock import DatabaseNow
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.lease_tables import leases
+from foltr.storage.leases import Lease, find_lease, give_up_lease, take_lease
+from foltr.storage.tables import federations
 
 AWAY = UnavailableError("the database is away")
 

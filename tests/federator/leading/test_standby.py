@@ -10,16 +10,16 @@ from databases import open_migrated
 from sealed import add_sealed_update
 from sqlalchemy import delete, text, update
 
-from federator.leading import standby as standby_module
-from federator.leading.standby import Standby
-from foltr.alive_file import NO_ALIVE_FILE
-from foltr.errors import SettingsError
-from storage.database import Database
-from storage.database_clock import DatabaseNow
-from storage.federations import claim_federation
-from storage.keys import KeyStore
-from storage.lease_tables import leases
-from storage.leases import LEASE_S, find_lease, give_up_lease, list_standbys, renew_lease, take_lease
+from foltr.federator.leading import standby as standby_module
+from foltr.federator.leading.standby import Standby
+from foltr.core.alive_file import NO_ALIVE_FILE
+from foltr.core.errors import SettingsError
+from foltr.storage.database import Database
+from foltr.storage.database_clock import DatabaseNow
+from foltr.storage.federations import claim_federation
+from foltr.storage.keys import KeyStore
+from foltr.storage.lease_tables import leases
+from foltr.storage.leases import LEASE_S, find_lease, give_up_lease, list_standbys, renew_lease, take_lease
 
 
 async def waiting(database: Database) -> asyncio.Task[bool]:

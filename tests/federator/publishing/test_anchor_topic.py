@@ -4,15 +4,15 @@ import asyncio
 
 import pytest
 
-from federator.publishing.announcements import Announcer
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.codec import Signer, open_envelope
-from foltr.protocol.evaluations import EvaluationRequest
-from foltr.protocol.fields import MAX_MESSAGE_BYTES
-from foltr.protocol.signing import EpochSequence, SigningKey, epoch_and_number
-from foltr.protocol.topics import Topics
-from foltr.protocol.trainings import LinearRankerSpec, PdgdTraining
-from foltr.protocol.updates import Manifest
+from foltr.federator.publishing.announcements import Announcer
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.codec import Signer, open_envelope
+from foltr.core.protocol.evaluations import EvaluationRequest
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.core.protocol.signing import EpochSequence, SigningKey, epoch_and_number
+from foltr.core.protocol.topics import Topics
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.core.protocol.updates import Manifest
 
 TOPICS = Topics("mail")
 KEY = SigningKey(b"federator" + bytes(23))

@@ -3,15 +3,15 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from federator.deciding.state import FederationState
-from federator.plan import FederationPlan
-from federator.publishing.announcements import model_announcement, round_announcement
-from federator.round import Round, RoundPolicy, SelectedClients
-from foltr.protocol.announcements import Selection
-from foltr.protocol.fields import pack_vector
-from foltr.protocol.schemas import Feature, FeatureSchema
-from foltr.protocol.trainings import LinearRankerSpec
-from storage.records import ModelRow
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.announcements import model_announcement, round_announcement
+from foltr.federator.round import Round, RoundPolicy, SelectedClients
+from foltr.core.protocol.announcements import Selection
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.trainings import LinearRankerSpec
+from foltr.storage.records import ModelRow
 
 PLAN = FederationPlan("mail", 2)
 STATE = FederationState(PLAN)

@@ -3,13 +3,13 @@
 import pytest
 from sqlalchemy import text
 
-from federator.publishing.audit_heads import head_of
-from federator.round import RoundPolicy
-from foltr.protocol.audit_heads import AuditHead
-from foltr.protocol.membership import Forget
-from foltr.protocol.topics import ClientTopic
-from storage.erasure.audit_log import find_audit_entry
-from storage.queries import list_events
+from foltr.federator.publishing.audit_heads import head_of
+from foltr.federator.round import RoundPolicy
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.topics import ClientTopic
+from foltr.storage.erasure.audit_log import find_audit_entry
+from foltr.storage.queries import list_events
 
 TOPIC = "foltr/v1/mail/audit-head"
 POLICY = RoundPolicy(3, 3, 0.0, 60.0)

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from federator.publishing import delivery
-from federator.publishing.delivery import keep_published, wait_while
-from foltr.errors import UnavailableError
+from foltr.federator.publishing import delivery
+from foltr.federator.publishing.delivery import keep_published, wait_while
+from foltr.core.errors import UnavailableError
 
 
 class Link:

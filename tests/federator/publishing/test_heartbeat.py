@@ -5,13 +5,13 @@ import asyncio
 import pytest
 from links import NotedLink
 
-from federator.publishing.heartbeat import Heartbeat
-from foltr.errors import UnavailableError
-from foltr.protocol.codec import open_envelope
-from foltr.protocol.heartbeat import FederatorStatus
-from foltr.protocol.signing import SigningKey, epoch_and_number
-from foltr.protocol.topics import Topics
-from storage.errors import WriterFencedError
+from foltr.federator.publishing.heartbeat import Heartbeat
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.signing import SigningKey, epoch_and_number
+from foltr.core.protocol.topics import Topics
+from foltr.storage.errors import WriterFencedError
 
 TOPICS = Topics("mail")
 KEY = SigningKey.generate()

@@ -6,18 +6,18 @@ from datetime import UTC, datetime
 
 import pytest
 
-from federator.deciding.state import FederationState
-from federator.deciding.withdrawal import take_back_round
-from federator.plan import FederationPlan
-from federator.publishing.announcements import ReceiptSender
-from federator.round import RecordedUpdate, Round, RoundPolicy
-from foltr.errors import UnavailableError
-from foltr.protocol.codec import Signer, open_envelope
-from foltr.protocol.receipts import ReceiptCode, UpdateReceipt
-from foltr.protocol.signing import EpochSequence
-from foltr.protocol.states import Membership
-from foltr.protocol.topics import Topics
-from storage.records import ClientRow
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.deciding.withdrawal import take_back_round
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.announcements import ReceiptSender
+from foltr.federator.round import RecordedUpdate, Round, RoundPolicy
+from foltr.core.errors import UnavailableError
+from foltr.core.protocol.codec import Signer, open_envelope
+from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signing import EpochSequence
+from foltr.core.protocol.states import Membership
+from foltr.core.protocol.topics import Topics
+from foltr.storage.records import ClientRow
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)
 A_MEMBER = ClientRow(

@@ -4,10 +4,10 @@ import pytest
 from secured import QUIET
 from structlog.testing import capture_logs
 
-from foltr.protocol.announcements import RoundAnnouncement
-from foltr.protocol.states import RoundState
-from operations.reading import read_situation
-from operations.why import explain
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.states import RoundState
+from foltr.operations.reading import read_situation
+from foltr.operations.why import explain
 
 
 class Heard:

@@ -10,8 +10,8 @@ from proven import alter, forget, zeros
 from secured import MOST_STEPS, PAUSE_S, QUIET
 from sqlalchemy import delete
 
-from federator.round import _ENDS_WITH, RoundEvent
-from foltr.protocol.helper_messages import (
+from foltr.federator.round import _ENDS_WITH, RoundEvent
+from foltr.core.protocol.helper_messages import (
     CheckAnswer,
     CheckRequest,
     HelperMessage,
@@ -21,10 +21,10 @@ from foltr.protocol.helper_messages import (
     RefusedTicket,
     TicketFault,
 )
-from foltr.protocol.states import AFTERMATH, PAUSING, AbandonReason, Aftermath, RoundState
-from operations.reading import read_situation
-from operations.why import _WHAT_TO_DO, explain
-from storage.body_tables import update_bodies
+from foltr.core.protocol.states import AFTERMATH, PAUSING, AbandonReason, Aftermath, RoundState
+from foltr.operations.reading import read_situation
+from foltr.operations.why import _WHAT_TO_DO, explain
+from foltr.storage.body_tables import update_bodies
 
 MINUTE = 60.0
 TRIES = 20

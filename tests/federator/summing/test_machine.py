@@ -5,11 +5,11 @@ import math
 import pytest
 from secure_cohorts import SecureFederation
 
-from federator.secure_terms import SecureTerms
-from federator.summing.cohorts import cohorts_of
-from federator.summing.machine import AT_ONCE, FixSets, GiveUp, SumMachine
-from foltr.aggregation.rule_spec import MEAN, read_rule
-from foltr.protocol.helper_messages import (
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.summing.cohorts import cohorts_of
+from foltr.federator.summing.machine import AT_ONCE, FixSets, GiveUp, SumMachine
+from foltr.core.aggregation.rule_spec import MEAN, read_rule
+from foltr.core.protocol.helper_messages import (
     CheckAnswer,
     HelperRefusal,
     HelperRefusalCode,
@@ -18,9 +18,9 @@ from foltr.protocol.helper_messages import (
     RefusedTicket,
     TicketFault,
 )
-from foltr.protocol.signed_tickets import set_digest, ticket_hash
-from foltr.protocol.states import AbandonReason
-from storage.sum_records import TicketRow
+from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
+from foltr.core.protocol.states import AbandonReason
+from foltr.storage.sum_records import TicketRow
 
 FEDERATION = SecureFederation(n_min=3)
 TERMS = SecureTerms(FEDERATION.policy, 1.0)

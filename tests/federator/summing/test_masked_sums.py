@@ -8,18 +8,18 @@ import numpy as np
 import pytest
 from secure_cohorts import FEDERATION, SecureFederation
 
-from federator.secure_terms import SecureTerms
-from federator.summing.masked_sums import ImplausibleSumError, add_masked, release
-from foltr.errors import DataError
-from foltr.methods.bodies import BodySpec
-from foltr.protocol.codec import encode
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.helper_messages import OpenAnswer
-from foltr.protocol.topics import Topics
-from foltr.protocol.updates import PartDelta
-from foltr.secure.field import add_up, from_signed, write_words
-from storage.records import UpdateRow
-from storage.sum_records import HelperAnswerRow, RoundSumRow
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.summing.masked_sums import ImplausibleSumError, add_masked, release
+from foltr.core.errors import DataError
+from foltr.core.methods.bodies import BodySpec
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.helper_messages import OpenAnswer
+from foltr.core.protocol.topics import Topics
+from foltr.core.protocol.updates import PartDelta
+from foltr.core.secure.field import add_up, from_signed, write_words
+from foltr.storage.records import UpdateRow
+from foltr.storage.sum_records import HelperAnswerRow, RoundSumRow
 
 DIM, N_CLIENTS, CLIP_NORM = 6, 4, 2.56
 SECURE = SecureFederation(dim=DIM, n_min=2)

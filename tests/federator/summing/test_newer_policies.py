@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import pytest
 from secured import QUIET
 
-from federator.clock import to_datetime
-from federator.deciding.policies import UNDER_WAY_S
-from foltr.protocol.states import AbandonReason, RoundState
-from foltr.protocol.verify_keys import seal_verify_key
-from foltr.secure.sealing import SealingKey
-from storage.queries import list_events
-from storage.rounds import find_round
-from storage.sums import load_sums
+from foltr.federator.clock import to_datetime
+from foltr.federator.deciding.policies import UNDER_WAY_S
+from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.core.protocol.verify_keys import seal_verify_key
+from foltr.core.secure.sealing import SealingKey
+from foltr.storage.queries import list_events
+from foltr.storage.rounds import find_round
+from foltr.storage.sums import load_sums
 
 
 async def test_the_open_round_does_not_wait_for_devices_that_are_under_the_newer_policy(secure) -> None:

@@ -6,10 +6,10 @@ import pytest
 from proven import alter, started, zeros
 from secured import QUIET
 
-from foltr.protocol.states import AbandonReason
-from operations.reading import read_situation
-from operations.why import explain
-from storage.rounds import find_round
+from foltr.core.protocol.states import AbandonReason
+from foltr.operations.reading import read_situation
+from foltr.operations.why import explain
+from foltr.storage.rounds import find_round
 
 
 class Heard:

@@ -6,20 +6,20 @@ from proven import SHAPE, TOO_LONG, alter, faults, lie, mean_of, model_of, refus
 from secured import QUIET
 from sqlalchemy import delete, select, update
 
-from federator.summing import proof_checks
-from federator.summing.verdicts import CheckProofs
-from foltr.aggregation.rule_spec import read_rule
-from foltr.errors import DataError, SettingsError
-from foltr.protocol.policies import GammaNoise
-from foltr.protocol.states import AbandonReason, RoundState
-from foltr.secure.field import MODULUS
-from foltr.secure.message_proof import MessageShape
-from foltr.secure.norm_proof import prove_norm
-from foltr.secure.sealing import SealingKey
-from storage.body_tables import update_bodies
-from storage.queries import list_events
-from storage.sums import load_sums, load_tickets
-from storage.tables import updates
+from foltr.federator.summing import proof_checks
+from foltr.federator.summing.verdicts import CheckProofs
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.protocol.policies import GammaNoise
+from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.core.secure.field import MODULUS
+from foltr.core.secure.message_proof import MessageShape
+from foltr.core.secure.norm_proof import prove_norm
+from foltr.core.secure.sealing import SealingKey
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.queries import list_events
+from foltr.storage.sums import load_sums, load_tickets
+from foltr.storage.tables import updates
 
 
 async def test_whoever_keeps_the_bound_is_in_the_sum(secure) -> None:

@@ -5,16 +5,16 @@ import math
 import pytest
 from secure_cohorts import SecureFederation
 
-from federator.plan import FederationPlan
-from federator.round import RoundPolicy
-from federator.secure_terms import SecureSettings
-from foltr.aggregation.rule_spec import read_rule
-from foltr.errors import SettingsError
-from foltr.protocol.explorations import SamplingExploration
-from foltr.protocol.policies import GaussianNoise
-from foltr.protocol.states import Pacing, Privacy
-from foltr.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
-from foltr.secure.sealing import SealingKey
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.secure_terms import SecureSettings
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.explorations import SamplingExploration
+from foltr.core.protocol.policies import GaussianNoise
+from foltr.core.protocol.states import Pacing, Privacy
+from foltr.core.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
+from foltr.core.secure.sealing import SealingKey
 
 FEW = SecureFederation(dim=1, n_min=2, n_max=10_000, n_interactions=1)
 ONE = PdgdTraining(min_interactions=1, max_interactions=1)

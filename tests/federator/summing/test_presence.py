@@ -4,11 +4,11 @@ import pytest
 from secured import SecureRounds
 from structlog.testing import capture_logs
 
-from foltr.protocol.announcements import ModelAnnouncement, RoundAnnouncement
-from foltr.protocol.states import AbandonReason, RoundState
-from operations.reading import read_situation
-from operations.why import explain
-from storage.rounds import find_round
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
+from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.operations.reading import read_situation
+from foltr.operations.why import explain
+from foltr.storage.rounds import find_round
 
 
 class Heard:

@@ -3,10 +3,10 @@
 import pytest
 from secured import QUIET
 
-from foltr.protocol.topics import ClientTopic
-from foltr.secure.field import MODULUS
-from foltr.secure.norm_proof import proof_shape
-from storage.rounds import stream_updates
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.secure.field import MODULUS
+from foltr.core.secure.norm_proof import proof_shape
+from foltr.storage.rounds import stream_updates
 
 N_PROOF = proof_shape(3, 256).n_proof
 

@@ -7,17 +7,17 @@ import pytest
 from proven import faults, forget, mean_of, model_of, refused
 from secured import QUIET
 
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import replay_round
-from foltr.failpoints import Failpoint
-from foltr.protocol.policies import GaussianNoise, SecureEvaluation, SecureVotes
-from foltr.protocol.states import RoundState
-from foltr.secure.message_proof import MessageShape, prove_message
-from foltr.secure.norm_proof import proof_shape
-from storage.anchors import list_tallies
-from storage.models import list_models
-from storage.queries import get_round, list_events
-from storage.sums import load_sums
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.policies import GaussianNoise, SecureEvaluation, SecureVotes
+from foltr.core.protocol.states import RoundState
+from foltr.core.secure.message_proof import MessageShape, prove_message
+from foltr.core.secure.norm_proof import proof_shape
+from foltr.storage.anchors import list_tallies
+from foltr.storage.models import list_models
+from foltr.storage.queries import get_round, list_events
+from foltr.storage.sums import load_sums
 
 WEIGHT = 32
 EVALUATION = SecureEvaluation(weight=WEIGHT)
@@ -208,11 +208,11 @@ async def test_what_an_erased_client_was_in_is_told_no_more(secure) -> None:
 @pytest.mark.parametrize(
     ("module", "dies_at"),
     [
-        ("federator.summing.driver", Failpoint.SETS_STORED),
-        ("federator.summing.driver", Failpoint.SUMS_STORED),
-        ("federator.rounds", Failpoint.AGGREGATED),
-        ("storage.rounds", Failpoint.IN_ROUND_TRANSACTION),
-        ("federator.rounds", Failpoint.ROUND_COMPLETED),
+        ("foltr.federator.summing.driver", Failpoint.SETS_STORED),
+        ("foltr.federator.summing.driver", Failpoint.SUMS_STORED),
+        ("foltr.federator.rounds", Failpoint.AGGREGATED),
+        ("foltr.storage.rounds", Failpoint.IN_ROUND_TRANSACTION),
+        ("foltr.federator.rounds", Failpoint.ROUND_COMPLETED),
     ],
 )
 async def test_a_federator_that_dies_tells_the_same(secure, module, dies_at) -> None:

@@ -2,9 +2,9 @@
 
 import pytest
 
-from foltr.protocol.membership import Status
-from foltr.protocol.topics import ClientTopic
-from storage.queries import list_rounds
+from foltr.core.protocol.membership import Status
+from foltr.core.protocol.topics import ClientTopic
+from foltr.storage.queries import list_rounds
 
 
 async def a_night(secure, *, restarts: bool = False, **changed) -> list[tuple[int, str]]:

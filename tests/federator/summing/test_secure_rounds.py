@@ -6,34 +6,34 @@ from played_helpers import TOPICS
 from secured import CLIP_NORM, QUIET
 from sqlalchemy import select, update
 
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import counterfactual, replay_round
-from federator.job import UnlearningPolicy
-from foltr.aggregation.rule_spec import read_rule
-from foltr.erasure.receipt import verify_receipt
-from foltr.errors import DataError
-from foltr.protocol.codec import encode
-from foltr.protocol.fields import unpack_vector
-from foltr.protocol.helper_messages import CheckRequest, OpenAnswer, OpenRequest
-from foltr.protocol.membership import Forget
-from foltr.protocol.orders import QuarantineClient, RevokeClient
-from foltr.protocol.policies import GammaNoise
-from foltr.protocol.signed_orders import issue_order
-from foltr.protocol.signed_policies import issue_policy
-from foltr.protocol.signing import SigningKey
-from foltr.protocol.states import AbandonReason, RoundState
-from foltr.protocol.topics import ClientTopic
-from foltr.protocol.updates import DenseDelta, MaskedVector
-from foltr.secure.field import MODULUS
-from storage.bodies import is_body_of
-from storage.body_tables import update_bodies
-from storage.erasure.erasures import list_erasures
-from storage.models import latest_model
-from storage.queries import list_events
-from storage.rounds import find_round
-from storage.sum_tables import helper_answers
-from storage.sums import load_answers, load_sums
-from storage.tables import updates
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import counterfactual, replay_round
+from foltr.federator.job import UnlearningPolicy
+from foltr.core.aggregation.rule_spec import read_rule
+from foltr.core.erasure.receipt import verify_receipt
+from foltr.core.errors import DataError
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.helper_messages import CheckRequest, OpenAnswer, OpenRequest
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.orders import QuarantineClient, RevokeClient
+from foltr.core.protocol.policies import GammaNoise
+from foltr.core.protocol.signed_orders import issue_order
+from foltr.core.protocol.signed_policies import issue_policy
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import DenseDelta, MaskedVector
+from foltr.core.secure.field import MODULUS
+from foltr.storage.bodies import is_body_of
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.models import latest_model
+from foltr.storage.queries import list_events
+from foltr.storage.rounds import find_round
+from foltr.storage.sum_tables import helper_answers
+from foltr.storage.sums import load_answers, load_sums
+from foltr.storage.tables import updates
 
 
 def mean_of(rounds, clients) -> np.ndarray:

@@ -7,24 +7,24 @@ import pytest
 from backups import back_up, restore
 from secured import QUIET
 
-import storage.anchors
-import storage.rounds
-import storage.sums
-from federator.closing.collected_updates import load_recipes
-from federator.closing.replay import replay_round
-from federator.job import UnlearningPolicy
-from foltr.failpoints import Failpoint
-from foltr.protocol.membership import Forget
-from foltr.protocol.policies import GaussianNoise, SecureVotes
-from foltr.protocol.states import RoundState
-from foltr.protocol.topics import ClientTopic
-from storage.anchors import list_tallies
-from storage.erasure.erasures import list_erasures
-from storage.erasure.unlearning_jobs import list_jobs
-from storage.models import list_models
-from storage.queries import list_events
-from storage.rounds import find_round, latest_round
-from storage.sums import load_sums
+import foltr.storage.anchors
+import foltr.storage.rounds
+import foltr.storage.sums
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
+from foltr.federator.job import UnlearningPolicy
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.policies import GaussianNoise, SecureVotes
+from foltr.core.protocol.states import RoundState
+from foltr.core.protocol.topics import ClientTopic
+from foltr.storage.anchors import list_tallies
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.models import list_models
+from foltr.storage.queries import list_events
+from foltr.storage.rounds import find_round, latest_round
+from foltr.storage.sums import load_sums
 
 VOTES = SecureVotes(weight=64)
 WORSE = "-----"
@@ -172,13 +172,13 @@ async def test_a_round_without_a_model_has_no_tally(voting) -> None:
 @pytest.mark.parametrize(
     ("module", "dies_at"),
     [
-        (storage.sums, Failpoint.IN_SETS_TRANSACTION),
-        ("federator.summing.driver", Failpoint.SETS_STORED),
-        ("federator.summing.driver", Failpoint.ANSWERS_STORED),
-        (storage.sums, Failpoint.IN_SUMS_TRANSACTION),
-        ("federator.summing.driver", Failpoint.SUMS_STORED),
-        (storage.anchors, Failpoint.IN_RESTORATION_TRANSACTION),
-        ("federator.rounds", Failpoint.MODEL_TAKEN_BACK),
+        (foltr.storage.sums, Failpoint.IN_SETS_TRANSACTION),
+        ("foltr.federator.summing.driver", Failpoint.SETS_STORED),
+        ("foltr.federator.summing.driver", Failpoint.ANSWERS_STORED),
+        (foltr.storage.sums, Failpoint.IN_SUMS_TRANSACTION),
+        ("foltr.federator.summing.driver", Failpoint.SUMS_STORED),
+        (foltr.storage.anchors, Failpoint.IN_RESTORATION_TRANSACTION),
+        ("foltr.federator.rounds", Failpoint.MODEL_TAKEN_BACK),
     ],
     ids=lambda value: str(getattr(value, "value", "")),
 )
@@ -207,9 +207,9 @@ async def test_the_next_federator_takes_back_all_the_same(voting, module, dies_a
 @pytest.mark.parametrize(
     ("module", "dies_at"),
     [
-        ("federator.rounds", Failpoint.AGGREGATED),
-        ("storage.rounds", Failpoint.IN_ROUND_TRANSACTION),
-        ("federator.rounds", Failpoint.ROUND_COMPLETED),
+        ("foltr.federator.rounds", Failpoint.AGGREGATED),
+        ("foltr.storage.rounds", Failpoint.IN_ROUND_TRANSACTION),
+        ("foltr.federator.rounds", Failpoint.ROUND_COMPLETED),
     ],
 )
 async def test_a_death_loses_no_tally_and_counts_none_twice(voting, module, dies_at) -> None:

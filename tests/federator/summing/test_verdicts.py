@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 from secure_cohorts import SecureFederation
 
-from federator.summing.cohorts import PageForm, cohorts_of, pages_of
-from federator.summing.verdicts import Verdicts
-from foltr.protocol.helper_messages import CheckAnswer, RefusedTicket, TicketFault, tickets_of_page
-from foltr.protocol.policies import Policy
-from foltr.secure.field import MODULUS, add_up, write_words
-from storage.sum_records import TicketRow
+from foltr.federator.summing.cohorts import PageForm, cohorts_of, pages_of
+from foltr.federator.summing.verdicts import Verdicts
+from foltr.core.protocol.helper_messages import CheckAnswer, RefusedTicket, TicketFault, tickets_of_page
+from foltr.core.protocol.policies import Policy
+from foltr.core.secure.field import MODULUS, add_up, write_words
+from foltr.storage.sum_records import TicketRow
 
 POLICY = SecureFederation(3, proofs=True).policy.policy
 ABOUT = {"federation": "mail", "policy_hash": bytes(32), "round": 1}

@@ -5,12 +5,12 @@ import pytest
 from proven import faults, mean_of, model_of, refused
 from secured import QUIET
 
-from foltr.protocol.policies import SecureVotes
-from foltr.protocol.states import RoundState
-from foltr.secure.field import MODULUS
-from foltr.secure.message_proof import MessageShape, prove_message
-from foltr.secure.norm_proof import proof_shape
-from storage.sums import load_sums
+from foltr.core.protocol.policies import SecureVotes
+from foltr.core.protocol.states import RoundState
+from foltr.core.secure.field import MODULUS
+from foltr.core.secure.message_proof import MessageShape, prove_message
+from foltr.core.secure.norm_proof import proof_shape
+from foltr.storage.sums import load_sums
 
 WEIGHT = 64
 VOTES = SecureVotes(weight=WEIGHT)

@@ -3,10 +3,10 @@
 import pytest
 from sqlalchemy import text
 
-from foltr.erasure.audit import check_chain
-from foltr.errors import DataError
-from storage.erasure.audit_log import append_audit, find_audit_entry, stream_audit
-from storage.federations import create_federation, fenced_transaction
+from foltr.core.erasure.audit import check_chain
+from foltr.core.errors import DataError
+from foltr.storage.erasure.audit_log import append_audit, find_audit_entry, stream_audit
+from foltr.storage.federations import create_federation, fenced_transaction
 
 
 async def append(stored, n: int) -> None:

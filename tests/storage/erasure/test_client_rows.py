@@ -2,8 +2,8 @@
 
 from made_erasures import NAME, STAYED, WAITING, made_erasures
 
-from storage.database import Database
-from storage.erasure.client_rows import rows_of
+from foltr.storage.database import Database
+from foltr.storage.erasure.client_rows import rows_of
 
 
 async def test_the_rows_of_a_client_are_counted_by_table(migrated_url: str) -> None:

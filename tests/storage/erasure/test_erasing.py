@@ -5,14 +5,14 @@ from datetime import timedelta
 
 import pytest
 
-import storage.erasure.erasures
-from foltr.errors import ProtocolViolationError
-from foltr.failpoints import Failpoint
-from storage.body_tables import update_bodies
-from storage.erasure import client_rows
-from storage.erasure.audit_log import stream_audit
-from storage.erasure.client_rows import rows_of
-from storage.erasure.erasures import (
+import foltr.storage.erasure.erasures
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.failpoints import Failpoint
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.erasure import client_rows
+from foltr.storage.erasure.audit_log import stream_audit
+from foltr.storage.erasure.client_rows import rows_of
+from foltr.storage.erasure.erasures import (
     complete_erasure,
     drop_untold_names,
     erase_client,
@@ -21,12 +21,12 @@ from storage.erasure.erasures import (
     note_told,
     unfinished_erasures,
 )
-from storage.erasure.gathering import hold_reset
-from storage.erasure.unlearning_jobs import list_taught_rounds
-from storage.models import list_models
-from storage.records import Batch, NewEvent
-from storage.rounds import count_updates, load_open_round, stream_updates
-from storage.tables import updates
+from foltr.storage.erasure.gathering import hold_reset
+from foltr.storage.erasure.unlearning_jobs import list_taught_rounds
+from foltr.storage.models import list_models
+from foltr.storage.records import Batch, NewEvent
+from foltr.storage.rounds import count_updates, load_open_round, stream_updates
+from foltr.storage.tables import updates
 
 C = "63".rjust(32, "0")
 
@@ -142,7 +142,7 @@ async def test_a_part_in_which_it_dies_is_done_again(learned, monkeypatch) -> No
         raise OSError("killed here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(storage.erasure.erasures, "failpoint", fail)
+        patched.setattr(foltr.storage.erasure.erasures, "failpoint", fail)
         with pytest.raises(OSError, match="killed here"):
             await erase_more(learned.db, "web", learned.epoch, C, row.erased_at, 1)
     assert await learned.dump() == before

@@ -9,16 +9,16 @@ import pytest
 from sqlalchemy import insert
 from sqlalchemy.exc import DBAPIError
 
-import storage.erasure.erasures
-from foltr.erasure.audit import check_chain
-from foltr.errors import DataError, ProtocolViolationError
-from foltr.failpoints import Failpoint
-from foltr.protocol.states import OrderOutcome
-from storage.arrivals import commit_batch, load_clients
-from storage.body_tables import update_bodies
-from storage.clients import key_of
-from storage.erasure.audit_log import stream_audit
-from storage.erasure.erasures import (
+import foltr.storage.erasure.erasures
+from foltr.core.erasure.audit import check_chain
+from foltr.core.errors import DataError, ProtocolViolationError
+from foltr.core.failpoints import Failpoint
+from foltr.core.protocol.states import OrderOutcome
+from foltr.storage.arrivals import commit_batch, load_clients
+from foltr.storage.body_tables import update_bodies
+from foltr.storage.clients import key_of
+from foltr.storage.erasure.audit_log import stream_audit
+from foltr.storage.erasure.erasures import (
     complete_erasure,
     drop_untold_names,
     find_erasure,
@@ -31,15 +31,15 @@ from storage.erasure.erasures import (
     unreadable_clients,
     waiting_erasures,
 )
-from storage.errors import WriterFencedError
-from storage.federations import claim_federation, create_federation
-from storage.models import list_models
-from storage.order_tables import orders
-from storage.orders import standing_orders
-from storage.queries import erased_updates, get_round, list_contributions, list_events
-from storage.records import Batch, MembershipChange, NewEvent, NewOrder
-from storage.rounds import begin_aggregation, stream_updates
-from storage.tables import clients
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import claim_federation, create_federation
+from foltr.storage.models import list_models
+from foltr.storage.order_tables import orders
+from foltr.storage.orders import standing_orders
+from foltr.storage.queries import erased_updates, get_round, list_contributions, list_events
+from foltr.storage.records import Batch, MembershipChange, NewEvent, NewOrder
+from foltr.storage.rounds import begin_aggregation, stream_updates
+from foltr.storage.tables import clients
 
 A, C = "61".rjust(32, "0"), "63".rjust(32, "0")
 
@@ -328,7 +328,7 @@ async def test_a_federator_that_dies_in_the_middle_has_erased_nothing(learned, m
         raise OSError("killed here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(storage.erasure.erasures, "failpoint", fail)
+        patched.setattr(foltr.storage.erasure.erasures, "failpoint", fail)
         with pytest.raises(OSError, match="killed here"):
             await learned.erase("c")
     assert await learned.dump() == before

@@ -4,8 +4,8 @@ from datetime import timedelta
 
 import pytest
 
-import storage.erasure.erasures
-from storage.erasure.erasures import (
+import foltr.storage.erasure.erasures
+from foltr.storage.erasure.erasures import (
     complete_erasure,
     deletions_to_purge,
     drop_untold_names,
@@ -14,10 +14,10 @@ from storage.erasure.erasures import (
     note_purge,
     note_told,
 )
-from storage.erasure.records import JobCompletion, NewJob
-from storage.erasure.unlearning_jobs import complete_job, create_job
-from storage.errors import WriterFencedError
-from storage.federations import claim_federation, get_federation
+from foltr.storage.erasure.records import JobCompletion, NewJob
+from foltr.storage.erasure.unlearning_jobs import complete_job, create_job
+from foltr.storage.errors import WriterFencedError
+from foltr.storage.federations import claim_federation, get_federation
 
 
 async def counts(stored) -> tuple[int, int]:
@@ -76,7 +76,7 @@ async def test_an_erasure_that_failed_is_not_counted(stored, monkeypatch) -> Non
     def fail(_name: object) -> None:
         raise OSError("the process ends here")
 
-    monkeypatch.setattr(storage.erasure.erasures, "failpoint", fail)
+    monkeypatch.setattr(foltr.storage.erasure.erasures, "failpoint", fail)
     with pytest.raises(OSError, match="ends here"):
         await stored.erase("a")
     assert await counts(stored) == (0, 0)

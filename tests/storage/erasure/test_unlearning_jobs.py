@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 from remembered import memory_of
 
-import storage.erasure.unlearning_jobs
-from foltr.erasure.audit import check_chain
-from foltr.errors import ProtocolViolationError
-from foltr.failpoints import Failpoint
-from storage.erasure.audit_log import stream_audit
-from storage.erasure.erasures import find_erasure, note_told, waiting_erasures
-from storage.erasure.records import JobCompletion, JobStep, NewJob
-from storage.erasure.unlearning_jobs import (
+import foltr.storage.erasure.unlearning_jobs
+from foltr.core.erasure.audit import check_chain
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.failpoints import Failpoint
+from foltr.storage.erasure.audit_log import stream_audit
+from foltr.storage.erasure.erasures import find_erasure, note_told, waiting_erasures
+from foltr.storage.erasure.records import JobCompletion, JobStep, NewJob
+from foltr.storage.erasure.unlearning_jobs import (
     commit_step,
     complete_job,
     create_job,
@@ -29,11 +29,11 @@ from storage.erasure.unlearning_jobs import (
     pause_job,
     resume_job,
 )
-from storage.models import get_model, latest_model, list_models
-from storage.queries import list_events
-from storage.records import Batch, NewEvent, NewModel
-from storage.retention import delete_old_bodies
-from storage.rounds import begin_aggregation, complete_round, latest_round, load_open_round
+from foltr.storage.models import get_model, latest_model, list_models
+from foltr.storage.queries import list_events
+from foltr.storage.records import Batch, NewEvent, NewModel
+from foltr.storage.retention import delete_old_bodies
+from foltr.storage.rounds import begin_aggregation, complete_round, latest_round, load_open_round
 
 WEIGHTS = b"\0\0\x80?" * 3
 
@@ -369,7 +369,7 @@ async def test_a_federator_that_dies_in_the_swap_has_swapped_nothing(waiting, mo
         raise OSError("killed here")
 
     with monkeypatch.context() as patched:
-        patched.setattr(storage.erasure.unlearning_jobs, "failpoint", fail)
+        patched.setattr(foltr.storage.erasure.unlearning_jobs, "failpoint", fail)
         with pytest.raises(OSError, match="killed here"):
             await complete(waiting)
     assert await waiting.dump() == before

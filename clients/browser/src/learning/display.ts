@@ -1,6 +1,6 @@
 // How a list is drawn that is to be shown, and with which probability: what learning from its clicks has to know.
 //
-// foltr/learning/display.py is the same and says more. Here the reversals follow from the probability alone, list by
+// core/learning/display.py is the same and says more. Here the reversals follow from the probability alone, list by
 // list, which is slower and shorter than Python's kernels.
 
 import { DataError } from "../errors.js";

@@ -1,6 +1,6 @@
 // A gate lets lists come from the model only while the clicks do not say that the application's own order is better.
 //
-// foltr/learning/gate.py is the same, and says why. It is loaded as a module of its own, and imports none, so that a
+// core/learning/gate.py is the same, and says why. It is loaded as a module of its own, and imports none, so that a
 // page without a gate does without. A gate is plain data: it goes into the store, and to other tabs, as it is.
 
 /** What a credit weighs after the next: a hundred interleaved lists are remembered. */

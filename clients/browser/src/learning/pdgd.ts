@@ -1,7 +1,7 @@
 // PDGD: learn from clicks by pairwise preferences, freed of the bias of the ranking that was shown.
 //
 // Oosterhuis and de Rijke, "Differentiable Unbiased Online Learning to Rank" (CIKM 2018), as used by FPDGD (Wang et
-// al., ICTIR 2021, Section 3.1, Algorithm 1). foltr/learning/pdgd.py is the same and says more.
+// al., ICTIR 2021, Section 3.1, Algorithm 1). core/learning/pdgd.py is the same and says more.
 
 import { DataError } from "../errors.js";
 import { MOST_COMPARED, pairIndex } from "./display.js";

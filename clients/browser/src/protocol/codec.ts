@@ -1,4 +1,4 @@
-// Messages to bytes and back, as foltr/protocol/codec.py has it: an envelope whose body is signed as it stands.
+// Messages to bytes and back, as core/protocol/codec.py has it: an envelope whose body is signed as it stands.
 
 import { MessageError } from "../errors.js";
 import {

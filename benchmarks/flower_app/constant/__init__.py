@@ -1,1 +1,0 @@
-"""An app for Flower: see benchmarks/flower_rounds.py."""

@@ -1,0 +1,209 @@
+"""Fixtures of every test: databases, brokers, and a random generator whose seed a failing test tells."""
+
+import gc
+import os
+import secrets
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import once
+import pytest
+import structlog
+from databases import PostgresDatabases, migrated_sqlite
+from servers import IotcoreServer, MissingError, MosquittoServer, PostgresServer
+
+SEED_VARIABLE = "FOLTR_TEST_SEED"
+PAIRS_VARIABLE = "FOLTR_TEST_PAIRS"
+# What a test of a broker and a database is run with: each of the four once. What one is, the other never hears of.
+PAIRS = {("mosquitto_server", "postgresql"), ("iotcore_broker", "sqlite")}
+
+Server = TypeVar("Server", PostgresServer, MosquittoServer, IotcoreServer)
+
+_USED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+_SKIPPED: pytest.StashKey[dict[str, str]] = pytest.StashKey()
+_NAMES = {_USED: "servers_used", _SKIPPED: "servers_skipped"}
+_SEED: pytest.StashKey[int] = pytest.StashKey()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_USED] = {}
+    config.stash[_SKIPPED] = {}
+    if not hasattr(config, "workerinput"):
+        # Workers inherit the variable. A server's user is to enter the folder, too.
+        folder = tempfile.mkdtemp(prefix="foltr-tests-")
+        Path(folder).chmod(0o755)
+        os.environ[once.VARIABLE] = folder
+        config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of a test for both brokers and both databases two pairs are run; all four with FOLTR_TEST_PAIRS=all."""
+    if os.environ.get(PAIRS_VARIABLE) == "all":
+        return
+    variants: dict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
+    for item in items:
+        if _pair(item) is not None:
+            others = (value for name, value in item.callspec.params.items() if name not in _PAIRED)
+            variants[item.nodeid.partition("[")[0], *map(repr, others)].append(item)
+    left_out = {
+        item for same in variants.values() if len(same) == len(PAIRS) ** 2 for item in same if _pair(item) not in PAIRS
+    }
+    config.hook.pytest_deselected(items=list(left_out))
+    items[:] = [item for item in items if item not in left_out]
+
+
+_PAIRED = ("mqtt_broker", "migrated_url", "database_url")
+
+
+def _pair(item: pytest.Item) -> tuple[str, str] | None:
+    """The broker and the database of a test that is run with several of both."""
+    params = item.callspec.params if hasattr(item, "callspec") else {}
+    broker, *databases = (params.get(name) for name in _PAIRED)
+    database = next(filter(None, databases), None)
+    return None if broker is None or database is None else (broker, database)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected stays as long as the process: no collection of garbage goes through it again.
+
+    That is half a million objects, which cost 0.2 to 0.4 s each time, a twentieth of all processor time.
+    """
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """What a worker used and skipped is said by who started it. A worker that died says nothing."""
+    for key in (_USED, _SKIPPED):
+        node.config.stash[key].update(getattr(node, "workeroutput", {}).get(_NAMES[key], {}))
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    output = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output.update({name: session.config.stash[key] for key, name in _NAMES.items()})
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Say which real servers the run used and which it could not, and why."""
+    used, skipped = config.stash[_USED], config.stash[_SKIPPED]
+    if used:
+        terminalreporter.write_line(f"real servers used: {', '.join(sorted(used.values()))}")
+    for name, reason in sorted(skipped.items()):
+        terminalreporter.write_line(f"real server skipped: {name}: {reason}")
+
+
+@pytest.fixture(autouse=True)
+def unconfigured_logging() -> Iterator[None]:
+    """A command that ran in this process wrote its log to a standard error that is closed by now."""
+    yield
+    structlog.reset_defaults()
+
+
+@pytest.fixture(autouse=True)
+def kernels_at_their_first_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device in the tests' process has them loaded where it calls them: no test waits for an unseen compiler."""
+    monkeypatch.setattr("foltr.edge_client.parts.are_loaded", lambda _model, *, gated: True)  # noqa: ARG005
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Iterator[None]:
+    report = yield
+    if report.failed and (seed := item.stash.get(_SEED, None)) is not None:
+        report.sections.append(("seed", f"repeat with {SEED_VARIABLE}={seed}"))
+    return report
+
+
+@pytest.fixture
+def seed(request: pytest.FixtureRequest) -> int:
+    """The seed of this test: from FOLTR_TEST_SEED, else a new one. A failing test prints it."""
+    chosen = int(os.environ.get(SEED_VARIABLE) or secrets.randbits(32))
+    request.node.stash[_SEED] = chosen
+    return chosen
+
+
+@pytest.fixture
+def rng(seed: int) -> np.random.Generator:
+    """A random generator made from ``seed``."""
+    return np.random.default_rng(seed)
+
+
+@pytest.fixture(scope="session")
+def postgres_server(request: pytest.FixtureRequest) -> Iterator[PostgresServer]:
+    """A real PostgreSQL for the whole run."""
+    server = _started(request, "PostgreSQL", PostgresServer)
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres_databases(postgres_server: PostgresServer) -> PostgresDatabases:
+    """Makes databases on that server, empty or migrated."""
+    return PostgresDatabases(postgres_server)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """The URL of a database without tables, of this test's own, on SQLite and then on PostgreSQL."""
+    if request.param == "sqlite":
+        yield f"sqlite:///{tmp_path / 'foltr.sqlite'}"
+        return
+    databases: PostgresDatabases = request.getfixturevalue("postgres_databases")
+    url = databases.empty()
+    yield url
+    databases.drop(url)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def migrated_url(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[str]:
+    """As `database_url`, with tables and without rows."""
+    if request.param == "sqlite":
+        yield migrated_sqlite(tmp_path / "foltr.sqlite")
+        return
+    databases: PostgresDatabases = request.getfixturevalue("postgres_databases")
+    url = databases.migrated()
+    yield url
+    databases.release(url)
+
+
+@pytest.fixture
+def mosquitto_server(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[MosquittoServer]:
+    """A real Mosquitto of this test's own, which the test may stop, kill and start again."""
+    folder = tmp_path_factory.mktemp("mosquitto")
+    server = _started(request, "Mosquitto", lambda: MosquittoServer(folder))
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def iotcore_broker(request: pytest.FixtureRequest) -> Iterator[IotcoreServer]:
+    """A real iotcore broker of this test's own."""
+    server = _started(request, "iotcore", IotcoreServer)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["mosquitto_server", "iotcore_broker"])
+def mqtt_broker(request: pytest.FixtureRequest) -> str:
+    """The address, ``mqtt://127.0.0.1:port``, of a real broker: Mosquitto and then iotcore."""
+    broker: MosquittoServer | IotcoreServer = request.getfixturevalue(request.param)
+    return broker.url
+
+
+def _started(request: pytest.FixtureRequest, name: str, make: Callable[[], Server]) -> Server:
+    try:
+        server = make()
+    except MissingError as error:
+        request.config.stash[_SKIPPED][name] = str(error)
+        pytest.skip(f"{name}: {error}")
+    server.start()
+    request.config.stash[_USED][name] = server.description
+    return server

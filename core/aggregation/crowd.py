@@ -1,0 +1,130 @@
+"""The crowd is who others are compared with: clients that have sent enough to be judged, and that still come.
+
+A client is a name, and names cost little. So the crowd is counted in updates as well as in names: it is *established*
+once those in it have sent three quarters of all updates. A name that misses its turns leaves it: whoever takes a new
+one has no more names there than it has places in a round.
+"""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.aggregation.client_records import Records, with_rounds_passed
+from foltr.core.aggregation.evidence import sample_of
+
+LEAST_CLIENTS = 4
+LEAST_UPDATES = 6
+WELL_KNOWN = 50
+"""So many compared updates make a client well known."""
+LEAST_TIME_ALONE = timedelta(days=7)
+"""Who is away for less has not gone, however many rounds of suspects that was: nights and holidays are no majority."""
+# Rounds for which a client that sends nothing still counts among the clients that others are compared with; and of its
+# own turns, as it has come so far.
+_ACTIVE, _MISSED_TURNS = 200, 4.0
+# What those who can be judged must have sent of all updates before anybody is: the first who happen to have sent enough
+# may be the hostile ones.
+_MOST_OF_UPDATES = 0.75
+
+
+@dataclass(frozen=True, eq=False)
+class Crowd:
+    """All clients that can be judged, whoever is in the round.
+
+    Attributes:
+        clients: (N,) their records.
+        sample: of them, whose drifts are compared.
+        place: (n,) where the clients of this round are among them; -1 for one that is not.
+        established: whether others can be compared with them.
+    """
+
+    clients: NDArray[np.void]
+    sample: NDArray[np.int64]
+    place: NDArray[np.int64]
+    established: bool
+
+
+def crowd_of(records: Records, names: tuple[str, ...]) -> Crowd:
+    """Find the crowd after a round that ``names`` were in."""
+    inside = _can_be_judged(records)
+    at = np.flatnonzero(inside)
+    places = {records.client_ids[i]: place for place, i in enumerate(at.tolist())}
+    place = np.array([places.get(name, -1) for name in names], np.int64)
+    sample = sample_of(len(at), records.key, records.n_rounds)
+    return Crowd(records.clients[at], sample, place, _is_established(records, inside))
+
+
+def usual_length(records: Records, quantile: float = 0.5) -> float | None:
+    """Return the median, or another quantile, over clients, of how long each one's updates are.
+
+    It is over the crowd, once that is established, and over all known clients before; not over the clients of a round,
+    in which hostile ones may happen to be the most. The lower one of two in the middle is taken. None for too few.
+    """
+    clients = records.clients
+    known = (clients["size_weight"] > 0.0) & _is_recent(records)
+    inside = known & _can_be_judged(records)
+    if _is_established(records, inside):
+        known = inside
+    if int(known.sum()) < LEAST_CLIENTS:
+        return None
+    trusted = known & (clients["n_suspected"] == 0)
+    compared = clients[trusted if trusted.any() else known]
+    sizes = np.sort(compared["log_size"] / compared["size_weight"])
+    return float(np.exp(sizes[int(quantile * (len(sizes) - 1))]))
+
+
+def has_well_known(records: Records) -> bool:
+    """Whether well-known clients have sent more than half of all updates of those who still come."""
+    clients = records.clients
+    n_updates = np.where(_still_comes(records), clients["n_updates"], 0)
+    of_well_known = n_updates[clients["n_compared"] >= WELL_KNOWN]
+    return bool(len(of_well_known) >= LEAST_CLIENTS and 2 * of_well_known.sum() > n_updates.sum())
+
+
+def after_suspects_alone(stored: bytes | None, n_rounds: int) -> bytes | None:
+    """Return what is remembered of clients where since the last model only suspected ones have come.
+
+    After as many rounds as make a client one that comes no more the others are none that suspects are compared with:
+    who is left is judged anew, among themselves. Fewer rounds change nothing: whoever is away is not replaced by who
+    stays.
+
+    Args:
+        stored: what `Records.to_bytes` made after the last round that made a model; None: nothing yet.
+        n_rounds: of suspects only, and with room for others in each: who fills rounds before others come must not pass
+            for all that come. None of them count before `LEAST_TIME_ALONE` has passed since the last model.
+    """
+    return stored if stored is None or n_rounds < _ACTIVE else with_rounds_passed(stored, n_rounds)
+
+
+def trusted_elsewhere(records: Records, names: tuple[str, ...], *, established: bool) -> NDArray[np.void]:
+    """The records of unsuspected clients that were compared before and are not among ``names``."""
+    clients, here = records.clients, set(names)
+    chosen = _can_be_judged(records) if established else _is_recent(records)
+    chosen &= (clients["n_suspected"] == 0) & (clients["n_compared"] > 0)
+    chosen &= np.array([name not in here for name in records.client_ids], np.bool_)
+    return clients[np.flatnonzero(chosen)]
+
+
+def _is_recent(records: Records) -> NDArray[np.bool_]:
+    recent: NDArray[np.bool_] = records.clients["last_round"] > records.n_rounds - _ACTIVE
+    return recent
+
+
+def _still_comes(records: Records) -> NDArray[np.bool_]:
+    """(N,) bool: who was there lately, and has not missed many of its turns since."""
+    clients = records.clients
+    turns = clients["n_updates"] / (clients["last_round"] - clients["first_round"] + 1.0)
+    missed: NDArray[np.float64] = (records.n_rounds - clients["last_round"]) * turns
+    return _is_recent(records) & (missed <= _MISSED_TURNS)
+
+
+def _can_be_judged(records: Records) -> NDArray[np.bool_]:
+    enough: NDArray[np.bool_] = records.clients["n_updates"] >= LEAST_UPDATES
+    return _still_comes(records) & enough
+
+
+def _is_established(records: Records, inside: NDArray[np.bool_]) -> bool:
+    n_updates = records.clients["n_updates"]
+    everybody = n_updates[_still_comes(records)].sum()
+    return bool(inside.sum() >= LEAST_CLIENTS and n_updates[inside].sum() >= _MOST_OF_UPDATES * everybody)

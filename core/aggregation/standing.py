@@ -1,0 +1,138 @@
+"""The standing of the newest model against the anchor is what the votes of the clients come to.
+
+A vote weighs as many updates as its client has sent of late, since a name costs less than an update: who takes a new
+name for every vote has no more votes for it. Only a majority of the updates of all who vote or could vote decides: who
+sends fewer than half of them, whatever it says and whatever it is called, can neither have a model taken back nor have
+the anchor moved by its votes alone.
+
+Where votes are in secure sums nobody sees whose vote is whose, and of each round there is a tally with noise in it.
+What was said with an update counts as long as its round does, and a majority decides once the noise can hardly be why.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import accumulate
+from typing import Final
+
+VOTE_ROUNDS = 50
+"""Who has sent no update in so many completed rounds does not vote."""
+LEAST_VOTERS = 4
+"""Of fewer clients nobody can say who is honest, as in `foltr.core.aggregation.adaptive`."""
+LEAST_TALLIES: Final = 5
+"""Of fewer rounds a tally says little: most of one round's clients may be hostile by chance."""
+_SURE: Final = 4.0
+"""Beyond so many standard deviations noise reaches once in 30,000 times."""
+_PRECISE: Final = 0.02
+"""Of all updates: older rounds are of no use where the deviation is less than that without them."""
+
+
+class Verdict(StrEnum):
+    """What becomes of the newest model and of the anchor."""
+
+    KEEP = "keep"
+    TAKE_BACK = "take_back"
+    MOVE_ANCHOR = "move_anchor"
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A count of the clients' votes on the present anchor: the newest of each client, or noisy tallies of rounds.
+
+    Attributes:
+        n_voters: all clients that could vote, those without an opinion too; of tallies at least so many.
+        n_updates: that these have sent in the rounds that count.
+        n_worse: of them, the updates of those who find the newest model worse than the anchor.
+        n_better: likewise, better.
+        deviation: standard deviation of the noise in each of the last two, in updates.
+        n_tallies: of how many rounds tallies were added up; None: votes were counted one by one.
+    """
+
+    n_voters: int
+    n_updates: int
+    n_worse: float
+    n_better: float
+    deviation: float = 0.0
+    n_tallies: int | None = None
+
+    @property
+    def in_words(self) -> str:
+        """Say whose votes are how many."""
+        if self.n_tallies is None:
+            by = f"{self.n_voters} clients by their {self.n_updates} updates"
+            return f"of {by}, {self.n_worse} found it worse and {self.n_better} better"
+        rounds = "1 round" if self.n_tallies == 1 else f"{self.n_tallies} rounds"
+        noise = f"each with noise of standard deviation {self.deviation:.0f} in it"
+        found = f"{round(self.n_worse)} found it worse and {round(self.n_better)} better"
+        return f"of {self.n_updates} updates in {rounds}, {found}, {noise}"
+
+    @property
+    def verdict(self) -> Verdict:
+        """TAKE_BACK or MOVE_ANCHOR where more than half of the updates say so, of `LEAST_VOTERS` clients or more.
+
+        Tallies must be of `LEAST_TALLIES` rounds or more, and it must be more than half by four standard deviations of
+        the noise.
+        """
+        enough = self.n_tallies is None or self.n_tallies >= LEAST_TALLIES
+        if self.n_voters >= LEAST_VOTERS and enough:
+            noise = _SURE * self.deviation
+            if 2 * (self.n_worse - noise) > self.n_updates:
+                return Verdict.TAKE_BACK
+            if 2 * (self.n_better - noise) > self.n_updates:
+                return Verdict.MOVE_ANCHOR
+        return Verdict.KEEP
+
+
+@dataclass(frozen=True, slots=True)
+class RoundTally:
+    """What the votes in a round's secure sums add up to, with the helpers' noise.
+
+    Attributes:
+        n_updates: in its sums.
+        worse: of them, in votes, for worse.
+        better: likewise, better.
+        deviation: standard deviation of the noise in each of the two, in votes.
+    """
+
+    n_updates: int
+    worse: float
+    better: float
+    deviation: float
+
+
+def standing_of_tallies(tallies: Sequence[RoundTally]) -> Standing:
+    """Return what the newest of these tallies come to.
+
+    So many count, from `LEAST_TALLIES` to `VOTE_ROUNDS`, that the noise is precise enough; where it never is, all.
+
+    Args:
+        tallies: of completed rounds on one anchor, the newest first.
+    """
+    there = tallies[:VOTE_ROUNDS]
+    updates = accumulate(each.n_updates for each in there)
+    variances = accumulate(each.deviation**2 for each in there)
+    sums = zip(updates, variances, strict=True)
+    precise = (n for n, (sent, variance) in enumerate(sums, 1) if math.sqrt(variance) <= _PRECISE * sent)
+    counted = there[: next((n for n in precise if n >= LEAST_TALLIES), len(there))]
+    return Standing(
+        max((each.n_updates for each in counted), default=0),
+        sum(each.n_updates for each in counted),
+        math.fsum(each.worse for each in counted),
+        math.fsum(each.better for each in counted),
+        math.sqrt(math.fsum(each.deviation**2 for each in counted)),
+        len(counted),
+    )
+
+
+def standing_of(newest_votes: Mapping[str, int], n_updates: Mapping[str, int]) -> Standing:
+    """Return the count of these votes.
+
+    Args:
+        newest_votes: by client, of everybody that could vote: below 0 worse, above 0 better, 0 none
+            (`foltr.core.learning.comparison.Opinion`).
+        n_updates: of each of them, in the last `VOTE_ROUNDS` completed rounds, at least 1.
+    """
+    worse = sum(n_updates[name] for name, vote in newest_votes.items() if vote < 0)
+    better = sum(n_updates[name] for name, vote in newest_votes.items() if vote > 0)
+    return Standing(len(newest_votes), sum(n_updates[name] for name in newest_votes), worse, better)

@@ -1,0 +1,75 @@
+"""Evidence against a client is enough to suspect it, or no longer is; in words it tells the operator why.
+
+The two bounds of each comparison are apart, so that nobody flickers between suspected and not.
+"""
+
+import math
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.aggregation.evidence import Evidence
+
+# Honest federations of clients alike stayed below all of these, with three click models on two data sets.
+BEHIND, OPPOSED = 4.5, 1.5
+# These two are for so many clients.
+_BOUNDS_FOR = 10
+DRIFT, DRIFT_OVER_MEDIAN = 5.0, 2.5
+LOG_LENGTH, LOG_LENGTH_ALONE = 1.2, 1.7
+NO_MORE_BEHIND, NO_MORE_DRIFT, NO_MORE_LOG_LENGTH = 3.0, 2.5, 0.8
+
+
+def strength(evidence: Evidence, n_compared: int) -> NDArray[np.float64]:
+    """(n,) how strong the evidence against a client is: above 1 it is enough to suspect it.
+
+    Args:
+        n_compared: how many clients they are compared with.
+    """
+    # The more clients, the farther behind the last of them is by chance: about as the largest of so many normal ones.
+    last = math.sqrt(2.0 * math.log(max(n_compared, _BOUNDS_FOR))) - math.sqrt(2.0 * math.log(_BOUNDS_FOR))
+    # Where all differ, as with labels of their own, the median is high too.
+    drifts = evidence.drift / max(DRIFT, DRIFT_OVER_MEDIAN * evidence.median_drift)
+    pulls_against = np.minimum(evidence.opposed / (OPPOSED + last), evidence.behind / (BEHIND + last))
+    log_length = evidence.length.log_length
+    long_and_behind = np.where(evidence.behind > 1.0, log_length / LOG_LENGTH, 0.0)
+    kinds = np.stack([pulls_against, drifts, log_length / LOG_LENGTH_ALONE, long_and_behind])
+    strongest_kind: NDArray[np.float64] = kinds.max(axis=0)
+    return strongest_kind
+
+
+def is_weak(evidence: Evidence) -> NDArray[np.bool_]:
+    """(n,) whether so little is left of the evidence that a suspected client counts again."""
+    return (
+        # Far ahead is as suspicious: which way is forward may turn while attackers and the others pull about equally.
+        (np.abs(evidence.behind) < NO_MORE_BEHIND)
+        & (evidence.drift < NO_MORE_DRIFT)
+        & (evidence.length.log_length < NO_MORE_LOG_LENGTH)
+    )
+
+
+def strongest(cases: NDArray[np.bool_], strengths: NDArray[np.float64], most: int) -> NDArray[np.bool_]:
+    """(n,) of these cases the ``most`` strongest; of equally strong ones all or, where those are too many, none.
+
+    Nobody where ``most`` is below 1: others, who are not in this round, may be too many already.
+    """
+    if int(cases.sum()) <= most:
+        return cases
+    if most < 1:
+        return np.zeros_like(cases)
+    bound = np.sort(strengths[cases])[::-1][most]
+    chosen: NDArray[np.bool_] = cases & (strengths > bound)
+    return chosen
+
+
+def in_words(evidence: Evidence, i: int) -> str:
+    """The evidence against one client in words, the strongest kinds only."""
+    parts = []
+    if evidence.behind[i] > NO_MORE_BEHIND:
+        parts.append(f"pulls against the others, {evidence.behind[i]:.1f} standard errors below their median")
+    if evidence.behind[i] < -NO_MORE_BEHIND:
+        parts.append(f"pulls apart from the others, {-evidence.behind[i]:.1f} standard errors above their median")
+    if evidence.drift[i] > NO_MORE_DRIFT:
+        parts.append(f"deviates steadily, {evidence.drift[i]:.1f} times as far as by chance")
+    if evidence.length.log_length[i] > NO_MORE_LOG_LENGTH:
+        parts.append(f"{np.exp(evidence.length.log_length[i]):.1f} times as long as usual")
+    return "; ".join(parts) or "suspected before"

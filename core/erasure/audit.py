@@ -1,0 +1,105 @@
+"""The audit log: a chain of entries, each with the hash of the one before, so that no past entry changes unseen.
+
+An entry's hash is SHA-256 over JSON of its other fields: ``{"at", "body", "kind", "previous_hash", "seq"}`` with sorted
+keys, no spaces and ASCII only, ``at`` in UTC with six digits after the second. Whoever may write the database can
+write the whole chain anew, or cut off its end; the receipts that people hold name an entry and its hash, and show that.
+
+Bodies hold no personal data: an entry is never erased.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from foltr.core.errors import DataError
+
+FIRST_PREVIOUS_HASH = "0" * 64
+NEXT_STEP = (
+    "Somebody has written to the database by other means than foltr: keep a copy of it as it is, and restore a backup "
+    "whose log is whole"
+)
+
+
+@dataclass(frozen=True)
+class AuditEntry:
+    """One entry of a federation's audit log.
+
+    Attributes:
+        seq: 1 for the first entry, one more for each that follows.
+        at: when it was written; aware, to the microsecond.
+        kind: what happened, one word.
+        body: what is to be kept of it, as JSON has it.
+        previous_hash: the hash of the entry before, 64 hex digits; of the first one 64 zeros.
+        hash: 64 hex digits over all of the above.
+    """
+
+    seq: int
+    at: datetime
+    kind: str
+    body: dict[str, Any]
+    previous_hash: str
+    hash: str
+
+
+def next_entry(previous: AuditEntry | None, at: datetime, kind: str, body: dict[str, Any]) -> AuditEntry:
+    """The entry that follows ``previous``; the first one if that is None.
+
+    Raises:
+        ValueError: ``at`` has no time zone, or ``body`` holds NaN or infinity.
+        TypeError: ``body`` holds what JSON cannot.
+    """
+    # As it will come back from the database: with text for keys and lists for tuples.
+    body = json.loads(_canonical(body))
+    seq, previous_hash = (1, FIRST_PREVIOUS_HASH) if previous is None else (previous.seq + 1, previous.hash)
+    return AuditEntry(seq, at, kind, body, previous_hash, _hash(seq, at, kind, body, previous_hash))
+
+
+def check_chain(entries: Iterable[AuditEntry]) -> int:
+    """Count the entries, if they are a chain from the first one on.
+
+    Raises:
+        DataError: an entry was changed, is missing, or is out of order; the message names the first such ``seq``.
+    """
+    previous = None
+    for entry in entries:
+        check_follows(previous, entry)
+        previous = entry
+    return 0 if previous is None else previous.seq
+
+
+def check_follows(previous: AuditEntry | None, entry: AuditEntry) -> None:
+    """DataError if ``entry`` is not what follows ``previous`` (None: the beginning): `check_chain`, a step of it."""
+    seq, previous_hash = (1, FIRST_PREVIOUS_HASH) if previous is None else (previous.seq + 1, previous.hash)
+    if entry.seq > seq:
+        raise DataError(f"audit log: entry {seq} is missing; {entry.seq} is the next there is. {NEXT_STEP}")
+    if entry.seq < seq:
+        raise DataError(f"audit log: entry {entry.seq} is out of order: it comes after {seq - 1}. {NEXT_STEP}")
+    if not _is_whole(entry):
+        raise DataError(f"audit log: entry {seq} was changed: its hash is another one's. {NEXT_STEP}")
+    if entry.previous_hash != previous_hash:
+        # Its own hash is right, so it was the one before that was written anew, hash and all.
+        wrong = seq if previous is None else previous.seq
+        raise DataError(f"audit log: entry {wrong} was changed: entry {seq} was chained to another. {NEXT_STEP}")
+
+
+def _is_whole(entry: AuditEntry) -> bool:
+    try:
+        return entry.hash == _hash(entry.seq, entry.at, entry.kind, entry.body, entry.previous_hash)
+    except ValueError:  # a body that no entry was made with
+        return False
+
+
+def _hash(seq: int, at: datetime, kind: str, body: dict[str, Any], previous_hash: str) -> str:
+    if at.tzinfo is None:
+        raise ValueError(f"{at!r} has no time zone; the audit log takes aware datetimes only")
+    moment = at.astimezone(UTC).isoformat(timespec="microseconds")
+    fields = {"at": moment, "body": body, "kind": kind, "previous_hash": previous_hash, "seq": seq}
+    return hashlib.sha256(_canonical(fields).encode()).hexdigest()
+
+
+def _canonical(value: Any) -> str:
+    """One text for one value. ValueError for NaN and infinity, which are no JSON."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)

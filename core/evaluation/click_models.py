@@ -1,0 +1,305 @@
+"""Simulated users: how likely a shown document is clicked, and whether the user reads on.
+
+One table serves all published models. The user reads from the top and clicks the document of grade g at rank i
+with probability (1 / i)^exponent * click[g]; after a click the user stops with probability stop[g].
+
+- Cascade (Guo et al. 2009; Wang's thesis, Section 2.2.1, Tables 2.1 and 2.2): exponent 0. `poison` is the
+  attacker of the thesis' Table 5.1, who likes the irrelevant best.
+- Position-based (Craswell et al. 2008; thesis, Section 4.5.1): nobody stops, and `pbm-<eta>` has exponent eta. The
+  thesis gives no probability of a click on an examined document; ours are those of the `perfect` user.
+- `fedips-<gamma>`, the position-based user of FedIPS (Section 4, Eq. 11): a relevant document that is examined is
+  always clicked, another with probability 0.1, and every user has an exponent of its own near gamma.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.numerics.compiled import compiled
+
+# Of the last document shown: rarer than this, nobody learns anything there, and inverse propensities explode.
+_LEAST_EXAMINATION = 1e-4
+
+
+@dataclass(frozen=True)
+class ClickModel:
+    """A user.
+
+    Attributes:
+        name: what settings call it.
+        click_probability: P(click | grade, examined), one entry per grade from 0 up.
+        stop_probability: P(stop | click, grade), one entry per grade from 0 up.
+        examination_exponent: how fast attention falls with the rank, >= 0; 0 for a user who examines all.
+        personal_spread: standard deviation of the exponent among users, >= 0; see `personal`.
+    """
+
+    name: str
+    click_probability: tuple[float, ...]
+    stop_probability: tuple[float, ...]
+    examination_exponent: float = 0.0
+    personal_spread: float = 0.0
+    # The same as arrays, made once: per interaction the conversion would cost more than the clicks.
+    _click: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+    _stop: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if len(self.click_probability) != len(self.stop_probability):
+            raise SettingsError(f"click model {self.name!r}: one click and one stop probability for each grade")
+        for probability in (*self.click_probability, *self.stop_probability):
+            if not 0.0 <= probability <= 1.0:
+                raise SettingsError(f"click model {self.name!r}: {probability} is not a probability in [0, 1]")
+        for value in (self.examination_exponent, self.personal_spread):
+            if not 0.0 <= value < math.inf:
+                raise SettingsError(f"click model {self.name!r}: exponent and spread must be at least 0, not {value}")
+        object.__setattr__(self, "_click", np.array(self.click_probability, np.float64))
+        object.__setattr__(self, "_stop", np.array(self.stop_probability, np.float64))
+
+
+@dataclass(frozen=True, eq=False)
+class ClickTables:
+    """Several users as arrays, for kernels that simulate many of them.
+
+    Attributes:
+        click: (models, grades) float64, P(click | grade, examined).
+        stop: (models, grades) float64, P(stop | click, grade).
+        examination: (models, k) float64, P(examined) by rank.
+    """
+
+    click: NDArray[np.float64]
+    stop: NDArray[np.float64]
+    examination: NDArray[np.float64]
+
+
+_CASCADE: dict[int, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
+    # Labels of one intent are binary (Wang and Zuccon 2022, Table 4); `poison` is the reverse of `perfect`, as below.
+    2: {
+        "perfect": ((0.0, 1.0), (0.0, 0.0)),
+        "navigational": ((0.05, 0.95), (0.2, 0.9)),
+        "informational": ((0.3, 0.7), (0.1, 0.5)),
+        "poison": ((1.0, 0.0), (0.0, 0.0)),
+    },
+    3: {
+        "perfect": ((0.0, 0.5, 1.0), (0.0, 0.0, 0.0)),
+        "navigational": ((0.05, 0.5, 0.95), (0.2, 0.5, 0.9)),
+        "informational": ((0.4, 0.7, 0.9), (0.1, 0.3, 0.5)),
+        "poison": ((1.0, 0.5, 0.0), (0.0, 0.0, 0.0)),
+    },
+    5: {
+        "perfect": ((0.0, 0.2, 0.4, 0.8, 1.0), (0.0, 0.0, 0.0, 0.0, 0.0)),
+        "navigational": ((0.05, 0.3, 0.5, 0.7, 0.95), (0.2, 0.3, 0.5, 0.7, 0.9)),
+        "informational": ((0.4, 0.6, 0.7, 0.8, 0.9), (0.1, 0.2, 0.3, 0.4, 0.5)),
+        "poison": ((1.0, 0.8, 0.4, 0.2, 0.0), (0.0, 0.0, 0.0, 0.0, 0.0)),
+    },
+}
+_PBM = {"pbm-0": 0.0, "pbm-0.5": 0.5, "pbm-1": 1.0, "pbm-1.5": 1.5, "pbm-2": 2.0}
+# FedIPS names grades 3 and 4 of five; of three we take 1 and 2, as the grades above "not relevant".
+_FEDIPS_CLICK = {2: (0.1, 1.0), 3: (0.1, 1.0, 1.0), 5: (0.1, 0.1, 0.1, 1.0, 1.0)}
+_FEDIPS_PREFIX = "fedips-"
+_FEDIPS_SPREAD = 0.1
+
+CLICK_MODEL_NAMES = (*_CASCADE[5], *_PBM)
+"""The models with a fixed name; `fedips-<gamma>` exists for any gamma >= 0 besides."""
+
+
+@functools.cache
+def click_model(name: str, n_grades: int) -> ClickModel:
+    """Return a published instantiation.
+
+    Args:
+        name: one of `CLICK_MODEL_NAMES`, or `fedips-<gamma>`, e.g. `fedips-1`.
+        n_grades: how many relevance grades the data has: 2 (0 and 1), 3 (0 to 2) or 5 (0 to 4).
+
+    Raises:
+        SettingsError: an unknown name or number of grades.
+    """
+    if n_grades not in _CASCADE:
+        allowed = ", ".join(str(n) for n in _CASCADE)
+        raise SettingsError(f"click models exist for {allowed} relevance grades, not {n_grades}")
+    never_stops = (0.0,) * n_grades
+    if name in _CASCADE[n_grades]:
+        return ClickModel(name, *_CASCADE[n_grades][name])
+    if name in _PBM:
+        return ClickModel(name, _CASCADE[n_grades]["perfect"][0], never_stops, _PBM[name])
+    if name.startswith(_FEDIPS_PREFIX):
+        try:
+            gamma = float(name.removeprefix(_FEDIPS_PREFIX))
+            return ClickModel(name, _FEDIPS_CLICK[n_grades], never_stops, gamma, _FEDIPS_SPREAD)
+        except (ValueError, SettingsError) as error:
+            raise SettingsError(
+                f"click model {name!r}: write fedips-<gamma> with a number of at least 0, e.g. fedips-1"
+            ) from error
+    known = ", ".join((*CLICK_MODEL_NAMES, "fedips-<gamma>"))
+    raise SettingsError(f"unknown click model {name!r}; one of: {known}")
+
+
+def personal(model: ClickModel, rng: np.random.Generator) -> ClickModel:
+    """Return one user of a model whose users differ: its exponent, drawn once when the user is made.
+
+    FedIPS, Section 4: the exponent is normal with the model's exponent as its mean, truncated at 0.
+
+    Args:
+        model: returned as it is, with nothing drawn, if its spread is 0.
+        rng: advanced by as many normal draws as it takes to see one that is not negative.
+    """
+    if model.personal_spread == 0.0:
+        return model
+    while True:
+        exponent = rng.normal(model.examination_exponent, model.personal_spread)
+        if exponent >= 0.0:
+            return replace(model, examination_exponent=float(exponent), personal_spread=0.0)
+
+
+def simulate_clicks(
+    model: ClickModel, relevance_of_shown: NDArray[np.integer], rng: np.random.Generator
+) -> NDArray[np.bool_]:
+    """Let one user read one result list.
+
+    Args:
+        model: the user.
+        relevance_of_shown: (k,) integer grades in the order shown.
+        rng: advanced by 2k uniform draws however early the user stops, so that a run with another model sees
+            the same later randomness.
+
+    Returns:
+        (k,) bool, whether each document was clicked.
+
+    Raises:
+        DataError: a grade the model has no probability for.
+    """
+    return clicks_from_draws(model, relevance_of_shown, rng.random(2 * len(relevance_of_shown)))
+
+
+def clicks_from_draws(
+    model: ClickModel, relevance_of_shown: NDArray[np.integer], draws: NDArray[np.float64]
+) -> NDArray[np.bool_]:
+    """Return what a user clicks, as a function of uniform draws.
+
+    Args:
+        model: the user.
+        relevance_of_shown: (k,) integer grades in the order shown.
+        draws: (2k or more,) float64 in [0, 1): for the document at 0-based position i, draws[2i] decides the click
+            and draws[2i + 1] whether the user stops after it.
+
+    Returns:
+        (k,) bool, whether each document was clicked.
+
+    Raises:
+        DataError: a grade the model has no probability for, or too few draws.
+    """
+    length = len(relevance_of_shown)
+    if len(draws) < 2 * length:
+        raise DataError(f"{length} documents need {2 * length} draws, not {len(draws)}")
+    if length:
+        check_grades(model, int(relevance_of_shown.min()), int(relevance_of_shown.max()))
+    examination = examination_by_rank(model.examination_exponent, length)
+    return read_serp(model._click, model._stop, examination, relevance_of_shown, draws)  # noqa: SLF001
+
+
+def examined(
+    model: ClickModel, relevance_of_shown: NDArray[np.integer], clicks: NDArray[np.bool_]
+) -> NDArray[np.float64]:
+    """Return how likely the user examined each position, given the clicks above it: what position bias is made of.
+
+    (1 / i)^exponent times the probability that the user read on after every click above. It knows the grades, as no
+    device does: propensities estimated without any error.
+
+    Args:
+        model: the user.
+        relevance_of_shown: (k,) integer grades in the order shown.
+        clicks: (k,) bool.
+
+    Returns:
+        (k,) float64 in [0, 1].
+    """
+    read_on = np.where(clicks, 1.0 - model._stop[relevance_of_shown], 1.0)  # noqa: SLF001
+    above = np.concatenate([[1.0], np.cumprod(read_on)[:-1]])[: len(clicks)]
+    of_ranks = examination_by_rank(model.examination_exponent, len(clicks))
+    probabilities: NDArray[np.float64] = above * of_ranks
+    return probabilities
+
+
+def check_grades(model: ClickModel, lowest: int, highest: int) -> None:
+    """Raise DataError unless the model has probabilities for the grades lowest to highest."""
+    known = len(model.click_probability) - 1
+    if not 0 <= lowest <= highest <= known:
+        raise DataError(f"click model {model.name!r} knows grades 0 to {known}, not {lowest} to {highest}")
+
+
+def check_examined(names: Sequence[str], serp_length: int) -> None:
+    """Raise SettingsError for click models that do not exist, and for users who never look further than the top.
+
+    Args:
+        serp_length: the most documents shown.
+    """
+    for name in names:
+        # The names are the same for every number of grades, and the data's may not be known yet.
+        model = click_model(name, 5)
+        steepest = -math.log10(_LEAST_EXAMINATION) / math.log10(serp_length) if serp_length > 1 else math.inf
+        # The others' exponents are published ones.
+        if model.personal_spread and model.examination_exponent > steepest:
+            raise SettingsError(
+                f"clicks: {name}: allowed is a gamma from 0 to {math.floor(steepest * 100) / 100:g} with lists of "
+                f"{serp_length}, so that the last document is still looked at {_LEAST_EXAMINATION:g} of the time"
+            )
+
+
+def click_tables(models: Sequence[ClickModel], serp_length: int) -> ClickTables:
+    """Return users as one table each, of equally many grades.
+
+    Args:
+        models: at least one, each for the same number of grades.
+        serp_length: the most documents shown.
+
+    Raises:
+        SettingsError: there is no model, or they are for different numbers of grades.
+    """
+    if len({len(model.click_probability) for model in models}) != 1:
+        raise SettingsError("simulated users need click models, all for the same number of relevance grades")
+    return ClickTables(
+        np.array([model.click_probability for model in models], np.float64),
+        np.array([model.stop_probability for model in models], np.float64),
+        np.array([examination_by_rank(model.examination_exponent, serp_length) for model in models]),
+    )
+
+
+@functools.lru_cache(maxsize=4096)
+def examination_by_rank(exponent: float, k: int) -> NDArray[np.float64]:
+    """Return P(examined) for ranks 1 to k, (1 / rank)^exponent: (k,) float64, not to be written to."""
+    examination = np.array([(1.0 / rank) ** exponent for rank in range(1, k + 1)], np.float64)
+    examination.flags.writeable = False
+    return examination
+
+
+@compiled
+def read_serp(
+    click: NDArray[np.float64],
+    stop: NDArray[np.float64],
+    examination: NDArray[np.float64],
+    relevance_of_shown: NDArray[np.integer],
+    draws: NDArray[np.float64],
+) -> NDArray[np.bool_]:
+    """The kernel of `clicks_from_draws`; shapes and grades are checked by its callers.
+
+    Args:
+        click: (grades,) float64.
+        stop: (grades,) float64.
+        examination: (k or more,) float64.
+        relevance_of_shown: (k,) integer.
+        draws: (2k or more,) float64.
+
+    Returns:
+        (k,) bool.
+    """
+    clicks = np.zeros(relevance_of_shown.shape[0], np.bool_)
+    for i in range(relevance_of_shown.shape[0]):
+        grade = relevance_of_shown[i]
+        if draws[2 * i] < examination[i] * click[grade]:
+            clicks[i] = True
+            if draws[2 * i + 1] < stop[grade]:
+                break
+    return clicks

@@ -1,0 +1,101 @@
+"""A user's clicks on a list prefer documents to others; what two models make of that tells which is the better one.
+
+A list's preferences are PDGD's pairs of a clicked document and one that was seen and not clicked (Oosterhuis and de
+Rijke, CIKM 2018; `foltr.core.learning.pdgd`). A model *agrees* with those whose clicked document it scores higher, and its
+*lead* is how many of all candidates it places between the two. Only the order of scores counts, not their size: noisy
+clicks make a likelihood of pairs prefer small weights, and so zeros, to honest ones.
+
+Most pairs are of a click below something skipped, so they speak against the order shown, whatever the documents are
+(Joachims, KDD 2002); counted alike, a model turned upside down would do well. So each pair has PDGD's weight rho, the
+probability that the list was shown with the two the other way round and not so: where clicks do not depend on the
+documents, any model then agrees with half of the weight on average. What is left is an advantage of the model that
+has shown the list: users can only click what it showed.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.errors import DataError
+from foltr.core.learning.display import MOST_COMPARED
+
+
+@dataclass(frozen=True, eq=False)
+class Preferences:
+    """The clicks on one list prefer documents to others, pair by pair.
+
+    Attributes:
+        preferred: (pairs,) int64 0-based positions in the list, clicked.
+        other: (pairs,) int64 positions, seen and not clicked.
+        weight: (pairs,) float64 in [0, 1], rho.
+    """
+
+    preferred: NDArray[np.int64]
+    other: NDArray[np.int64]
+    weight: NDArray[np.float64]
+
+    @property
+    def total(self) -> float:
+        """The weight of the list: 0 without a preference."""
+        return float(self.weight.sum())
+
+
+def preferences(reversals: NDArray[np.float64], clicks: NDArray[np.bool_]) -> Preferences:
+    """Return the preferences in the clicks on a list: the pairs of `foltr.core.learning.pdgd.score_gradient`.
+
+    Args:
+        reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`.
+        clicks: (k,) bool.
+
+    Raises:
+        DataError: there is not one reversal for each pair of the list.
+    """
+    n = min(len(clicks), MOST_COMPARED)
+    if len(reversals) != n * (n - 1) // 2:
+        raise DataError(f"{len(reversals)} reversals of a list of {len(clicks)}; each pair has one")
+    clicked = np.flatnonzero(clicks[:n])
+    seen = min(int(clicked[-1]) + 2, n) if len(clicked) else 0
+    skipped = np.flatnonzero(~clicks[:seen])
+    preferred, other = np.repeat(clicked, len(skipped)), np.tile(skipped, len(clicked))
+    upper, lower = np.minimum(preferred, other), np.maximum(preferred, other)
+    # Pairs are row by row: those of a document with what is below it.
+    of_pairs = np.asarray(reversals, np.float64)[upper * (2 * n - upper - 1) // 2 + lower - upper - 1]
+    return Preferences(preferred, other, of_pairs)
+
+
+def agreement(scores: NDArray[np.floating], preferred_by_user: Preferences) -> float:
+    """Return the share of a list's preferences that a model agrees with, in [0, 1]; 0 of a list without any.
+
+    Args:
+        scores: (k,) of the documents shown, in the order shown, by the model that is judged. Equal ones agree half;
+            one that is not a number agrees with nothing.
+        preferred_by_user: of the list.
+    """
+    if preferred_by_user.total == 0.0:
+        return 0.0
+    high, low = scores[preferred_by_user.preferred], scores[preferred_by_user.other]
+    agreed = (high > low) + 0.5 * (high == low)
+    return float(agreed @ preferred_by_user.weight / preferred_by_user.total)
+
+
+def lead(scores: NDArray[np.floating], ranking: NDArray[np.int64], preferred_by_user: Preferences) -> float:
+    """Return how far a model places what is preferred before the other, in [-1, 1]: a share of all candidates.
+
+    It is the mean over the list's pairs by weight, 0 of a list without any. `agreement` knows the order within the list
+    alone. Where a ruined model has filled the list with what is equally useless, it is the places that another model
+    gives these documents among all candidates that tell the two models apart.
+
+    Args:
+        scores: (documents,) of all candidates by the model that is judged. Equal ones share the place in their middle;
+            one that is not a number is behind all others.
+        ranking: (k,) int64 indices of the documents shown, in the order shown.
+        preferred_by_user: of the list.
+    """
+    if preferred_by_user.total == 0.0:
+        return 0.0
+    ordered = np.sort(known := np.where(np.isnan(scores), -np.inf, scores))
+    shown = known[ranking]
+    places = (np.searchsorted(ordered, shown, "left") + np.searchsorted(ordered, shown, "right")) / (2.0 * len(scores))
+    led = places[preferred_by_user.preferred] - places[preferred_by_user.other]
+    return float(led @ preferred_by_user.weight / preferred_by_user.total)

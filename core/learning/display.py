@@ -1,0 +1,379 @@
+"""How a list is drawn that is to be shown, and with which probability: what learning from its clicks has to know.
+
+Every function here returns a `Shown`. Learners weigh by its reversals alone and know nothing of how the list was drawn,
+so that a federation can explore as much as its users bear. Whatever the exploration, documents that users like equally
+neither gain nor lose in expectation: a list and the same list with the two exchanged are weighed by each other's
+probability (Oosterhuis and de Rijke, CIKM 2018, Section 4.3, for whatever distribution the lists come from).
+"""
+
+import math
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.learning.linear import rank_by_score, sample_plackett_luce
+from foltr.core.learning.plackett_luce import (
+    log_add_exp,
+    plackett_luce_denominators,
+    reversal_log_odds,
+    reversal_weight,
+)
+from foltr.core.numerics.compiled import compiled
+
+MOST_COMPARED = 50
+"""Pairs are of the first so many positions shown: each pair of n takes up to n steps, and 8 bytes on the device."""
+MOST_ADVISED = 5.0
+"""How many times likelier, or less likely, an exchange of neighbours becomes by what a model thinks of it."""
+
+
+class Shown(NamedTuple):
+    """A list that was drawn to be shown.
+
+    Attributes:
+        ranking: (k,) int64 distinct document indices, best first.
+        log_probability: the natural logarithm of P(R), R being this ranking.
+        reversals: (n (n - 1) / 2,) float64 in [0, 1], n being k or `MOST_COMPARED` if that is less: of each pair of
+            positions i < j below n, row by row over i, P(R*) / (P(R) + P(R*)), R* being R with i and j exchanged.
+    """
+
+    ranking: NDArray[np.int64]
+    log_probability: float
+    reversals: NDArray[np.float64]
+
+
+def best_list(scores: NDArray[np.floating], k: int) -> Shown:
+    """Return the k best, which are certain: nothing can be learned from clicks on them by PDGD.
+
+    Args:
+        scores: (docs,) finite; of equal ones the lower index is shown first.
+        k: the length wanted; fewer documents give a shorter list.
+    """
+    return _certain(rank_by_score(scores, k))
+
+
+def sampled_list(
+    scores: NDArray[np.floating], k: int, rng: np.random.Generator, temperature: float | None = None
+) -> Shown:
+    """Draw a list from the Plackett-Luce model of the scores.
+
+    Args:
+        scores: (docs,) finite.
+        k: the length wanted.
+        temperature: None: of the scores as they are, so that whatever makes them larger, be it the learning rate or the
+            scale of features, makes lists more certain. A number: of `standardised` scores divided by it.
+    """
+    if temperature is not None:
+        scores = standardised(scores) / temperature
+    ranking = sample_plackett_luce(scores, k, rng)
+    log_probability, log_odds = plackett_luce_log_odds(scores, ranking)
+    return Shown(ranking, log_probability, reversal_weights(log_odds))
+
+
+def sometimes_sampled_list(
+    scores: NDArray[np.floating], k: int, rng: np.random.Generator, share: float, temperature: float
+) -> Shown:
+    """Draw a list from the Plackett-Luce model with probability ``share``, else show the k best.
+
+    P(R) = (1 - share) [R is the best] + share P_PL(R), by which the best list is weighed too when it was a sample.
+
+    Args:
+        scores: (docs,) finite.
+        k: the length wanted.
+        share: in (0, 1].
+        temperature: of a sample, as in `sampled_list`.
+    """
+    best = rank_by_score(scores, k)
+    tempered = standardised(scores) / temperature
+    ranking = sample_plackett_luce(tempered, k, rng) if rng.random() < share else best
+    log_sampled, log_odds = plackett_luce_log_odds(tempered, ranking)
+    log_best = math.log1p(-share) if share < 1.0 else -math.inf
+    return Shown(ranking, *_mixture(log_sampled + math.log(share), log_odds, log_best, ranking, best))
+
+
+def swapped_list(
+    best: NDArray[np.int64],
+    rng: np.random.Generator,
+    probability: float,
+    advice: NDArray[np.floating] | None = None,
+) -> Shown:
+    """Exchange neighbours: positions are paired (0, 1), (2, 3), ... or (1, 2), (3, 4), ... by a fair coin.
+
+    Each pair is exchanged with its own probability (`exchange_probabilities`), so no document is moved by more than one
+    position. After Li et al., "BubbleRank: Safe Online Learning to Re-Rank via Implicit Click Feedback" (UAI 2019),
+    whose probability is one half everywhere.
+
+    Args:
+        best: (k,) the order to show, best first.
+        probability: in (0, 0.5], that the first two are exchanged where they are a pair.
+        advice: (documents,) a model's scores; None where there is no model, or none to be trusted.
+    """
+    first = int(rng.integers(2))
+    likely = exchange_probabilities(len(best), probability, None if advice is None else standardised(advice)[best])
+    of_pairs = likely[first::2]
+    swapped = first + 2 * (rng.random(len(of_pairs)) < of_pairs).nonzero()[0]
+    ranking = best.copy()
+    ranking[swapped], ranking[swapped + 1] = best[swapped + 1], best[swapped]
+    return Shown(ranking, *_swap_reversals(len(best), swapped, likely))
+
+
+def exchange_probabilities(
+    k: int, probability: float, advice: NDArray[np.float64] | None = None
+) -> NDArray[np.float64]:
+    """Return (k - 1,) the probability of each pair of neighbours to be exchanged, the first pair's given; at most 1/2.
+
+    A user who wants the upper document of positions i and i + 1 (from 1) loses 1 / (i (i + 1)) of reciprocal rank by
+    the exchange. So the probability rises by i (i + 1) / 2: where exchanges cost less there are more to learn from.
+
+    With advice it is up to `MOST_ADVISED` times that, where a model thinks the lower document the better one, or as
+    many times less: most of what users pay for exploration is for exchanges that are known to be bad.
+
+    Args:
+        advice: (k,) a model's scores of the documents in the order to show, in standard deviations.
+    """
+    likely = _unadvised(k, probability)
+    if advice is not None:
+        likely = likely * MOST_ADVISED ** np.tanh(advice[1:] - advice[:-1])
+    return np.minimum(0.5, likely)
+
+
+@lru_cache(maxsize=64)
+def _unadvised(k: int, probability: float) -> NDArray[np.float64]:
+    """Return (k - 1,) that is only read: what `exchange_probabilities` are without advice, where it is below 1/2."""
+    upper = np.arange(1.0, k)
+    return probability * upper * (upper + 1.0) / 2.0
+
+
+def interleaved_list(
+    model: NDArray[np.int64], base: NDArray[np.int64], rng: np.random.Generator
+) -> tuple[Shown, NDArray[np.bool_]]:
+    """Interleave two lists by team draft: two by two, a fair coin says who of both is first to add its best one left.
+
+    Radlinski, Kurup and Joachims, "How Does Clickthrough Data Reflect Retrieval Quality?" (CIKM 2008), Algorithm 2.
+
+    Args:
+        model: (k,) distinct document indices, best first.
+        base: (k,) likewise, of the same candidates.
+
+    Returns:
+        the list, and (k,) whether the document at each position was added by the model's turn.
+    """
+    n_documents = int(max(model.max(initial=-1), base.max(initial=-1))) + 1
+    model_first = rng.random((len(model) + 1) // 2) < 0.5
+    by_model = np.repeat(model_first, 2)[: len(model)] == (np.arange(len(model)) % 2 == 0)
+    ranking = _draft(model, base, by_model, n_documents)
+    return Shown(ranking, *_draft_reversals(model, base, ranking, n_documents)), by_model
+
+
+def standardised(scores: NDArray[np.floating]) -> NDArray[np.float64]:
+    """Return (docs,) scores of mean 0 and standard deviation 1 over the candidates.
+
+    Where all are equal they say nothing, and the order in which the documents are given stands in for them.
+    """
+    exact = scores.astype(np.float64)
+    n = len(exact)
+    if n == 0:
+        return exact
+    # Of float32's largest, squares and even the sum of two overflow float32, but not float64. These are NumPy's means,
+    # without what they take beside the sum: longer than the sum of a hundred scores does.
+    centred: NDArray[np.float64] = exact - np.add.reduce(exact) / n
+    deviation = math.sqrt(np.add.reduce(centred * centred) / n)
+    if deviation == 0.0:
+        return standardised(-np.arange(n, dtype=np.float64)) if n > 1 else centred
+    return centred / deviation
+
+
+@compiled
+def pair_index(upper: int, lower: int, n: int) -> int:
+    """Return where in `Shown.reversals` of n positions the pair of two of them is, upper < lower."""
+    return upper * (2 * n - upper - 1) // 2 + lower - upper - 1
+
+
+@compiled
+def plackett_luce_log_odds(
+    scores: NDArray[np.floating], ranking: NDArray[np.int64]
+) -> tuple[float, NDArray[np.float64]]:
+    """Return log P(R) by the Plackett-Luce model, and log(P(R) / P(R*)) of each pair in the order of `Shown.reversals`.
+
+    Args:
+        scores: (docs,) finite.
+        ranking: (k,) int64 distinct document indices.
+    """
+    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
+    length = ranking.shape[0]
+    n = min(length, MOST_COMPARED)
+    log_odds = np.empty(n * (n - 1) // 2, np.float64)
+    for upper in range(n):
+        for lower in range(upper + 1, n):
+            log_odds[pair_index(upper, lower, n)] = reversal_log_odds(shown_scores, log_denominators, upper, lower)
+    return np.sum(shown_scores - log_denominators[:length]), log_odds
+
+
+@compiled
+def reversal_weights(log_odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return rho of each pair from log(P(R) / P(R*))."""
+    reversals = np.empty(log_odds.shape[0], np.float64)
+    for i in range(log_odds.shape[0]):
+        reversals[i] = reversal_weight(log_odds[i])
+    return reversals
+
+
+def _certain(ranking: NDArray[np.int64]) -> Shown:
+    n = min(len(ranking), MOST_COMPARED)
+    return Shown(ranking, 0.0, np.zeros(n * (n - 1) // 2))
+
+
+@compiled
+def _mixture(
+    log_sampled: float,
+    log_odds: NDArray[np.float64],
+    log_best: float,
+    ranking: NDArray[np.int64],
+    best: NDArray[np.int64],
+) -> tuple[float, NDArray[np.float64]]:
+    """Return log P(R) and the reversals of a list that is the best one or a sample.
+
+    Args:
+        log_sampled: the logarithm of the probability that a sample is shown and is this list.
+        log_odds: of its pairs, as a sample.
+        log_best: the logarithm of the probability that the best list is shown without sampling.
+        ranking: (k,) the list.
+        best: (k,) the best list.
+    """
+    n = min(ranking.shape[0], MOST_COMPARED)
+    n_different = np.sum(ranking != best)
+    log_probability = log_add_exp(log_best, log_sampled) if n_different == 0 else log_sampled
+    reversals = np.empty(log_odds.shape[0], np.float64)
+    for upper in range(n):
+        for lower in range(upper + 1, n):
+            pair = pair_index(upper, lower, n)
+            log_reversed = log_sampled - log_odds[pair]
+            if n_different == 2 and ranking[upper] == best[lower] and ranking[lower] == best[upper]:
+                log_reversed = log_add_exp(log_best, log_reversed)
+            reversals[pair] = reversal_weight(log_probability - log_reversed)
+    return log_probability, reversals
+
+
+def _swap_reversals(
+    k: int, swapped: NDArray[np.int64], likely: NDArray[np.float64]
+) -> tuple[float, NDArray[np.float64]]:
+    """Return log P(R) and the reversals of a list of k with these pairs of neighbours exchanged.
+
+    Only neighbours can be exchanged once more, and only if that leaves exchanges of one pairing; else R* is impossible.
+    No kernel is called, so that a device's first list need not wait for a compiler.
+
+    Args:
+        likely: (k - 1,) probability of each pair to be exchanged, see `exchange_probabilities`.
+    """
+    log_unlikely = np.log1p(-likely)
+    of_each = np.log(likely) - log_unlikely
+    unchanged = [math.log(0.5) + float(np.add.reduce(log_unlikely[parity::2])) for parity in (0, 1)]
+    either = float(np.logaddexp(unchanged[0], unchanged[1]))  # both pairings can leave the order as it is
+    n_swapped = len(swapped)
+    shown = unchanged[swapped[0] % 2] + float(np.add.reduce(of_each[swapped])) if n_swapped else either
+    # Numbers of Python's own from here on: one of an array's takes as long to read as ten of these to add.
+    log_odds, exchanged_ones = of_each.tolist(), swapped.tolist()
+    n = min(k, MOST_COMPARED)
+    of_pairs = np.zeros(n * (n - 1) // 2)
+    at = 0  # the pairs are row by row: those of a document with what is below it
+    for upper in range(n - 1):
+        neighbours, at = at, at + n - 1 - upper
+        if n_swapped and upper % 2 != exchanged_ones[0] % 2:
+            continue
+        if n_swapped == 0:
+            exchanged = unchanged[upper % 2] + log_odds[upper]
+        elif n_swapped == 1 and upper == exchanged_ones[0]:
+            exchanged = either
+        else:
+            exchanged = shown - log_odds[upper] if upper in exchanged_ones else shown + log_odds[upper]
+        of_pairs[neighbours] = 1.0 / (1.0 + math.exp(shown - exchanged))
+    return shown, of_pairs
+
+
+@compiled
+def _draft(
+    model: NDArray[np.int64], base: NDArray[np.int64], by_model: NDArray[np.bool_], n_documents: int
+) -> NDArray[np.int64]:
+    """Return (k,) the list that the coins make: whose turn each position is."""
+    length = model.shape[0]
+    ranking = np.empty(length, np.int64)
+    taken = np.zeros(n_documents, np.bool_)
+    at_model = at_base = 0
+    for i in range(length):
+        at_model, at_base = _next_left(model, taken, at_model), _next_left(base, taken, at_base)
+        ranking[i] = model[at_model] if by_model[i] else base[at_base]
+        taken[ranking[i]] = True
+    return ranking
+
+
+@compiled
+def _draft_reversals(
+    model: NDArray[np.int64], base: NDArray[np.int64], ranking: NDArray[np.int64], n_documents: int
+) -> tuple[float, NDArray[np.float64]]:
+    """Return log P(R) and the reversals of a list made by team draft."""
+    length = ranking.shape[0]
+    n = min(length, MOST_COMPARED)
+    reversals = np.zeros(n * (n - 1) // 2, np.float64)
+    shown = _log_draft_probability(model, base, ranking, 0, length, np.zeros(n_documents, np.bool_))
+    taken = np.zeros(n_documents, np.bool_)
+    for upper in range(n):
+        # Above the two positions that hold the upper one, and below those that hold the lower one, the list and the
+        # exchanged one are the same and as probable. What is between them decides, however long they are.
+        start = upper - upper % 2
+        for lower in range(upper + 1, n):
+            end = min(lower - lower % 2 + 2, length)
+            exchanged = ranking.copy()
+            exchanged[upper], exchanged[lower] = ranking[lower], ranking[upper]
+            reversed_part = _log_draft_probability(model, base, exchanged, start, end, taken.copy())
+            if reversed_part > -np.inf:
+                part = _log_draft_probability(model, base, ranking, start, end, taken.copy())
+                reversals[pair_index(upper, lower, n)] = reversal_weight(part - reversed_part)
+        if upper % 2:
+            taken[ranking[start]] = taken[ranking[upper]] = True
+    return shown, reversals
+
+
+@compiled
+def _log_draft_probability(
+    model: NDArray[np.int64],
+    base: NDArray[np.int64],
+    ranking: NDArray[np.int64],
+    start: int,
+    end: int,
+    taken: NDArray[np.bool_],
+) -> float:
+    """Return log P of a part of the list, given the documents above it; minus infinity if it is impossible.
+
+    Each two positions are one coin's: its two sides make one list each, which may be the same one.
+
+    Args:
+        start, end: even, the part's first position and the one after it; the end may be the list's, too.
+        taken: (documents,) whether each is above ``start``; written to.
+    """
+    length = ranking.shape[0]
+    log_probability = 0.0
+    at_model = at_base = 0
+    for i in range(start, end, 2):
+        at_model, at_base = _next_left(model, taken, at_model), _next_left(base, taken, at_base)
+        n_sides = 0
+        for first, at_first, second, at_second in ((model, at_model, base, at_base), (base, at_base, model, at_model)):
+            fits = ranking[i] == first[at_first]
+            if fits and i + 1 < length:
+                taken[ranking[i]] = True
+                fits = ranking[i + 1] == second[_next_left(second, taken, at_second)]
+                taken[ranking[i]] = False
+            n_sides += fits
+        if n_sides == 0:
+            return -np.inf
+        log_probability += math.log(0.5 * n_sides)
+        taken[ranking[i : i + 2]] = True
+    return log_probability
+
+
+@compiled
+def _next_left(order: NDArray[np.int64], taken: NDArray[np.bool_], at: int) -> int:
+    """Return the first index from ``at`` on of a document that is not taken; there is one where a position is left."""
+    while taken[order[at]]:
+        at += 1
+    return at

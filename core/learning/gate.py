@@ -1,0 +1,261 @@
+"""A gate lets lists come from the model only while the clicks do not say that the application's own order is better.
+
+The application's order is the base. A gate is closed, and the base shown, until the model has earned better; it is
+open, and the model's list shown, until the model does worse. It decides by what one user clicks, so that the numbers
+are the device's own, whatever others announce.
+
+Two comparisons serve, each where it is strong:
+
+- *Interleaved*: some lists are drafted from both orders by turns (team draft, Radlinski, Kurup and Joachims, CIKM
+  2008), and a click is to the credit of the order that brought the document. Where clicks do not depend on documents
+  both gain the same on average, at every position. It tells small differences, and opens the gate.
+- *Lists as shown*: what the newest lists of the model brought, a list's first click as a reciprocal rank, is set
+  against what those of the base brought. It needs more lists to tell small differences, but hears of what interleaving
+  would be slow to tell: a model so bad that nobody clicks any more. It only closes the gate.
+
+Evidence fades: the model is another one each round. While the gate is closed few lists are interleaved, for a model may
+be far worse, more once it looks no worse, and hardly any once it is known to be. Such a gate is a safe exploration as
+in Jagerman, Markov and de Rijke ("Safe Exploration for Optimizing Contextual Bandits", TOIS 2020), decided by a test in
+place of a bound.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from types import MappingProxyType
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.learning.rewards import first_click_reward
+
+CREDIT_DECAY = 0.99
+"""What a credit weighs after the next: a hundred interleaved lists are remembered."""
+BASE_DECAY = 0.99
+"""What a list of the base weighs after the next of the base."""
+MODEL_DECAY = 0.93
+"""What a list of the model weighs after the next of the model: the newest fourteen count, and so the newest models."""
+FEWEST_CREDITS = 10.0
+"""Before so many interleaved lists with a credit, in effect, the gate neither opens nor closes by them."""
+OPENS_ABOVE = 1.64
+"""The gate opens where the credits are above 0 by so many standard errors: by chance alone one look in twenty is, and
+it looks after each credit. A model that is no better costs nothing by that, and a worse one closes it again."""
+CLOSES_BELOW = -1.0
+"""It closes where they are below 0 by one: users lose little by a base that is shown without need."""
+WORSE_BY = 2.0
+"""It closes where the model's lists brought less than the base's by so many standard errors of the difference."""
+FEWEST_LISTS = 6.0
+"""Before so many lists of each the two are not compared."""
+SHARE_WARY = 0.05
+"""How many lists are interleaved while nothing speaks for the model, and to check on it while the gate is open."""
+SHARE_DISMISSED = 0.02
+"""How many are while the gate is closed and the credits say that the model is worse."""
+DISMISSED_BELOW = -2.0
+"""They say so where they are below 0 by so many standard errors, of `FEWEST_PROMISING` or more."""
+SHARE_PROMISING = 0.5
+"""How many are while the gate is closed and the model looks no worse."""
+FEWEST_PROMISING = 4.0
+"""After so many credits it may look so."""
+_LEAST_VARIANCE = 0.02  # of a reciprocal rank: a few equal ones are no certainty
+
+
+class Source(StrEnum):
+    """A source says where the order of a list is from."""
+
+    BASE = "base"
+    MODEL = "model"
+    INTERLEAVED = "interleaved"
+
+    def __repr__(self) -> str:
+        return repr(self.value)  # so that a list prints in words
+
+
+class FadingMean(NamedTuple):
+    """A mean of numbers, the newest of which weigh most: the i-th newest weighs ``decay ** i``.
+
+    Attributes:
+        weight, weight_squares: sums of the weights, and of their squares.
+        total, squares: weighted sums of the numbers, and of their squares.
+    """
+
+    weight: float = 0.0
+    weight_squares: float = 0.0
+    total: float = 0.0
+    squares: float = 0.0
+
+    def with_next(self, number: float, decay: float) -> "FadingMean":
+        """Return the mean with one more number, and what was before weighing less."""
+        return FadingMean(
+            self.weight * decay + 1.0,
+            self.weight_squares * decay * decay + 1.0,
+            self.total * decay + number,
+            self.squares * decay + number * number,
+        )
+
+    @property
+    def mean(self) -> float:
+        """Return 0 of no numbers."""
+        return self.total / self.weight if self.weight else 0.0
+
+    @property
+    def variance(self) -> float:
+        """Return that of one number."""
+        return self.squares / self.weight - self.mean**2 if self.weight else 0.0
+
+    @property
+    def share_of_variance(self) -> float:
+        """Return the variance of the mean, in variances of one number; infinite of no numbers."""
+        return self.weight_squares / self.weight**2 if self.weight else float("inf")
+
+
+class ShownCount(NamedTuple):
+    """A count of what one source's lists brought, for whoever wants to read it; nothing of it fades.
+
+    Attributes:
+        lists: that were recorded.
+        clicked: of them, those with a click.
+        reciprocal_ranks: sum over lists of 1 / (1-based position of the first click); 0 of a list without any.
+    """
+
+    lists: int = 0
+    clicked: int = 0
+    reciprocal_ranks: float = 0.0
+
+    @property
+    def click_through_rate(self) -> float:
+        return self.clicked / self.lists if self.lists else 0.0
+
+    @property
+    def mean_reciprocal_rank(self) -> float:
+        return self.reciprocal_ranks / self.lists if self.lists else 0.0
+
+
+_NO_NUMBERS = FadingMean()
+_NONE_SHOWN = ShownCount()
+
+
+@dataclass(frozen=True)
+class Gate:
+    """A gate and all its evidence; `with_list` makes the next one.
+
+    Attributes:
+        is_open: lists come from the model.
+        credits: of interleaved lists that told the two apart: 1 to the model, -1 to the base.
+        of_base, of_model: reciprocal ranks of the first click on each one's lists; the model's since the gate opened.
+        counts: by source, all lists ever.
+    """
+
+    is_open: bool = False
+    credits: FadingMean = _NO_NUMBERS
+    of_base: FadingMean = _NO_NUMBERS
+    of_model: FadingMean = _NO_NUMBERS
+    counts: Mapping[Source, ShownCount] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        # Whoever is handed a gate to read cannot change the device's own.
+        object.__setattr__(self, "counts", MappingProxyType(dict(self.counts)))
+
+    def count(self, source: Source) -> ShownCount:
+        return self.counts.get(source, _NONE_SHOWN)
+
+    @property
+    def share_interleaved(self) -> float:
+        """Return how many of the next lists should be interleaved."""
+        if self.is_open or self.credits.weight < FEWEST_PROMISING:
+            return SHARE_WARY
+        if self.credits.total >= 0.0:
+            return SHARE_PROMISING
+        return SHARE_DISMISSED if self.credit_score < DISMISSED_BELOW else SHARE_WARY
+
+    @property
+    def takes_advice(self) -> bool:
+        """Return whether the model says which neighbours to exchange, in the application's list, too.
+
+        It does from the first, while nothing speaks against it: an exchange costs less than a list.
+        """
+        return self.is_open or self.credits.total >= 0.0
+
+    @property
+    def credit_score(self) -> float:
+        """Return by how many standard errors the credits are above 0, where both orders are equally good."""
+        # Each credit is 1 or -1, and 0 on average then.
+        return self.credits.total / math.sqrt(self.credits.weight_squares) if self.credits.weight else 0.0
+
+    @property
+    def model_score(self) -> float:
+        """Return by how many standard errors the model's lists brought more than the base's; 0 of too few lists."""
+        if min(self.of_base.weight, self.of_model.weight) < FEWEST_LISTS:
+            return 0.0
+        base = max(self.of_base.variance, _LEAST_VARIANCE)
+        model = max(self.of_model.variance, base)  # the few of the model may be alike by chance
+        error = math.sqrt(base * self.of_base.share_of_variance + model * self.of_model.share_of_variance)
+        return (self.of_model.mean - self.of_base.mean) / error
+
+
+def source_of_next(gate: Gate, rng: np.random.Generator) -> Source:
+    """Return where the next list should be from, given that there is a model for it; one number is drawn."""
+    if rng.random() < gate.share_interleaved:
+        return Source.INTERLEAVED
+    return Source.MODEL if gate.is_open else Source.BASE
+
+
+def with_list(gate: Gate, source: Source, clicks: NDArray[np.bool_], to_credit: NDArray[np.int8] | None = None) -> Gate:
+    """Return the gate after one more list that was shown.
+
+    An interleaved list is to the credit of the order whose documents got more clicks, one credit whatever their number.
+
+    Args:
+        clicks: (shown,) bool.
+        to_credit: (shown,) of an interleaved list, see `interleaving_credits`.
+    """
+    reciprocal = first_click_reward(clicks)
+    before = gate.count(source)
+    counted = ShownCount(before.lists + 1, before.clicked + (reciprocal > 0.0), before.reciprocal_ranks + reciprocal)
+    counts = {**gate.counts, source: counted}
+    if source is Source.BASE:
+        of_base = gate.of_base.with_next(reciprocal, BASE_DECAY)
+        return Gate(gate.is_open, gate.credits, of_base, gate.of_model, counts)
+    if source is Source.MODEL:
+        of_model = gate.of_model.with_next(reciprocal, MODEL_DECAY)
+        return _after_list_of_model(Gate(gate.is_open, gate.credits, gate.of_base, of_model, counts))
+    credit = 0.0 if to_credit is None else float(np.sign(to_credit[clicks].sum()))
+    if not credit:
+        return Gate(gate.is_open, gate.credits, gate.of_base, gate.of_model, counts)
+    credits_ = gate.credits.with_next(credit, CREDIT_DECAY)
+    return _after_credit(Gate(gate.is_open, credits_, gate.of_base, gate.of_model, counts))
+
+
+def interleaving_credits(
+    by_model: NDArray[np.bool_], base: NDArray[np.int64], model: NDArray[np.int64]
+) -> NDArray[np.int8]:
+    """Return (shown,) whose credit a click at each position of an interleaved list is: 1 the model's, -1 the base's.
+
+    0 of the documents that both orders begin with, in the same places: a click there tells nothing.
+
+    Args:
+        by_model: (shown,) whether the model's turn brought the document at each position.
+        base, model: at least the (shown,) best of both orders.
+    """
+    to_credit = np.where(by_model, np.int8(1), np.int8(-1))
+    differs = base[: len(by_model)] != model[: len(by_model)]
+    to_credit[: np.argmax(differs) if differs.any() else None] = 0
+    return to_credit
+
+
+def _after_credit(gate: Gate) -> Gate:
+    if gate.credits.weight < FEWEST_CREDITS:
+        return gate
+    if not gate.is_open and gate.credit_score > OPENS_ABOVE:
+        return replace(gate, is_open=True, of_model=_NO_NUMBERS)
+    if gate.is_open and gate.credit_score < CLOSES_BELOW:
+        return replace(gate, is_open=False)
+    return gate
+
+
+def _after_list_of_model(gate: Gate) -> Gate:
+    """Close the gate where the model's lists bring less; then the credits were another model's, and are dropped."""
+    if gate.is_open and gate.model_score < -WORSE_BY:
+        return replace(gate, is_open=False, credits=_NO_NUMBERS, of_model=_NO_NUMBERS)
+    return gate

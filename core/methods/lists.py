@@ -1,0 +1,127 @@
+"""A list to show is made of scores as the method asks: drawn from them, or the best list by them."""
+
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.learning.display import (
+    Shown,
+    best_list,
+    interleaved_list,
+    sampled_list,
+    sometimes_sampled_list,
+    swapped_list,
+)
+from foltr.core.learning.gate import Source, interleaving_credits
+from foltr.core.learning.linear import rank_by_score
+from foltr.core.methods.registry import spec_of
+from foltr.core.methods.spec import Lists
+from foltr.core.protocol.explorations import (
+    Exploration,
+    InterleavingExploration,
+    NoExploration,
+    SamplingExploration,
+    ShareExploration,
+    SwapsExploration,
+)
+from foltr.core.protocol.trainings import Training
+
+
+def make_list(training: Training, scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> Shown:
+    """Return a list of ``k`` of the candidates, as a method shows it.
+
+    Args:
+        scores: (documents,) of the ranker to show it by, see `foltr.core.methods.base.Device.scores`.
+        rng: drawn from only where the method's lists are drawn.
+    """
+    if spec_of(training).lists is Lists.DRAWN:
+        return draw_list(training.exploration, scores, k, rng)
+    return best_list(scores, k)
+
+
+def draw_list(exploration: Exploration, scores: NDArray[np.floating], k: int, rng: np.random.Generator) -> Shown:
+    """Draw a list of ``k`` of the candidates around the order of a model's scores.
+
+    Args:
+        scores: (documents,) finite, of the documents in the application's order: that is the base of interleaving, and
+            of equal scores the first document is shown first.
+    """
+    match exploration:
+        case SwapsExploration():
+            return swapped_list(rank_by_score(scores, k), rng, exploration.probability, advice=scores)
+        case NoExploration():
+            return best_list(scores, k)
+        case ShareExploration():
+            return sometimes_sampled_list(scores, k, rng, exploration.share, exploration.temperature)
+        case InterleavingExploration():
+            return interleaved_list(rank_by_score(scores, k), np.arange(min(k, len(scores))), rng)[0]
+        case SamplingExploration():
+            return sampled_list(scores, k, rng, exploration.temperature)
+
+
+def draw_base_list(
+    exploration: Exploration,
+    scores: NDArray[np.floating],
+    k: int,
+    rng: np.random.Generator,
+    advice: NDArray[np.floating] | None = None,
+) -> Shown:
+    """Draw a list of ``k`` of the candidates around the application's order, where no model's is shown.
+
+    Interleaving has only the one list to show. Sampling of the scores as they are would be of another application's
+    scale each time, so they are standardised.
+
+    Args:
+        scores: (documents,) the application's, not rising.
+        advice: (documents,) a model's, by which neighbours are exchanged (`exchange_probabilities`); None: by depth.
+    """
+    match exploration:
+        case SwapsExploration():
+            return swapped_list(np.arange(min(k, len(scores))), rng, exploration.probability, advice)
+        case InterleavingExploration():
+            return best_list(scores, k)
+        case SamplingExploration(temperature=None):
+            return sampled_list(scores, k, rng, 1.0)
+        case _:
+            return draw_list(exploration, scores, k, rng)
+
+
+class SourcedList(NamedTuple):
+    """A list that was drawn, and what a gate has to know of it.
+
+    Attributes:
+        source: where its order is from.
+        to_credit: (k,) of an interleaved list, see `foltr.core.learning.gate.interleaving_credits`; None of others.
+    """
+
+    shown: Shown
+    source: Source
+    to_credit: NDArray[np.int8] | None = None
+
+
+def list_from(
+    source: Source,
+    exploration: Exploration,
+    scores: NDArray[np.floating],
+    base_scores: NDArray[np.floating],
+    k: int,
+    rng: np.random.Generator,
+    *,
+    advised: bool,
+) -> SourcedList:
+    """Draw a list of ``k`` of the candidates from where a gate says.
+
+    Where exploration itself is interleaving, every list of the model is interleaved, and judges it.
+
+    Args:
+        scores, base_scores: (documents,) the model's and the application's, in the latter's order.
+        advised: whether the model says which neighbours of the application's list to exchange, too.
+    """
+    if source is Source.BASE:
+        return SourcedList(draw_base_list(exploration, base_scores, k, rng, scores if advised else None), source)
+    if source is Source.MODEL and not isinstance(exploration, InterleavingExploration):
+        return SourcedList(draw_list(exploration, scores, k, rng), source)
+    model, base = rank_by_score(scores, k), np.arange(min(k, len(scores)))
+    shown, by_model = interleaved_list(model, base, rng)
+    return SourcedList(shown, Source.INTERLEAVED, interleaving_credits(by_model, base, model))

@@ -1,0 +1,179 @@
+"""`MethodSpec` says what a learning method is: it holds all that differs from one method to the next.
+
+Each method's module ends in its spec, and `foltr.core.methods.registry` lists them. Device, federator, simulator and command
+line ask the spec and never for a training's type, so a method is added in one module.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Generic, Literal, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
+from foltr.core.methods.aggregations import DeltaAggregation
+from foltr.core.methods.base import Aggregation, Device, DeviceContext
+from foltr.core.methods.bodies import BodySpec
+from foltr.core.protocol.trainings import Activation, MethodTraining, RankerSpec
+
+TrainingT = TypeVar("TrainingT", bound=MethodTraining)
+RankerT = TypeVar("RankerT", bound=RankerSpec)
+Weights = NDArray[np.float64]
+
+
+class Lists(Enum):
+    """Which lists a device shows while it explores."""
+
+    DRAWN = auto()
+    """They are drawn around the order of the ranker's scores by the training's exploration; PDGD learns from them."""
+    PERTURBED = auto()
+    """They are the best ones of a perturbed ranker, and go out of date with the model that was perturbed."""
+    LOGGED = auto()
+    """They are those of a logging policy, which is announced or else the newest model."""
+
+
+@dataclass(frozen=True)
+class OnlyRanker:
+    """The one kind of ranker that a method learns, and why it learns no other."""
+
+    kind: Literal["linear", "neural"]
+    cause: str
+
+
+LINEAR_ONLY = OnlyRanker("linear", "it is a method for linear rankers; choose ranker = linear")
+
+
+@dataclass(frozen=True)
+class PdgdSteps:
+    """How a method learns that is one PDGD step for each interaction, from the global model on.
+
+    Devices take these steps one by one, and the simulator takes them for whole blocks of clients.
+
+    Attributes:
+        proximal: draws each step towards the global model, see `foltr.core.methods.fedprox`.
+        n_shared: so many of the first weights are shared, and a device keeps the others; None shares all.
+        sent: makes what is sent in place of the learned weights: from (n_weights,) those and the ones learning began
+            with, and random numbers. None sends what was learned.
+    """
+
+    learning_rate: float
+    proximal: float = 0.0
+    n_shared: int | None = None
+    sent: Callable[[Weights, Weights, np.random.Generator], Weights] | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class RoundSetup:
+    """What an aggregation may know of its round; see `foltr.core.methods.registry.make_aggregation`."""
+
+    rule: RuleSpec = MEAN
+    n_expected: int | None = None
+    rng: np.random.Generator | None = None
+
+
+@dataclass(frozen=True)
+class Exposure:
+    """What a client lets be known of itself in a whole run: an update in each of its rounds.
+
+    Attributes:
+        n_weights: of an update.
+        participants: clients in a round.
+        fewest, most: interactions that a client has in a round.
+    """
+
+    n_weights: int
+    rounds: int
+    participants: int
+    fewest: int
+    most: int
+
+
+def accepts(*_settings: object) -> None:
+    """Refuse nothing."""
+
+
+def no_values(_training: MethodTraining, _ranker: RankerSpec) -> int:
+    """Return 0: the model has no values beside the ranker's."""
+    return 0
+
+
+def all_weights(_training: MethodTraining, _ranker: RankerSpec, dim: int) -> BodySpec:
+    """Return what an update looks like that is the difference of all values of the model."""
+    return BodySpec("dense", dim, 0, dim)
+
+
+def mean_by_interactions(_training: MethodTraining, body: BodySpec, setup: RoundSetup) -> Aggregation:
+    """Return what adds the mean of the updates to the model, each weighed by its interactions (FPDGD, Eq. 10)."""
+    return DeltaAggregation(
+        body.dim,
+        start=body.start,
+        n_values=body.n_values,
+        rule=setup.rule,
+        n_expected=setup.n_expected,
+        rng=setup.rng,
+    )
+
+
+@dataclass(frozen=True)
+class MethodSpec(Generic[TrainingT, RankerT]):
+    """All that differs from one method to the next.
+
+    Attributes:
+        name: as settings and tables spell it.
+        training: the message that announces its settings.
+        device: makes its device part, see `foltr.core.methods.registry.make_device`.
+        lists: which ones it shows.
+        only_ranker: the one kind it learns; None learns any.
+        activations: of the hidden units of the neural rankers that it learns; the first one where none is asked for.
+        check: SettingsError, in words, where its settings make no sense, with each other or with the ranker.
+        check_rule: SettingsError, in words, where an aggregation rule other than the plain mean makes no sense.
+        needs_deadline: why rounds cannot be buffered; None where they can.
+        n_auxiliary: how many values the model has beside the ranker's.
+        body: what an update looks like, from how many values the model has.
+        not_weights: what an update holds in place of differences of weights, in words; None where it holds these.
+        aggregation: makes its federator part for one round.
+        pdgd: how it learns, of a method that learns by PDGD steps alone; the simulator takes these in blocks.
+        personal: a device has weights of its own, so that its ranker is not the shared one.
+        learns_again: a device can learn from lists that it kept, for another model than they were shown by, and send
+            what it learns. Where it cannot, clients are unlearned by beginning anew.
+        spent_when_sent: what it sends has the device's own noise in it: sent again with fresh noise, the same clicks
+            would tell more than the noise allows.
+        privacy: what its privacy parameters claim and give; None of a method without any.
+    """
+
+    name: str
+    training: type[TrainingT]
+    device: Callable[[TrainingT, RankerT, NDArray[np.float32], int, DeviceContext], Device]
+    lists: Lists = Lists.DRAWN
+    only_ranker: OnlyRanker | None = None
+    activations: tuple[Activation, ...] = ("sigmoid",)
+    check: Callable[[TrainingT, RankerT], None] = accepts
+    check_rule: Callable[[RuleSpec], None] = accepts
+    needs_deadline: str | None = None
+    n_auxiliary: Callable[[TrainingT, RankerT], int] = no_values
+    body: Callable[[TrainingT, RankerT, int], BodySpec] = all_weights
+    not_weights: str | None = None
+    aggregation: Callable[[TrainingT, BodySpec, RoundSetup], Aggregation] = mean_by_interactions
+    pdgd: Callable[[TrainingT, RankerT], PdgdSteps] | None = None
+    personal: bool = False
+    learns_again: bool = True
+    spent_when_sent: bool = False
+    privacy: Callable[[TrainingT, Exposure], dict[str, Any]] | None = None
+
+    @property
+    def no_votes_because(self) -> str | None:
+        """Why devices do not compare models by its lists and vote (`foltr.core.learning.comparison`); None where they do."""
+        if self.lists is not Lists.DRAWN:
+            return f"devices do not draw the lists of {self.name} by score, and by other lists models do not compare"
+        if self.privacy is not None:
+            return f"{self.name} adds noise to what a device sends, and a vote beside it would have none"
+        return None
+
+    @property
+    def no_evaluation_because(self) -> str | None:
+        """Why devices do not tell what their users' lists earned; None where they do, if they are asked."""
+        if self.privacy is not None:
+            return f"{self.name} adds noise to what a device sends, and an evaluation beside it would have none"
+        return None

@@ -1,0 +1,122 @@
+"""An operator's folder is opened, or made; whoever uses it has it alone. See `foltr.core.operator.authority`."""
+
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from foltr.core.errors import SettingsError
+from foltr.core.operator.authority import Authority
+from foltr.core.operator.credentials import (
+    FEDERATOR_USER,
+    OPERATOR_USER,
+    BrokerAccess,
+    Credentials,
+    write_credentials,
+    write_secret,
+)
+from foltr.core.operator.enrolment_rotation import complete_rotation
+from foltr.core.operator.lock import LOCK_WAIT_S, locked
+from foltr.core.operator.register import Register, new_register, read_enrolment_key, read_register, write_register
+from foltr.core.protocol.signing import SigningKey, key_to_text
+from foltr.core.protocol.states import Privacy
+from foltr.core.protocol.topics import check_name
+from foltr.core.secure.sealing import SealingKey
+
+
+def is_authority(folder: Path) -> bool:
+    """Whether ``folder`` is an operator's."""
+    return (folder / "register.json").exists()
+
+
+@contextmanager
+def open_authority(
+    folder: Path, federation: str | None = None, *, lock_wait_s: float = LOCK_WAIT_S
+) -> Iterator[Authority]:
+    """Use an operator's folder, alone, until the ``with`` ends.
+
+    Args:
+        federation: which one it must be of; None: whichever it is.
+
+    Raises:
+        SettingsError: there is none, it is another federation's, it is damaged or others may read it, or another
+            command did not let go of it within ``lock_wait_s``.
+    """
+    if not is_authority(folder):
+        raise SettingsError(
+            f"operator: {folder} is not an operator's folder; name it with --operator, or make one: foltr device enrol"
+        )
+    with locked(folder, lock_wait_s):
+        yield Authority(folder, complete_rotation(folder, read_register(folder, federation)))
+
+
+@contextmanager
+def create_authority(
+    folder: Path,
+    federation: str,
+    *,
+    federator: BrokerAccess,
+    operator: BrokerAccess,
+    privacy: Privacy = Privacy.TRUSTED,
+    lock_wait_s: float = LOCK_WAIT_S,
+) -> Iterator[Authority]:
+    """Use an operator's folder as `open_authority` does, and make it first where there is none.
+
+    Args:
+        federator: how the federator reaches the broker; taken when the folder is made.
+        operator: the same for the operator's commands.
+        privacy: what the federation is made for; a folder that is there keeps its own.
+    """
+    check_name("federation", federation)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        mode = folder.stat().st_mode
+    except OSError as error:
+        raise SettingsError(f"operator: {folder}: {error.strerror}") from error
+    if stat.S_IMODE(mode) & 0o077:
+        # Not closed without asking: somebody may have named the folder of something else.
+        raise SettingsError(
+            f"operator: others can enter {folder}; name another one with --operator, or: chmod 700 {folder}"
+        )
+    with locked(folder, lock_wait_s):
+        if not is_authority(folder):
+            if (folder / "enrolment.key").exists():
+                # A new register would start the serials again, below those that devices carry.
+                raise SettingsError(f"operator: {folder} has lost its register.json; restore it from a backup")
+            write_register(folder, new_register(federation, privacy))
+        register = read_register(folder, federation)
+        if register.is_new:
+            _create_keys(folder, register, federator, operator)
+        yield Authority(folder, complete_rotation(folder, register))
+
+
+def _create_keys(folder: Path, register: Register, federator: BrokerAccess, operator: BrokerAccess) -> None:
+    """The files beside a new register; those that are there are kept, so that an interrupted start is resumed."""
+    if not (folder / "enrolment.key").exists():
+        write_secret(folder / "enrolment.key", SigningKey.generate().to_text() + "\n")
+    enrolment_key = key_to_text(read_enrolment_key(folder).public)
+    write_secret(folder / "enrolment.pub", enrolment_key + "\n", replace=True)
+    (folder / "enrolment.pub").chmod(0o644)
+    if (folder / "operator.json").exists():
+        return
+    federator_key, sealing_key = SigningKey.generate(), SealingKey.generate()
+    private, public = key_to_text(sealing_key.private), key_to_text(sealing_key.public)
+    # Last, as it tells that the others are whole: whoever opens the folder needs it.
+    for role, name, key, access, sealing in (
+        ("federator", FEDERATOR_USER, federator_key, federator, {"sealing_keys": (private,)}),
+        ("operator", OPERATOR_USER, SigningKey.generate(), operator, {"federator_sealing_key": public}),
+    ):
+        credentials = Credentials.model_validate(
+            {
+                "role": role,
+                "federation": register.federation,
+                "privacy": register.privacy,
+                "name": name,
+                "broker": access,
+                "signing_key": key.to_text(),
+                "enrolment_key": enrolment_key,
+                "federator_key": key_to_text(federator_key.public),
+                **sealing,
+            }
+        )
+        write_credentials(folder / f"{role}.json", credentials)

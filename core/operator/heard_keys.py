@@ -1,0 +1,85 @@
+"""Whose signatures a command believes that runs for a moment: the keys of its credentials, and those that followed.
+
+A device that runs remembers what it was told. A command has a file, which may be from before a rotation, and what the
+broker retains.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from foltr.core.errors import MessageError
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.topics import Topics
+
+_NEW_FILE = "ask the operator for a newer file: of a device, foltr device enrol NAME --replace"
+_STRANGE_SUCCESSION = (
+    "what the broker retains of the operator's key does not begin with the enrolment key in these credentials: they "
+    f"are another federation's, or somebody else wrote it; {_NEW_FILE}"
+)
+_SILENT_BROKER = (
+    "an enrolment key that these credentials do not know states the federator's key, and the broker does not say that "
+    "it follows from theirs. If the enrolment key was rotated, the broker's access list keeps that from whoever asks: "
+    f"the operator writes it anew, foltr broker config --force, and then: foltr operator publish. Else {_NEW_FILE}"
+)
+
+
+class _Retained(Protocol):
+    """A message as the broker delivered it."""
+
+    @property
+    def payload(self) -> bytes: ...
+
+
+@dataclass(frozen=True)
+class HeardKeys:
+    """Whom to believe, by what was heard.
+
+    Attributes:
+        credentials: those of the file, with the newest keys that follow from theirs.
+        hindrance: why there may be newer ones that cannot be believed, and what to do; None where nothing says so.
+    """
+
+    credentials: Credentials
+    hindrance: str | None = None
+
+
+def key_topics(federation: str) -> list[str]:
+    """The topics on which the broker retains what `believe_retained` goes by."""
+    topics = Topics(federation)
+    return [topics.operator_key, topics.federator_key]
+
+
+def believe_heard(credentials: Credentials, heard: Mapping[str, _Retained]) -> HeardKeys:
+    """Follow the keys by what was heard on each topic; the others of these do not matter."""
+    succession, statement = (heard.get(topic) for topic in key_topics(credentials.federation))
+    return believe_retained(
+        credentials,
+        None if succession is None else succession.payload,
+        None if statement is None else statement.payload,
+    )
+
+
+def believe_retained(credentials: Credentials, succession: bytes | None, statement: bytes | None) -> HeardKeys:
+    """Follow the operator's key from the one in the credentials, and by it the federator's.
+
+    Args:
+        succession, statement: what the broker retains on the topics of the operator's and of the federator's key; None
+            or empty where that is nothing.
+    """
+    hindrance = None
+    if succession:
+        try:
+            credentials = credentials.with_succession(succession)
+        except MessageError:
+            # Without access control anybody may have written it: the keys of the file count as before.
+            hindrance = _STRANGE_SUCCESSION
+    if statement:
+        try:
+            credentials = credentials.with_federator_key(statement)
+        except MessageError as error:
+            # One that is older than the file's own is no news.
+            if error.code != ReceiptCode.REPLAYED and hindrance is None:
+                hindrance = _SILENT_BROKER
+    return HeardKeys(credentials, hindrance)

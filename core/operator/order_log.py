@@ -1,0 +1,186 @@
+"""The log of an operator's orders: a folder with the signed bytes of each, and of the federator's answer to it.
+
+    00000007.order     order 7, on disk before it is sent
+    00000007.answer    what the federator answered; until it is there, each command sends the order again
+
+Numbers without a file are those that were lost: the folder was restored from a backup, and the federator knows orders
+that its later copy had given.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from foltr.core.errors import MessageError, SettingsError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.operator.credentials import write_secret
+from foltr.core.protocol.codec import decode, open_envelope
+from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.orders import (
+    AllowReset,
+    ForgetClient,
+    ForgetTombstone,
+    Order,
+    OrderAnswer,
+    VoidOrder,
+    named_client,
+)
+from foltr.core.protocol.signed_orders import SignedOrder, issue_order, read_order
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
+from foltr.core.user_files import FileKind, read_file
+
+
+@dataclass(frozen=True)
+class LoggedOrder:
+    """One order as ``foltr operator orders`` shows it; no answer where the federator has not answered yet."""
+
+    signed: SignedOrder
+    answer: OrderAnswer | None
+
+
+class OrderLog:
+    """The orders of one operator's folder, whose lock is held.
+
+    Args:
+        folder: of the orders alone; made with the first one.
+        key: the enrolment key, which signs them.
+        operator: whose signatures those in the folder have; None: the key's.
+    """
+
+    def __init__(self, folder: Path, federation: str, key: SigningKey, operator: Believed | None = None) -> None:
+        self._folder = folder
+        self._federation = federation
+        self._key = key
+        self._operator = operator or key.public
+        names = [path for path in folder.iterdir() if path.stem.isdecimal()] if folder.is_dir() else []
+        self._orders = {int(path.stem) for path in names if path.suffix == ".order"}
+        self._answered = {int(path.stem) for path in names if path.suffix == ".answer"}
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest order; 0 before the first."""
+        return max(self._orders, default=0)
+
+    def write(self, order: Order, above: int = 0) -> SignedOrder:
+        """Give an order the next number, which is higher than ``above``, sign it, and write it down."""
+        signed = self._put(max(self.newest, above) + 1, order)
+        failpoint(Failpoint.ORDER_WRITTEN)
+        return signed
+
+    def get(self, number: int) -> SignedOrder | None:
+        """Return an order; None where there is none of this number."""
+        if number not in self._orders:
+            return None
+        path = self._path(number, "order")
+        try:
+            read = read_order(read_file(path, FileKind.MESSAGE), self._operator, self._federation)
+        except (OSError, MessageError) as error:
+            raise SettingsError(f"operator: {path} is damaged ({error}); restore it from a backup") from error
+        if not isinstance(read, SignedOrder):
+            raise SettingsError(f"operator: {path} is damaged (it is no order); restore it from a backup")
+        # It was renamed, and whoever did it was killed before it was signed anew (`shift`).
+        return read if read.number == number else self._put(number, read.order)
+
+    def after(self, number: int) -> Iterator[SignedOrder]:
+        """Read the orders above ``number``, in order."""
+        for later in sorted(order for order in self._orders if order > number):
+            signed = self.get(later)
+            if signed is not None:
+                yield signed
+
+    def is_answered(self, number: int) -> bool:
+        return number in self._answered
+
+    def unanswered(self) -> list[SignedOrder]:
+        """List the orders that the federator has not answered, in order."""
+        waiting = sorted(self._orders - self._answered)
+        return [signed for number in waiting if (signed := self.get(number)) is not None]
+
+    def entries(self) -> Iterator[LoggedOrder]:
+        """Read every order with its answer, in order."""
+        for signed in self.after(0):
+            yield LoggedOrder(signed, self._answer(signed.number))
+
+    def lost(self) -> list[range]:
+        """List the numbers below the newest that no order here has, as ranges."""
+        ranges, last = [], 0
+        for number in sorted(self._orders):
+            if number > last + 1:
+                ranges.append(range(last + 1, number))
+            last = number
+        return ranges
+
+    def take_answer(self, number: int, payload: bytes) -> None:
+        """Keep the federator's answer to an order; the first one stands."""
+        if number not in self._answered:
+            write_secret(self._path(number, "answer"), payload, replace=True)
+            self._answered.add(number)
+
+    def take_out(self, client_id: str, salt: bytes, tombstone: bytes) -> None:
+        """Leave the name of a client that was forgotten in no order: some stand for the others, and name nobody."""
+        for signed in self.after(0):
+            order = signed.order
+            if named_client(order) != client_id:
+                continue
+            if isinstance(order, ForgetClient):
+                stands_for = ForgetTombstone(
+                    federation=self._federation,
+                    salt=salt,
+                    tombstone=tombstone,
+                    serial=order.serial,
+                    replaces=signed.digest,
+                )
+                self._put(signed.number, stands_for)
+            else:
+                self._put(signed.number, VoidOrder(federation=self._federation, replaces=signed.digest))
+
+    def fill(self, number: int) -> SignedOrder:
+        """Return the order that a federator is given which has none of this number.
+
+        It asks for nothing where it was lost here. So it does in the place of an order to reset that was answered: the
+        database was restored, and what would be lost by the job that has the number now, nobody has looked at.
+        """
+        signed = self.get(number)
+        if signed is None:
+            return self._put(number, VoidOrder(federation=self._federation))
+        if isinstance(signed.order, AllowReset) and self.is_answered(number):
+            return self._put(number, VoidOrder(federation=self._federation, replaces=signed.digest))
+        if not open_envelope(signed.payload).is_signed_by(self._key.public, Topics(self._federation).operator):
+            return self._put(number, signed.order)  # by a former key, which the federator believes no more
+        return signed
+
+    def shift(self, first: int, newest: int) -> dict[int, int]:
+        """Number the unanswered orders from ``first`` on anew, above ``newest``; returns the new number of each.
+
+        Renaming is one step, so that an order has one number whenever this is interrupted; `get` signs it anew. Their
+        sequence stays, and so the highest goes first.
+        """
+        moved, offset = {}, newest + 1 - first
+        for number in sorted((n for n in self._orders - self._answered if n >= first), reverse=True):
+            self._path(number, "order").rename(self._path(number + offset, "order"))
+            self._orders.remove(number)
+            self._orders.add(number + offset)
+            moved[number] = number + offset
+            self.get(number + offset)
+        return moved
+
+    def _put(self, number: int, order: Order) -> SignedOrder:
+        signed = issue_order(self._key, order, number)
+        self._folder.mkdir(mode=0o700, exist_ok=True)
+        write_secret(self._path(number, "order"), signed.payload, replace=True)
+        self._orders.add(number)
+        return signed
+
+    def _answer(self, number: int) -> OrderAnswer | None:
+        if number not in self._answered:
+            return None
+        path = self._path(number, "answer")
+        try:
+            # Its signature was checked when it came; the federator's key may be another one by now.
+            return decode(read_file(path, FileKind.MESSAGE), OrderAnswer)
+        except (OSError, MessageError) as error:
+            raise SettingsError(f"operator: {path} is damaged ({error}); restore it from a backup") from error
+
+    def _path(self, number: int, kind: str) -> Path:
+        return self._folder / f"{number:08d}.{kind}"

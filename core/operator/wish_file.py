@@ -1,0 +1,45 @@
+"""A device's wish to be forgotten that was asked for beside it, in a file next to its credentials.
+
+`foltr erasure request --credentials` keeps the wish there before it sends it. A device that is started with these
+credentials finds it, sends nothing else, and sends it again until there is a receipt.
+"""
+
+import contextlib
+import json
+from pathlib import Path
+
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import Credentials, write_secret
+from foltr.core.user_files import FileKind, read_text_file
+
+
+def wish_file(credentials: Path) -> Path:
+    """Return the file that keeps the wish of the client with these credentials."""
+    return credentials.with_name(credentials.name + ".forget")
+
+
+def keep_wish(path: Path, own: Credentials) -> bool:
+    """Keep the wish, on disk when it returns; False where it cannot be kept, say in a folder that is only read."""
+    try:
+        write_secret(path, json.dumps(_content(own)) + "\n", replace=True)
+    except SettingsError:
+        return False
+    return True
+
+
+def is_kept(path: Path, own: Credentials) -> bool:
+    """Whether the file keeps the wish of this very client: a copy of another one's says nothing."""
+    try:
+        return bool(json.loads(read_text_file(path, FileKind.CREDENTIALS)) == _content(own))
+    except (OSError, ValueError):
+        return False
+
+
+def drop_wish(path: Path) -> None:
+    """Keep it no more: there is a receipt, or the federation has refused it."""
+    with contextlib.suppress(OSError):
+        path.unlink(missing_ok=True)
+
+
+def _content(own: Credentials) -> dict[str, str]:
+    return {"forget": own.name, "federation": own.federation}

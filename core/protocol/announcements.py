@@ -1,0 +1,151 @@
+"""Announcements tell all devices the newest model, the newest round, and how far an unlearning job is."""
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, model_validator
+
+from foltr.core.protocol.fields import (
+    MAX_DIM,
+    Count,
+    Detail,
+    Message,
+    ModelHash,
+    Name,
+    Sha256,
+    Timestamp,
+    check_vector_length,
+)
+from foltr.core.protocol.policies import SecureRound
+from foltr.core.protocol.states import JobState, Strategy
+from foltr.core.protocol.trainings import RankerSpec, Training
+
+MOST_NAMED = 32
+"""A step names so many of its job's erasures at most: one suffices that no other job has used up."""
+
+# Of the federation's features (`foltr.core.protocol.schemas`); None where each application sees to them itself.
+SchemaHash = Sha256 | None
+
+
+class ModelAnnouncement(Message):
+    """Federator to all, retained: the newest global model.
+
+    ``weights`` is a little-endian float32 vector: ``ranker.n_weights`` entries of the ranker, then ``n_auxiliary``
+    that only training uses.
+    """
+
+    kind_name: ClassVar[str] = "model"
+    federation: Name
+    version: Count
+    ranker: RankerSpec
+    n_auxiliary: Annotated[int, Field(ge=0, le=MAX_DIM)] = 0
+    weights: bytes
+    schema_hash: SchemaHash = None
+
+    @model_validator(mode="after")
+    def _weights_fit_the_ranker(self) -> "ModelAnnouncement":
+        check_vector_length(self.weights, self.ranker.n_weights + self.n_auxiliary)
+        return self
+
+
+class Selection(Message):
+    """A selection says who may contribute to a round: clients whose ticket is at most ``cutoff``
+    (see `foltr.core.protocol.client_selection`).
+
+    The round's seed follows from the federation's first seed and the round's number alone, so nobody chose it for
+    this round; ``cutoff`` lies between the ``n_selected``-th lowest ticket of the ``n_eligible`` clients online at the
+    opening and the next.
+    """
+
+    kind_name: ClassVar[str] = "selection"
+    first_seed: Sha256
+    cutoff: Annotated[bytes, Field(min_length=8, max_length=8)]
+    n_selected: Count
+    n_eligible: Count
+
+
+class RoundAnnouncement(Message):
+    """Federator to all, retained: the newest round, whether it takes updates, and if not whether another follows.
+
+    ``base_hash`` names the base model by its weights, too: after a restore a version may have others than before.
+    Models below ``withdraws_below`` hold what was unlearned since, and are not to be used, even where the device's
+    guard refuses the newest. ``opened_at`` and ``closes_at`` are seconds since the epoch by the federator's clock; a
+    device needs neither to take part, so its own clock may be wrong.
+    """
+
+    kind_name: ClassVar[str] = "round"
+    federation: Name
+    round: Count
+    open: bool
+    # Closed, and no other follows: whoever waits for one waits in vain.
+    last: bool = False
+    base_version: Count
+    base_hash: ModelHash
+    withdraws_below: Count
+    opened_at: Timestamp
+    closes_at: Timestamp
+    training: Training
+    # None: whoever comes.
+    selection: Selection | None = None
+    # None: the federator sees every update.
+    secure: SecureRound | None = None
+    schema_hash: SchemaHash = None
+
+    @model_validator(mode="after")
+    def _last_is_closed(self) -> "RoundAnnouncement":
+        if self.open and self.last:
+            raise ValueError("it is open, and said to be the last that was")
+        return self
+
+
+class NamedErasure(Message):
+    """An entry of the federation's audit log (`foltr.core.erasure.audit`) which says that a client was erased."""
+
+    kind_name: ClassVar[str] = "named_erasure"
+    audit_seq: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    audit_hash: Sha256
+
+
+class UnlearningRound(Message):
+    """Federator to all, retained: a step of an unlearning job (`foltr.core.unlearning`), or that there is none now.
+
+    A device that was asked learns ``local_interactions`` of the interactions it has kept from ``weights``, and answers
+    with the delta. ``erasures`` are of the clients that the job is for, the newest first: a device remembers for which
+    jobs each of them stood, and answers no job whose erasures others have used up. ``weights`` and ``n_auxiliary`` are
+    as in `ModelAnnouncement`; ``closes_at`` as in `RoundAnnouncement`.
+    """
+
+    kind_name: ClassVar[str] = "unlearning_round"
+    longest_list: ClassVar[int] = MOST_NAMED
+    federation: Name
+    job: Count
+    step: Count
+    open: bool
+    ranker: RankerSpec
+    n_auxiliary: Annotated[int, Field(ge=0, le=MAX_DIM)] = 0
+    weights: bytes
+    local_interactions: Annotated[int, Field(ge=1, le=100_000)]
+    erasures: Annotated[list[NamedErasure], Field(min_length=1, max_length=MOST_NAMED)]
+    closes_at: Timestamp
+    training: Training
+    schema_hash: SchemaHash = None
+
+    @model_validator(mode="after")
+    def _weights_fit_the_ranker(self) -> "UnlearningRound":
+        check_vector_length(self.weights, self.ranker.n_weights + self.n_auxiliary)
+        return self
+
+
+class UnlearningProgress(Message):
+    """Federator to all, retained on the job's own topic: how far it is. ``coverage`` is the mean over its steps."""
+
+    kind_name: ClassVar[str] = "unlearning_progress"
+    federation: Name
+    job: Count
+    state: Literal[JobState.RUNNING, JobState.PAUSED, JobState.DONE]
+    strategy: Annotated[Strategy, Field(strict=False)]
+    step: Count
+    n_steps: Count
+    n_clients: Count
+    coverage: Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)] | None = None
+    model_version: Count | None = None
+    detail: Detail = ""

@@ -1,0 +1,103 @@
+"""Messages are made of fields: their types and bounds, their base, and the wire form of a vector."""
+
+import hashlib
+import re
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+from foltr.core.secure.sealing import SEAL_BYTES
+
+SCHEMA_VERSION = 1
+# No single weight of a ranker over features in [0, 1] moves this far in a round; what does would end learning.
+MAX_ABS_DELTA = 1e6
+# Brokers cut off packets at 1-2 MB by default; what is larger is sent in chunks.
+MAX_MESSAGE_BYTES = 256 * 1024
+CHUNK_BYTES = 192 * 1024
+MAX_DIM = 4_000_000
+# The largest vector, and beside it 40 kB: the longest norm proof, a ticket, names and numbers.
+MAX_CHUNKED_BYTES = 4 * MAX_DIM + 40_000
+# A name is one level of an MQTT topic, so the separators and wildcards of MQTT cannot be in it.
+NAME_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+# What names a one-time token to people, to the broker and in logs; it lets nobody in.
+TOKEN_PATTERN = r"^[0-9a-f]{16}$"  # noqa: S105 (what one looks like)
+TokenId = Annotated[str, StringConstraints(pattern=TOKEN_PATTERN)]
+Name = Annotated[str, StringConstraints(pattern=NAME_PATTERN)]
+
+
+def possible_names(words: str) -> set[str]:
+    """List what may be a client's name in free words: each word, with and without the marks that it ends in."""
+    found = re.findall(r"[A-Za-z0-9][A-Za-z0-9._-]*", words)
+    return {*found, *(word.rstrip("._-") for word in found)}
+
+
+# 32 hex digits: a UUID without dashes.
+UpdateId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{32}$")]
+# Bounded so that no count overflows a signed 64-bit SQL column, nor a sum of a million of them.
+Count = Annotated[int, Field(ge=0, le=2**31 - 1)]
+# Text for people. Printable: PostgreSQL stores no NUL, and terminals obey escape sequences.
+PRINTABLE = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+Detail = Annotated[str, StringConstraints(max_length=500, pattern=PRINTABLE)]
+# A device numbers its interactions 1, 2, 3, ..., and 0 is before the first; a mark is the last of those that count.
+Mark = Annotated[int, Field(ge=0, le=2**48)]
+Timestamp = Annotated[float, Field(ge=0, le=1e11, allow_inf_nan=False)]
+Dim = Annotated[int, Field(ge=1, le=MAX_DIM)]
+# A place in a sender's sequence, which only rises.
+SequenceNumber = Annotated[int, Field(ge=0, le=2**63 - 1)]
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]
+PublicKey = Annotated[bytes, Field(min_length=32, max_length=32)]
+Sha256 = Annotated[bytes, Field(min_length=32, max_length=32)]
+# What is sealed to the owner of an X25519 key (`foltr.core.secure.sealing`).
+Seal = Annotated[bytes, Field(min_length=SEAL_BYTES, max_length=SEAL_BYTES)]
+# Names a model by its weights: the first 16 bytes of their SHA-256.
+ModelHash = Annotated[bytes, Field(min_length=16, max_length=16)]
+# Names a message by its bytes: the first 16 of their SHA-256.
+PayloadDigest = Annotated[bytes, Field(min_length=16, max_length=16)]
+ChunkIndex = Annotated[int, Field(ge=0, lt=1000)]
+# Of an enrolment; 0 is below the first one.
+Serial = Annotated[int, Field(ge=0, le=2**31 - 1)]
+
+
+class Message(BaseModel):
+    """Base of all messages: frozen, strict, no unknown fields."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    kind_name: ClassVar[str]
+    # How many items a list in it may have; a reader makes no room for more.
+    longest_list: ClassVar[int] = 0
+    # No field is a message: they are packed as they are.
+    is_flat: ClassVar[bool] = False
+
+    def packed(self) -> dict[str, Any]:
+        """Return the fields as they are packed, in their order: what `model_dump` returns, and not to be changed."""
+        return self.__dict__ if self.is_flat else self.model_dump()
+
+
+Rate = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
+
+
+def payload_digest(payload: bytes) -> bytes:
+    """16 bytes that stand for a message, whether it could be read or not: the beginning of its SHA-256."""
+    return hashlib.sha256(payload).digest()[:16]
+
+
+def model_hash(weights: bytes) -> bytes:
+    """16 bytes that name a model: the beginning of the SHA-256 of its weights as they are announced."""
+    return hashlib.sha256(weights).digest()[:16]
+
+
+def pack_vector(values: npt.ArrayLike) -> bytes:
+    """The wire form of a vector: little-endian float32."""
+    return np.ascontiguousarray(values, dtype="<f4").tobytes()
+
+
+def unpack_vector(data: bytes) -> npt.NDArray[np.float32]:
+    """A read-only float32 view of a wire vector, without a copy."""
+    return np.frombuffer(data, dtype="<f4")
+
+
+def check_vector_length(data: bytes, dim: int) -> None:
+    if len(data) != 4 * dim:
+        raise ValueError(f"{len(data)} bytes for {dim} float32 values; expected {4 * dim}")

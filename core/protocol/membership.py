@@ -1,0 +1,66 @@
+"""A device tells of itself, from joining to being forgotten, and shows what an operator signed about it."""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field, StringConstraints
+
+from foltr.core.protocol.fields import PRINTABLE, Message, Name, PublicKey, Timestamp
+
+
+class Join(Message):
+    """Device to federator: take me into the federation. Idempotent; sent at every connection.
+
+    ``enrolment`` is an `Enrolment` as the operator signed it (see `foltr.core.protocol.enrolment`); None where the
+    federation takes anyone.
+    """
+
+    kind_name: ClassVar[str] = "join"
+    federation: Name
+    client_id: Name
+    sdk_version: Annotated[str, StringConstraints(max_length=64, pattern=PRINTABLE)]
+    enrolment: Annotated[bytes, Field(max_length=1024)] | None = None
+
+
+class Leave(Message):
+    """Device to federator: I contribute no more. What was contributed stays."""
+
+    kind_name: ClassVar[str] = "leave"
+    federation: Name
+    client_id: Name
+
+
+class Status(Message):
+    """Device to federator, retained; ``online=False`` is also the device's last will."""
+
+    kind_name: ClassVar[str] = "status"
+    federation: Name
+    client_id: Name
+    online: bool
+
+
+class Forget(Message):
+    """Device to federator, retained until it is obeyed: erase me, and unlearn what I contributed.
+
+    It is valid for ever, for a name that was forgotten is not used again.
+    """
+
+    kind_name: ClassVar[str] = "forget"
+    federation: Name
+    client_id: Name
+
+
+class Enrolment(Message):
+    """Operator's statement: this key is this client's. Shown by the device when it joins.
+
+    Attributes:
+        serial: rises with every enrolment of a federation; a client's newer one replaces its older ones.
+        secure: the federation is one of secure sums: this device sends nothing but under a policy.
+    """
+
+    kind_name: ClassVar[str] = "enrolment"
+    federation: Name
+    client_id: Name
+    public_key: PublicKey
+    serial: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    issued_at: Timestamp
+    secure: bool = False

@@ -1,0 +1,149 @@
+"""Whom to believe as the operator: the newest enrolment key, and of what former ones have signed what still counts.
+
+A former key may have been stolen. So nothing counts by its signature alone: a document of the operator only if the
+succession, which the newest key signs, has its digest, and an enrolment only if it is on the list that goes with it.
+"""
+
+import hashlib
+from dataclasses import dataclass, replace
+from typing import Final, overload
+
+from foltr.core.errors import MessageError
+from foltr.core.protocol.codec import Envelope, encode, open_envelope
+from foltr.core.protocol.membership import Enrolment
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.roster import MAX_SUCCESSIONS, KeptEnrolments, Succession, SuccessionLink
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
+
+_DIGEST_BYTES: Final = 16
+
+
+@dataclass(frozen=True)
+class OperatorKeys:
+    """The operator's public keys, as one reader believes them.
+
+    Attributes:
+        newest: believed whatever it signs.
+        former: believed for what is in ``kept``.
+        kept: digests of documents (`document_digest`) and of enrolments (`enrolment_digest`).
+        in_storage: what is read comes from the reader's own storage, where it was checked when it came: former keys
+            are believed.
+    """
+
+    newest: bytes
+    former: tuple[bytes, ...] = ()
+    kept: frozenset[bytes] = frozenset()
+    in_storage: bool = False
+
+    def stored(self) -> "OperatorKeys":
+        """The same keys, for what the reader has stored itself."""
+        return replace(self, in_storage=True)
+
+    def keeping(self, enrolments: KeptEnrolments | None) -> "OperatorKeys":
+        """The same keys, by which these enrolments count, too."""
+        return self if enrolments is None else replace(self, kept=self.kept | frozenset(enrolments.digests))
+
+
+Believed = bytes | OperatorKeys
+"""The operator's key: the only one there ever was, or the newest of several."""
+
+
+@overload
+def stored_by(operator: Believed) -> Believed: ...
+@overload
+def stored_by(operator: None) -> None: ...
+def stored_by(operator: Believed | None) -> Believed | None:
+    """Whom to believe for what the reader has stored itself."""
+    return operator.stored() if isinstance(operator, OperatorKeys) else operator
+
+
+def newest_of(operator: Believed) -> bytes:
+    """The newest key."""
+    return operator if isinstance(operator, bytes) else operator.newest
+
+
+def is_or_was(operator: Believed, key: bytes) -> bool:
+    """Whether a key is the operator's newest one, or was before it."""
+    return key == newest_of(operator) or (isinstance(operator, OperatorKeys) and key in operator.former)
+
+
+def signed_by_operator(envelope: Envelope, operator: Believed, topic: str, digest: bytes | None = None) -> bool:
+    """Whether the operator has signed an envelope for a topic, and it counts still.
+
+    Args:
+        digest: what stands for it among what is kept; None: nothing does.
+    """
+    if envelope.is_signed_by(newest_of(operator), topic):
+        return True
+    if isinstance(operator, bytes) or not (operator.in_storage or digest in operator.kept):
+        return False
+    return any(envelope.is_signed_by(key, topic) for key in operator.former)
+
+
+def document_digest(payload: bytes) -> bytes:
+    """What a signed document is kept by."""
+    return hashlib.sha256(payload).digest()[:_DIGEST_BYTES]
+
+
+def enrolment_digest(enrolment: Enrolment) -> bytes:
+    """What an enrolment is kept by: whose it is, its key, serial and pin. No name has a line break."""
+    names = f"foltr enrolment\n{enrolment.federation}\n{enrolment.client_id}\n{enrolment.serial}\n"
+    if enrolment.secure:
+        names += "secure\n"
+    return hashlib.sha256(names.encode() + enrolment.public_key).digest()[:_DIGEST_BYTES]
+
+
+def issue_link(old_key: SigningKey, federation: str, sequence: int, new_key: bytes) -> bytes:
+    """The old key's statement that another one takes its place."""
+    link = SuccessionLink(federation=federation, sequence=sequence, old_key=old_key.public, new_key=new_key)
+    return encode(link, Topics(federation).operator_key, sequence, old_key)
+
+
+def issue_succession(new_key: SigningKey, federation: str, links: list[bytes], documents: list[bytes]) -> bytes:
+    """All links from the first key on, and what of former keys still counts, signed with the newest one."""
+    if len(links) > MAX_SUCCESSIONS:
+        raise ValueError(f"{len(links)} enrolment keys; at most {MAX_SUCCESSIONS} follow each other")
+    succession = Succession(federation=federation, links=links, documents=documents)
+    return encode(succession, Topics(federation).operator_key, len(links), new_key)
+
+
+def follow_succession(payload: bytes, known: bytes, federation: str) -> OperatorKeys:
+    """The operator's keys by a succession, for a reader who believes ``known``, one of its keys.
+
+    Raises:
+        MessageError: ``bad_signature``: ``known`` is none of its keys, or a link or the whole is not signed by the key
+            that it is to be signed by; ``malformed``.
+    """
+    topic = Topics(federation).operator_key
+    envelope = open_envelope(payload)
+    succession = envelope.read(Succession)
+    keys: list[bytes] = []
+    for signed in succession.links:
+        link_envelope = open_envelope(signed)
+        link = link_envelope.read(SuccessionLink)
+        follows = not keys or link.old_key == keys[-1]
+        if link.federation != federation or not follows or not link_envelope.is_signed_by(link.old_key, topic):
+            raise MessageError(ReceiptCode.BAD_SIGNATURE, "an enrolment key does not follow from the one before it")
+        keys = keys or [link.old_key]
+        keys.append(link.new_key)
+    if known not in keys or not envelope.is_signed_by(keys[-1], topic):
+        raise MessageError(ReceiptCode.BAD_SIGNATURE, "the succession does not begin with this federation's operator")
+    return OperatorKeys(keys[-1], tuple(keys[:-1]), frozenset(succession.documents))
+
+
+def issue_kept_enrolments(key: SigningKey, federation: str, sequence: int, digests: list[bytes]) -> bytes:
+    """The enrolments of former keys that count, signed with the newest key, the one of this sequence."""
+    kept = KeptEnrolments(federation=federation, sequence=sequence, digests=digests)
+    return encode(kept, Topics(federation).kept_enrolments, sequence, key)
+
+
+def read_kept_enrolments(payload: bytes, operator: Believed, federation: str) -> KeptEnrolments:
+    """The enrolments that still count; MessageError where the newest key has not signed the list."""
+    envelope = open_envelope(payload)
+    if not envelope.is_signed_by(newest_of(operator), Topics(federation).kept_enrolments):
+        raise MessageError(ReceiptCode.BAD_SIGNATURE, "the list of enrolments is not signed by the operator")
+    kept = envelope.read(KeptEnrolments)
+    if kept.federation != federation:
+        raise MessageError(ReceiptCode.WRONG_FEDERATION, f"enrolments of {kept.federation}")
+    return kept

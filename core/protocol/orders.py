@@ -1,0 +1,214 @@
+"""The operator's orders to the federator, numbered 1, 2, 3 … in the operator's folder, and the federator's answers.
+
+An order's number is the sequence number of its envelope. The federator obeys them in this order, each once, and stores
+each with its outcome; one that it refuses uses up its number all the same. There is no clock in any of them.
+"""
+
+from enum import StrEnum
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from foltr.core.protocol.fields import Count, Detail, Message, Name, PublicKey, SequenceNumber, Serial, Sha256
+from foltr.core.protocol.receipts import ReceiptCode
+
+ORDER_LIMIT = 2**31 - 1
+KeySequence = Annotated[int, Field(ge=1, le=2**31 - 1)]
+# What is left of a name that was forgotten: the first half of an HMAC-SHA256 of it, under the operator's salt.
+Salt = Annotated[bytes, Field(min_length=32, max_length=32)]
+Tombstone = Annotated[bytes, Field(min_length=16, max_length=16)]
+Challenge = Annotated[bytes, Field(min_length=16, max_length=16)]
+
+
+class SetDeadline(Message):
+    """Operator to federator: give this round ``max_time_s`` seconds from its opening instead of what was set."""
+
+    kind_name: ClassVar[str] = "set_deadline"
+    federation: Name
+    round: Count
+    max_time_s: Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
+
+
+class RevokeClient(Message):
+    """Operator to federator: every enrolment of this client with a serial below ``void_below`` is void."""
+
+    kind_name: ClassVar[str] = "revoke_client"
+    federation: Name
+    client_id: Name
+    void_below: Annotated[int, Field(ge=2, le=2**31 - 1)]
+
+
+class QuarantineClient(Message):
+    """Operator to federator: take no update of this client until `LiftQuarantine`. It stays a member."""
+
+    kind_name: ClassVar[str] = "quarantine_client"
+    federation: Name
+    client_id: Name
+    reason: Annotated[Detail, Field(min_length=1)]
+
+
+class LiftQuarantine(Message):
+    """Operator to federator: take this client's updates again."""
+
+    kind_name: ClassVar[str] = "lift_quarantine"
+    federation: Name
+    client_id: Name
+
+
+class DismissProposals(Message):
+    """Operator to federator: do not quarantine this client for what was found so far; its proposals are closed."""
+
+    kind_name: ClassVar[str] = "dismiss_proposals"
+    federation: Name
+    client_id: Name
+
+
+class ForgetClient(Message):
+    """Operator to federator: forget this client, as if it had asked itself (`Forget`).
+
+    ``serial`` is of its newest enrolment: whoever was enrolled under the name since is not meant.
+    """
+
+    kind_name: ClassVar[str] = "forget_client"
+    federation: Name
+    client_id: Name
+    serial: Serial
+
+
+class ForgetTombstone(Message):
+    """Operator to federator: what is left of a `ForgetClient` that was obeyed; it means the same and names nobody.
+
+    ``replaces`` is the digest of the order in whose place it stands. A federator that has not obeyed that one, because
+    its database was restored, forgets whose name has this tombstone.
+    """
+
+    kind_name: ClassVar[str] = "forget_tombstone"
+    federation: Name
+    salt: Salt
+    tombstone: Tombstone
+    serial: Serial
+    replaces: Sha256
+
+
+class VoidOrder(Message):
+    """Operator to federator: nothing is to be done under this number.
+
+    ``replaces`` is the digest of the order that stood there: it named a client that was forgotten since, or allowed a
+    reset in a database that was restored since. None where the order was lost with the folder.
+    """
+
+    kind_name: ClassVar[str] = "void_order"
+    federation: Name
+    replaces: Sha256 | None = None
+
+
+class RotateKey(Message):
+    """Operator to federator: sign with ``new_key`` from now on; devices are told by `FederatorKey`."""
+
+    kind_name: ClassVar[str] = "rotate_key"
+    federation: Name
+    sequence: KeySequence
+    old_key: PublicKey
+    new_key: PublicKey
+
+
+class RotateEnrolmentKey(Message):
+    """Operator to federator: orders are signed with ``new_key`` from now on; others are told by `Succession`."""
+
+    kind_name: ClassVar[str] = "rotate_enrolment_key"
+    federation: Name
+    sequence: KeySequence
+    old_key: PublicKey
+    new_key: PublicKey
+
+
+class AllowReset(Message):
+    """Operator to federator: unlearning job ``job`` may put the first model in service, whatever is lost by it."""
+
+    kind_name: ClassVar[str] = "allow_reset"
+    federation: Name
+    job: Annotated[int, Field(ge=1, le=2**31 - 1)]
+
+
+class AskNewest(Message):
+    """Operator to federator: say which order is the newest that you have obeyed. A question, it has no number.
+
+    ``challenge`` is random, and comes back in the answer, so that no recorded answer is taken for this one.
+    """
+
+    kind_name: ClassVar[str] = "ask_newest"
+    federation: Name
+    challenge: Challenge
+
+
+class OrderReply(StrEnum):
+    """A reply says what became of an order."""
+
+    OBEYED = "obeyed"  # it has had its effect, now or when it came for the first time
+    REFUSED = "refused"  # it has none, and never will; its number is used up
+    MISSING = "missing"  # orders before it have not come: send those after `OrderAnswer.newest`
+    DIVERGED = "diverged"  # another order was obeyed under this number: of another folder, or of one since restored
+    UNREAD = "unread"  # no order of this federation's operator
+    NEWEST = "newest"  # answers `AskNewest`
+
+
+class OrderAnswer(Message):
+    """Federator to operator, after the SQL commit: what became of an order.
+
+    Attributes:
+        number: of the order; 0 where it has none.
+        digest: SHA-256 of the bytes that are answered.
+        challenge: of the question that is answered.
+        newest: the newest order that was obeyed or refused; 0 before the first. ``newest_digest`` is of its bytes.
+        roster_version: of the roster that is known.
+        newest_serial: the highest serial of an enrolment that was seen.
+    """
+
+    kind_name: ClassVar[str] = "order_answer"
+    federation: Name
+    number: SequenceNumber
+    digest: Sha256
+    reply: Annotated[OrderReply, Field(strict=False)]
+    code: Annotated[ReceiptCode, Field(strict=False)] | None = None
+    detail: Detail = ""
+    challenge: Challenge | None = None
+    newest: Count
+    newest_digest: Sha256 | None = None
+    roster_version: Count = 0
+    newest_serial: Serial = 0
+
+
+Order = (
+    SetDeadline
+    | RevokeClient
+    | QuarantineClient
+    | LiftQuarantine
+    | DismissProposals
+    | ForgetClient
+    | ForgetTombstone
+    | VoidOrder
+    | RotateKey
+    | RotateEnrolmentKey
+    | AllowReset
+)
+ORDER_TYPES: dict[str, type[Order]] = {
+    order.kind_name: order
+    for order in (
+        SetDeadline,
+        RevokeClient,
+        QuarantineClient,
+        LiftQuarantine,
+        DismissProposals,
+        ForgetClient,
+        ForgetTombstone,
+        VoidOrder,
+        RotateKey,
+        RotateEnrolmentKey,
+        AllowReset,
+    )
+}
+
+
+def named_client(order: Order) -> str | None:
+    """Return the client that an order names; None where it names none."""
+    return getattr(order, "client_id", None)

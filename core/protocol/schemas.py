@@ -1,0 +1,181 @@
+"""A feature schema says what a federation's features are, and how each gets to [0, 1].
+
+An application declares it once, in a JSON file that goes with its code; the federator is started with the same file.
+Its hash is announced with every round and every model, so a device whose features are others notices, and learns
+nothing from them. Whoever adds, drops, reorders or rescales a feature raises the version: another schema is another
+model's, and so another federation's.
+
+    {"name": "shop", "version": 1, "features": [
+      {"name": "bm25 of the title", "scaling": "log", "high": 40},
+      {"name": "price", "scaling": "min_max", "low": 0, "high": 500},
+      {"name": "clicks per view", "scaling": "ratio"},
+      {"name": "age", "scaling": "per_query"}
+    ]}
+"""
+
+import hashlib
+import re
+import struct
+from functools import lru_cache
+from pathlib import Path
+from typing import Annotated, ClassVar, Final
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AfterValidator, Field, model_validator
+
+from foltr.core.errors import DataError
+from foltr.core.learning.scaling import LARGEST_VALUE, Bounds, Scaling, bounds_of, first_unusable, scale
+from foltr.core.protocol.fields import Message, Name
+from foltr.core.protocol.written_files import read_written_file
+
+MAX_FEATURES: Final = 1000
+"""So that a schema is one message. A federation without one may have more features."""
+_HEADING: Final = b"foltr schema 1\n"
+
+_NAME: Final = re.compile(r"[!-~]([ -~]{0,62}[!-~])?")
+
+
+def _checked_name(name: str) -> str:
+    # What programs in any language write as the same bytes.
+    if _NAME.fullmatch(name) is None:
+        raise ValueError(f"{name!r:.80} is not 1 to 64 printable ASCII characters without a space at either end")
+    return name
+
+
+FeatureName = Annotated[str, AfterValidator(_checked_name)]
+_Bound = Annotated[float, Field(ge=-LARGEST_VALUE, le=LARGEST_VALUE, allow_inf_nan=False)]
+_NEEDED: Final = {
+    Scaling.MIN_MAX: ("low", "high"),
+    Scaling.LOG: ("high",),
+    Scaling.RATIO: (),
+    Scaling.PER_QUERY: (),
+}
+
+
+class Feature(Message):
+    """One feature: its name, its scaling, and the bounds that the scaling has."""
+
+    kind_name: ClassVar[str] = "feature"
+    name: FeatureName
+    scaling: Annotated[Scaling, Field(strict=False)]
+    low: _Bound | None = None
+    high: _Bound | None = None
+
+    @model_validator(mode="after")
+    def _bounds_are_those_of_the_scaling(self) -> "Feature":
+        for bound in ("low", "high"):
+            needed, given = bound in _NEEDED[self.scaling], getattr(self, bound) is not None
+            if needed != given:
+                verb = "needs" if needed else "has no"
+                raise ValueError(f"scaling {self.scaling} {verb} {bound!r}")
+        low = 0.0 if self.low is None else self.low
+        if self.high is not None and not low < self.high:
+            raise ValueError(f"high ({self.high:g}) is not above {low:g}")
+        return self
+
+
+class FeatureSchema(Message):
+    """Operator to all, retained: the features of a federation, in the order of a matrix's columns."""
+
+    kind_name: ClassVar[str] = "feature_schema"
+    longest_list: ClassVar[int] = MAX_FEATURES
+    name: Name
+    version: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    features: Annotated[list[Feature], Field(min_length=1, max_length=MAX_FEATURES)]
+
+    @model_validator(mode="after")
+    def _names_are_different(self) -> "FeatureSchema":
+        if len(set(self.names)) < len(self.features):
+            twice = next(name for name in self.names if self.names.count(name) > 1)
+            raise ValueError(f"two features are called {twice!r}")
+        return self
+
+    @classmethod
+    def read(cls, path: str | Path) -> "FeatureSchema":
+        """Read a JSON file.
+
+        Raises:
+            SettingsError: there is none, or it is not a schema; the message names the place.
+        """
+        return read_written_file(cls, path, "schema")
+
+    def to_json(self) -> str:
+        """Return the text of a file that `read` takes."""
+        return self.model_dump_json(exclude_none=True, indent=1) + "\n"
+
+    @property
+    def names(self) -> list[str]:
+        return [feature.name for feature in self.features]
+
+    @property
+    def n_features(self) -> int:
+        return len(self.features)
+
+    @property
+    def hash(self) -> bytes:
+        """32 bytes: SHA-256 of `canonical_bytes`."""
+        return hashlib.sha256(self.canonical_bytes()).digest()
+
+    def canonical_bytes(self) -> bytes:
+        """Return the bytes that any program makes of the same schema.
+
+        A heading, then ``name version`` and for each feature ``name``, each with a line break, where a feature's is
+        followed by its scaling, a line break, and its bounds as big-endian float64, 0 for one that it has not.
+        """
+        each = [f"{one.name}\n{one.scaling}\n".encode() + struct.pack(">dd", *_bounds(one)) for one in self.features]
+        return b"".join([_HEADING, f"{self.name} {self.version}\n".encode(), *each])
+
+    def normalise(self, matrix: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Return the candidates of one query, scaled.
+
+        Args:
+            matrix: (documents, features), as the application computes them, in the order of `names`; it may be empty.
+
+        Returns:
+            (documents, features) float32 in [0, 1], C order: a copy.
+
+        Raises:
+            DataError: not of this width, or a value is not a finite number; the message names the feature.
+        """
+        values = self._as_values(matrix)
+        unusable = first_unusable(values)
+        if unusable is not None:
+            document, feature = unusable
+            raise DataError(
+                f"features: {self.names[feature]!r} of document {document} is {values[document, feature]}; a feature "
+                "is a finite number that fits float32. Give what is unknown a value of its own, e.g. 0"
+            )
+        return scale(values, self.bounds)
+
+    @property
+    def bounds(self) -> Bounds:
+        """The scalings as arrays."""
+        return _as_arrays(tuple(self.features))
+
+    def _as_values(self, matrix: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        try:
+            exact = np.asarray(matrix)
+            # NumPy would only warn of what complex numbers lose.
+            values = exact.astype(np.float64, casting="same_kind" if exact.dtype.kind == "c" else "unsafe")
+        except (TypeError, ValueError, OverflowError) as error:
+            raise DataError(f"features: expected numbers, (documents, features): {error}") from error
+        if values.shape[:1] == (0,):
+            return np.zeros((0, self.n_features))
+        if values.ndim != 2 or values.shape[1] != self.n_features:
+            raise DataError(
+                f"features: schema {self.name} {self.version} has {self.n_features} columns, {self.names[0]!r} to "
+                f"{self.names[-1]!r}; got shape {values.shape}"
+            )
+        return values
+
+
+# Not kept in the schema: a copy of it with other features would have the arrays of the first.
+@lru_cache(maxsize=16)
+def _as_arrays(features: tuple[Feature, ...]) -> Bounds:
+    declared = np.array([_bounds(one) for one in features])
+    return bounds_of([one.scaling for one in features], declared[:, 0], declared[:, 1])
+
+
+def _bounds(feature: Feature) -> tuple[float, float]:
+    return feature.low or 0.0, feature.high or 0.0

@@ -1,0 +1,73 @@
+"""A policy is signed by the operator, and what everybody refers to is the hash of the signed bytes."""
+
+import hashlib
+from dataclasses import dataclass
+from enum import Enum
+
+from foltr.core.errors import MessageError
+from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.policies import MAX_PREDECESSORS, Policy
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_documents import issue_document, read_document
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
+
+
+@dataclass(frozen=True)
+class SignedPolicy:
+    """A policy whose signature was checked, as it is kept and passed on."""
+
+    policy: Policy
+    signed: bytes
+
+    @property
+    def version(self) -> int:
+        return self.policy.version
+
+    @property
+    def hash(self) -> bytes:
+        """32 bytes: SHA-256 of the signed bytes."""
+        return hashlib.sha256(self.signed).digest()
+
+
+class Lineage(Enum):
+    """How a policy is related to the one that a reader knows."""
+
+    KNOWN = "known"
+    SUCCESSOR = "successor"
+    OLDER = "older"
+    FORK = "fork"
+
+
+def lineage_of(heard: SignedPolicy, known: SignedPolicy) -> Lineage:
+    """Say whether a policy follows from the one that is known, or came before it; both signed by one operator.
+
+    It is a fork where it does neither: then there are two policies of one number, or the operator's folder was
+    restored from a backup, or somebody signs policies for this reader alone. A successor names the known one among
+    its `MAX_PREDECESSORS`; that the known one is older than all of these is a fork as well, since nobody can tell.
+    """
+    if heard.hash == known.hash:
+        return Lineage.KNOWN
+    if heard.version > known.version:
+        return Lineage.SUCCESSOR if known.hash in heard.policy.predecessors else Lineage.FORK
+    before = known.policy.predecessors
+    is_older = heard.version < known.version and (heard.hash in before or len(before) == MAX_PREDECESSORS)
+    return Lineage.OLDER if is_older else Lineage.FORK
+
+
+def issue_policy(key: SigningKey, policy: Policy) -> SignedPolicy:
+    """Sign a policy with the enrolment key, for its topic."""
+    return SignedPolicy(policy, issue_document(key, policy, Topics(policy.federation).policy, policy.version))
+
+
+def read_policy(payload: bytes, enrolment_key: Believed, federation: str) -> SignedPolicy:
+    """Read a policy.
+
+    Raises:
+        MessageError: ``bad_signature``: it is not signed by this federation's operator; ``malformed``: it cannot be
+            read, or its noise is too little for its epsilon; ``wrong_federation``.
+    """
+    policy = read_document(payload, enrolment_key, Topics(federation).policy, Policy, "policy")
+    if policy.federation != federation:
+        raise MessageError(ReceiptCode.WRONG_FEDERATION, f"a policy of {policy.federation}")
+    return SignedPolicy(policy, payload)

@@ -1,0 +1,43 @@
+"""A ticket goes with a masked update: what it is for, which vector it stands for, and its seeds, sealed to the helpers.
+
+Helpers see tickets and never a vector. A ticket is signed on its own, so that they can check whose it is.
+"""
+
+from typing import Annotated, ClassVar
+
+from pydantic import Field
+
+from foltr.core.protocol.fields import Count, Message, Name, Seal, Sha256, UpdateId
+from foltr.core.protocol.policies import N_MAX_HELPERS, N_MIN_HELPERS
+
+MAX_TICKET_BYTES = 2048
+
+
+class UnsealedTicket(Message):
+    """What a ticket says beside its seals, which are for this and for nothing else.
+
+    Attributes:
+        participation: 1 for a client's first, and higher each time; it only rises.
+        digest: SHA-256 of the masked vector's bytes and the proof behind them.
+    """
+
+    federation: Name
+    client_id: Name
+    round: Count
+    cohort: Count
+    policy_hash: Sha256
+    update_id: UpdateId
+    participation: Annotated[int, Field(ge=1, le=2**31 - 1)]
+    digest: Sha256
+
+
+class Ticket(UnsealedTicket):
+    """Device to helpers, by way of the federator.
+
+    Attributes:
+        seals: of each helper in the policy's order, the seed of its mask.
+    """
+
+    kind_name: ClassVar[str] = "ticket"
+    longest_list: ClassVar[int] = N_MAX_HELPERS
+    seals: Annotated[list[Seal], Field(min_length=N_MIN_HELPERS, max_length=N_MAX_HELPERS)]

@@ -1,0 +1,289 @@
+"""The topics of a federation, under ``foltr/v1/{federation}/``; spelled here and nowhere else."""
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property, lru_cache
+
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.fields import NAME_PATTERN, TOKEN_PATTERN
+
+_NAME = re.compile(NAME_PATTERN)
+_TOKEN = re.compile(TOKEN_PATTERN)
+TOKEN_USERS = "@token."  # noqa: S105 (how names begin)
+
+
+class ClientTopic(StrEnum):
+    """A client writes these under its own topic, and only it may read the inbox."""
+
+    JOIN = "join"
+    LEAVE = "leave"
+    STATUS = "status"
+    UPDATES = "updates"
+    CHUNKS = "chunks"
+    FORGET = "forget"
+    UNLEARNING = "unlearning"
+    INBOX = "inbox"
+
+    @property
+    def is_retained(self) -> bool:
+        """Whether a client has the broker keep what it said there last."""
+        return self in (ClientTopic.STATUS, ClientTopic.FORGET)
+
+
+_CLIENT_TOPICS = {str(topic): topic for topic in ClientTopic}
+_LONGEST_CLIENTS = 64 + len("/") + max(map(len, _CLIENT_TOPICS))
+_LONGEST_PROBERS = len("@ingest.") + _LONGEST_CLIENTS
+
+
+def check_name(key: str, value: str) -> str:
+    """Return ``value`` if it can be one level of a topic; SettingsError naming ``key`` otherwise."""
+    if not _NAME.fullmatch(value):
+        raise SettingsError(
+            f"{key}: {value!r} is not a name: use 1 to 64 letters, digits, '.', '_' or '-', "
+            "starting with a letter or digit"
+        )
+    return value
+
+
+def token_user(token: str) -> str:
+    """Return whom the holder of a one-time token is to the broker: no device has a name that begins so."""
+    return f"{TOKEN_USERS}{token}"
+
+
+@dataclass(frozen=True)
+class Topics:
+    """The topics of one federation."""
+
+    federation: str
+
+    @cached_property
+    def root(self) -> str:
+        return f"foltr/v1/{self.federation}"
+
+    @cached_property
+    def model(self) -> str:
+        return f"{self.root}/model"
+
+    @cached_property
+    def round(self) -> str:
+        return f"{self.root}/round"
+
+    @cached_property
+    def roster(self) -> str:
+        return f"{self.root}/roster"
+
+    def roster_chunk(self, index: int) -> str:
+        return f"{self.root}/roster/chunks/{index}"
+
+    @property
+    def roster_chunks(self) -> str:
+        """The filter of all chunks of a roster."""
+        return f"{self.root}/roster/chunks/+"
+
+    @cached_property
+    def federator_key(self) -> str:
+        """The newest key of the federator, once the operator has given it another one."""
+        return f"{self.root}/federator-key"
+
+    @cached_property
+    def federator_status(self) -> str:
+        """Whether the federator is there."""
+        return f"{self.root}/federator-status"
+
+    @cached_property
+    def audit_head(self) -> str:
+        """The newest entry of the log of erasures."""
+        return f"{self.root}/audit-head"
+
+    @cached_property
+    def operator_key(self) -> str:
+        """The newest enrolment key, once it has a successor."""
+        return f"{self.root}/operator-key"
+
+    @cached_property
+    def kept_enrolments(self) -> str:
+        """The enrolments of former enrolment keys that still count."""
+        return f"{self.root}/kept-enrolments"
+
+    @cached_property
+    def authorities(self) -> str:
+        """The certificate authorities that the broker is known by."""
+        return f"{self.root}/authorities"
+
+    @cached_property
+    def policy(self) -> str:
+        """The operator's policy of a federation with secure sums."""
+        return f"{self.root}/policy"
+
+    @cached_property
+    def schema(self) -> str:
+        """The operator's newest feature schema."""
+        return f"{self.root}/schema"
+
+    def helper_requests(self, helper: str) -> str:
+        """Return where a helper is asked; of ``+``, the filter of all requests."""
+        return f"{self.root}/helpers/{helper}/requests"
+
+    def helper_answers(self, helper: str) -> str:
+        """Return where a helper answers; of ``+``, the filter of all answers."""
+        return f"{self.root}/helpers/{helper}/answers"
+
+    def helper_commitment(self, helper: str) -> str:
+        """Return where a helper retains its newest commitment: a store put back from a copy does not have it."""
+        return f"{self.root}/helpers/{helper}/commitment"
+
+    def is_helpers(self, topic: str) -> bool:
+        """Whether a helper answers on this topic."""
+        return topic.startswith(self._helpers) and topic.endswith("/answers")
+
+    @cached_property
+    def operator(self) -> str:
+        return f"{self.root}/operator"
+
+    @property
+    def operator_answers(self) -> str:
+        return f"{self.root}/operator/answers"
+
+    def is_operators(self, topic: str) -> bool:
+        """Whether the operator tells the federator something on this topic."""
+        return topic.startswith(self._roster_chunks) or topic in (self.operator, self.roster, self.policy)
+
+    @cached_property
+    def unlearning_round(self) -> str:
+        """The step that the newest unlearning job is at."""
+        return f"{self.root}/unlearning/round"
+
+    def unlearning_job(self, number: int) -> str:
+        """Return the topic that says how far a job is."""
+        return f"{self.root}/unlearning/{number}"
+
+    def model_chunk(self, index: int) -> str:
+        return f"{self.root}/model/chunks/{index}"
+
+    @property
+    def model_chunks(self) -> str:
+        """The filter of all chunks of a model."""
+        return f"{self.root}/model/chunks/+"
+
+    @cached_property
+    def anchor(self) -> str:
+        """The older model that devices compare the newest one with."""
+        return f"{self.root}/anchor"
+
+    def anchor_chunk(self, index: int) -> str:
+        return f"{self.root}/anchor/chunks/{index}"
+
+    @property
+    def anchor_chunks(self) -> str:
+        """The filter of all chunks of an anchor."""
+        return f"{self.root}/anchor/chunks/+"
+
+    def is_anchors(self, topic: str) -> bool:
+        """Whether the anchor, or a chunk of it, is said on this topic."""
+        return topic == self.anchor or topic.startswith(f"{self.anchor}/chunks/")
+
+    @cached_property
+    def evaluation(self) -> str:
+        """Whether devices are asked to say how the ranker does by their users' clicks."""
+        return f"{self.root}/evaluation"
+
+    @cached_property
+    def pace(self) -> str:
+        """How often devices come by, where they are not to stay connected."""
+        return f"{self.root}/pace"
+
+    def enrolment_request(self, token: str) -> str:
+        """Return where whoever has a one-time token asks to be enrolled."""
+        return f"{self.root}/tokens/{token_user(token)}/request"
+
+    @property
+    def enrolment_requests(self) -> str:
+        """The filter of all these requests."""
+        return f"{self.root}/tokens/+/request"
+
+    def token_of(self, topic: str) -> str | None:
+        """Return the token that a topic of a request is for; None where it is no token's."""
+        token = topic.removeprefix(f"{self.root}/tokens/{TOKEN_USERS}").removesuffix("/request")
+        return token if _TOKEN.fullmatch(token) and topic == self.enrolment_request(token) else None
+
+    def enrolment_answer(self, token: str) -> str:
+        """Return where that request is answered."""
+        return f"{self.root}/tokens/{token_user(token)}/answer"
+
+    @cached_property
+    def desk_head(self) -> str:
+        """How far enrolment has come, as the operator's desk reminds itself."""
+        return f"{self.root}/tokens/head"
+
+    def enrolment(self, client_id: str) -> str:
+        """No topic: what the operator's signature of an enrolment names in place of one."""
+        return f"{self.root}/enrolment/{client_id}"
+
+    def ticket(self, client_id: str) -> str:
+        """No topic: what a device's signature of a ticket names in place of one."""
+        return f"{self.root}/tickets/{client_id}"
+
+    def client(self, client_id: str, topic: ClientTopic) -> str:
+        # A member of an enumeration is slow to format, and quick to add.
+        return f"{self._clients}{client_id}/" + topic
+
+    def from_all_clients(self) -> tuple[str, ...]:
+        """The filters a federator subscribes to."""
+        return tuple(self.client("+", topic) for topic in ClientTopic if topic is not ClientTopic.INBOX)
+
+    def probe(self, prober: str) -> str:
+        """Return where who probes the workers' group writes, as a device writes its updates.
+
+        Args:
+            prober: begins with ``@``, as no device's name does.
+        """
+        return self.client(prober, ClientTopic.UPDATES)
+
+    def probe_answer(self, prober: str) -> str:
+        """Return where a worker sends back what it was given there."""
+        return self.client(prober, ClientTopic.INBOX)
+
+    def prober_of(self, topic: str) -> str | None:
+        """Return who probes the workers' group on this topic; None if it is a client's topic."""
+        if not topic.startswith(f"{self._clients}@") or len(topic) > len(self._clients) + _LONGEST_PROBERS:
+            return None
+        name = topic.removeprefix(self._clients).removesuffix(f"/{ClientTopic.UPDATES}")
+        return name if "/" not in name and topic == self.probe(name) else None
+
+    @property
+    def statuses(self) -> str:
+        """The filter of what all devices say of whether they are connected."""
+        return self.client("+", ClientTopic.STATUS)
+
+    def is_status(self, topic: str) -> bool:
+        """Whether a client says on this topic that it is connected, or its broker that it is not."""
+        return topic.endswith(f"/{ClientTopic.STATUS}") and topic.startswith(f"{self.root}/clients/")
+
+    def parse(self, topic: str) -> tuple[str, ClientTopic] | None:
+        """Return (client_id, purpose) of a client's topic, or None where it is none of this federation's."""
+        if len(topic) > len(self._clients) + _LONGEST_CLIENTS:
+            return None  # anybody may invent one of 64 KB, and thousands of answers are kept
+        return _parse(self._clients, topic)
+
+    @cached_property
+    def _clients(self) -> str:
+        return f"{self.root}/clients/"
+
+    @cached_property
+    def _helpers(self) -> str:
+        return f"{self.root}/helpers/"
+
+    @cached_property
+    def _roster_chunks(self) -> str:
+        return f"{self.root}/roster/chunks/"
+
+
+# A federator asks for a message's sender several times, from its arrival until it is decided on.
+@lru_cache(maxsize=4096)
+def _parse(prefix: str, topic: str) -> tuple[str, ClientTopic] | None:
+    client_id, _, last = topic.removeprefix(prefix).partition("/")
+    purpose = _CLIENT_TOPICS.get(last)
+    if purpose is None or not topic.startswith(prefix) or not _NAME.fullmatch(client_id):
+        return None
+    return client_id, purpose

@@ -1,0 +1,118 @@
+"""What a message of a secure sum has in it, and what it proves: its integers' norm, and each number beside them.
+
+A message is [q (dim) | worse, better | clicked, reward, base reward | norm proof of q | vote proofs | evaluation's
+proofs], where what the policy does not ask for is not there, nor its proofs. In front is what goes into the sum, behind
+it what proves it. A verifier's answer is [that on the norm | that on the votes | that on the evaluation]. Votes and
+evaluation are proven alike, as numbers that are each 0 or their weight (`foltr.core.secure.vote_proof`).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.secure.accounting import N_EVALUATION, N_VOTES
+from foltr.core.secure.coins import Entropy, Words
+from foltr.core.secure.field import from_signed
+from foltr.core.secure.norm_proof import ProofShape, answer_share, challenge_for, is_norm_kept, prove_norm
+from foltr.core.secure.vote_proof import (
+    ANSWERS_A_VOTE,
+    PROOFS_A_VOTE,
+    answer_votes,
+    are_votes_kept,
+    prove_votes,
+    vote_point,
+)
+
+
+@dataclass(frozen=True)
+class MessageShape:
+    """How long a message is, and its parts.
+
+    Attributes:
+        norm: of the norm proof.
+        vote_weight: v; 0 of messages without votes.
+        evaluation_weight: u; 0 of messages without evaluations.
+    """
+
+    norm: ProofShape
+    vote_weight: int = 0
+    evaluation_weight: int = 0
+
+    @property
+    def weights(self) -> tuple[int, ...]:
+        """Of each number that goes into the sum behind the encoding, the weight that it has if it is not 0."""
+        votes, evaluation = N_VOTES * (self.vote_weight,), N_EVALUATION * (self.evaluation_weight,)
+        return tuple(weight for weight in votes + evaluation if weight)
+
+    @property
+    def n_summed(self) -> int:
+        """How many numbers go into the sum: the encoding, the votes, and the evaluation."""
+        return self.norm.dim + len(self.weights)
+
+    @property
+    def n_proof(self) -> int:
+        """How many numbers there are behind them."""
+        return self.norm.n_proof + PROOFS_A_VOTE * len(self.weights)
+
+    @property
+    def n_values(self) -> int:
+        """How many numbers a device sends."""
+        return self.n_summed + self.n_proof
+
+    @property
+    def n_answer(self) -> int:
+        """How many numbers a verifier says of a share."""
+        return self.norm.n_answer + ANSWERS_A_VOTE * len(self.weights)
+
+    def split(self, words: Words) -> tuple[Words, Words, Words]:
+        """Return what the norm proof is about with that behind it, (norm.n_values,), what else is summed, and its
+        proofs.
+
+        Args:
+            words: (n_values,), a message or a share of one.
+        """
+        encoded, beside, norm_proof, proofs = np.split(
+            words, np.cumsum([self.norm.dim, len(self.weights), self.norm.n_proof])
+        )
+        return np.concatenate([encoded, norm_proof]), beside, proofs
+
+
+def prove_message(summed: NDArray[np.int64], shape: MessageShape, entropy: Entropy) -> Words:
+    """Return (n_proof,) what a device sends behind what is summed, before it is masked.
+
+    Args:
+        summed: (n_summed,) integers with a norm within the bound; behind them numbers that are 0 or their weight each.
+        entropy: gives random bytes; that nobody can guess them protects the device.
+    """
+    encoded, beside = summed[: shape.norm.dim], summed[shape.norm.dim :]
+    norm_proof = prove_norm(encoded, shape.norm, entropy)
+    if not shape.weights:
+        return norm_proof
+    return np.concatenate([norm_proof, prove_votes(from_signed(beside), shape.weights, entropy)])
+
+
+def answer_message(share: Words, verify_key: bytes, ticket: bytes, shape: MessageShape) -> Words:
+    """Return (n_answer,) what a verifier says of its share of a message. It is linear in the share.
+
+    Args:
+        share: (n_values,).
+        verify_key: of the policy, 32 bytes.
+        ticket: 32 bytes that name the ticket that came with the message.
+    """
+    proven, beside, proofs = shape.split(share)
+    of_norm = answer_share(proven, challenge_for(verify_key, ticket, shape.norm), shape.norm)
+    if not shape.weights:
+        return of_norm
+    return np.concatenate([of_norm, answer_votes(beside, proofs, vote_point(verify_key, ticket))])
+
+
+def is_message_kept(total: Words, shape: MessageShape) -> bool:
+    """Whether what all verifiers have said adds up to that of a norm within the bound, and of votes and an evaluation
+    of which each number is 0 or its weight.
+
+    Args:
+        total: (n_answer,), the sum of all answers.
+    """
+    of_norm, of_beside = total[: shape.norm.n_answer], total[shape.norm.n_answer :]
+    return is_norm_kept(of_norm, shape.norm) and are_votes_kept(of_beside, shape.weights)

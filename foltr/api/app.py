@@ -1,0 +1,81 @@
+"""The application: its routes, and what stands around them."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+
+from foltr.api import metrics, ordering, participant, presence, reading, status, stream, wishes
+from foltr.api.access import served_by
+from foltr.api.metrics import Metrics
+from foltr.api.pages.routes import add_pages
+from foltr.api.presence import Presence
+from foltr.api.schemas import Health
+from foltr.api.served import Served
+from foltr.api.shell import Shell, explain_errors
+from foltr.api.stream import Live
+from foltr.core.logs import get_logger
+from foltr.core.version import __version__
+
+log = get_logger("foltr.api.app")
+
+_TITLE = "foltr: one federation, to look at"
+_END_WITHIN_S = 10.0
+
+
+def make_app(served: Served) -> FastAPI:
+    """Make the application that serves one federation; it closes the database when it ends."""
+
+    @asynccontextmanager
+    async def life(_app: FastAPI) -> AsyncIterator[None]:
+        counting = asyncio.create_task(app.state.presence.count())
+        yield
+        counting.cancel()
+        # The database must not be closed under a connection that it still holds: that waited for ever, once.
+        await asyncio.wait({counting}, timeout=_END_WITHIN_S)
+        app.state.live.close()
+        await served.db.close()
+
+    # Its pages of documentation would be fetched from elsewhere; the schema itself is here.
+    app = FastAPI(
+        title=_TITLE,
+        version=__version__,
+        lifespan=life,
+        docs_url=None,
+        redoc_url=None,
+        openapi_url="/api/v1/openapi.json",
+    )
+    app.state.served = served
+    app.state.live = Live(served)
+    app.state.presence = Presence(served)
+    app.state.metrics = Metrics(served)
+    app.add_middleware(Shell, note=app.state.metrics.note)
+    explain_errors(app)
+    app.add_api_route("/health", health, methods=["GET"])
+    app.add_api_route("/ready", ready, methods=["GET"], responses={503: {"model": Health}}, response_model=Health)
+    app.include_router(metrics.router)
+    app.include_router(status.router)
+    app.include_router(stream.router)
+    app.include_router(presence.router)
+    app.include_router(reading.router)
+    app.include_router(participant.router)
+    app.include_router(wishes.router)
+    app.include_router(ordering.router)
+    add_pages(app)
+    return app
+
+
+async def health() -> Health:
+    """The process is alive; it asks nothing of the database."""
+    return Health(ready=True)
+
+
+async def ready(request: Request) -> JSONResponse:
+    """Whether questions can be answered; if not, 503 with what to do."""
+    found = await served_by(request).readiness()
+    if not found.ready:
+        log.warning("not_ready", cause=found.cause)
+    body = Health(ready=found.ready, detail=found.next_step)
+    return JSONResponse(body.model_dump(mode="json"), 200 if found.ready else 503)

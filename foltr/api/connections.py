@@ -1,0 +1,206 @@
+"""Connections to the server: how many there may be, and how long the server waits for what a peer is to do next.
+
+uvicorn closes a connection that is idle between two requests. It waits without end for the first request, for a head or
+a body of which a byte comes now and then, and for a peer that does not read its answer; and at its own limit it refuses
+everybody. Here every wait has an end, and at the limit the connection that has waited longest for its peer makes room.
+"""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from enum import Enum
+from typing import Any, Final
+
+import structlog
+from uvicorn import Config
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
+from uvicorn.server import ServerState
+
+from foltr.api.limits import asker_at
+
+log = structlog.get_logger(__name__)
+
+# With the database's and a batch of connections that are accepted at once, below the 1024 files that a process may open
+# by default.
+MOST_CONNECTIONS: Final = 500
+TAKES_WITHIN_S: Final = 20.0
+_TELL_EVERY_S: Final = 60.0
+_FULL = b'{"detail":"The server has too many connections, or ends. Try again."}'
+_REFUSAL = (
+    b"HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nConnection: close\r\nRetry-After: 5\r\n"
+    b"Content-Length: %d\r\n\r\n%b" % (len(_FULL), _FULL)
+)
+
+
+class Waits(Enum):
+    """What the server waits for from a peer; the value is for how many seconds it does."""
+
+    FIRST_REQUEST = 10.0
+    NEXT_REQUEST = 15.0
+    BODY = 20.0
+
+    @property
+    def seconds(self) -> float:
+        """How long it waits."""
+        return self.value
+
+
+class Gate:
+    """Who is connected, and who makes room when too many are.
+
+    Args:
+        most_of_one: how many connections one address may have, an IPv6 network of 64 bits being one.
+        is_proxy: whether an address is a reverse proxy's, which has connections for everybody.
+        most: how many connections there may be.
+    """
+
+    def __init__(
+        self,
+        most_of_one: int,
+        is_proxy: Callable[[str], bool],
+        most: int = MOST_CONNECTIONS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._is_closed = False
+        self._most_of_one = most_of_one
+        self._is_proxy = is_proxy
+        self._most = most
+        self._clock = clock
+        self._askers: dict[BoundedConnection, str] = {}
+        self._n_of: Counter[str] = Counter()
+        # In the order since when each waits for its peer.
+        self._waiting: dict[BoundedConnection, None] = {}
+        self._told_at = -_TELL_EVERY_S
+        self._n_ended = self._n_refused = 0
+
+    def enter(self, connection: "BoundedConnection", address: str) -> bool:
+        """Let a connection in, if need be in place of another; False if all others are at work, or after `close`."""
+        if self._is_closed:
+            return False
+        asker = asker_at(address)
+        of_one = self._n_of[asker] >= self._most_of_one and not self._is_proxy(address)
+        if of_one or len(self._askers) >= self._most:
+            others = (each for each in self._waiting if not of_one or self._askers[each] == asker)
+            longest = next(others, None)
+            self._note(is_refused=longest is None)
+            if longest is None:
+                return False
+            self.leave(longest)
+            longest.abort()
+        self._askers[connection] = asker
+        self._n_of[asker] += 1
+        return True
+
+    def leave(self, connection: "BoundedConnection") -> None:
+        """Forget a connection, once or more often."""
+        self.note_working(connection)
+        asker = self._askers.pop(connection, None)
+        if asker is not None:
+            self._n_of[asker] -= 1
+            if not self._n_of[asker]:
+                del self._n_of[asker]
+
+    def close(self) -> None:
+        """Let nobody in any more: what was accepted as the server began to end would be waited for."""
+        self._is_closed = True
+
+    def note_waiting(self, connection: "BoundedConnection") -> None:
+        """Know that from now on the server waits for this connection's peer."""
+        self._waiting.pop(connection, None)
+        if connection in self._askers:
+            self._waiting[connection] = None
+
+    def note_working(self, connection: "BoundedConnection") -> None:
+        """Know that the peer waits for the server."""
+        self._waiting.pop(connection, None)
+
+    def _note(self, *, is_refused: bool) -> None:
+        self._n_refused += is_refused
+        self._n_ended += not is_refused
+        if self._clock() - self._told_at >= _TELL_EVERY_S:
+            log.warning(
+                "connections_crowded", n_open=len(self._askers), n_ended=self._n_ended, n_refused=self._n_refused
+            )
+            self._told_at, self._n_ended, self._n_refused = self._clock(), 0, 0
+
+
+class BoundedConnection(H11Protocol):
+    """uvicorn's connection, with an end to every wait for the peer."""
+
+    def __init__(
+        self,
+        gate: Gate,
+        config: Config,
+        server_state: ServerState,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._gate = gate
+        self._waits: tuple[RequestResponseCycle | None, Waits | None] | None = None
+        self._until: asyncio.TimerHandle | None = None
+        self._takes_until: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        if not self._gate.enter(self, self.client[0] if self.client else ""):
+            transport.write(_REFUSAL)
+            transport.close()
+        self._look()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._gate.leave(self)
+        for timer in (self._until, self._takes_until):
+            if timer is not None:
+                timer.cancel()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._look()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        self._look()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._takes_until = self.loop.call_later(TAKES_WITHIN_S, self.abort)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        if self._takes_until is not None:
+            self._takes_until.cancel()
+
+    def shutdown(self) -> None:
+        """End the connection as the server ends: after its answer, or at once where a request is not all there."""
+        if self._peer_owes() is Waits.BODY:
+            self.abort()
+        else:
+            super().shutdown()
+
+    def abort(self) -> None:
+        """End the connection, and drop what the peer has not read."""
+        self.transport.abort()
+
+    def _look(self) -> None:
+        """Begin another wait where the peer is to do something else than before; more of the same prolongs none."""
+        waits = self.cycle, self._peer_owes()
+        if waits == self._waits:
+            return
+        self._waits = waits
+        if self._until is not None:
+            self._until.cancel()
+        if waits[1] is None:
+            self._gate.note_working(self)
+            return
+        self._gate.note_waiting(self)
+        self._until = self.loop.call_later(waits[1].seconds, self.abort)
+
+    def _peer_owes(self) -> Waits | None:
+        if self.cycle is None:  # as uvicorn has it before the first one
+            return Waits.FIRST_REQUEST  # type: ignore[unreachable]
+        if self.cycle.response_complete:
+            return Waits.NEXT_REQUEST
+        return Waits.BODY if self.cycle.more_body else None

@@ -1,0 +1,214 @@
+"""Metrics in Prometheus' text format. No label has a client's name: what was scraped outlives what is forgotten.
+
+Those of the federation are read when they are asked for, in the reading that the page shows, too, and the totals of
+rounds; those of requests are counted here.
+"""
+
+import asyncio
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import get_args
+
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from foltr.api.access import Looker
+from foltr.api.reading import TEXT_PROBLEMS
+from foltr.api.served import Served
+from foltr.core.logs import get_logger
+from foltr.operations.overview import Overview
+from foltr.operations.situation import FederatorState
+from foltr.storage.pages import RoundTotals, add_rounds
+
+log = get_logger("foltr.api.metrics")
+
+router = APIRouter(responses=TEXT_PROBLEMS)
+
+# However many ask: the database is read once in so many seconds.
+_READ_EVERY_S = 5.0
+_READ_WITHIN_S = 8.0
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+# Whoever asks may make up others, and each would be a time series.
+_METHODS = {"GET", "HEAD", "POST"}
+_LABEL = ("federation",)
+
+
+class OpenMetrics(Response):
+    """Prometheus' text format."""
+
+    media_type = "text/plain; version=0.0.4; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class _Read:
+    at: float
+    overview: Overview | None = None
+
+
+class Metrics:
+    """The metrics of one server."""
+
+    def __init__(self, served: Served) -> None:
+        self._served = served
+        self._registry = CollectorRegistry()
+        self._read = _Read(-_READ_EVERY_S)
+        self._totals = RoundTotals()
+        self._reading = asyncio.Lock()
+        self._requests = Counter(
+            "foltr_http_requests", "Requests that were answered", ("method", "route", "status"), registry=self._registry
+        )
+        self._took = Histogram(
+            "foltr_http_request_duration_seconds",
+            "How long an answer took to begin",
+            ("route",),
+            buckets=_SECONDS,
+            registry=self._registry,
+        )
+
+    def note(self, method: str, route: str, status: int, seconds: float) -> None:
+        """Count an answer, by its route: a path may hold a client's name."""
+        self._requests.labels(method if method in _METHODS else "other", route, str(status)).inc()
+        self._took.labels(route).observe(seconds)
+
+    async def text(self, n_listeners: int) -> bytes:
+        """Return all metrics. While the database is away those of the federation are missing, and one says so."""
+        async with self._reading:
+            if time.monotonic() - self._read.at >= _READ_EVERY_S:
+                self._read = await self._ask()
+        registry = CollectorRegistry()
+        registry.register(_Once(federation_metrics(self._served.federation, self._read.overview, self._totals)))
+        listeners = GaugeMetricFamily("foltr_event_listeners", "Open streams of server-sent events", n_listeners)
+        registry.register(_Once([listeners]))
+        return generate_latest(registry) + generate_latest(self._registry)
+
+    async def _ask(self) -> _Read:
+        served = self._served
+        try:
+            await served.db.follow_file()
+            async with asyncio.timeout(_READ_WITHIN_S):
+                overview = await served.overview()
+                self._totals = await add_rounds(served.db, served.federation, self._totals)
+                return _Read(time.monotonic(), overview)
+        except Exception as error:  # noqa: BLE001 (whatever a driver raises: foltr_database_up says so)
+            log.warning("unavailable", cause=str(error).splitlines()[0] if str(error) else type(error).__name__)
+            return _Read(time.monotonic())
+
+
+@router.get(
+    "/metrics",
+    response_class=OpenMetrics,
+    openapi_extra={"x-who": "viewer, operator"},
+)
+async def metrics(request: Request, _who: Looker) -> OpenMetrics:
+    """Metrics for Prometheus, whose configuration has the token under `authorization`."""
+    return OpenMetrics(await request.app.state.metrics.text(request.app.state.live.n_listeners))
+
+
+def federation_metrics(name: str, overview: Overview | None, totals: RoundTotals) -> Iterable[Metric]:
+    """Make the metrics of a federation; without a reading only the one that says so."""
+    yield _gauge("foltr_database_up", "Whether the database answered", name, float(overview is not None))
+    if overview is None:
+        return
+    situation = overview.situation
+    states = GaugeMetricFamily(
+        "foltr_federator_state", "1 for the state the federator is in", labels=(*_LABEL, "state")
+    )
+    for state in get_args(FederatorState):
+        states.add_metric((name, state), float(state == overview.federator))
+    yield states
+    if situation.last_activity is not None:
+        help_ = "When the federator last stored anything"
+        yield _moment("foltr_federator_last_activity_timestamp_seconds", help_, name, situation.last_activity)
+    ended = CounterMetricFamily("foltr_rounds", "Rounds that ended", labels=(*_LABEL, "state"))
+    ended.add_metric((name, "completed"), totals.n_completed)
+    ended.add_metric((name, "abandoned"), totals.n_abandoned)
+    yield ended
+    counted = CounterMetricFamily("foltr_updates", "Updates that completed rounds closed with", labels=_LABEL)
+    counted.add_metric((name,), totals.n_updates)
+    yield counted
+    if situation.round is not None and not situation.is_over:
+        yield _gauge("foltr_round_number", "The open round", name, situation.round.number)
+        yield _moment("foltr_round_opened_timestamp_seconds", "When it opened", name, situation.round.opened_at)
+        yield _gauge("foltr_round_updates", "Updates that the open round has", name, len(situation.contributed))
+        yield _gauge("foltr_round_quorum", "Updates that it needs", name, situation.round.min_clients)
+        yield _gauge("foltr_round_overdue_seconds", "Since when it should have ended", name, situation.overdue_s or 0.0)
+    clients = GaugeMetricFamily("foltr_clients", "Clients by where they stand", labels=(*_LABEL, "standing"))
+    stays_connected = situation.round is None or situation.round.period_s is None
+    for standing, n in (
+        ("member", overview.members.n_members),
+        # Of devices that come by nobody knows, and 0 would be an alarm.
+        *((("online", overview.members.n_online),) if stays_connected else ()),
+        ("quarantined", overview.members.n_quarantined),
+        ("left", overview.members.n_left),
+        ("revoked", overview.members.n_revoked),
+        ("suspect", len(overview.suspects)),
+    ):
+        clients.add_metric((name, standing), n)
+    yield clients
+    refused = GaugeMetricFamily(
+        "foltr_messages_refused_last_hour", "Messages refused within the last hour, by reason", labels=(*_LABEL, "code")
+    )
+    for code, n in sorted(overview.refusals.by_reason.items()):
+        refused.add_metric((name, code), n)
+    yield refused
+    if overview.model is not None:
+        tainted = float(overview.model.tainted_at is not None)
+        yield _gauge("foltr_model_version", "The newest model", name, overview.model.version)
+        yield _moment("foltr_model_created_timestamp_seconds", "When it was made", name, overview.model.created_at)
+        yield _gauge("foltr_model_tainted", "Whether it holds what a forgotten client had sent", name, tainted)
+    if overview.effectiveness is not None:
+        newest = overview.effectiveness.newest
+        reward = GaugeMetricFamily(
+            "foltr_round_reward",
+            "Mean reciprocal rank of the first click in the newest round that says so: as shown, and in the base order",
+            labels=(*_LABEL, "order"),
+        )
+        reward.add_metric((name, "shown"), newest.reward)
+        reward.add_metric((name, "base"), newest.base_reward)
+        yield reward
+        yield _gauge("foltr_round_clicked_ratio", "The share of that round's lists with a click", name, newest.clicked)
+    yield from _erasures(name, overview)
+
+
+def _erasures(name: str, overview: Overview) -> Iterable[Metric]:
+    counts, job = overview.erasures, overview.job
+    erasures = GaugeMetricFamily("foltr_erasures", "Requests to be forgotten", labels=(*_LABEL, "state"))
+    for state, n in (
+        ("erasing", counts.n_erasing),
+        ("waiting", counts.n_waiting),
+        ("unlearning", counts.n_unlearning),
+        ("done", counts.n_done),
+        ("overdue", counts.n_overdue),
+    ):
+        erasures.add_metric((name, state), n)
+    yield erasures
+    held = float(overview.held_reset is not None)
+    yield _gauge("foltr_unlearning_held", "Whether a job waits for the operator's order", name, held)
+    if job is not None and job.closed_at is None:
+        yield _gauge("foltr_unlearning_steps_done", "Steps of the open unlearning job that are done", name, job.step)
+        yield _gauge("foltr_unlearning_steps", "Steps that it has, as known now", name, job.n_steps)
+        yield _gauge("foltr_unlearning_paused", "Whether it is paused", name, float(job.state == "paused"))
+
+
+class _Once:
+    """A collector of what was read already."""
+
+    def __init__(self, families: Iterable[Metric]) -> None:
+        self._families = list(families)
+
+    def collect(self) -> Iterable[Metric]:
+        return self._families
+
+
+def _gauge(metric: str, help_: str, name: str, value: float) -> GaugeMetricFamily:
+    family = GaugeMetricFamily(metric, help_, labels=_LABEL)
+    family.add_metric((name,), value)
+    return family
+
+
+def _moment(metric: str, help_: str, name: str, at: datetime) -> GaugeMetricFamily:
+    return _gauge(metric, f"{help_}, seconds since the epoch", name, at.timestamp())

@@ -1,0 +1,50 @@
+"""What a participant looks at: its own contributions and its own receipt, and nothing of anybody else."""
+
+from functools import partial
+
+from fastapi import APIRouter, HTTPException
+
+from foltr.api.access import Participant, ServedHere
+from foltr.api.reading import PROBLEMS, TEXT_PROBLEMS, Before, Jose, Limit, receipt_of
+from foltr.api.schemas import Client, Contribution, Erasure, Mine
+from foltr.api.served import Served
+from foltr.storage import pages, queries
+
+router = APIRouter(prefix="/api/v1/me", responses=PROBLEMS)
+looked = partial(router.get, openapi_extra={"x-who": "participant"})
+
+
+@looked("")
+async def me(served: ServedHere, who: Participant) -> Mine:
+    """What the federation has of this client: its membership; or its erasure, once it was forgotten."""
+    return await mine(served, who.client_id or "")
+
+
+@looked("/contributions")
+async def my_contributions(
+    served: ServedHere, who: Participant, limit: Limit = 100, before: Before = None
+) -> list[Contribution]:
+    """What this client contributed to the newest rounds, newest first."""
+    rows = await pages.page_contributions(served.db, served.federation, who.client_id or "", before=before, limit=limit)
+    return [Contribution.model_validate(row) for row in rows]
+
+
+@looked("/receipt", response_class=Jose, responses=TEXT_PROBLEMS)
+async def my_receipt(served: ServedHere, who: Participant) -> Jose:
+    """The signed receipt of this client's erasure."""
+    row = await pages.erasure_of(served.db, served.federation, who.client_id or "")
+    if row is None:
+        raise HTTPException(404, "This client was not forgotten: there is no receipt.")
+    return receipt_of(row)
+
+
+async def mine(served: Served, client_id: str) -> Mine:
+    """Find what the federation has of a client."""
+    row = await queries.get_client(served.db, served.federation, client_id)
+    erasure = await pages.erasure_of(served.db, served.federation, client_id)
+    return Mine(
+        client_id=client_id,
+        client=None if row is None else Client.model_validate(row),
+        fates=await queries.count_fates(served.db, served.federation, client_id),
+        erasure=None if erasure is None else Erasure.of(erasure),
+    )

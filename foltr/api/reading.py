@@ -1,0 +1,219 @@
+"""What viewers and operators look at: rounds, clients, models, erasures, receipts, the audit log, orders."""
+
+from functools import partial
+from typing import Annotated, Any
+
+from fastapi import APIRouter, HTTPException, Path, Query
+from fastapi.responses import PlainTextResponse, Response
+from pydantic import TypeAdapter
+
+from foltr.api.access import Looker, ServedHere
+from foltr.api.schemas import (
+    Aggregation,
+    AuditLine,
+    Client,
+    Contribution,
+    Erasure,
+    Event,
+    GivenOrder,
+    Job,
+    Model,
+    Problem,
+    Round,
+    WholeClient,
+    WholeRound,
+)
+from foltr.api.served import Served
+from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
+from foltr.core.protocol.fields import NAME_PATTERN
+from foltr.storage import pages, queries
+from foltr.storage.erasure.erasures import find_erasure, list_erasures
+from foltr.storage.erasure.records import ErasureRow
+from foltr.storage.models import get_model
+from foltr.storage.orders import list_orders
+
+PROBLEMS: dict[int | str, dict[str, Any]] = {
+    401: {"model": Problem, "description": "No token, or none that is valid"},
+    403: {"model": Problem, "description": "The token's role is too low, or it was revoked"},
+    404: {"model": Problem, "description": "There is no such thing"},
+    429: {"model": Problem, "description": "Too many requests"},
+    503: {"model": Problem, "description": "The database cannot be used now"},
+}
+
+router = APIRouter(prefix="/api/v1", responses=PROBLEMS)
+
+
+class Jose(PlainTextResponse):
+    """A signed receipt (JWS, compact)."""
+
+    media_type = "application/jose"
+
+
+# Where the answer is no JSON, a problem still is.
+TEXT_PROBLEMS: dict[int | str, dict[str, Any]] = {
+    status: {
+        "description": told["description"],
+        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Problem"}}},
+    }
+    for status, told in PROBLEMS.items()
+}
+
+# By whom it may be asked is for docs/api.md.
+looked = partial(router.get, openapi_extra={"x-who": "viewer, operator"})
+
+_ROUNDS = TypeAdapter(list[Round])
+_LARGEST = 2**31 - 1
+_MOST_OF_A_ROUND = 1000
+Limit = Annotated[int, Query(ge=1, le=1000, description="At most so many")]
+Before = Annotated[int | None, Query(ge=0, le=_LARGEST, description="Only those with a lower number")]
+Number = Annotated[int, Path(ge=0, le=_LARGEST)]
+ClientName = Annotated[str, Path(pattern=NAME_PATTERN)]
+Pseudonym = Annotated[str, Path(pattern="^[0-9a-f]{32}$")]
+
+
+@looked("/rounds", response_model=list[Round])
+async def rounds(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> Response:
+    """The newest rounds, newest first."""
+    # Every page on every screen asks for the same ones: they are read and written out once for all.
+    made = served.together.read(("rounds", before, limit), lambda: rounds_as_json(served, before, limit))
+    return Response(await made, media_type="application/json")
+
+
+@looked("/rounds/{number}")
+async def one_round(served: ServedHere, _who: Looker, number: Number) -> WholeRound:
+    """One round: its row, its rule, who contributed, what became of each update, what was refused."""
+    db, name = served.db, served.federation
+    row = await queries.get_round(db, name, number)
+    if row is None:
+        raise HTTPException(404, f"Federation {name} has no round {number}. See /api/v1/rounds")
+    made = await queries.get_aggregation(db, name, number)
+    contributions = await queries.list_contributions(db, name, round_number=number, limit=_MOST_OF_A_ROUND)
+    events = await queries.list_events(db, name, round_number=number, limit=_MOST_OF_A_ROUND)
+    erased = await queries.erased_updates(db, name, number, number)
+    return WholeRound(
+        round=Round.model_validate(row),
+        aggregation=None if made is None else Aggregation.model_validate(made),
+        contributions=[Contribution.model_validate(line) for line in contributions],
+        events=[Event.model_validate(event) for event in events],
+        n_erased=erased.get(number, 0),
+    )
+
+
+@looked("/clients")
+async def clients(
+    served: ServedHere,
+    _who: Looker,
+    limit: Limit = 100,
+    after: Annotated[str | None, Query(pattern=NAME_PATTERN, description="Only those that follow this name")] = None,
+) -> list[Client]:
+    """The clients that ever joined, by name."""
+    rows = await pages.page_clients(served.db, served.federation, after=after, limit=limit)
+    return [Client.model_validate(row) for row in rows]
+
+
+@looked("/clients/{client_id}")
+async def one_client(served: ServedHere, _who: Looker, client_id: ClientName) -> WholeClient:
+    """One client, what rules made of its updates, and its newest contributions."""
+    db, name = served.db, served.federation
+    row = await queries.get_client(db, name, client_id)
+    if row is None:
+        raise HTTPException(404, await _why_no_client(served, client_id))
+    contributions = await pages.page_contributions(db, name, client_id, before=None, limit=100)
+    return WholeClient(
+        client=Client.model_validate(row),
+        fates=await queries.count_fates(db, name, client_id),
+        contributions=[Contribution.model_validate(line) for line in contributions],
+    )
+
+
+@looked("/models")
+async def models(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> list[Model]:
+    """The newest versions of the ranker, newest first."""
+    rows = await pages.page_models(served.db, served.federation, before=before, limit=limit)
+    return [Model.model_validate(row) for row in rows]
+
+
+@looked("/models/{version}")
+async def one_model(served: ServedHere, _who: Looker, version: Number) -> Model:
+    """One version of the ranker: where it came from, and whether it holds what a forgotten client sent."""
+    row = await get_model(served.db, served.federation, version)
+    if row is None:
+        raise HTTPException(404, f"Federation {served.federation} has no model {version}. See /api/v1/models")
+    return Model.model_validate(row)
+
+
+@looked("/erasures")
+async def erasures(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[Erasure]:
+    """Who was forgotten, by pseudonym, newest last, and how far the model without each is."""
+    rows = await list_erasures(served.db, served.federation, limit=limit)
+    return [Erasure.of(row) for row in rows]
+
+
+@looked("/erasures/{pseudonym}")
+async def one_erasure(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> Erasure:
+    """One erasure."""
+    return Erasure.of(await _erasure(served, pseudonym))
+
+
+@looked("/receipts/{pseudonym}", response_class=Jose, responses=TEXT_PROBLEMS)
+async def receipt(served: ServedHere, _who: Looker, pseudonym: Pseudonym) -> Jose:
+    """The signed receipt of an erasure, as `foltr erasure verify` takes it."""
+    return receipt_of(await _erasure(served, pseudonym))
+
+
+@looked("/jobs")
+async def jobs(served: ServedHere, _who: Looker, limit: Limit = 100, before: Before = None) -> list[Job]:
+    """The newest unlearning jobs, newest first."""
+    rows = await pages.page_jobs(served.db, served.federation, before=before, limit=limit)
+    return [Job.model_validate(row) for row in rows]
+
+
+@looked("/audit")
+async def audit(
+    served: ServedHere,
+    _who: Looker,
+    limit: Limit = 100,
+    after: Annotated[int, Query(ge=0, le=_LARGEST, description="Only entries that follow this one")] = 0,
+) -> list[AuditLine]:
+    """The log of erasures, the first entry first; each has the hash of the one before."""
+    entries = await pages.page_audit(served.db, served.federation, after=after, limit=limit)
+    return [AuditLine.model_validate(entry) for entry in entries]
+
+
+@looked("/orders")
+async def orders(served: ServedHere, _who: Looker, limit: Limit = 100) -> list[GivenOrder]:
+    """The newest orders of the operator that the federator knows, newest last."""
+    rows = await list_orders(served.db, served.federation, limit=limit)
+    return [GivenOrder.model_validate(row) for row in rows]
+
+
+async def rounds_as_json(served: Served, before: int | None, limit: int) -> bytes:
+    """Read the newest rounds below a number, newest first, as they are shown."""
+    rows = await pages.page_rounds(served.db, served.federation, before=before, limit=limit)
+    return _ROUNDS.dump_json([Round.model_validate(row) for row in rows])
+
+
+def receipt_of(row: ErasureRow) -> Jose:
+    """Give the receipt of an erasure; HTTPException 404 with the reason where there is none."""
+    if row.receipt is not None:
+        return Jose(row.receipt + "\n")
+    if row.state is not ErasureState.DONE:
+        state = FORGET_STATE[row.state]
+        raise HTTPException(404, f"The erasure is {state} ({state.meaning}): its receipt is signed when it is done.")
+    raise HTTPException(404, f"Its federator had no key to sign a receipt with. Entry {row.audit_seq} of the log tells")
+
+
+async def _erasure(served: ServedHere, pseudonym: str) -> ErasureRow:
+    row = await find_erasure(served.db, served.federation, pseudonym)
+    if row is None:
+        raise HTTPException(404, f"Federation {served.federation} has no erasure {pseudonym}. See /api/v1/erasures")
+    return row
+
+
+async def _why_no_client(served: ServedHere, client_id: str) -> str:
+    row = await pages.erasure_of(served.db, served.federation, client_id)
+    if row is None:
+        return f"Federation {served.federation} knows no client of this name. See /api/v1/clients"
+    if row.state in UNTIL_ERASED:
+        return f"This client is being erased, since {row.requested_at:%Y-%m-%d}. See /api/v1/erasures/{row.pseudonym}"
+    return f"This client was forgotten on {row.erased_at:%Y-%m-%d}. See /api/v1/erasures/{row.pseudonym}"

@@ -1,0 +1,282 @@
+"""What answers look like, in the words of the tables; keys, seeds and weights are in none of them."""
+
+import json
+from datetime import datetime
+from typing import Annotated, Any, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+
+from foltr.core.aggregation.fates import Fate
+from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState, ForgetState, Requester
+from foltr.core.protocol.orders import OrderReply
+from foltr.core.protocol.states import JobState, Membership, OrderOutcome, Pacing, RoundState, Strategy
+from foltr.storage.erasure.records import ErasureRow
+from foltr.storage.history_records import BodyState
+
+Hex = Annotated[str | None, BeforeValidator(lambda value: value.hex() if isinstance(value, bytes) else value)]
+Parsed = Annotated[
+    dict[str, Any], BeforeValidator(lambda value: json.loads(value) if isinstance(value, str) else value)
+]
+
+
+class Shown(BaseModel):
+    """A row as it is shown: fields of the row that are not here stay where they are."""
+
+    model_config = ConfigDict(from_attributes=True, frozen=True)
+
+
+class Problem(Shown):
+    """Why there is no other answer, and what to do."""
+
+    detail: str
+
+
+class Health(Shown):
+    """Whether the server can answer."""
+
+    ready: bool
+    detail: str | None = None
+
+
+class Round(Shown):
+    """A round; times in UTC, durations in seconds.
+
+    Votes that the federator sees are counted in ``n_worse``, ``n_none`` and ``n_better``. Where they are in secure sums
+    these are 0, and ``tally_*`` say what they come to, in votes, with noise of ``tally_deviation`` in each of the two.
+
+    ``clicked``, ``reward`` and ``base_reward`` are means over its ``n_evaluations`` updates that say how well it does
+    (`foltr.core.protocol.evaluations`); in secure sums over all updates, with noise of ``evaluation_deviation`` in each.
+    """
+
+    round: int
+    state: RoundState
+    reason: str | None
+    opened_at: datetime
+    closed_at: datetime | None
+    duration_s: float | None
+    base_version: int
+    model_version: int | None
+    n_updates: int
+    n_interactions: int
+    n_rejected: int
+    min_clients: int
+    max_clients: int
+    min_time_s: float
+    max_time_s: float
+    pacing: Pacing
+    n_selected: int | None
+    n_eligible: int | None
+    aggregation: str
+    byzantine: float
+    aggregation_parameters: Parsed
+    aggregation_fallback: str
+    rule: str | None
+    fallback_reason: str | None
+    n_clipped: int
+    n_dropped: int
+    anchor_version: int | None
+    n_worse: int
+    n_none: int
+    n_better: int
+    tally_n_updates: int | None
+    tally_worse: float | None
+    tally_better: float | None
+    tally_deviation: float | None
+    n_evaluations: int
+    clicked: float | None
+    reward: float | None
+    base_reward: float | None
+    evaluation_deviation: float | None
+
+
+class Aggregation(Shown):
+    """By which rule a round was aggregated, with what, and why not by another."""
+
+    rule: str
+    parameters: Parsed
+    fallback_reason: str | None
+    n_kept: int
+    n_clipped: int
+    n_dropped: int
+
+
+class Contribution(Shown):
+    """What one client contributed to a round, and what the rule made of it."""
+
+    client_id: str
+    round: int
+    update_id: str
+    n_interactions: int
+    n_bytes: int
+    received_at: datetime
+    base_version: int
+    round_state: RoundState
+    model_version: int | None
+    fate: Fate | None
+    share: float | None
+    score: float | None
+    fate_reason: str | None
+    body: BodyState
+
+
+class Event(Shown):
+    """Something that happened; ``n`` times in its minute."""
+
+    id: int
+    at: datetime
+    kind: str
+    code: str | None
+    client_id: str | None
+    round: int | None
+    detail: str
+    n: int
+
+
+class WholeRound(Shown):
+    """A round with who contributed and what happened, at most a thousand of each."""
+
+    round: Round
+    aggregation: Aggregation | None
+    contributions: list[Contribution]
+    events: list[Event]
+    n_erased: Annotated[int, Field(description="Updates taken out since, with clients that were forgotten")]
+
+
+class Client(Shown):
+    """A client, and where it stands now."""
+
+    client_id: str
+    membership: Membership
+    online: bool
+    joined_at: datetime | None
+    left_at: datetime | None
+    last_seen_at: datetime
+    sdk_version: str | None
+    enrolment_serial: int | None
+    revoked_at: datetime | None
+    quarantined_at: datetime | None
+    quarantine_reason: str | None
+    counted_through: int
+
+
+class WholeClient(Shown):
+    """A client with what rules made of its updates and its newest contributions."""
+
+    client: Client
+    fates: dict[str, int]
+    contributions: list[Contribution]
+
+
+class Model(Shown):
+    """A version of the ranker, without its weights."""
+
+    version: int
+    base_version: int | None
+    round: int | None
+    n_values: int
+    weights_hash: Hex
+    created_at: datetime
+    published_at: datetime | None
+    tainted_at: datetime | None
+    withdrawn_at: datetime | None
+    unlearning_job: int | None
+    restored_version: int | None
+
+
+class Erasure(Shown):
+    """A client that is to be forgotten, by its pseudonym; ``erased_at`` is null until all of it is deleted."""
+
+    pseudonym: str
+    state: ErasureState
+    forget_state: ForgetState
+    requested_at: datetime
+    requested_by: Requester
+    erased_at: datetime | None
+    completed_at: datetime | None
+    n_rounds: int
+    n_updates: int
+    n_events: int
+    erased_digest: str
+    first_round: int | None
+    key_destroyed: bool
+    told: bool
+    job: int | None
+    receipt: str | None
+    audit_seq: int | None
+    overdue_at: datetime | None
+
+    @classmethod
+    def of(cls, row: ErasureRow) -> Self:
+        """Return the state to show: an erasure goes on while its data key exists, even if all rows are deleted."""
+        fields = {field: getattr(row, field) for field in cls.model_fields if field != "forget_state"}
+        if row.state in UNTIL_ERASED:
+            fields |= {"state": ErasureState.ERASING, "erased_at": None}
+        return cls(forget_state=FORGET_STATE[row.state], **fields)
+
+
+class Job(Shown):
+    """An unlearning job: how far a model without forgotten clients is."""
+
+    number: int
+    state: JobState
+    strategy: Strategy
+    created_at: datetime
+    start_version: int
+    start_round: int
+    step: int
+    n_steps: int
+    last_round: int | None
+    reason: str | None
+    closed_at: datetime | None
+    model_version: int | None
+    figures: Parsed
+
+
+class AuditLine(Shown):
+    """An entry of the audit log."""
+
+    seq: int
+    at: datetime
+    kind: str
+    body: dict[str, Any]
+    previous_hash: str
+    hash: str
+
+
+class GivenOrder(Shown):
+    """An order of the operator that the federator knows, and what became of it."""
+
+    number: int
+    kind: str
+    digest: Hex
+    outcome: OrderOutcome
+    code: str | None
+    detail: str
+    client_id: str | None
+    at: datetime
+
+
+class OrderReceived(Shown):
+    """What became of an order that was posted; without ``reply`` the federator has not answered yet."""
+
+    number: int
+    digest: str
+    reply: OrderReply | None = None
+    code: str | None = None
+    detail: str
+
+
+class WishReceived(Shown):
+    """How far a client's wish to be forgotten is that was posted; ``sent``: the federator has not obeyed it yet."""
+
+    state: ForgetState
+    detail: str
+
+
+class Mine(Shown):
+    """What the federation has of the client that asks: its membership, or its erasure once it was forgotten."""
+
+    client_id: str
+    client: Client | None
+    fates: dict[str, int]
+    erasure: Erasure | None

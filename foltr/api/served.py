@@ -1,0 +1,88 @@
+"""What a server has while it runs: the database, its tokens, the operator's broker, and limits."""
+
+import asyncio
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from foltr.api.limits import RateLimiter
+from foltr.api.together import Together
+from foltr.api.tokens import TokenFile
+from foltr.core.errors import SettingsError
+from foltr.operations.overview import Overview, read_overview
+from foltr.storage.database import Database
+from foltr.storage.federations import get_federation
+from foltr.storage.migrate import require_head
+
+if TYPE_CHECKING:
+    from foltr.core.operator.credentials import Credentials
+
+# How long the answer to whether the database is there is good for: whoever asks without a token costs no more.
+_READY_FOR_S = 1.0
+_READY_WITHIN_S = 5.0
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """Whether questions can be answered, and if not what to do.
+
+    Attributes:
+        cause: in full, for the log alone: it may say where the database is.
+    """
+
+    ready: bool
+    next_step: str | None = None
+    cause: str | None = None
+
+
+@dataclass
+class Served:
+    """One federation as this process serves it.
+
+    Attributes:
+        credentials: the operator's access to the broker, by which signed orders are handed on; None hands on none.
+        by_token, by_address: limits of who shows a token, and of addresses that show none that is valid.
+        together: answers that are the same for all who may have them, each made once for all who ask at once.
+    """
+
+    db: Database
+    federation: str
+    tokens: TokenFile
+    credentials: "Credentials | None" = None
+    by_token: RateLimiter = field(default_factory=lambda: RateLimiter(20.0, 100))
+    by_address: RateLimiter = field(default_factory=lambda: RateLimiter(2.0, 30))
+    together: Together = field(default_factory=Together)
+    _readiness: tuple[float, Readiness] | None = None
+    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+
+    async def readiness(self) -> Readiness:
+        """Say whether the database is there, at this version, with this federation; asked at most once a second."""
+        async with self._asking:
+            if self._readiness is None or time.monotonic() - self._readiness[0] > _READY_FOR_S:
+                found = await self._ask()
+                self._readiness = (time.monotonic(), found)
+            return self._readiness[1]
+
+    async def overview(self) -> Overview:
+        """Read how the federation is. Raises UnavailableError, SettingsError as `read_overview` does."""
+        return await self.together.read("overview", lambda: read_overview(self.db, self.federation))
+
+    async def _ask(self) -> Readiness:
+        try:
+            async with asyncio.timeout(_READY_WITHIN_S):
+                await self.db.follow_file()
+                await require_head(self.db)
+                if await get_federation(self.db, self.federation) is None:
+                    step = "Start the federator of this federation, or name another one with --federation."
+                    return Readiness(ready=False, next_step=step, cause=f"there is no federation {self.federation!r}")
+        except SettingsError as error:
+            return Readiness(ready=False, next_step="Bring the database up to date: foltr db upgrade", cause=str(error))
+        except TimeoutError:
+            cause = f"{self.db.location} did not answer within {_READY_WITHIN_S:g} s"
+            return Readiness(ready=False, next_step=AWAY, cause=cause)
+        except Exception as error:  # noqa: BLE001 (whatever a driver raises: the database is not there)
+            return Readiness(ready=False, next_step=AWAY, cause=str(self.db.unavailable(error)))
+        return Readiness(ready=True)
+
+
+AWAY = "The database cannot be used now. Whoever runs it sees why with: foltr doctor --db URL"

@@ -1,0 +1,115 @@
+"""The process: uvicorn, without a log of its own, whose lines would hold the names in paths."""
+
+import asyncio
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import cast
+
+import uvicorn
+from fastapi import FastAPI
+
+from foltr.api.connections import MOST_CONNECTIONS, BoundedConnection, Gate, Waits
+from foltr.core.errors import SettingsError
+
+_GOODBYE_S = 5
+# As many connections may be accepted before any is counted.
+_BACKLOG = 256
+
+Network = IPv4Network | IPv6Network
+
+
+class Server(uvicorn.Server):
+    """uvicorn's server, which ends when `should_exit` is set: signals are for whoever runs it.
+
+    Args:
+        on_end: called when it begins to end, for answers that would go on.
+    """
+
+    def __init__(self, config: uvicorn.Config, on_end: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._on_end = on_end
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        self._on_end()
+        await super().shutdown(sockets)
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave signals alone: uvicorn's own handling ends the process by the signal, as if it had been killed."""
+        yield
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the socket that a server is to listen on; port 0 takes a free one.
+
+    Raises:
+        SettingsError: nothing can listen there. (uvicorn, asked to do this, would end the process itself.)
+    """
+    try:
+        listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET)
+    except OSError as error:
+        raise SettingsError(f"port: nothing can listen on {host}:{port}; name another one") from error
+    # By this name asyncio knows it for TCP, and sends what is written at once. Else an answer, whose head is written
+    # before its body, waits 40 ms for whoever asked to acknowledge the head.
+    return socket.socket(listener.family, listener.type, socket.IPPROTO_TCP, listener.detach())
+
+
+def read_proxies(text: str) -> list[Network]:
+    """Read addresses and networks of reverse proxies, separated by commas.
+
+    Raises:
+        SettingsError: one of them is neither.
+    """
+    try:
+        return [ip_network(each.strip()) for each in text.split(",") if each.strip()]
+    except ValueError as error:
+        raise SettingsError(
+            f"api_proxies: {error}; name addresses or networks, with commas between them, e.g. 127.0.0.1,10.0.0.0/8"
+        ) from error
+
+
+def make_server(app: FastAPI, proxies: list[Network], connections_per_address: int) -> Server:
+    """Make the server; its `serve`, given sockets from `listen`, goes on until `should_exit` is set.
+
+    Args:
+        proxies: whose word is taken for where a request comes from, and who may have any number of connections.
+        connections_per_address: how many connections any other address may have.
+    """
+    gate = Gate(connections_per_address, lambda address: _is_in(address, proxies))
+
+    def close() -> None:
+        gate.close()
+        app.state.live.close()
+
+    return Server(
+        uvicorn.Config(
+            app,
+            http=cast("type[asyncio.Protocol]", partial(BoundedConnection, gate)),
+            ws="none",
+            log_config=None,
+            # Of its warnings whoever connects makes as many as they like: each request that is none is one.
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            forwarded_allow_ips=[str(network) for network in proxies],
+            backlog=_BACKLOG,
+            # Requests whose peers have gone go on for a moment.
+            limit_concurrency=2 * MOST_CONNECTIONS,
+            timeout_keep_alive=int(Waits.NEXT_REQUEST.seconds),
+            timeout_graceful_shutdown=_GOODBYE_S,
+        ),
+        close,
+    )
+
+
+def _is_in(address: str, networks: list[Network]) -> bool:
+    try:
+        found = ip_address(address)
+    except ValueError:
+        return False
+    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+        found = found.ipv4_mapped
+    return any(found in network for network in networks)

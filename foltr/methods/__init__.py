@@ -1,5 +1,0 @@
-"""The learning methods, one module each: what a device does and what the federator does with it.
-
-`foltr.methods.registry` makes the parts of a method from its announced settings. The device SDK and the simulator use
-the same parts.
-"""

@@ -1,0 +1,278 @@
+"""How a request to forget a client is sent, what a federation says to it, and in words how far it is."""
+
+import asyncio
+import contextlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage
+from foltr.broker.visit import visit_again, visiting
+from foltr.edge_client.forgetting import refusal_in_words
+from foltr.core.erasure.states import ForgetState
+from foltr.core.errors import DataError, MessageError, UnavailableError
+from foltr.core.operator.credentials import BrokerAccess, Credentials
+from foltr.core.operator.heard_keys import believe_retained, key_topics
+from foltr.core.protocol.announcements import UnlearningProgress
+from foltr.core.protocol.codec import Envelope, open_envelope
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
+from foltr.core.protocol.states import JobState
+from foltr.core.protocol.topics import ClientTopic, Topics
+
+_ANSWER_S = 3.0
+_CONNECT_S = 5.0
+# Between two visits at the broker while a model is made anew: twice as long each time.
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 1.0, 30.0
+# How often it is looked whether there is something to tell.
+_LOOK_EVERY_S = 1.0
+
+
+@dataclass(frozen=True)
+class Wish:
+    """A signed wish to forget a client, and how it gets to the broker.
+
+    Attributes:
+        session: the MQTT client id to connect with.
+        credentials: whose federator's notices are believed.
+        key_file: credentials that name this key.
+        named_by: what was given to find it, in words.
+        retained: the broker holds it until it is obeyed: a device's wish, and no order.
+        number: of the order, if it is one.
+    """
+
+    federation: str
+    client_id: str
+    topic: str
+    payload: bytes
+    access: BrokerAccess
+    session: str
+    credentials: Credentials
+    key_file: Path
+    named_by: str
+    retained: bool
+    number: int = 0
+
+
+class Answers:
+    """What is heard while a request is under way, over several visits at the broker."""
+
+    def __init__(self, wish: Wish) -> None:
+        self._topics = Topics(wish.federation)
+        self._given = self._believed = wish.credentials
+        self._retained: dict[str, bytes] = {}
+        # Why the federator's newest key may be one that cannot be believed.
+        self._hindrance: str | None = None
+        self._named_by = wish.named_by
+        # How a federator's log tells that it refused without an answer: a device's wish is a message like its others.
+        self._refused_as = "message_refused" if wish.retained else "order_refused"
+        self._notices: asyncio.Queue[ErasureNotice] = asyncio.Queue()
+        self._newest: ErasureNotice | None = None
+        # Of this visit, and what is told: a visit that has just begun knows nothing yet.
+        self._heard: UnlearningProgress | None = None
+        self._progress: UnlearningProgress | None = None
+        self._is_sent = False
+        self._unanswered = False
+        self._round: InboundMessage | None = None
+
+    @property
+    def answered(self) -> bool:
+        """Whether the federator has ever answered."""
+        return self._newest is not None
+
+    def begin(self) -> None:
+        """A visit begins. What was retained at the last one may have been cleared since."""
+        self._heard = None
+        while not self._notices.empty():
+            self._notices.get_nowait()
+
+    def sent(self) -> None:
+        """The broker has the request."""
+        self._is_sent = True
+
+    def received(self, message: InboundMessage) -> None:
+        """Only what the federator has signed is believed; the rest of what an inbox or a topic has is passed over."""
+        if message.topic in key_topics(self._topics.federation):
+            self._take_key(message)
+            return
+        if message.topic == self._topics.round:
+            self._round = message
+            return
+        try:
+            envelope = open_envelope(message.payload)
+            if not self._is_believed(envelope, message.topic):
+                return
+            if envelope.kind == ErasureNotice.kind_name:
+                self._notices.put_nowait(envelope.read(ErasureNotice))
+            elif envelope.kind == UnlearningProgress.kind_name:
+                self._heard = envelope.read(UnlearningProgress)
+        except MessageError:
+            return
+
+    def _take_key(self, message: InboundMessage) -> None:
+        if not message.payload:
+            return  # a doctor's
+        # The broker sends what it retains in any order: each time everything anew.
+        self._retained[message.topic] = message.payload
+        succession, statement = (self._retained.get(topic) for topic in key_topics(self._topics.federation))
+        heard = believe_retained(self._given, succession, statement)
+        self._believed, self._hindrance = heard.credentials, heard.hindrance
+
+    def _is_believed(self, envelope: Envelope, topic: str) -> bool:
+        return envelope.is_signed_by(self._believed.federator_public_key, topic)
+
+    @property
+    def federator_key(self) -> bytes:
+        """The federator's public key, as far as it is known."""
+        return self._believed.federator_public_key
+
+    @property
+    def _other_federator(self) -> bool:
+        """Whether the announced round is signed by another key than the one that is believed, or by none."""
+        if self._round is None:
+            return False
+        try:
+            return not self._is_believed(open_envelope(self._round.payload), self._topics.round)
+        except MessageError:
+            return False
+
+    async def notice(self, timeout_s: float) -> ErasureNotice | None:
+        """The notice that it is done; None if it is not, or nothing was heard. DataError where it is refused."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                notice = self._newest = await self._notices.get()
+        except TimeoutError:
+            return None
+        finally:
+            self._progress, self._unanswered = self._heard, self._newest is None
+        if notice.code is ReceiptCode.FORGOTTEN:
+            return notice
+        if notice.code not in (ReceiptCode.ERASING, ReceiptCode.FORGETTING):
+            raise DataError(refusal_in_words(notice))
+        return None
+
+    @property
+    def forget_state(self) -> ForgetState:
+        """How far it is, in one word."""
+        if self._newest is not None:
+            return ForgetState(self._newest.code.value)
+        return ForgetState.SENT if self._is_sent else ForgetState.ASKED
+
+    def state(self) -> str:
+        """How far it is, and what to look at where that is not enough; without a full stop at the end."""
+        if self._newest is None:
+            return self._silence()
+        due = f"; {self._newest.detail}" if self._newest.detail else ""
+        if self.forget_state is ForgetState.ERASING:
+            return f"{ForgetState.ERASING}: {ForgetState.ERASING.meaning}{due}"
+        return f"{self._progress_in_words()}{due}"
+
+    def _progress_in_words(self) -> str:
+        progress = self._progress
+        if progress is None or progress.state is JobState.DONE:
+            return (
+                "its data is erased; the model without it is not made yet: the federation gathers requests for it, for "
+                "a day unless it is set otherwise (unlearn_every_s, unlearn_after); where nothing has to be learned "
+                "again, it goes into service when the open round ends; it may wait for an order: foltr erasure list"
+            )
+        step = f"step {progress.step} of {progress.n_steps}" if progress.n_steps else "with nothing to learn again"
+        told = f"its data is erased; unlearning job {progress.job} is {progress.state}, {step}"
+        if progress.state is JobState.PAUSED:
+            because = f": {progress.detail}" if progress.detail else ""
+            return (
+                f"{told}{because}; it goes on when devices that are left are online, and learns only from those that "
+                "keep interactions; see: foltr erasure list"
+            )
+        if progress.step == progress.n_steps:
+            return (
+                f"{told}; the model goes into service when the open round ends; an operator hastens that with "
+                "`foltr rounds deadline`"
+            )
+        return told
+
+    def _silence(self) -> str:
+        """What may be the matter while the federator has not answered."""
+        if not self._is_sent:
+            return "waiting for the broker"
+        if not self._unanswered:
+            return "sent; waiting for the federator's answer"
+        told = (
+            "the federator has not answered; see whether it runs, and if so its log, which says "
+            f"{self._refused_as} and why, e.g. where {self._named_by} is not this federation's"
+        )
+        if self._other_federator:
+            told += f"; the round announced at this broker is not signed by the federator that {self._named_by} names"
+        return told if self._hindrance is None else f"{told}; {self._hindrance}"
+
+
+async def send(
+    wish: Wish, answers: Answers, timeout_s: float, on_progress: Callable[[str], None]
+) -> tuple[ErasureNotice, bytes]:
+    """Publish the request again and again until the client is forgotten.
+
+    Where the broker has users, one user is one session: whoever comes as the client, or as the operator, ends the
+    connection of the device, or of another command. So nobody stays there to wait: each visit takes a moment, and who
+    was thrown out comes back in between.
+
+    Args:
+        on_progress: told every second how far it is, in words.
+
+    Returns:
+        the notice that the client is forgotten, and the federator's public key.
+
+    Raises:
+        UnavailableError: no broker, or not forgotten in time.
+        FoltrError: the federator refuses.
+    """
+    telling = asyncio.create_task(_tell(answers, on_progress))
+    try:
+        async with asyncio.timeout(timeout_s):
+            pause_s = _FIRST_PAUSE_S
+            notice = await visit_again(lambda: _visit(wish, answers))
+            while notice is None:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, _LONGEST_PAUSE_S)
+                # The broker has the request: from now on one that is away for a while is no reason to give up.
+                with contextlib.suppress(UnavailableError):
+                    notice = await _visit(wish, answers)
+            return notice, answers.federator_key
+    except TimeoutError as error:
+        next_step = "" if wish.retained else ". Ask again with --wait"
+        if answers.answered and next_step:
+            next_step = ". The request stands; ask again with --wait"
+        raise UnavailableError(
+            f"{wish.client_id} is not forgotten after {timeout_s:g} s: {answers.state()}{next_step}"
+        ) from error
+    finally:
+        telling.cancel()
+
+
+async def state_of(wish: Wish) -> ForgetState:
+    """How far the erasure is that an answered order asked for: what the federation says, or what the answer says."""
+    answers = Answers(wish)
+    with contextlib.suppress(UnavailableError):
+        await _visit(wish, answers)
+    return answers.forget_state if answers.answered else ForgetState.ERASING
+
+
+async def _tell(answers: Answers, on_progress: Callable[[str], None]) -> None:
+    while True:
+        await asyncio.sleep(_LOOK_EVERY_S)
+        on_progress(answers.state())
+
+
+async def _visit(wish: Wish, answers: Answers) -> ErasureNotice | None:
+    """Publish the request once, and hear for a moment what the federator says to it.
+
+    Returns:
+        the notice that the client is forgotten, if it is.
+    """
+    topics = Topics(wish.federation)
+    inbox = topics.client(wish.client_id, ClientTopic.INBOX)
+    heard = [*key_topics(wish.federation), inbox, topics.round, f"{topics.root}/unlearning/+"]
+    address = BrokerAddress.of(wish.access)
+    answers.begin()
+    async with visiting(address, wish.session, heard, answers.received, _CONNECT_S) as link:
+        await link.publish(wish.topic, wish.payload, retain=wish.retained)
+        answers.sent()
+        return await answers.notice(_ANSWER_S)

@@ -1,0 +1,111 @@
+"""One-time tokens, as an operator makes them and has the broker let them in; `foltr.operations.enrolment_desk` answers."""
+
+import re
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import BrokerAccess, write_secret
+from foltr.core.operator.one_time_tokens import OneTimeToken
+from foltr.core.operator.token_log import TokenRecord
+from foltr.core.protocol.signing import key_to_text
+from foltr.operations.operator_access import access_without_users, broker_record, redirect, tell_broker
+
+if TYPE_CHECKING:
+    from foltr.core.operator.authority import Authority
+
+TOKEN_ENDING = ".token"  # noqa: S105 (of files)
+_UNITS_S = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
+
+
+@dataclass(frozen=True)
+class IssuedToken:
+    """A token as `foltr device enrol --token` says it was made; ``expires_at`` in UTC."""
+
+    client_id: str
+    token: str
+    expires_at: datetime
+    file: str
+
+
+def read_duration(text: str) -> float:
+    """Seconds of ``30m``, ``1h`` or ``7d``; SettingsError where it is none of these."""
+    matched = re.fullmatch(r"([0-9]{1,6})([smhd])", text)
+    if matched is None:
+        raise SettingsError(f"expires: {text!r} is no time; give a number and s, m, h or d, e.g. 1h")
+    return int(matched[1]) * _UNITS_S[matched[2]]
+
+
+def issue_tokens(
+    authority: "Authority", files: Mapping[str, Path], lasts_s: float, broker: str | None, *, replace: bool
+) -> tuple[list[IssuedToken], bool]:
+    """Make a one-time token for each name, and write it to its file.
+
+    Returns:
+        the tokens, and whether the broker knows of them.
+
+    Raises:
+        SettingsError: a name is enrolled, or has a token that is open, and ``replace`` is not given.
+    """
+    authority.register.check_enrollable(files, replace=replace)
+    now = time.time()
+    open_tokens = authority.tokens.open_of(files, now)
+    if open_tokens and not replace:
+        raise SettingsError(
+            f"client: {open_tokens[0].client_id} has a token that is open, {open_tokens[0].token}; another in its "
+            "place: --replace"
+        )
+    authority.tokens.revoke(open_tokens)
+    issued = authority.tokens.issue(files, authority.register, lasts_s, now)
+    access = _access_of([record.token for record, _ in issued.values()], authority, lasts_s, broker)
+    made = []
+    for client_id, (record, key) in issued.items():
+        token = OneTimeToken(
+            federation=authority.federation,
+            client_id=client_id,
+            token=record.token,
+            token_key=key.to_text(),
+            enrolment_key=key_to_text(authority.operator.enrolment_public_key),
+            broker=access[record.token],
+            expires_at=record.expires_at,
+        )
+        write_secret(files[client_id], token.model_dump_json(indent=1) + "\n", replace=True)
+        expires_at = datetime.fromtimestamp(record.expires_at, UTC)
+        made.append(IssuedToken(client_id, record.token, expires_at, str(files[client_id])))
+    withdraw_useless(authority, now)
+    return made, tell_broker(authority.folder)
+
+
+def withdraw_useless(authority: "Authority", now: float) -> bool:
+    """Have the broker let nobody in with a token that is of no use; whether it has to read something for that."""
+    authority.tokens.prune(now)
+    if broker_record(authority.folder) is None:
+        return False
+    from foltr.broker.token_users import withdraw_tokens
+
+    records = authority.tokens.records()
+    let_in = [record.token for record in records if record.is_let_in(now)]
+    return withdraw_tokens(authority.folder, _revoked(records), let_in)
+
+
+def _revoked(records: Collection[TokenRecord]) -> list[str]:
+    from foltr.core.operator.token_log import TokenState
+
+    return [record.token for record in records if record.state is TokenState.REVOKED]
+
+
+def _access_of(
+    tokens: Collection[str], authority: "Authority", lasts_s: float, broker: str | None
+) -> dict[str, BrokerAccess]:
+    """How whoever has a token reaches the broker."""
+    if broker_record(authority.folder) is None:
+        return dict.fromkeys(tokens, access_without_users(authority, broker))
+    from foltr.broker.token_users import provision_tokens
+
+    redirect(authority.operator.broker, broker)
+    users = provision_tokens(authority.folder, tokens, timedelta(seconds=lasts_s))
+    return {token: redirect(BrokerAccess(**asdict(user)), broker) for token, user in users.items()}

@@ -1,0 +1,231 @@
+"""The overview of a federation: one reading of the database that says how it is, for `foltr status` and the HTTP API.
+
+What it costs grows with the clients there are, with the updates of the open round and with the votes that count, and
+not with history: of rounds, updates and events only the newest are read (`foltr.storage.activity`).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from statistics import fmean
+
+from foltr.core.aggregation.effectiveness import MOST_REFERENCE_ROUNDS
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.policies import Policy
+from foltr.core.protocol.states import Privacy, RoundState
+from foltr.operations.reading import read_situation
+from foltr.operations.situation import FederatorState, Heard, Situation
+from foltr.operations.why import explain
+from foltr.storage.activity import (
+    count_erasures,
+    count_members,
+    newest_job,
+    newest_model,
+    recent_refusals,
+    recent_rounds,
+)
+from foltr.storage.activity_records import (
+    ErasureCounts,
+    EvaluatedRound,
+    JobProgress,
+    MemberCounts,
+    NewestModel,
+    RecentRefusals,
+    RecentRound,
+)
+from foltr.storage.database import Database
+from foltr.storage.erasure.gathering import waiting_reset
+from foltr.storage.erasure.records import HeldReset
+from foltr.storage.evaluations import newest_evaluated
+from foltr.storage.federations import get_federation
+from foltr.storage.history_records import ProposalRow
+from foltr.storage.policies import load_policies
+from foltr.storage.queries import list_proposals
+
+WINDOW = timedelta(hours=1)
+"""Rounds, updates and refusals are counted over the last hour, or over less where more has happened than is read."""
+NEWEST_ROUNDS = 1000
+_NEWEST_EVENTS = 5000
+
+
+@dataclass(frozen=True, slots=True)
+class Activity:
+    """What has gone on since a moment.
+
+    Attributes:
+        since: an hour ago, or the end of the oldest round that was read where all of those ended within the hour.
+        n_completed, n_abandoned: rounds that ended.
+        n_updates: that completed rounds closed with.
+        completed_per_hour, updates_per_hour: the same as rates. None before a minute has passed since ``since``, or
+            since the first round.
+    """
+
+    since: datetime
+    n_completed: int
+    n_abandoned: int
+    n_updates: int
+    completed_per_hour: float | None
+    updates_per_hour: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """What the newest policy of secure sums allows a client, and how much of it is gone at most.
+
+    Attributes:
+        policy_version: of the newest policy that the federator took up.
+        epsilon, delta: what ``max_participations`` of them cost a client.
+        n_spent: rounds under this policy that had updates, of the newest 1,000: no client has taken part in more of
+            them. Participations under earlier policies count too, and only the devices know those.
+    """
+
+    policy_version: int
+    epsilon: float
+    delta: float
+    max_participations: int
+    n_spent: int
+
+
+@dataclass(frozen=True, slots=True)
+class Effectiveness:
+    """How well the ranker does, by the clicks of the devices' users.
+
+    Attributes:
+        newest: the newest completed round that says so.
+        mean_before: the mean reward of the rounds before it, at most `MOST_REFERENCE_ROUNDS`; None without any.
+        n_before: how many these are.
+    """
+
+    newest: EvaluatedRound
+    mean_before: float | None
+    n_before: int
+
+
+@dataclass(frozen=True)
+class Overview:
+    """How a federation is.
+
+    Attributes:
+        as_of: when it was read; everything that is said refers to this moment.
+        federator: as `foltr.operations.situation.Situation.federator` judges, by the broker's word if it was asked.
+        waits_for: what the open round waits for, in sentences, the most important first; the first is a headline.
+        situation: what that was judged by; ``situation.round`` is the open round, else the newest.
+        effectiveness: None where no device was asked, or none has answered.
+        suspects: clients proposed for quarantine that the operator has not decided on.
+        job: the open unlearning job, else the newest; None if there never was one.
+        held_reset: a job that waits for the operator's order.
+        budget: None where the federator sees every update.
+    """
+
+    as_of: datetime
+    federation: str
+    method: str
+    ranker: str
+    n_features: int
+    privacy: Privacy
+    federator: FederatorState
+    waits_for: list[str]
+    situation: Situation
+    members: MemberCounts
+    activity: Activity
+    refusals: RecentRefusals
+    model: NewestModel | None
+    job: JobProgress | None
+    held_reset: HeldReset | None
+    erasures: ErasureCounts
+    budget: Budget | None
+    suspects: list[ProposalRow]
+    effectiveness: Effectiveness | None = None
+
+    def with_heard(self, heard: Heard | None) -> "Overview":
+        """Judge again with what the broker says of the federator, if it was asked."""
+        situation = self.situation.with_heard(heard)
+        return replace(self, situation=situation, federator=situation.federator, waits_for=explain(situation))
+
+
+async def read_overview(database: Database, name: str) -> Overview:
+    """Read how a federation is, all of it from one snapshot of the database.
+
+    Raises:
+        SettingsError: the database has no federation of this name.
+        UnavailableError: the database cannot be reached.
+    """
+    async with database.snapshot():
+        return await _read(database, name)
+
+
+async def _read(database: Database, name: str) -> Overview:
+    federation = await get_federation(database, name)
+    if federation is None:
+        raise SettingsError(f"federation: {database.location} holds no {name!r}")
+    recent = await recent_rounds(database, name, NEWEST_ROUNDS)
+    situation = await read_situation(database, name)
+    at = situation.at
+    quarantined = set(situation.quarantined)
+    return Overview(
+        as_of=at,
+        federation=name,
+        method=federation.method,
+        ranker=federation.ranker,
+        n_features=federation.n_features,
+        privacy=federation.privacy,
+        federator=situation.federator,
+        waits_for=explain(situation),
+        situation=situation,
+        members=await count_members(database, name),
+        activity=activity_of(recent, at),
+        refusals=await recent_refusals(database, name, at - WINDOW, _NEWEST_EVENTS),
+        model=await newest_model(database, name),
+        job=await newest_job(database, name),
+        held_reset=await waiting_reset(database, name),
+        erasures=await count_erasures(database, name),
+        budget=await _budget(database, name, recent),
+        suspects=[each for each in await list_proposals(database, name) if each.client_id not in quarantined],
+        effectiveness=await _effectiveness(database, name),
+    )
+
+
+def activity_of(recent: Sequence[RecentRound], at: datetime) -> Activity:
+    """Count the rounds that ended within the hour before ``at``.
+
+    Args:
+        recent: the newest rounds, the newest first, at most `NEWEST_ROUNDS`.
+    """
+    since = at - WINDOW
+    closed = [each for each in recent if each.closed_at is not None]
+    if len(recent) == NEWEST_ROUNDS and closed and closed[-1].closed_at is not None:
+        since = max(since, closed[-1].closed_at)
+    within = [each for each in closed if each.closed_at is not None and since <= each.closed_at <= at]
+    completed = [each for each in within if each.state is RoundState.COMPLETED]
+    n_updates = sum(each.n_updates or 0 for each in completed)
+    begun = max(since, recent[-1].opened_at) if recent else at
+    hours = (at - begun).total_seconds() / 3600
+    n_completed, is_short = len(completed), hours < 1 / 60
+    return Activity(
+        since=since,
+        n_completed=n_completed,
+        n_abandoned=len(within) - n_completed,
+        n_updates=n_updates,
+        completed_per_hour=None if is_short else n_completed / hours,
+        updates_per_hour=None if is_short else n_updates / hours,
+    )
+
+
+async def _effectiveness(database: Database, name: str) -> Effectiveness | None:
+    evaluated = await newest_evaluated(database, name, 1 + MOST_REFERENCE_ROUNDS)
+    if not evaluated:
+        return None
+    newest, *before = evaluated
+    mean = fmean(each.reward for each in before) if before else None
+    return Effectiveness(newest, mean, len(before))
+
+
+async def _budget(database: Database, name: str, recent: Sequence[RecentRound]) -> Budget | None:
+    policies = await load_policies(database, name)
+    if not policies:
+        return None
+    newest = policies[-1]
+    policy = open_envelope(newest.signed).read(Policy)  # the federator has checked its signature
+    spent = [each for each in recent if each.policy_hash == newest.hash and each.n_updates]
+    return Budget(policy.version, policy.epsilon, policy.delta, policy.max_participations, len(spent))

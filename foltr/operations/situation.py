@@ -1,0 +1,181 @@
+"""The situation of a federation's newest round: what it has, whom it waits for, and whether its federator is there."""
+
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Literal
+
+from foltr.core.aggregation.standing import Standing
+from foltr.core.protocol.client_selection import is_selected
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.states import RoundState
+from foltr.storage.ingest_records import WorkersRow
+from foltr.storage.leases import Lease
+from foltr.storage.records import RoundRow
+from foltr.storage.sum_records import FailedRounds
+
+# A federator ends a due round within moments, but it may be waiting for the database.
+_DUE_TOLERANCE_S = 5.0
+_SILENCE_S = 60.0
+_MISSED_BEATS = 3
+
+BrokerSays = Literal["there", "silent", "away", "unknown", "unreachable"]
+FederatorState = Literal["active", "silent", "stopped"]
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What a broker retains of a federation.
+
+    Attributes:
+        status: the federator's newest heartbeat; None where there is none that it has signed.
+        devices: those that are connected, as far as this user may see them.
+        unreachable: why the broker could not be asked.
+    """
+
+    status: FederatorStatus | None = None
+    devices: list[str] = field(default_factory=list)
+    unreachable: str | None = None
+
+
+@dataclass(frozen=True)
+class Situation:
+    """What the database knows of a federation's newest round, at the moment ``at``, and what a broker adds to it.
+
+    Attributes:
+        round: the open round, else the newest one; None if there never was one.
+        contributed: the clients whose updates the round has.
+        online: the members that are connected, as far as was last heard.
+        quarantined: the members whose updates are not taken; they are not among those online.
+        quarantined_online: those of them that are connected.
+        refused: by reason code, updates that named this round.
+        last_activity: when anything of this federation was last stored.
+        failed: the rounds that have failed since the last one with a model, of a round with a secure sum.
+        failed_why: why the newest of them did; it names the helper that is at fault, if one is known to be.
+        held_until: of a round that is held back after them, until when devices do not hear of it.
+        policy_ends_at: when the policy of the open round ends, if that is soon or was; else None.
+        votes: on the anchor of the round, as they stand; None where it has none.
+        taken_back: what was told of the model that the round before was abandoned with, as it was taken back.
+        workers: who takes updates, and how many ingest workers there are; None where none were ever asked for.
+        lease: the right to lead, as it stands; None where no process ever had it.
+        standbys: the processes that wait to lead.
+        broker: what the broker says of the federator: ``there``, ``silent``, ``away``, ``unknown``, or ``unreachable``;
+            None where it was not asked.
+        broker_detail: since when it is silent, or why the broker was not reached.
+        connected: the devices that the broker says are connected.
+    """
+
+    at: datetime
+    federation: str
+    round: RoundRow | None
+    contributed: list[str] = field(default_factory=list)
+    online: list[str] = field(default_factory=list)
+    quarantined: list[str] = field(default_factory=list)
+    quarantined_online: list[str] = field(default_factory=list)
+    refused: dict[str, int] = field(default_factory=dict)
+    started_at: datetime | None = None
+    last_activity: datetime | None = None
+    failed: FailedRounds | None = None
+    failed_why: str = ""
+    held_until: datetime | None = None
+    policy_ends_at: datetime | None = None
+    votes: Standing | None = None
+    taken_back: str | None = None
+    workers: WorkersRow | None = None
+    lease: Lease | None = None
+    standbys: list[str] = field(default_factory=list)
+    broker: BrokerSays | None = None
+    broker_detail: str = ""
+    connected: list[str] = field(default_factory=list)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no round is open any more."""
+        return self.round is not None and self.round.state in (RoundState.COMPLETED, RoundState.ABANDONED)
+
+    @property
+    def awaited(self) -> list[str]:
+        """Who is online, was asked, and has not contributed."""
+        contributed = set(self.contributed)
+        return [client for client in self.online if client not in contributed and self._asked(client)]
+
+    @property
+    def n_not_asked(self) -> int:
+        return sum(not self._asked(client) for client in self.online)
+
+    @property
+    def overdue_s(self) -> float | None:
+        """For how long the round should have ended; None while it rightly collects, or where none is open."""
+        row, n = self.round, len(self.contributed)
+        if row is None or row.state is not RoundState.COLLECTING:
+            return None
+        age = (self.at - row.opened_at).total_seconds()
+        past = [(self.at - row.closes_at).total_seconds()]
+        if n >= row.min_clients:
+            past.append(age - row.min_time_s)
+        if n >= row.max_clients:
+            past.append(self.silence_s)
+        return None if max(past) < 0 else max(past)
+
+    @property
+    def silence_s(self) -> float:
+        """For how long nothing was stored; 0 where nothing ever was."""
+        return 0.0 if self.last_activity is None else max(0.0, (self.at - self.last_activity).total_seconds())
+
+    @property
+    def federator(self) -> FederatorState:
+        """``stopped`` if the broker says so, no round was ever opened, or something due was not done.
+
+        ``silent`` if it does not beat, or nothing was stored for a while and no broker says that it is there; else
+        ``active``.
+        """
+        if self.broker in ("away", "unknown") or (self.round is None and self.broker != "there"):
+            return "stopped"
+        overdue = self.overdue_s
+        if overdue is not None and min(overdue, self.silence_s) > _DUE_TOLERANCE_S:
+            return "stopped"
+        is_silent = self.silence_s > _SILENCE_S
+        if self.round is not None and self.round.state is RoundState.AGGREGATING and is_silent and not self.is_led:
+            return "stopped"
+        if self.broker == "silent":
+            return "silent"
+        if self.broker == "there" or self.is_led:
+            return "active"
+        if self.lease is not None and not self.is_over:
+            return "stopped"
+        return "silent" if is_silent else "active"
+
+    @property
+    def is_led(self) -> bool:
+        """Whether a process has the lease: it runs, and reaches the database."""
+        return self.lease is not None and self.lease.is_held
+
+    @property
+    def led_by(self) -> str:
+        """Who leads and how many wait to, in words; nothing where no process ever led."""
+        if self.lease is None:
+            return ""
+        leader = f"led by {self.lease.holder}" if self.is_led else "nobody leads"
+        n = len(self.standbys)
+        return leader if n == 0 else f"{leader}, {n} {'stands' if n == 1 else 'stand'} by"
+
+    def with_heard(self, heard: Heard | None) -> "Situation":
+        """Add what the broker says, if it was asked."""
+        if heard is None:
+            return self
+        if heard.unreachable is not None:
+            return replace(self, broker="unreachable", broker_detail=heard.unreachable)
+        status = heard.status
+        if status is None:
+            return replace(self, broker="unknown", connected=heard.devices)
+        if not status.online:
+            return replace(self, broker="away", connected=heard.devices)
+        silent_s = self.at.timestamp() - status.at
+        if silent_s > _MISSED_BEATS * status.interval_s:
+            return replace(self, broker="silent", broker_detail=f"{silent_s:.0f} s", connected=heard.devices)
+        return replace(self, broker="there", connected=heard.devices)
+
+    def _asked(self, client_id: str) -> bool:
+        row = self.round
+        if row is None or row.selection_seed is None or row.selection_cutoff is None:
+            return True
+        return is_selected(row.selection_seed, row.selection_cutoff, client_id)

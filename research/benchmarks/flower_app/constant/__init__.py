@@ -1,0 +1,1 @@
+"""An app for Flower: see research/benchmarks/flower_rounds.py."""

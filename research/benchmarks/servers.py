@@ -1,0 +1,283 @@
+"""What the benchmarks share: real Mosquitto, enrolled devices, a federator process, and what processes use.
+
+Everything is made in one temporary folder: the broker as ``foltr broker config`` writes it (with TLS: with its access
+list, too), the operator's folder as ``foltr device enrol`` makes it, and the database.
+"""
+
+import contextlib
+import importlib.metadata
+import json
+import os
+import platform
+import pwd
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, Self
+
+import numpy as np
+import psutil
+
+from foltr.broker.access import Anonymous, ClientCertificates, Passwords
+from foltr.broker.broker_records import BrokerCredentials, read_credentials
+from foltr.broker.mosquitto import CONFIG_NAME, MosquittoSettings
+from foltr.broker.provision import provision_broker, provision_users
+from foltr.edge_client.options import Connection
+from foltr.core.operator.credentials import BrokerAccess, Credentials, write_secret
+from foltr.core.operator.folder import create_authority
+
+FEDERATION = "bench"
+HERE = Path(__file__).parent
+FOLTR = [sys.executable, "-c", "from foltr.cli.main import main; main()"]
+START_TIMEOUT_S = 30.0
+
+
+class Tls(StrEnum):
+    """How the broker's clients prove who they are; with ``none`` anybody may do anything."""
+
+    NONE = "none"
+    TLS = "tls"
+    MTLS = "mtls"
+
+
+def describe_machine() -> str:
+    """One line: processor, cores, and the versions of what is measured."""
+    packages = ("paho-mqtt", "aiomqtt", "msgpack", "cryptography", "pydantic", "sqlalchemy", "numpy")
+    versions = ", ".join(f"{name} {importlib.metadata.version(name)}" for name in packages)
+    broker = subprocess.run([_mosquitto(), "-h"], capture_output=True, text=True, check=False).stdout.split("\n")[0]
+    cores = len(os.sched_getaffinity(0))
+    return f"{platform.machine()}, {cores} cores, Python {platform.python_version()}, {broker}; {versions}"
+
+
+class Servers:
+    """Mosquitto, a migrated database, and who is enrolled. Use as a context manager.
+
+    Args:
+        signed: devices and federator sign; without it anyone is taken, which goes with ``Tls.NONE`` alone, as a
+            client's certificates and passwords are part of its credentials.
+        db_url: an empty database; by default a SQLite file in ``folder``.
+    """
+
+    def __init__(self, folder: Path, *, tls: Tls = Tls.NONE, signed: bool = True, db_url: str | None = None) -> None:
+        if tls is not Tls.NONE and not signed:
+            sys.exit("unsigned goes with --tls none only: what TLS needs is in the credentials")
+        self.folder, self.signed = folder, signed
+        self.db_url = db_url or f"sqlite:///{folder / 'federator.sqlite'}"
+        self._broker_dir, self._operator_dir = folder / "broker", folder / "operator"
+        self._started: list[subprocess.Popen[bytes]] = []
+        self._port = free_port()
+        settings = MosquittoSettings(
+            data_dir=self._broker_dir / "data",
+            port=self._port,
+            access={
+                Tls.NONE: Anonymous(),
+                Tls.TLS: Passwords(self._broker_dir),
+                Tls.MTLS: ClientCertificates(self._broker_dir),
+            }[tls],
+            # Not the user mosquitto, whom nobody lets into a temporary folder.
+            user=pwd.getpwuid(os.geteuid()).pw_name,
+        )
+        # The address first: with "localhost" every connection might try IPv6 first.
+        hosts = ("127.0.0.1", "localhost")
+        record = provision_broker(self._broker_dir, self._operator_dir, settings, federation=FEDERATION, hosts=hosts)
+        self.broker_url = record.broker_url
+
+    def __enter__(self) -> Self:
+        try:
+            self.run_foltr("db", "upgrade")
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in reversed(self._started):
+            stop(process)
+
+    # --- who takes part -------------------------------------------------------------------------------------
+
+    def enrol(self, names: Sequence[str]) -> list[dict[str, Any]]:
+        """What `EdgeClient` is given for each device; before `start_broker`, which then knows them all."""
+        if not self.signed:
+            common = {"broker": self.broker_url, "federation": FEDERATION}
+            return [{**common, "client_id": name} for name in names]
+        users = provision_users(self._operator_dir, names)
+        access = {name: BrokerAccess(**asdict(user)) for name, user in users.items()}
+        federator, operator = (BrokerAccess(**asdict(self.service(name))) for name in ("federator", "operator"))
+        with create_authority(self._operator_dir, FEDERATION, federator=federator, operator=operator) as authority:
+            return [{"credentials": credentials} for credentials in authority.enrol_all(access)]
+
+    def access(self, name: str) -> BrokerCredentials:
+        """How one more user, who need not be enrolled, reaches the broker; before `start_broker`."""
+        return provision_users(self._operator_dir, [name])[name]
+
+    def service(self, name: str) -> BrokerCredentials:
+        """How ``federator`` or ``operator`` reaches the broker."""
+        return read_credentials(self._operator_dir / f"{name}.broker.json")
+
+    # --- processes ------------------------------------------------------------------------------------------
+
+    def start_broker(self) -> subprocess.Popen[bytes]:
+        """Mosquitto, once it accepts connections."""
+        process = self.start([_mosquitto(), "-c", str(self._broker_dir / CONFIG_NAME)], stderr=subprocess.DEVNULL)
+        give_up_at = time.monotonic() + START_TIMEOUT_S
+        while not _accepts(self._port):
+            if process.poll() is not None or time.monotonic() > give_up_at:
+                sys.exit("Mosquitto did not start")
+            time.sleep(0.02)
+        return process
+
+    def start_federator(
+        self, *arguments: str, profile: Path | None = None, **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """``foltr federator run`` with ``arguments`` and ``variables``; with ``profile`` as research/benchmarks/profiled.py."""
+        foltr = FOLTR if profile is None else [sys.executable, str(HERE / "profiled.py"), str(profile), "foltr"]
+        identity = ["--credentials", str(self._operator_dir / "federator.json")]
+        if not self.signed:
+            identity = ["--allow-unsigned", "--broker", self.broker_url, "--federation", FEDERATION]
+        return self.start([*foltr, "federator", "run", *identity, *arguments], variables)
+
+    def run_foltr(self, *arguments: str) -> None:
+        """One command, to its end."""
+        subprocess.run([*FOLTR, *arguments], env=self._environment(), check=True, stdout=subprocess.DEVNULL)
+
+    def start(
+        self, command: list[str], variables: Mapping[str, str] = MappingProxyType({}), **options: Any
+    ) -> subprocess.Popen[bytes]:
+        """A process that is ended with this object at the latest."""
+        process = subprocess.Popen(command, env={**self._environment(), **variables}, cwd=self.folder, **options)
+        self._started.append(process)
+        return process
+
+    def _environment(self) -> dict[str, str]:
+        inherited = {key: value for key, value in os.environ.items() if not key.startswith("FOLTR_")}
+        paths = [str(HERE.parent), inherited.get("PYTHONPATH", "")]
+        return {
+            **inherited,
+            "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+            "FOLTR_DB_URL": self.db_url,
+            "FOLTR_LOG_LEVEL": "error",
+        }
+
+
+def write_devices(path: Path, devices: Sequence[dict[str, Any]]) -> None:
+    """What `Servers.enrol` returned, for another process, a line each."""
+    lines = [
+        json.dumps(
+            {key: value.model_dump() if isinstance(value, Credentials) else value for key, value in device.items()}
+        )
+        for device in devices
+    ]
+    write_secret(path, "\n".join(lines) + "\n", replace=True)
+
+
+def read_devices(path: Path) -> list[dict[str, Any]]:
+    """Keyword arguments of `EdgeClient`, one device each."""
+    devices = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    return [
+        {
+            "credentials": Credentials.model_validate(device.pop("credentials")) if "credentials" in device else None,
+            "connection": Connection(**device),
+        }
+        for device in devices
+    ]
+
+
+class Watch:
+    """Samples what processes use, by name: CPU seconds (user and system) and resident memory.
+
+    Args:
+        period_s: seconds between samples; the kernel counts CPU time in steps of 10 ms.
+    """
+
+    def __init__(self, processes: dict[str, subprocess.Popen[bytes]], period_s: float = 0.02) -> None:
+        self._processes = {name: psutil.Process(process.pid) for name, process in processes.items()}
+        self._samples: dict[str, list[tuple[float, float, float]]] = {name: [] for name in processes}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._sample, args=(period_s,), daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    def cpu_seconds(self, name: str, start: float, end: float) -> float:
+        """CPU seconds between two times (since the epoch), interpolated between the samples around them."""
+        times, cpu, _ = np.array(self._samples[name]).T
+        first, last = np.interp([start, end], times, cpu)
+        return float(last - first)
+
+    def memory(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """Times in seconds since the epoch, and resident megabytes (10^6) at each."""
+        times, _, rss = np.array(self._samples[name]).T
+        return times, rss / 1e6
+
+    def _sample(self, period_s: float) -> None:
+        while not self._stopped.wait(period_s):
+            for name, process in self._processes.items():
+                with contextlib.suppress(psutil.Error), process.oneshot():
+                    cpu = process.cpu_times()
+                    rss = process.memory_info().rss
+                    # A process that has ended and was not waited for reports no memory.
+                    if rss:
+                        self._samples[name].append((time.time(), cpu.user + cpu.system, rss))
+
+
+def stop(process: subprocess.Popen[bytes], timeout_s: float = 20.0) -> int:
+    """End a process with SIGTERM, or where that is not enough SIGKILL; its exit code."""
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+        try:
+            process.wait(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+    return process.returncode
+
+
+def free_port() -> int:
+    """A loopback TCP port nobody listens on now, below those that systems give to connections, which come and go."""
+    for _ in range(1000):
+        port = secrets.choice(range(12_000, 32_000))
+        with socket.socket() as probe, contextlib.suppress(OSError):
+            probe.bind(("127.0.0.1", port))
+            return port
+    sys.exit("no free loopback port between 12,000 and 32,000")
+
+
+def paced(rate_per_s: float, n: int, start: float) -> Iterator[tuple[int, float]]:
+    """``(i, when it was due)`` for n things at a fixed rate from ``start`` (perf_counter) on, never early.
+
+    What is due is never put off because an earlier one is not answered: the offered load does not depend on how
+    the other side does.
+    """
+    for i in range(n):
+        due = start + i / rate_per_s
+        while (left := due - time.perf_counter()) > 0:
+            time.sleep(left)
+        yield i, due
+
+
+def _accepts(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _mosquitto() -> str:
+    binary = shutil.which("mosquitto", path=os.environ["PATH"] + ":/usr/sbin:/usr/local/sbin")
+    if binary is None:
+        sys.exit("this benchmark needs Mosquitto: apt-get install mosquitto")
+    return binary

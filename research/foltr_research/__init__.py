@@ -1,0 +1,1 @@
+"""Experiments with foltr: the simulator, attacks, and the reproductions of published results."""

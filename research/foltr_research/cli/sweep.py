@@ -1,0 +1,173 @@
+"""``foltr sweep``: many simulations, on several processors or machines, into one table."""
+
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Self, cast
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+from foltr_research.cli import simulation_options as given
+from foltr.cli.fields import option_name, takes_fields
+from foltr.cli.output import console
+from foltr.core.errors import SettingsError
+from foltr_research.simulation.config import SimulationConfig
+
+if TYPE_CHECKING:
+    from foltr_research.simulation.sweeps.executors import Backend
+    from foltr_research.simulation.sweeps.sweep import SweepRow
+
+# What `foltr sweep` varies by options of their own.
+_OWN_OPTIONS = {"seed": "--seeds", "fold": "--folds"}
+
+
+@takes_fields(SimulationConfig, given.FIELDS, given.OPTIONS)
+def sweep(
+    context: typer.Context,
+    out: Annotated[Path, typer.Option("--out", help="Write tidy rows of all runs here, .parquet or .csv")],
+    folds: Annotated[str | None, typer.Option("--folds", help="Of a data set published in folds: 1,2,3")] = None,
+    seeds: Annotated[str, typer.Option("--seeds", help="1,2,3")] = "1",
+    vary: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--vary",
+            metavar="NAME=VALUE,VALUE",
+            help="Every combination is run; a name of `foltr simulate`, or a parameter of the method. "
+            "aggregation_parameters.NAME and attack_parameters.NAME are those of a rule and an attack. "
+            "May be given several times; several click models in one run: perfect+navigational",
+        ),
+    ] = None,
+    jobs: Annotated[int, typer.Option("--jobs", min=1, max=1024, help="Runs at the same time")] = 1,
+    backend: Annotated[str, typer.Option("--backend", help="loky, dask or ray")] = "loky",
+    scheduler: Annotated[
+        str | None,
+        typer.Option(
+            "--scheduler",
+            help="The address of a running cluster, e.g. of Dask tcp://host:8786, of Ray host:6379; "
+            "default: one on this machine",
+        ),
+    ] = None,
+    **values: Any,
+) -> None:
+    """Run every combination of folds, seeds and varied values; finished runs are kept beside the table."""
+    from foltr_research.simulation.sweeps.sweep import check_sweep, grid, rows_of_sweep, run_sweep
+    from foltr_research.simulation.sweeps.tables import check_folder, check_table_path, write_table
+
+    check_table_path(out)
+    folder = out.with_name(f"{out.name}.runs")
+    check_folder(folder)
+    if scheduler is not None and backend == "loky":
+        raise SettingsError("--scheduler: it is for --backend dask or ray")
+    base = given.read_config(values)
+    again = _read_variations(vary or ())
+    _check_given_once(context, again, base)
+    varied: dict[str, list[Any]] = {}
+    if folds is not None:
+        varied["fold"] = folds.split(",")
+    varied.update(again)
+    varied["seed"] = seeds.split(",")
+    configs = grid(base, varied)
+    check_sweep(configs)
+    runs = "1 run" if len(configs) == 1 else f"{len(configs)} runs"
+    console.print(f"{runs}, kept in {folder} as they finish", soft_wrap=True, highlight=False)
+    with _SweepProgress(len(configs), list(varied)) as progress:
+        rows = run_sweep(
+            configs,
+            folder=folder,
+            jobs=jobs,
+            # `run_sweep` refuses another one in words.
+            backend=cast("Backend", backend),
+            scheduler=scheduler,
+            on_done=progress.done,
+        )
+    try:
+        write_table(out, rows_of_sweep(rows), {"configs": [row.config.model_dump(mode="json") for row in rows]})
+    except SettingsError as error:
+        raise SettingsError(f"{error}; the runs are kept in {folder}, so that the same command only writes") from error
+    console.print(f"Rows: {out}", soft_wrap=True, highlight=False)
+    n_failed = sum(row.error is not None for row in rows)
+    if n_failed:
+        console.print(f"{n_failed} of {len(rows)} runs failed; the column error says why", style="red", highlight=False)
+        raise typer.Exit(1)
+
+
+def _read_variations(assignments: Sequence[str]) -> dict[str, list[Any]]:
+    varied: dict[str, list[Any]] = {}
+    for assignment in assignments:
+        name, separator, values = assignment.partition("=")
+        name = name.strip().replace("-", "_")
+        if not separator or not values:
+            raise SettingsError(f"--vary: {assignment!r} is not NAME=VALUE,VALUE")
+        key = name if name in SimulationConfig.model_fields or "." in name else f"parameters.{name}"
+        if name in _OWN_OPTIONS:
+            raise SettingsError(f"--vary {name}: use {_OWN_OPTIONS[name]} {values}")
+        if key in varied:
+            raise SettingsError(f"--vary {name}: given twice; use one --vary {name}=VALUE,VALUE with all values")
+        items = [value.strip() for value in values.split(",")]
+        # The commas are taken, so that lists in one run are joined by a plus.
+        varied[key] = [item.split("+") for item in items] if name in {"clicks", "quantities"} else items
+    return varied
+
+
+def _check_given_once(context: typer.Context, varied: Iterable[str], base: SimulationConfig) -> None:
+    """SettingsError for what is both varied and set to one value, which of the two would win being anyone's guess."""
+    for key in varied:
+        field, _, parameter = key.partition(".")
+        if field not in given.FIELDS:
+            continue
+        option = option_name(SimulationConfig, field, given.OPTIONS)
+        if parameter and parameter in getattr(base, field):
+            name = parameter if field == "parameters" else key
+            raise SettingsError(f"--vary {name}: {option} {parameter} says one value; use only one")
+        source = context.get_parameter_source(key)
+        if source is not None and source.name == "COMMANDLINE":
+            raise SettingsError(f"--vary {key}: {option} says one value; use only one of the two")
+
+
+class _SweepProgress:
+    """A bar on a terminal, a line for each run elsewhere; errors are told as they come in both."""
+
+    def __init__(self, n_runs: int, varied: list[str]) -> None:
+        self._n_runs = n_runs
+        self._read_variations = varied
+        self._n_done = 0
+        self._began = time.monotonic()
+        self._progress = Progress(
+            TextColumn("runs"),
+            MofNCompleteColumn(),
+            BarColumn(),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self._task = self._progress.add_task("runs", total=n_runs)
+
+    def __enter__(self) -> Self:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()
+
+    def done(self, row: "SweepRow") -> None:
+        self._n_done += 1
+        self._progress.advance(self._task)
+        if row.result is not None and console.is_terminal:
+            return
+        found = f"nDCG@10 {row.result['ndcg_at_10'][-1]['value']:.4f}" if row.result else f"failed: {row.error}"
+        console.print(
+            f"run {self._n_done}/{self._n_runs}  {self._name_of(row)}  {found}", soft_wrap=True, highlight=False
+        )
+
+    def _name_of(self, row: "SweepRow") -> str:
+        values = row.config.model_dump(mode="json")
+        named = []
+        for key in self._read_variations:
+            field, _, parameter = key.partition(".")
+            name = parameter or field
+            value = values[field].get(parameter) if parameter else values[field]
+            named.append(f"{name}={'+'.join(map(str, value)) if isinstance(value, list) else value}")
+        return " ".join(named)

@@ -1,0 +1,357 @@
+"""A remedy for type 1, which the seeds do not have: `foltr.core.methods.personal` against what there is.
+
+No paper has these figures; the claims are ours. Three questions: does it rank better than FPDGD, FedProx and FedPer
+where clients differ; is it more than every client learning alone; and what does it cost where clients do not differ.
+The second needs clients that have little to learn from: those with few lists, and devices that come late.
+
+Where preferences are *inconsistent*, as in the thesis, whose intents are numbered anew at random for each query,
+there is nothing about a client that could be learned from one query for another, and no method can help.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from foltr_research.reproductions.claims import HIGHER, Claim, Status, Verdict, difference, higher, not_above
+from foltr_research.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
+from foltr_research.reproductions.experiments.remedy_late import INTERACTIONS, MOMENTS, PERSONAL, late_devices
+from foltr_research.reproductions.figures import Figure
+from foltr_research.reproductions.outcomes import DataProfile, Outcome, Results
+from foltr_research.simulation.config import SimulationConfig
+
+# By name: the population, and how much intents agree. 1: their differences do not show in features.
+POPULATIONS: Mapping[str, dict[str, Any]] = {
+    "agreement 0.5": {"population": "type1", "intent_agreement": 0.5},
+    "agreement 0.8": {"population": "type1", "intent_agreement": 0.8},
+    "inconsistent": {"population": "type1", "intent_agreement": 1.0},
+    "no difference": {"population": "type1-iid", "intent_agreement": 1.0},
+}
+DIFFERENT = ("agreement 0.5", "agreement 0.8")
+METHODS: Mapping[str, dict[str, Any]] = {
+    "personal": {"method": "fpdgd-personal", "parameters": PERSONAL},
+    "FPDGD": {"method": "fpdgd"},
+    "FedProx": {"method": "fedprox", "parameters": {"mu": 0.1}},
+    "local": {"method": "local"},
+    "FPDGD neural": {"method": "fpdgd", "ranker": "neural"},
+    "FedPer": {"method": "fedper", "ranker": "neural"},
+}
+SHARED = ("FPDGD", "FedProx", "FPDGD neural")
+EVERYBODY = {"shown": "all clients"}
+TOLERANCE = 0.01
+
+# Clients and rounds.
+_SIZE: Mapping[Scale, tuple[int, int]] = {"quick": (20, 200), "full": (100, 2_000)}
+_SEEDS: Mapping[Scale, int] = {"quick": 3, "full": 10}
+_EVALUATIONS = 10
+
+
+def _grid(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
+    clients, rounds = _SIZE[scale]
+    shared = {
+        "clients": clients,
+        "rounds": rounds,
+        "interactions": INTERACTIONS,
+        "eval_every": rounds // _EVALUATIONS,
+    }
+    return [
+        Variant(
+            {**EVERYBODY, "population": population, "method": method, "clicks": clicks},
+            SimulationConfig.read({**shared, **how, **settings, "clicks": clicks}),
+        )
+        for population, how in POPULATIONS.items()
+        for method, settings in METHODS.items()
+        for clicks in CLICKS
+    ]
+
+
+_NOTHING = Verdict(Status.NOT_TESTABLE, "no runs to compare")
+
+
+def _more(scale: Scale, data: DataProfile, n_seeds: int) -> list[Outcome]:
+    clients, rounds = _SIZE[scale]
+    base = SimulationConfig(data=data.data, clients=clients, rounds=rounds)
+    populations = (name for name, changes in POPULATIONS.items() if changes["population"] == "type1")
+    return late_devices(base, {name: POPULATIONS[name] for name in populations}, n_seeds)
+
+
+def _where_different(better: str, worse: Sequence[str], metric: str = "offline") -> Callable[[Results], Verdict]:
+    """``better`` is above all of ``worse``, for both agreements and each click model."""
+
+    def check(results: Results) -> Verdict:
+        if not results.labels("population"):
+            return _NOTHING
+        held, numbers = True, []
+        for other in worse:
+            leads = {}
+            for population in DIFFERENT:
+                for clicks in CLICKS:
+                    there = results.select({"population": population, "clicks": clicks})
+                    leads[f"{population}, {clicks}"] = difference(
+                        there.select({"method": better}), there.select({"method": other}), metric
+                    )
+            if min(lead.n for lead in leads.values()) < 2:
+                return Verdict(Status.NOT_TESTABLE, "fewer than two seeds have no standard error; run with more seeds")
+            n_above = sum(lead.above for lead in leads.values())
+            held = held and n_above == len(leads)
+            low = min(leads, key=lambda place: leads[place].mean)
+            high = max(leads, key=lambda place: leads[place].mean)
+            numbers.append(f"{other}: {n_above} of {len(leads)}, from {leads[low]} ({low}) to {leads[high]} ({high})")
+        return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, "; ".join(numbers))
+
+    return check
+
+
+def _late(when: str, better: str, worse: str) -> Callable[[Results], Verdict]:
+    return higher(
+        "offline",
+        {"method": better},
+        {"method": worse},
+        ("preferences", "clicks"),
+        where={"shown": when},
+        need="most",
+    )
+
+
+def _becomes_personal(results: Results) -> Verdict:
+    if not results.labels("preferences"):
+        return _NOTHING
+    leads = {}
+    for name in DIFFERENT:
+        for clicks in CLICKS[:2]:
+            at_the_end = {"shown": f"late, after {MOMENTS[-1]} lists", "preferences": name, "clicks": clicks}
+            there = results.select(at_the_end)
+            leads[f"{name}, {clicks}"] = difference(
+                there.select({"method": "personal"}), there.select({"method": "FPDGD"}), "offline"
+            )
+    if min(lead.n for lead in leads.values()) < 2:
+        return Verdict(Status.NOT_TESTABLE, "fewer than two seeds have no standard error; run with more seeds")
+    held = all(lead.above for lead in leads.values())
+    numbers = "; ".join(f"{place} {lead}" for place, lead in leads.items())
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
+
+
+def _gaps(results: Results, population: str, metric: str) -> dict[str, float]:
+    """Personal minus FPDGD, by click model."""
+    gaps = {}
+    for clicks in CLICKS:
+        there = results.select({"population": population, "clicks": clicks})
+        one, other = (there.select({"method": method}).mean(metric) for method in ("personal", "FPDGD"))
+        gaps[clicks] = one - other
+    return gaps
+
+
+def _free_of_charge(results: Results, population: str) -> Verdict:
+    if not results.labels("population"):
+        return _NOTHING
+    last, whole = (_gaps(results, population, metric) for metric in ("offline", "offline-mean"))
+    held = min(*last.values(), *whole.values()) >= -TOLERANCE
+    numbers = "; ".join(
+        f"{clicks} {last[clicks]:+.3f} at the end, {whole[clicks]:+.3f} over the curve" for clicks in CLICKS
+    )
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
+
+
+def _as_large(results: Results) -> Verdict:
+    if not results:
+        return _NOTHING
+    sizes = {
+        method: {tuple(one.result["bytes"].values()) for one in results.select({**EVERYBODY, "method": method})}
+        for method in METHODS
+    }
+    numbers = "; ".join(
+        f"{method} {up} bytes up and {down} down a round"
+        for method, found in sizes.items()
+        for up, down in sorted(found)
+    )
+    held = sizes["personal"] == sizes["FPDGD"]
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
+
+
+def _no_help(results: Results) -> Verdict:
+    if not results.labels("population"):
+        return _NOTHING
+    gaps = _gaps(results, "inconsistent", "offline")
+    held = max(map(abs, gaps.values())) <= TOLERANCE
+    return Verdict(
+        Status.CONFIRMED if held else Status.NOT_CONFIRMED,
+        "; ".join(f"{clicks} {gap:+.3f}" for clicks, gap in gaps.items()),
+    )
+
+
+_OURS = "ours"
+_ROWS = ("population", "method")
+_MEASURED = ("five lists a round", "one list a round", *(f"late, after {moment} lists" for moment in MOMENTS))
+_REMEDY = Experiment(
+    name="remedy",
+    title="Type 1, document preferences: personal weights that count as far as clicks speak for them",
+    source="no paper: the thesis (Section 4.3.3) ends with the need for such a method",
+    setting="type 1 of the thesis (Section 4.3) with 4 clients; methods FedProx and FedPer.",
+    grid=_grid,
+    more=_more,
+    seeds=_SEEDS,
+    figures=(
+        *(
+            Figure(
+                f"offline-{i}.png",
+                "offline",
+                ("method",),
+                rows="population",
+                title="Type 1: nDCG@10 of each client's ranker by its own labels (synthetic features)",
+                where={**EVERYBODY, "population": population},
+            )
+            for i, population in enumerate(POPULATIONS, start=1)
+        ),
+        Figure(
+            "late.png",
+            "offline",
+            ("method",),
+            rows="preferences",
+            title=f"Late devices, {INTERACTIONS} lists a round: nDCG@10 on held-out queries (synthetic features)",
+            where={"shown": "late device"},
+        ),
+    ),
+    tables=(
+        Table("offline", "Final nDCG@10 of each client's ranker by its own labels", "offline", _ROWS, where=EVERYBODY),
+        Table("curve", "The same, mean of the curve", "offline-mean", _ROWS, where=EVERYBODY),
+        Table("online", "Discounted online nDCG@10", "online", _ROWS, where=EVERYBODY, digits=1),
+        *(
+            Table(
+                f"held-out-{i}",
+                f"nDCG@10 on held-out queries: {shown}",
+                "offline",
+                ("preferences", "method"),
+                where={"shown": shown},
+            )
+            for i, shown in enumerate(_MEASURED, start=1)
+        ),
+    ),
+    claims=(
+        Claim(
+            "Where preferences differ consistently, it ranks better than every method that shares one ranker",
+            _OURS,
+            "final nDCG@10 above FPDGD, FedProx and neural FPDGD for both agreements and each click model: " + HIGHER,
+            _where_different("personal", SHARED),
+        ),
+        Claim(
+            "It ranks better than FedPer there",
+            _OURS,
+            "final nDCG@10, for both agreements and each click model: " + HIGHER,
+            _where_different("personal", ("FedPer",)),
+        ),
+        Claim(
+            "It is not learning alone in disguise: over the whole run it is better than learning alone",
+            _OURS,
+            "mean of the curve of nDCG@10 above `local` for both agreements and each click model: " + HIGHER,
+            _where_different("personal", ("local",), "offline-mean"),
+        ),
+        Claim(
+            "Clients with one list in a round gain from the others",
+            _OURS,
+            "nDCG@10 on held-out queries above `local`, for most preferences and click models: " + HIGHER,
+            _late("one list a round", "personal", "local"),
+        ),
+        Claim(
+            "A new device begins with what the others know",
+            _OURS,
+            "nDCG@10 on held-out queries after 10 lists above `local`, for most preferences and click models: "
+            + HIGHER,
+            _late("late, after 10 lists", "personal", "local"),
+        ),
+        Claim(
+            "A new device becomes personal",
+            _OURS,
+            "nDCG@10 on held-out queries after 100 lists above FPDGD, where preferences differ and clicks are "
+            "perfect or navigational: " + HIGHER,
+            _becomes_personal,
+        ),
+        Claim(
+            "It sends what FPDGD sends and no more",
+            _OURS,
+            "bytes of an update and of a model are equal for both",
+            _as_large,
+        ),
+        Claim(
+            "Where clients do not differ it costs next to nothing",
+            _OURS,
+            f"FPDGD's final nDCG@10 and the mean of its curve are above by at most {TOLERANCE} for each click model "
+            "(means), merged labels",
+            lambda results: _free_of_charge(results, "no difference"),
+        ),
+        Claim(
+            "Where preferences are inconsistent it helps nobody and costs next to nothing",
+            _OURS,
+            f"final nDCG@10 of the two differs by at most {TOLERANCE} for each click model (means)",
+            _no_help,
+        ),
+    ),
+    differences=(
+        (
+            "Features are synthetic: only the judgements of the intent-change collection are at hand. `agreement` is "
+            "the cosine between the best directions of two intents in the features; with `inconsistent` their "
+            "differences do not show in features at all, which is what is left when intents are numbered anew for each "
+            "query."
+        ),
+        "Several clients for each intent instead of one, so that there are others to learn from.",
+        "FedProx with mu = 0.1; `foltr reproduce thesis-4.4` has the others.",
+    ),
+    needs_intents=True,
+)
+
+
+def _labels_grid(scale: Scale, data: DataProfile) -> list[Variant]:
+    clients = data.n_grades * (4 if scale == "quick" else 20)
+    rounds = _SIZE[scale][1]
+    shared = {"clients": clients, "rounds": rounds, "interactions": INTERACTIONS, "eval_every": rounds // _EVALUATIONS}
+    return [
+        Variant(
+            {"data": label, "method": method, "clicks": clicks},
+            SimulationConfig.read({**shared, **settings, "population": population, "clicks": clicks}),
+        )
+        for label, population in (("IID", "iid"), ("#R = 1", "type2"))
+        for method, settings in METHODS.items()
+        for clicks in CLICKS
+    ]
+
+
+_LABELS = Experiment(
+    name="remedy-labels",
+    title="The same methods on type 2, one grade per client, and on IID data",
+    source="no paper: see `foltr reproduce remedy`",
+    setting="type 2 of the thesis (Section 4.4), #R = 1, with 5 clients.",
+    grid=_labels_grid,
+    seeds=_SEEDS,
+    figures=(Figure("offline.png", "offline", ("method",), rows="data", title="nDCG@10 on the test set"),),
+    tables=(
+        Table("offline", "Final nDCG@10", "offline", ("data", "method")),
+        Table("early", "The same, mean of the curve", "offline-mean", ("data", "method")),
+    ),
+    claims=(
+        Claim(
+            "On IID data it costs next to nothing",
+            _OURS,
+            f"FPDGD's final nDCG@10 is above by at most {TOLERANCE} for each click model (means)",
+            not_above(
+                "offline",
+                {"method": "FPDGD"},
+                {"method": "personal"},
+                margin=TOLERANCE,
+                by=("clicks",),
+                where={"data": "IID"},
+            ),
+        ),
+        Claim(
+            "It is no remedy for clients with documents of one grade, who have no preferences to learn",
+            _OURS,
+            "final nDCG@10 under #R = 1 is above FPDGD's by at most 0.05 for each click model (means)",
+            not_above(
+                "offline",
+                {"method": "personal"},
+                {"method": "FPDGD"},
+                margin=0.05,
+                by=("clicks",),
+                where={"data": "#R = 1"},
+            ),
+        ),
+    ),
+)
+
+EXPERIMENTS: tuple[Experiment, ...] = (_REMEDY, _LABELS)

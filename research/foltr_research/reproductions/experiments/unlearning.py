@@ -1,0 +1,342 @@
+"""Ways to forget a client, compared: how the model ranks, what is left of the client, and what each way costs."""
+
+from collections.abc import Callable, Mapping, Sequence
+
+import numpy as np
+
+from foltr_research.reproductions.claims import HIGHER, Check, Claim, Difference, Status, Verdict, difference_of
+from foltr_research.reproductions.experiment import Experiment, Section
+from foltr_research.reproductions.experiments.thesis_unlearning import (
+    FEWER,
+    INTERACTIONS,
+    INTERVAL,
+    LOCAL_INTERACTIONS,
+    RETRAINED,
+    SETTING,
+    TOLERANCE,
+)
+from foltr_research.reproductions.experiments.unlearning_measures import (
+    BEFORE,
+    HONEST,
+    LATE,
+    POISONER,
+    RESET,
+    SKEWED,
+    all_outcomes,
+    never_there,
+)
+from foltr_research.reproductions.outcomes import Labels, Results
+from foltr_research.simulation.unlearning.strategies import (
+    AGAIN,
+    ASCENT,
+    ASCENTS,
+    ERASER,
+    ERASER_LOG,
+    FINE_TUNING,
+    LIVE_ROUNDS,
+    LONG,
+    LONG_LOG,
+    MIDDLE,
+    RECOVERY,
+    REMOVE,
+    REMOVE_LAST,
+    REMOVE_LIVE,
+    ROLLBACK,
+    ROLLBACK_LOG,
+)
+from foltr.core.unlearning.calibration import steps_saved
+
+_PLACE = ("population", "leaver", "clicks")
+_WITHIN = f"final nDCG@10 of {RETRAINED} is above by at most {TOLERANCE}"
+_FIGURES: Mapping[str, str] = {
+    "distance": "distance",
+    "cosine": "cosine",
+    "overlap": "lists",
+    "gap": "distance gap",
+    "others": "others' queries",
+    "own": "own queries",
+    "own_loss": "own clicks",
+}
+# Figures that say something beside the same figure of retraining only.
+_LESS_RETRAINED = frozenset({"others", "own", "own_loss"})
+
+
+def _by_seed(results: Results, figure: str) -> dict[int, float]:
+    """Return a figure by seed, the mean over what else differs."""
+    found: dict[int, list[float]] = {}
+    for one in results:
+        found.setdefault(one.seed, []).append(one.result["figures"][figure])
+    return {seed: float(np.mean(values)) for seed, values in found.items()}
+
+
+def _minus(results: Results, place: Labels, first: str, second: str, figure: str) -> Difference:
+    """First model minus second, paired by seed."""
+    there = results.select(place)
+    one, other = (_by_seed(there.select({"model": model}), figure) for model in (first, second))
+    return difference_of(np.array([one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]))
+
+
+def _places(results: Results, where: Labels, *models: str) -> list[tuple[str, dict[str, str]]]:
+    """Return the places, with their names, for which there are all of these models."""
+    chosen = results.select(where)
+    found = [chosen.select({"model": model}).combinations(_PLACE) for model in models]
+    return [(", ".join(place.values()), place) for place in found[0] if all(place in other for other in found)]
+
+
+def _compare(first: str, second: str, figure: str, holds: Callable[[Difference], bool], where: Labels) -> Check:
+    """Everywhere the first model's figure minus the second's is as it should be."""
+
+    def check(results: Results) -> Verdict:
+        found = {
+            name: _minus(results, place, first, second, figure)
+            for name, place in _places(results, where, first, second)
+        }
+        if not found or min(one.n for one in found.values()) < 2:
+            return Verdict(Status.NOT_TESTABLE, "no runs with two seeds or more")
+        n_held = sum(holds(one) for one in found.values())
+        numbers = "; ".join(f"{name} {one}" for name, one in found.items())
+        status = Status.CONFIRMED if n_held == len(found) else Status.NOT_CONFIRMED
+        return Verdict(status, f"{n_held} of {len(found)}: {numbers}")
+
+    return check
+
+
+def _ranks_as_well(model: str, source: str, leaver: str | None = None) -> Claim:
+    where = {} if leaver is None else {"leaver": leaver}
+    return Claim(
+        f"{model.capitalize()} ranks as well as retraining" + (f", where the leaver is: {leaver}" if leaver else ""),
+        source,
+        f"{_WITHIN} for each population, leaver and click model (means of the paired differences)",
+        _compare(RETRAINED, model, "ndcg", lambda lead: lead.mean <= TOLERANCE, where),
+    )
+
+
+def _times_less(results: Results, model: str, than: str, place: Labels) -> float:
+    """Return how much longer another model takes to learn and aggregate, by the sums over runs; NaN without any."""
+    there = results.select(place)
+    sums = [sum(one.result["figures"]["seconds"] for one in there.select({"model": which})) for which in (than, model)]
+    return sums[0] / sums[1] if all(sums) else float("nan")
+
+
+def _as_fast_as_promised(results: Results) -> Verdict:
+    promised = steps_saved(INTERACTIONS, LOCAL_INTERACTIONS, INTERVAL)
+    places = _places(results, {}, ERASER, AGAIN)
+    if not places:
+        return Verdict(Status.NOT_TESTABLE, "no runs to compare")
+    times = {name: _times_less(results, ERASER, AGAIN, place) for name, place in places}
+    held = all(found >= promised for found in times.values())
+    numbers = "; ".join(f"{name} {found:.1f} times" for name, found in times.items())
+    return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, f"{numbers}; promised {promised:.1f}")
+
+
+def _titles(results: Results, *keys: str) -> list[tuple[str, Results]]:
+    """Return the results by the values of some labels, with those values as their title."""
+    return [(", ".join(labels.values()), results.select(labels)) for labels in results.combinations(keys)]
+
+
+_RANKING = (
+    f"nDCG@10 on the test queries, mean over seeds; in brackets by how much {RETRAINED} is better, paired by seed, "
+    f"with the half width of its 95 % interval. {RETRAINED} is a federation that never had the client, `{AGAIN}` "
+    "another one with other clicks: what it is short of is chance.\n"
+)
+_TRACES = (
+    f"Means over seeds and click models. Against {RETRAINED}: relative distance and cosine of the weights; lists: "
+    "rank-biased overlap of the first ten documents of the test queries. Distance gap: how much further than "
+    "retraining the model moved, less than 0 for too little. Others' and own queries: nDCG@10 on the queries that the "
+    "clients who stay learned from, and on the leaver's by its own labels; own clicks: the pairwise loss of the "
+    f"leaver's newest, in nats. These three are minus {RETRAINED}'s, with the half width of the 95 % interval. Own "
+    "queries above 0 are something left of the client, below 0 more than forgetting. The loss grows with the weights, "
+    "so it compares models of one length only.\n"
+)
+_COSTS = (
+    "Means over everything but the leaver. Updates are those that clients were asked for, each for a model they were "
+    "sent; kB are both, without envelopes. Seconds are the simulator's, of learning and aggregation without "
+    f"evaluations, on a machine that did other things too; times less than `{AGAIN}`, all rounds from the first, and "
+    f"than `{MIDDLE}`, all rounds since the client joined, by sums over runs of the same machine. In the simulator a "
+    "step that learns less is hardly faster; a step of the service takes as long as its slowest device.\n"
+)
+
+
+def ranking_tables(results: Results) -> str:
+    """Return nDCG@10 of every model, and by how much it is short of retraining, for each click model."""
+    parts = [_RANKING]
+    for title, there in _titles(results, "population", "leaver"):
+        clicks = there.labels("clicks")
+        rows = [
+            [model, *(_short_of_retraining(there, model, {"clicks": name}) for name in clicks)]
+            for model in there.labels("model")
+        ]
+        parts.append(f"**{title}**\n\n{_table(['model', *clicks], rows)}")
+    return "\n".join(parts)
+
+
+def trace_tables(results: Results) -> str:
+    """Return what tells every model from retraining, over all click models."""
+    parts = [_TRACES]
+    for title, there in _titles(results, "population", "leaver"):
+        rows = [[model, *(_trace(there, model, name) for name in _FIGURES)] for model in there.labels("model")]
+        parts.append(f"**{title}**\n\n{_table(['model', *_FIGURES.values()], rows)}")
+    return "\n".join(parts)
+
+
+def costs_tables(results: Results) -> str:
+    """Return what each way costs, over all populations and click models."""
+    parts = [_COSTS]
+    columns = ["model", "steps", "updates", "kB", "seconds", "times less", "than from the middle"]
+    measured = Results(tuple(one for one in results if "figures" in one.result), results.data)
+    for leaver, there in _titles(measured, "leaver"):
+        rows = [_costs(there, model) for model in there.labels("model") if model not in {BEFORE, RETRAINED}]
+        parts.append(f"**{leaver}**\n\n{_table(columns, rows)}")
+    return "\n".join(parts)
+
+
+def figure_rows(results: Results) -> list[list[str]]:
+    """Return every figure of every run, the names first."""
+    measured = [one for one in results if "figures" in one.result]
+    names = list(measured[0].result["figures"]) if measured else []
+    keys = [*_PLACE, "model"]
+    rows = [
+        [*(one.labels[key] for key in keys), str(one.seed), *(f"{one.result['figures'][name]:.5g}" for name in names)]
+        for one in measured
+    ]
+    return [[*keys, "seed", *names], *rows]
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    lines = [f"| {' | '.join(columns)} |", "|---|" + "---:|" * (len(columns) - 1)]
+    return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in rows)]) + "\n"
+
+
+def _short_of_retraining(results: Results, model: str, place: Labels) -> str:
+    mean = np.mean(list(_by_seed(results.select({**place, "model": model}), "ndcg").values()))
+    lead = _minus(results, place, RETRAINED, model, "ndcg")
+    return f"{mean:.3f} ({lead.mean:+.3f} ± {lead.half_width:.3f})"
+
+
+def _trace(results: Results, model: str, figure: str) -> str:
+    if figure in _LESS_RETRAINED:
+        found = _minus(results, {}, model, RETRAINED, figure)
+        return f"{found.mean:+.3f} ± {found.half_width:.3f}"
+    found = difference_of(np.array(list(_by_seed(results.select({"model": model}), figure).values())))
+    return f"{found.mean:.3f} ± {found.half_width:.3f}"
+
+
+def _costs(results: Results, model: str) -> list[str]:
+    chosen = results.select({"model": model})
+    steps, updates, sent, seconds = (
+        float(np.mean(list(_by_seed(chosen, figure).values()))) for figure in ("steps", "updates", "bytes", "seconds")
+    )
+    times = [_times_less(results, model, than, {}) for than in (AGAIN, MIDDLE)]
+    less = ["-" if np.isnan(one) else f"{one:.1f}" for one in times]
+    return [model, f"{steps:.0f}", f"{updates:.0f}", f"{sent / 1000:.0f}", f"{seconds:.3f}", *less]
+
+
+_THESIS = "thesis, Section 6.3.2: unlearning converges to retraining; that 0.01 is near enough is ours"
+_STUDY = "arXiv 2505.12791 has this strategy; its figures are not at hand"
+_OURS = "ours: the bar of the service"
+_LEAVERS = (POISONER, LATE, HONEST, RESET)
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    Experiment(
+        name="unlearning",
+        title="Ways to forget a client: how the model ranks, what is left of the client, what it costs",
+        source="thesis, chapter 6, and the reproducibility study of unlearning in FOLtR (arXiv 2505.12791)",
+        setting=SETTING,
+        grid=never_there,
+        more=all_outcomes,
+        seeds={"quick": 10, "full": 25},
+        sections=(
+            Section("ranking", "How the model ranks", ranking_tables, figure_rows),
+            Section("traces", "What is left of the client, and what the others lost", trace_tables),
+            Section("costs", "What it costs", costs_tables),
+        ),
+        claims=(
+            *(_ranks_as_well(model, _THESIS) for model in (ERASER, ERASER_LOG)),
+            *(_ranks_as_well(model, _OURS) for model in (ROLLBACK, ROLLBACK_LOG)),
+            *(_ranks_as_well(model, _STUDY) for model in (FINE_TUNING, ASCENT, REMOVE_LAST)),
+            *(_ranks_as_well(REMOVE, _STUDY, leaver) for leaver in _LEAVERS),
+            *(_ranks_as_well(model, _OURS, leaver) for model in (LONG, LONG_LOG) for leaver in _LEAVERS),
+            Claim(
+                "Unlearning moves the model to where retraining ends",
+                "ours: issue of the service, thesis Section 6.1.4",
+                f"cosine to {RETRAINED}, {ERASER} above the model before unlearning, everywhere: {HIGHER}",
+                _compare(ERASER, BEFORE, "cosine", lambda lead: lead.above, {}),
+            ),
+            Claim(
+                "It takes nothing from the clients that stay",
+                "ours: issue of the service, thesis Section 6.1.4",
+                f"nDCG@10 on their queries under {RETRAINED} is above by at most {TOLERANCE} everywhere",
+                _compare(RETRAINED, ERASER, "others", lambda lead: lead.mean <= TOLERANCE, {}),
+            ),
+            Claim(
+                "FedEraser makes the ranker better than the poisoned one",
+                "thesis, Section 6.3.2, Figures 6.2 and 6.3",
+                f"final nDCG@10, {ERASER} above {BEFORE} for each population and click model: {HIGHER}",
+                _compare(ERASER, BEFORE, "ndcg", lambda lead: lead.above, {"leaver": POISONER}),
+            ),
+            Claim(
+                "FedEraser is better than going on without the client for as many rounds",
+                "ours: what a strategy has to be to be worth its steps",
+                f"final nDCG@10, {ERASER} above {FINE_TUNING} where the leaver is a poisoner from the start: {HIGHER}",
+                _compare(ERASER, FINE_TUNING, "ndcg", lambda lead: lead.above, {"leaver": POISONER}),
+            ),
+            Claim(
+                "Where an honest client leaves, removal takes less from the others than FedEraser",
+                "ours",
+                f"nDCG@10 on the others' queries, {REMOVE} above {ERASER}: {HIGHER}",
+                _compare(REMOVE, ERASER, "others", lambda lead: lead.above, {"leaver": HONEST}),
+            ),
+            *(
+                Claim(
+                    f"Nothing is left of a client who taught the opposite after {model}",
+                    "ours, by the study's reset of relevance",
+                    f"nDCG@10 on its own queries by its own labels is above that of {RETRAINED} by at most {TOLERANCE} "
+                    "for each population and click model",
+                    _compare(model, RETRAINED, "own", lambda lead: lead.mean <= TOLERANCE, {"leaver": RESET}),
+                )
+                for model in (BEFORE, ERASER, LONG_LOG, REMOVE, REMOVE_LAST, FINE_TUNING, ASCENT)
+            ),
+            Claim(
+                "FedEraser is as many times faster as it saves local updates",
+                "thesis, Section 6.1.3, which counts updates; that time follows is ours",
+                "time of retraining over time of unlearning in the simulator, run in blocks, is at least "
+                "n / local_interactions * interval everywhere",
+                _as_fast_as_promised,
+            ),
+        ),
+        differences=(
+            (
+                f"{ERASER}: interval {INTERVAL}, local_interactions {LOCAL_INTERACTIONS}, from the first model on. "
+                f"{ROLLBACK}: the same from the model before the client's first round, if there is one."
+            ),
+            (
+                f"{LONG}: from the model before the client's first round on, a step for every {INTERVAL} rounds; in it "
+                f"a client learns from {INTERVAL} times its interactions of a round, and nothing is calibrated."
+            ),
+            (
+                "`log`: from the newest 500 interactions of each client, drawn anew in each step, as the service's "
+                "devices do; else from fresh ones, as in the thesis."
+            ),
+            (
+                f"{REMOVE}: the others' stored updates added up once more, on the model before the client's first "
+                f"round. {REMOVE_LIVE}: {LIVE_ROUNDS} rounds of the others after it. {REMOVE_LAST}: what the study's "
+                "code does, which averages local models, so that rounds overwrite each other and the last alone counts."
+            ),
+            (
+                f"{FINE_TUNING}: {LIVE_ROUNDS} rounds of the others on the newest model, as many as FedEraser has "
+                f"steps. {ASCENT}: {ASCENTS} steps of the leaver up its loss within a third of the way back to the "
+                f"first model, then {RECOVERY} rounds of the others (Halimi et al. 2022); the leaver must be there for "
+                "it, and honest. The study's code lets it climb in all rounds beside the others, without projection."
+            ),
+            (
+                "The thesis' leaver is there from the first round on and poisons; the late and the honest one are "
+                f"ours, and `{RESET}` is after the study: an honest client that finds the opposite relevant."
+            ),
+            (
+                f"`{SKEWED}`: each client has documents of two grades, and clicks are navigational; 12 clients where "
+                "there are 3 grades, else 10."
+            ),
+            FEWER,
+        ),
+    ),
+)

@@ -1,0 +1,305 @@
+"""What an outsider can tell of a client by its mark, from the model before it is forgotten and from those after. Ours.
+
+Federations with a client that likes marked documents, from faint to loud, and such in which the same client clicks like
+anybody. In both it joins in the middle and is forgotten after the last round, so that what tells them apart is what is
+left of the preference and nothing else: not that there was a job, nor how long the model is. The outsider of
+`foltr_research.attacks.canary` judges federations by shadows of other seeds.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr_research.attacks.canary import Interval, area_under_curve, likelihood_ratios, pull_of_mark, threshold, wilson
+from foltr_research.reproductions.claims import Check, Claim, Status, Verdict
+from foltr_research.reproductions.experiment import CLICKS, Experiment, Scale, Section, Variant
+from foltr_research.reproductions.experiments.foltr_es import eval_every
+from foltr_research.reproductions.experiments.thesis_unlearning import CLIENTS, INTERACTIONS, LEAVER, outcome
+from foltr_research.reproductions.outcomes import DataProfile, Outcome, Results
+from foltr_research.simulation.clients.loading import load_experiment
+from foltr_research.simulation.clients.population import Population
+from foltr_research.simulation.config import SimulationConfig
+from foltr_research.simulation.unlearning.departure import History, Leaver, UnlearningSimulation
+from foltr_research.simulation.unlearning.marked_documents import MARKED_SHARE, marked_population
+from foltr_research.simulation.unlearning.rounds import Trained
+from foltr_research.simulation.unlearning.strategies import AGAIN, LATE_WAYS, LONG, MIDDLE, WAYS, Way, federate
+
+UNMARKED, NOBODY = "no marks", "nobody"
+STRENGTHS: Mapping[str, float] = {"loud": 1.0, "clear": 0.2, "faint": 0.05}
+FALSE_POSITIVE_RATE = 0.1
+TOLERANCE = 0.05
+
+BEFORE = "before"
+# Nothing of the leaver is in what is learned anew from fresh interactions: one of these ways stands for all.
+ATTACKED: Mapping[str, Way] = {name: way for name, way in {**WAYS, **LATE_WAYS}.items() if name not in {MIDDLE, LONG}}
+
+_ROUNDS: Mapping[Scale, int] = {"quick": 1_000, "full": 10_000}
+_CLICKS: Mapping[Scale, Sequence[str]] = {"quick": ("navigational",), "full": CLICKS}
+_SEEDS: Mapping[Scale, int] = {"quick": 24, "full": 100}
+
+
+@dataclass(frozen=True)
+class Part:
+    """Federations have one part in the attack.
+
+    Attributes:
+        first: the seed of the first; nobody's part shares one with another's.
+        seeds: how many; None for as many as there are to be judged.
+    """
+
+    first: int
+    seeds: int | None
+
+
+SHADOW, THRESHOLD, JUDGED = "shadow", "threshold", "judged"
+WITHOUT: Mapping[str, Part] = {SHADOW: Part(1, 20), THRESHOLD: Part(1_001, 19), JUDGED: Part(2_001, None)}
+WITH: Mapping[str, Part] = {SHADOW: Part(3_001, 20), JUDGED: Part(4_001, None)}
+
+
+@dataclass(frozen=True)
+class Told:
+    """What the outsider told of the federations it judged.
+
+    Attributes:
+        shift: of the mean pull with the canary from that without, in standard deviations without: below 0 where
+            unlearning took away more than the canary had brought.
+        rate: of those with the canary that it told.
+        mistaken: of those without that it took for one.
+        area: under the curve of both rates.
+    """
+
+    shift: float
+    rate: Interval
+    mistaken: Interval
+    area: Interval
+
+
+def told(results: Results, canary: str, models: Sequence[str]) -> Told:
+    """Attack the federations of one click model.
+
+    Args:
+        models: what the outsider has seen of each federation; the shift is of the last.
+    """
+
+    def pulls(who: str, part: str) -> NDArray[np.float64]:
+        there = results.select({"canary": who, "part": part})
+        return np.array([[one.result["pulls"][model] for model in models] for one in there], np.float64)
+
+    shadows = pulls(canary, SHADOW), pulls(NOBODY, SHADOW)
+    above = threshold(likelihood_ratios(*shadows, pulls(NOBODY, THRESHOLD)), FALSE_POSITIVE_RATE)
+    with_canary, without = pulls(canary, JUDGED), pulls(NOBODY, JUDGED)
+    ratios, of_others = likelihood_ratios(*shadows, with_canary), likelihood_ratios(*shadows, without)
+    apart = with_canary[:, -1].mean() - without[:, -1].mean()
+    return Told(
+        float(apart / without[:, -1].std(ddof=1)),
+        wilson(int((ratios > above).sum()), len(ratios)),
+        wilson(int((of_others > above).sum()), len(of_others)),
+        area_under_curve(ratios, of_others),
+    )
+
+
+def _grid(scale: Scale, data: DataProfile) -> list[Variant]:  # noqa: ARG001
+    return [
+        Variant({"canary": UNMARKED, "clicks": clicks}, federation(scale, clicks, CLIENTS - 1))
+        for clicks in _CLICKS[scale]
+    ]
+
+
+def federation(scale: Scale, clicks: str, clients: int = CLIENTS) -> SimulationConfig:
+    """A federation of the scale's length."""
+    rounds = _ROUNDS[scale]
+    values = {"clients": clients, "interactions": INTERACTIONS, "rounds": rounds, "eval_every": eval_every(rounds)}
+    return SimulationConfig.read({**values, "clicks": clicks})
+
+
+def _more(scale: Scale, data: DataProfile, n_seeds: int) -> Sequence[Outcome]:
+    fold = data.folds[0] if data.folds else None
+    configs = [federation(scale, clicks).changed(data=data.data, fold=fold) for clicks in _CLICKS[scale]]
+    return [one for config in configs for one in outcomes_of(config, n_seeds)]
+
+
+def outcomes_of(config: SimulationConfig, n_judged: int) -> Iterator[Outcome]:
+    """All federations that the attack needs, each with the pull of the mark on all its models."""
+    worlds = [(NOBODY, 0.0, WITHOUT), *((canary, strength, WITH) for canary, strength in STRENGTHS.items())]
+    retrained: dict[int, float] = {}
+    for canary, strength, parts in worlds:
+        for name, part in parts.items():
+            for seed in range(part.first, part.first + (part.seeds or n_judged)):
+                of = config.changed(seed=seed)
+                history, found = _attacked(of, marked_population(of, load_experiment(of), strength), retrained)
+                yield outcome({"canary": canary, "part": name}, of, history.trained, pulls=found)
+
+
+def _attacked(
+    config: SimulationConfig, population: Population, retrained: dict[int, float]
+) -> tuple[History, dict[str, float]]:
+    """Return a federation, and the pull of the mark on each model; that of retraining goes by seed."""
+    simulation = UnlearningSimulation(config, population, Leaver(LEAVER, z=None, joined=config.rounds // 2 + 1))
+    history = federate(simulation)
+    features = population.tests[0].features
+
+    def pull(trained: Trained) -> float:
+        return pull_of_mark(simulation.ranker, trained.weights, features, features.shape[1] - 1)
+
+    found = {BEFORE: pull(history.trained)}
+    for name, way in ATTACKED.items():
+        if name != AGAIN:
+            found[name] = pull(way(simulation, history))
+        elif config.seed not in retrained:  # slow, and the same whatever the leaver liked
+            retrained[config.seed] = pull(way(simulation, history))
+    return history, {BEFORE: found[BEFORE], AGAIN: retrained[config.seed]} | found
+
+
+_LIKED = ", ".join(f"{strength:g} ({canary})" for canary, strength in STRENGTHS.items())
+_EXPLANATION = f"""\
+A client likes marked documents ({MARKED_SHARE:.0%} of all, whatever their relevance): it clicks one that it examines
+because of the mark with a probability of {_LIKED}. It joins in the middle and is forgotten after the last
+round. Shift: of the mark's mean pull on scores from that of federations where the same client clicks like anybody, in
+standard deviations of these; below 0, unlearning took away more than the client had brought. Told: of the federations
+with the canary, those that the outsider told by this model. Mistaken: of those without, which it took for one.
+{FALSE_POSITIVE_RATE:.0%} of both is a guess, and so is an AUC of 0.5. The last two columns: by this model and the one
+before together. In brackets 95 % intervals over federations, each of another seed. What a way does is in
+`foltr_research.simulation.unlearning.strategies`; what learns anew from fresh interactions knows as little of the leaver as
+`{AGAIN}`.
+"""
+
+
+def table(results: Results) -> str:
+    """A table for each click model and strength: what is told by each model, alone and with the one before."""
+    measured = _with_pulls(results)
+    parts = [_EXPLANATION]
+    for clicks in measured.labels("clicks"):
+        there = measured.select({"clicks": clicks})
+        for canary in _canaries(there):
+            lines = [
+                "| model | shift | told | mistaken | AUC | told, with before | AUC, with before |",
+                "|---|---:|---:|---:|---:|---:|---:|",
+                *(_row(there, canary, model) for model in (BEFORE, *ATTACKED)),
+            ]
+            parts.append(f"**{clicks} clicks, {canary}**\n\n" + "\n".join(lines) + "\n")
+    return "\n".join(parts)
+
+
+def pulls(results: Results) -> list[list[str]]:
+    """Every number that the outsider sees, one line each."""
+    header = ["clicks", "canary", "part", "seed", "model", "pull"]
+    labels = ("clicks", "canary", "part")
+    return [
+        header,
+        *(
+            [*(one.labels[key] for key in labels), str(one.seed), model, f"{pull:.6g}"]
+            for one in _with_pulls(results)
+            for model, pull in one.result["pulls"].items()
+        ),
+    ]
+
+
+def _row(results: Results, canary: str, model: str) -> str:
+    alone = told(results, canary, (model,))
+    cells = [f"{alone.shift:+.1f}", alone.rate, alone.mistaken, alone.area]
+    if model == BEFORE:
+        cells += ["-", "-"]
+    else:
+        both = told(results, canary, (BEFORE, model))
+        cells += [both.rate, both.area]
+    return f"| {model} | {' | '.join(map(str, cells))} |"
+
+
+def _with_pulls(results: Results) -> Results:
+    return Results(tuple(one for one in results if "pulls" in one.result), results.data)
+
+
+def _canaries(results: Results) -> list[str]:
+    return [one for one in results.labels("canary") if one != NOBODY]
+
+
+def _areas(results: Results, models: Sequence[str]) -> dict[str, Interval]:
+    """The areas under the curve, by click model and strength."""
+    measured = _with_pulls(results)
+    return {
+        f"{clicks}, {canary}": told(measured.select({"clicks": clicks}), canary, models).area
+        for clicks in measured.labels("clicks")
+        for canary in _canaries(measured.select({"clicks": clicks}))
+    }
+
+
+def _everywhere(model: str, holds: Callable[[Interval], bool]) -> Check:
+    """The area under the curve of what a model tells is as it should be."""
+
+    def check(results: Results) -> Verdict:
+        found = _areas(results, (model,))
+        return _verdict({f"{place} {area}": holds(area) for place, area in found.items()})
+
+    return check
+
+
+def _before_tells_as_much(results: Results) -> Verdict:
+    """The model before has the lower area than both together by no more than the tolerance, after all ways."""
+    before, held = _areas(results, (BEFORE,)), {}
+    for way in ATTACKED:
+        for place, both in _areas(results, (BEFORE, way)).items():
+            held[f"{way}, {place} {both} from {before[place].estimate:.2f}"] = (
+                both.low <= before[place].estimate + TOLERANCE
+            )
+    return _verdict(held, only_failed=True)
+
+
+def _verdict(held: Mapping[str, bool], *, only_failed: bool = False) -> Verdict:
+    if not held:
+        return Verdict(Status.NOT_TESTABLE, "no runs to compare")
+    numbers = "; ".join(place for place, holds in held.items() if not (only_failed and holds))
+    status = Status.CONFIRMED if all(held.values()) else Status.NOT_CONFIRMED
+    return Verdict(status, f"{sum(held.values())} of {len(held)}" + (f": {numbers}" if numbers else ""))
+
+
+_PLACES = "for each click model and strength: the area under the curve, with its 95 % interval,"
+_OURS = "ours: issue of the service"
+_CANARY = Experiment(
+    name="unlearning-canary",
+    title="What an outsider tells of a forgotten client by its mark",
+    source="no figure; the attacks of Carlini et al. (S&P 2022) and Chen et al. (CCS 2021) on a federation's models",
+    setting="ours; federations as in the thesis' chapter 6, with an honest client that joins in the middle. ",
+    grid=_grid,
+    more=_more,
+    seeds=_SEEDS,
+    sections=(Section("canary", "What is told of the canary", table, pulls),),
+    claims=(
+        Claim(
+            "Before it is forgotten, the canary is told",
+            _OURS,
+            f"{_PLACES} is above 0.5",
+            _everywhere(BEFORE, lambda area: area.low > 0.5),
+        ),
+        *(
+            Claim(
+                f"Nothing is told after {way}",
+                _OURS,
+                f"{_PLACES} is not above 0.5 by more than {TOLERANCE}",
+                _everywhere(way, lambda area: area.low <= 0.5 + TOLERANCE),
+            )
+            for way in ATTACKED
+        ),
+        Claim(
+            "Who has the model before is told no more by the one after",
+            _OURS,
+            f"{_PLACES} of both models is not above that of the one before by more than {TOLERANCE}, after every way; "
+            "where it is, the numbers follow",
+            _before_tells_as_much,
+        ),
+    ),
+    differences=(
+        (
+            "The outsider knows the mark, the data, how users click and who joins when: no real one knows more. It "
+            "looks at the mark's pull and at nothing else of a model."
+        ),
+        (
+            f"Shadows: {WITH[SHADOW].seeds} federations with the canary and {WITHOUT[SHADOW].seeds} without; the "
+            f"threshold is of {WITHOUT[THRESHOLD].seeds} more without. A seed is one more of both to judge."
+        ),
+        f"At quick scale there are {_ROUNDS['quick']:,} rounds instead of {_ROUNDS['full']:,}, and one click model.",
+    ),
+)
+
+EXPERIMENTS: tuple[Experiment, ...] = (_CANARY,)

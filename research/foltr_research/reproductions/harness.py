@@ -1,0 +1,167 @@
+"""An experiment, which is data, becomes runs and a report.
+
+Every run is a `SimulationConfig`; runs go through `foltr_research.simulation.sweeps.sweep`, which keeps what is finished: an
+interrupted reproduction goes on where it was, and experiments that need the same runs share them.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foltr.core.errors import DataError, FoltrError, SettingsError
+from foltr_research.reproductions.claims import Claim, Verdict
+from foltr_research.reproductions.experiment import SCALES, Experiment, Scale
+from foltr_research.reproductions.figures import require_matplotlib
+from foltr_research.reproductions.outcomes import DataProfile, Labels, Outcome, Results
+from foltr_research.reproductions.report import write_report
+from foltr_research.simulation.clients.loading import load_experiment
+from foltr_research.simulation.config import SYNTHETIC_INTENTS, SimulationConfig, check_config
+from foltr_research.simulation.sweeps.sweep import config_digest, run_sweep
+
+
+@dataclass(frozen=True)
+class Reproduction:
+    """A reproduction: where it was written, and the verdicts."""
+
+    folder: Path
+    verdicts: tuple[tuple[Claim, Verdict], ...]
+
+
+@dataclass(frozen=True)
+class _Planned:
+    labels: Labels
+    config: SimulationConfig
+
+
+def reproduce(
+    experiment: Experiment,
+    data: str,
+    out: Path,
+    *,
+    scale: Scale = "quick",
+    jobs: int = 1,
+    seeds: int | None = None,
+    on_done: Callable[[int, int], None] | None = None,
+) -> Reproduction:
+    """Run what is not there yet and write the report into ``out`` / the experiment's name.
+
+    Args:
+        data: a folder or a name, as `SimulationConfig.data`.
+        seeds: how many; by default the experiment's own number for the scale.
+        on_done: called with the number of runs that are done and of all of them.
+
+    Raises:
+        SettingsError: the scale or the number of seeds is not one.
+        DataError: the data lacks what the experiment needs.
+        UnavailableError: matplotlib is not installed.
+        FoltrError: a run failed.
+    """
+    if scale not in SCALES:
+        raise SettingsError(f"scale: {scale!r} is neither {' nor '.join(SCALES)}")
+    n_seeds = experiment.seeds[scale] if seeds is None else seeds
+    if n_seeds < 1:
+        raise SettingsError(f"seeds: {n_seeds}; at least 1 is needed")
+    require_matplotlib()
+    profile = profile_data(data, scale)
+    check_data(experiment, profile)
+    planned = plan(experiment, scale, profile, n_seeds)
+    found = _run(planned, out / "runs", jobs, on_done)
+    outcomes = tuple(
+        Outcome(one.labels, one.config.fold, one.config.seed, one.config, result)
+        for one, result in zip(planned, found, strict=True)
+    )
+    if experiment.more is not None:
+        outcomes += tuple(experiment.more(scale, profile, n_seeds))
+    folder = out / experiment.name
+    verdicts = write_report(experiment, Results(outcomes, profile), folder, scale=scale, n_seeds=n_seeds)
+    return Reproduction(folder, verdicts)
+
+
+def profile_data(data: str, scale: Scale) -> DataProfile:
+    """Look at the data: its folds (at quick scale only the first), size, grades, and whether it has intents.
+
+    Raises:
+        DataError: it cannot be read.
+    """
+    folder = Path(data)
+    intents = data == SYNTHETIC_INTENTS or (folder / "1.txt").is_file()
+    folds = tuple(sorted(int(one.name[4:]) for one in folder.glob("Fold*") if one.name[4:].isdigit()))
+    folds = folds[:1] if scale == "quick" else folds
+    config = SimulationConfig(data=data, fold=folds[0] if folds else None, population="type1" if intents else "iid")
+    loaded = load_experiment(config)
+    return DataProfile(
+        name=_name(folder, folds),
+        data=data,
+        folds=folds,
+        n_grades=loaded.n_grades,
+        n_features=loaded.train.n_features,
+        n_train_queries=loaded.train.n_queries,
+        n_test_queries=loaded.test.n_queries,
+        n_test_evaluated=sum(bool(loaded.test.query(i).relevance.any()) for i in range(loaded.test.n_queries)),
+        intents=intents,
+    )
+
+
+def check_data(experiment: Experiment, data: DataProfile) -> None:
+    """DataError, in one line, where the data lacks what the experiment needs."""
+    if experiment.needs_intents and not data.intents:
+        raise DataError(
+            f"{experiment.name} needs labels per intent: a folder with 1.txt to 4.txt, or {SYNTHETIC_INTENTS}; "
+            f"{data.name} has none"
+        )
+    if not experiment.needs_intents and data.intents:
+        raise DataError(f"{experiment.name} needs a learning-to-rank data set; {data.name} has labels per intent")
+    if experiment.needs_grades is not None and data.n_grades != experiment.needs_grades:
+        raise DataError(
+            f"{experiment.name} needs {experiment.needs_grades} relevance grades; {data.name} has {data.n_grades}"
+        )
+
+
+def plan(experiment: Experiment, scale: Scale, data: DataProfile, n_seeds: int) -> list[_Planned]:
+    """Every run: each variant with each seed. SettingsError where a configuration makes no sense."""
+    variants = experiment.grid(scale, data)
+    planned = []
+    for variant in variants:
+        for seed in range(1, n_seeds + 1):
+            fold = data.folds[(seed - 1) % len(data.folds)] if data.folds else None
+            config = variant.config.changed(data=data.data, fold=fold, seed=seed)
+            check_config(config)
+            planned.append(_Planned(variant.labels, config))
+    return planned
+
+
+def _run(
+    planned: Sequence[_Planned], folder: Path, jobs: int, on_done: Callable[[int, int], None] | None
+) -> list[Mapping[str, Any]]:
+    """The results in the order of the plan."""
+    # Variants of different names may be the same run.
+    digests = [config_digest(one.config) for one in planned]
+    distinct = dict(zip(digests, planned, strict=True))
+    n_done = 0
+
+    def done(_: object) -> None:
+        nonlocal n_done
+        n_done += 1
+        if on_done:
+            on_done(n_done, len(distinct))
+
+    folder.mkdir(parents=True, exist_ok=True)
+    rows = run_sweep([one.config for one in distinct.values()], folder=folder, jobs=jobs, on_done=done)
+    failed = [(one, row.error) for one, row in zip(distinct.values(), rows, strict=True) if row.result is None]
+    if failed:
+        first, error = failed[0]
+        raise FoltrError(
+            f"{len(failed)} of {len(rows)} runs failed, first {', '.join(first.labels.values())}, "
+            f"seed {first.config.seed}: {error}. The others are kept; run the command again"
+        )
+    found = {digest: row.result for digest, row in zip(distinct, rows, strict=True) if row.result is not None}
+    return [found[digest] for digest in digests]
+
+
+def _name(folder: Path, folds: tuple[int, ...]) -> str:
+    """A data set's name from its folder's."""
+    name = folder.resolve().name if folder.exists() else str(folder)
+    if name.startswith("Fold"):
+        return f"{folder.resolve().parent.name}/{name}"
+    return f"{name}/Fold{folds[0]}" if len(folds) == 1 else name

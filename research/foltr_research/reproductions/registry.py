@@ -1,0 +1,61 @@
+"""The experiments there are, by name."""
+
+from foltr.core.errors import SettingsError
+from foltr_research.reproductions.experiment import Experiment
+from foltr_research.reproductions.experiments import (
+    all_methods,
+    fedips,
+    foltr_es,
+    fpdgd,
+    noniid,
+    noniid_labels,
+    remedy,
+    secure_sums,
+    secure_sums_hostile,
+    thesis_unlearning,
+    unlearning,
+    unlearning_canary,
+)
+from foltr_research.reproductions.robustness import (
+    acceptance,
+    attacks_by_rule,
+    aware_attackers,
+    click_poisoning,
+    differing,
+    participation,
+    update_poisoning,
+    votes,
+    votes_in_sums,
+)
+
+_MODULES = (
+    foltr_es,
+    fpdgd,
+    noniid,
+    noniid_labels,
+    remedy,
+    click_poisoning,
+    update_poisoning,
+    attacks_by_rule,
+    participation,
+    aware_attackers,
+    differing,
+    votes,
+    votes_in_sums,
+    acceptance,
+    thesis_unlearning,
+    unlearning,
+    unlearning_canary,
+    fedips,
+    all_methods,
+    secure_sums,
+    secure_sums_hostile,
+)
+EXPERIMENTS: dict[str, Experiment] = {one.name: one for module in _MODULES for one in module.EXPERIMENTS}
+
+
+def experiment(name: str) -> Experiment:
+    """SettingsError with the names there are, if there is no such experiment."""
+    if name not in EXPERIMENTS:
+        raise SettingsError(f"name: there is no experiment {name!r}; known are {', '.join(EXPERIMENTS)}")
+    return EXPERIMENTS[name]

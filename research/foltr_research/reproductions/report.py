@@ -1,0 +1,223 @@
+"""A reproduction writes tables, every number, and a report that sets claims beside findings.
+
+Nothing in a report is written by hand but the claims themselves: findings and verdicts come from the results.
+"""
+
+import csv
+import json
+import platform
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from math import isnan
+from pathlib import Path
+
+from foltr_research.reproductions.claims import Claim, Status, Verdict
+from foltr_research.reproductions.experiment import Experiment, Table
+from foltr_research.reproductions.figures import draw
+from foltr_research.reproductions.outcomes import METRICS, Labels, Outcome, Results
+
+_VERSIONS = ("numpy", "numba", "matplotlib")
+
+
+def write_report(
+    experiment: Experiment, results: Results, folder: Path, *, scale: str, n_seeds: int
+) -> tuple[tuple[Claim, Verdict], ...]:
+    """Write figures, tables, sections, ``runs.csv``, ``curves.csv`` and ``report.md``; return the verdicts.
+
+    Raises:
+        UnavailableError: matplotlib is not installed.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    verdicts = tuple((claim, claim.check(results)) for claim in experiment.claims)
+    for figure in experiment.figures:
+        draw(figure, results, folder / figure.file)
+    tables = {}
+    for table in experiment.tables:
+        tables[table.file] = table_markdown(table, results)
+        (folder / f"{table.file}.md").write_text(f"{table.title}\n\n{tables[table.file]}", encoding="utf-8")
+        write_table_csv(table, results, folder / f"{table.file}.csv")
+    sections = {}
+    for section in experiment.sections:
+        sections[section.file] = section.text(results)
+        (folder / f"{section.file}.md").write_text(f"{section.title}\n\n{sections[section.file]}", encoding="utf-8")
+        if section.rows is not None:
+            write_rows(section.rows(results), folder / f"{section.file}.csv")
+    write_runs(results, folder / "runs.csv")
+    write_curves(results, folder / "curves.csv")
+    text = "\n".join(_report(experiment, results, verdicts, tables | sections, scale, n_seeds))
+    (folder / "report.md").write_text(text + "\n", encoding="utf-8")
+    return verdicts
+
+
+def table_markdown(table: Table, results: Results) -> str:
+    """Rows and columns as the table says; a cell is mean ± standard deviation."""
+    chosen = results.select(table.where)
+    columns = chosen.combinations(table.columns)
+    lines = [
+        "| " + " | ".join([*table.rows, *(_named(labels) for labels in columns)]) + " |",
+        "|" + "---|" * len(table.rows) + "---:|" * len(columns),
+    ]
+    for labels in _rows(table, chosen):
+        there = [chosen.select({**labels, **column}) for column in columns]
+        cells = [_cell(_exactly(runs, labels, table), table) for runs in there]
+        lines.append("| " + " | ".join([*(labels.get(key, "-") for key in table.rows), *cells]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def write_table_csv(table: Table, results: Results, path: Path) -> None:
+    """One line for each cell: its labels, the mean, the standard deviation and the number of runs."""
+    chosen = results.select(table.where)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*table.rows, *table.columns, "metric", "mean", "sd", "runs"])
+        for labels in _rows(table, chosen):
+            for column in chosen.combinations(table.columns):
+                runs = _exactly(chosen.select({**labels, **column}), labels, table)
+                if len(runs):
+                    names = [*(labels.get(key, "") for key in table.rows), *column.values()]
+                    numbers = (f"{runs.mean(table.metric):.6g}", f"{runs.sd(table.metric):.6g}", len(runs))
+                    writer.writerow([*names, table.metric, *numbers])
+
+
+def write_rows(rows: Sequence[Sequence[str]], path: Path) -> None:
+    """Write lines of words and numbers, the header first."""
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file, lineterminator="\n").writerows(rows)
+
+
+def write_runs(results: Results, path: Path) -> None:
+    """One line for each run: labels, fold, seed, every metric, costs, and the whole configuration as JSON."""
+    keys = _label_keys(results)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        costs = ("interactions", "seconds", "bytes_up", "bytes_down")
+        writer.writerow([*keys, "fold", "seed", *METRICS, *costs, "configuration"])
+        for one in results:
+            values = [f"{one.value(metric):.6g}" for metric in METRICS]
+            sent = one.result["bytes"]
+            spent = [one.result["interactions"], one.result["seconds"]["learning"], sent["up"], sent["down"]]
+            writer.writerow([*_names(one, keys), one.fold, one.seed, *values, *spent, _configuration(one, results)])
+
+
+def write_curves(results: Results, path: Path) -> None:
+    """One line for each point of each run's curves."""
+    keys = _label_keys(results)
+    with path.open("w", newline="", encoding="utf-8") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow([*keys, "fold", "seed", "metric", "round", "value"])
+        for one in results:
+            for metric in ("offline", "shown", "max_rr"):
+                for at, value in METRICS[metric].curve(one.result):
+                    writer.writerow([*_names(one, keys), one.fold, one.seed, metric, f"{at:g}", f"{value:.5g}"])
+
+
+def _report(
+    experiment: Experiment,
+    results: Results,
+    verdicts: Sequence[tuple[Claim, Verdict]],
+    written: dict[str, str],
+    scale: str,
+    n_seeds: int,
+) -> list[str]:
+    lines = [f"# {experiment.name}: {experiment.title}", "", f"After {experiment.source}.", ""]
+    if verdicts:
+        counts = {status: sum(verdict.status is status for _, verdict in verdicts) for status in Status}
+        numbers = ", ".join(f"{count} {status}" for status, count in counts.items() if count)
+        lines += ["## Claims", "", f"{len(verdicts)} claims: {numbers}.", ""]
+        for i, (claim, verdict) in enumerate(verdicts, start=1):
+            lines += [f"{i}. **{verdict.status}**: {claim.text} ({claim.source})"]
+            lines += [f"   - Criterion: {claim.criterion}.", f"   - Found: {verdict.found}.", ""]
+    lines += ["## Setting", "", f"- The paper: {experiment.setting}", *_setting_here(results, scale, n_seeds), ""]
+    if experiment.differences:
+        lines += ["What differs besides data set, rounds and repetitions:", ""]
+        lines += [f"- {difference}" for difference in experiment.differences] + [""]
+    for figure in experiment.figures:
+        title = figure.title or METRICS[figure.metric].label
+        lines += [f"![{title}]({figure.file})", ""]
+    if experiment.figures:
+        lines += ["Lines are means over seeds, bands one standard deviation.", ""]
+    for table in experiment.tables:
+        lines += [f"## {table.title}", "", "Mean ± standard deviation over seeds.", "", written[table.file]]
+    for section in experiment.sections:
+        lines += [f"## {section.title}", "", written[section.file]]
+    if experiment.published:
+        lines += ["## Published levels, for orientation", "", *(f"- {line}" for line in experiment.published), ""]
+    command = f"foltr reproduce {experiment.name} --data DIR --out DIR --scale {scale} --seeds {n_seeds}"
+    lines += ["## Again", "", f"`{command}`", "", f"Made with {_versions()}.", ""]
+    lines += [
+        "Differences are given as mean ± standard error over seeds; `runs.csv` has every number and configuration."
+    ]
+    return lines
+
+
+def _setting_here(results: Results, scale: str, n_seeds: int) -> list[str]:
+    data, configs = results.data, [one.config for one in results]
+    folds = f", folds {', '.join(map(str, data.folds))}" if data.folds else ""
+    return [
+        (
+            f"- Here: {data.name}{folds}: {data.n_train_queries} training queries, {data.n_features} features, "
+            f"{data.n_grades} grades; nDCG@10 over the {data.n_test_evaluated} of {data.n_test_queries} test queries "
+            "with a relevant document."
+        ),
+        (
+            f"- Scale `{scale}`: {len(configs)} runs, {n_seeds} seed{'s' if n_seeds != 1 else ''} each; "
+            f"{_values([config.participants or config.clients for config in configs])} clients in a round, "
+            f"{_values([config.interactions for config in configs])} interactions each, "
+            f"{_values([config.rounds for config in configs])} rounds; "
+            f"{sum(one.result['interactions'] for one in results):,} interactions in all."
+        ),
+    ]
+
+
+def _values(numbers: Sequence[int]) -> str:
+    found = sorted(set(numbers))
+    return "/".join(map(str, found)) if len(found) < 7 else f"{found[0]} to {found[-1]}"
+
+
+def _rows(table: Table, results: Results) -> list[dict[str, str]]:
+    """The rows that occur, in the order of the grid; a run without one of the labels has a row without it."""
+    found = dict.fromkeys(tuple((key, one.labels[key]) for key in table.rows if key in one.labels) for one in results)
+    return [dict(pairs) for pairs in found]
+
+
+def _exactly(results: Results, labels: Labels, table: Table) -> Results:
+    """Without the runs that carry more of the row's labels than the row does."""
+    absent = [key for key in table.rows if key not in labels]
+    return Results(tuple(one for one in results if not any(key in one.labels for key in absent)), results.data)
+
+
+def _cell(runs: Results, table: Table) -> str:
+    if not len(runs) or isnan(runs.mean(table.metric)):
+        # lambdarank shows no lists, so nothing online.
+        return "-"
+    mean, sd = (f"{value:.{table.digits}f}" for value in (runs.mean(table.metric), runs.sd(table.metric)))
+    return f"{mean} ± {sd}" if len(runs) > 1 else mean
+
+
+def _label_keys(results: Results) -> list[str]:
+    return list(dict.fromkeys(key for one in results for key in one.labels))
+
+
+def _names(one: Outcome, keys: Sequence[str]) -> list[str]:
+    return [one.labels.get(key, "") for key in keys]
+
+
+def _named(labels: Labels) -> str:
+    return ", ".join(labels.values())
+
+
+def _configuration(one: Outcome, results: Results) -> str:
+    # The folder's name instead of its path, which says nothing on another machine.
+    return json.dumps({**one.config.model_dump(mode="json"), "data": results.data.name}, sort_keys=True)
+
+
+def _versions() -> str:
+    from foltr.core.version import __version__
+
+    found = [f"foltr {__version__}", f"Python {platform.python_version()}"]
+    for name in _VERSIONS:
+        try:
+            found.append(f"{name} {version(name)}")
+        except PackageNotFoundError:
+            continue
+    return ", ".join(found)

@@ -1,0 +1,119 @@
+"""Attacks made against the adaptive rule by who has read it, beside those by who has not.
+
+The setting is that of `attacks_by_rule`. What holds there holds against who does not know the rule; here is what is
+left of it against who does.
+"""
+
+from collections.abc import Mapping
+
+from foltr_research.reproductions.claims import Check, Claim, Status, Verdict
+from foltr_research.reproductions.experiment import Experiment, Scale, Section, Variant
+from foltr_research.reproductions.outcomes import DataProfile, Results
+from foltr_research.reproductions.robustness.attacks_by_rule import (
+    ATTACKS,
+    RELATIVE,
+    SHARES,
+    costs_nothing,
+    federation,
+    leaves_out_nobody,
+)
+from foltr_research.reproductions.robustness.aware_attacks import AWARE, chosen_by, with_feature
+from foltr_research.reproductions.robustness.aware_tables import by_sight, kept_in_the_worst_seed, settings
+from foltr_research.reproductions.robustness.measures import ADAPTIVE, HONEST, NOBODY, kept, within_budgets
+from foltr_research.reproductions.robustness.tables import detections
+
+CLICKS = ("navigational", "informational")
+# What other rules do against them is in `robustness`.
+UNAWARE = tuple(ATTACKS)
+# How much of it all a federation without a defence would lose is shown for the most attackers alone.
+UNDEFENDED = "40 %"
+# Shares of the honest nDCG@10 that are to be kept in the worst place, by share of attackers.
+KEPT: Mapping[str, float] = {"20 %": 0.95, "40 %": 0.85}
+
+
+def _grid(scale: Scale, data: DataProfile) -> list[Variant]:
+    found = []
+    attacks = [(NOBODY, "0 %", 0)]
+    attacks += [(attack, share, m) for attack in (*UNAWARE, *AWARE) for share, m in SHARES.items()]
+    for clicks in CLICKS:
+        for attack, share, attackers in attacks:
+            for rule in (HONEST, ADAPTIVE) if share in {"0 %", UNDEFENDED} else (ADAPTIVE,):
+                labels = {"attack": attack, "share": share, "rule": rule, "clicks": clicks}
+                config = federation(scale, rule, clicks, attack, attackers)
+                parameters = with_feature(config.attack_parameters, data.n_features)
+                found.append(Variant(labels, config.changed(attack_parameters=parameters)))
+    return found
+
+
+def _keeps(least: Mapping[str, float]) -> Check:
+    """``adaptive`` keeps so much at every place with this share of attackers (means over seeds)."""
+
+    def check(results: Results) -> Verdict:
+        found = {
+            place: float(rules[ADAPTIVE].mean())
+            for place, rules in kept(results).items()
+            if place.share in least and ADAPTIVE in rules
+        }
+        if not found:
+            return Verdict(Status.NOT_TESTABLE, "no runs to look at")
+        below = [place for place, value in found.items() if value < least[place.share]]
+        worst = min(found, key=found.__getitem__)
+        numbers = (
+            f"at {len(found) - len(below)} of {len(found)} places; the least is {100 * found[worst]:.1f} % ({worst})"
+        )
+        return Verdict(Status.NOT_CONFIRMED if below else Status.CONFIRMED, numbers)
+
+    return check
+
+
+EXPERIMENTS: tuple[Experiment, ...] = (
+    Experiment(
+        name="robustness-aware",
+        title="attackers who have read the adaptive rule",
+        source="no single figure; the ranker is that of the thesis' chapter 5, the attacks are ours",
+        setting=(
+            "In the thesis ten clients take part in each of 10,000 rounds, with 5 interactions, FPDGD with a linear "
+            "ranker, learning rate 0.1, and no attack is made for a rule that remembers."
+        ),
+        grid=_grid,
+        seeds={"quick": 5, "full": 5},
+        sections=(
+            Section("summary", "By what attackers know", by_sight),
+            Section("kept", "Per cent of the honest ranker's nDCG@10 that is kept", kept_in_the_worst_seed),
+            Section("detections", "What adaptive did", detections),
+            Section("settings", "How each attack was set", settings),
+        ),
+        claims=(
+            Claim(
+                "Adaptive withstands who has read it",
+                "ours",
+                "nDCG@10 kept over the last quarter of the rounds, for each attack and click model (means over "
+                "seeds): " + ", ".join(f"{100 * x:.0f} % with {share} of attackers" for share, x in KEPT.items()),
+                _keeps(KEPT),
+            ),
+            Claim(
+                "Nobody is beyond its budget",
+                "ours",
+                "in each round the sum of each client's used deviations, and that of strangers, is no farther from the "
+                "median client's than its budget, or than it was before where the median client has moved",
+                within_budgets,
+            ),
+            costs_nothing("ours", {"attack": NOBODY}),
+            leaves_out_nobody("Adaptive leaves out no honest client"),
+        ),
+        differences=(
+            "`adaptive` is not told how many attackers there are, and has its defaults everywhere.",
+            (
+                "Attackers with own data know their own updates and the model; those with sight see the honest updates "
+                "of the round besides. All have read the rule."
+            ),
+            chosen_by(),
+            (
+                "`demotion` lowers the weight of one feature that rankers like, BM25 of the whole document, so that "
+                "documents with much of it are ranked lower; measured is what that costs in nDCG@10."
+            ),
+            "Attackers are the first clients by name.",
+            RELATIVE,
+        ),
+    ),
+)

@@ -1,0 +1,138 @@
+"""What clients' votes decided in runs, what they cost and what they kept: a table, and verdicts for claims.
+
+The labels are those of the experiment `robustness-votes`: attack, share, rule, clicks.
+"""
+
+from itertools import groupby
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr_research.reproductions.claims import Check, Status, Verdict, difference_of
+from foltr_research.reproductions.outcomes import Outcome, Results
+from foltr_research.reproductions.robustness.measures import HONEST, NOBODY, Kept, Place, kept, percent
+from foltr_research.reproductions.robustness.tables import markdown
+
+VOTES = "mean, votes"
+"""The rule of runs whose clients vote."""
+ALONE = "lie: "
+"""What names of attacks begin with that are nothing but lies in votes."""
+_TAKEN, _MOVED = "take_back", "move_anchor"
+
+
+def rounds_of(one: Outcome, verdict: str) -> list[int]:
+    """Return the rounds in which votes came to this verdict."""
+    return [made["round"] for made in one.result["robustness"]["decisions"] if made["verdict"] == verdict]
+
+
+def kept_with_votes(results: Results) -> str:
+    """Return what is kept with votes and without, by attack, share and clicks."""
+    table, rules = kept(results), results.labels("rule")
+    rows = [
+        [place.attack, place.share, place.clicks, *(_mean_and_error(there.get(rule)) for rule in rules)]
+        for place, there in table.items()
+    ]
+    return "Mean over seeds ± standard error. A dash: not run.\n\n" + markdown(
+        ["attack", "attackers", "clicks", *rules], rows, 3
+    )
+
+
+def decisions(results: Results) -> str:
+    """Return how often models were taken back and the anchor moved, by attack, share, rule and clicks."""
+    runs = [one for one in results if one.config.take_back]
+    if not runs:
+        return "No run has votes.\n"
+    rows = []
+    for key, group in groupby(runs, key=_key):
+        alike = list(group)
+        taken, moved = ([rounds_of(one, verdict) for one in alike] for verdict in (_TAKEN, _MOVED))
+        firsts = [rounds[0] for rounds in taken if rounds]
+        rows.append(
+            [
+                *key,
+                f"{len(firsts)} of {len(alike)}",
+                f"{np.mean([len(rounds) for rounds in taken]):.1f}",
+                f"{median(firsts):.0f}" if firsts else "-",
+                f"{np.mean([len(rounds) for rounds in moved]):.1f}",
+                f"{median([rounds[0] for rounds in moved if rounds]):.0f}" if any(moved) else "-",
+            ]
+        )
+    header = ["attack", "attackers", "rule", "clicks", "runs with a model taken back", "taken back in a run"]
+    header += ["first in round", "moves of the anchor in a run", "first move in round"]
+    return "Means over seeds; of first rounds the median of the runs that have one.\n\n" + markdown(header, rows, 4)
+
+
+def nothing_taken_back(results: Results) -> Verdict:
+    """In no run of honest clients a model was taken back."""
+    runs = [one for one in results.select({"attack": NOBODY}) if one.config.take_back]
+    if not runs:
+        return Verdict(Status.NOT_TESTABLE, "no runs to look at")
+    wrong = [one for one in runs if rounds_of(one, _TAKEN)]
+    numbers = f"in {len(wrong)} of {len(runs)} runs"
+    if wrong:
+        numbers += ": " + ", ".join(sorted({one.labels["clicks"] for one in wrong}))
+    return Verdict(Status.NOT_CONFIRMED if wrong else Status.CONFIRMED, numbers)
+
+
+def costs_at_most_with_votes(tolerance: float, attacks: str) -> Check:
+    """With votes nDCG@10 is at most ``tolerance`` below the mean's without, at all places of attacks so named."""
+
+    def check(results: Results) -> Verdict:
+        found = {
+            place: difference_of(rules[VOTES] - 1.0)
+            for place, rules in kept(results).items()
+            if place.attack.startswith(attacks) and VOTES in rules
+        }
+        if not found:
+            return Verdict(Status.NOT_TESTABLE, "no runs to compare")
+        numbers = "; ".join(f"{_named(place, attacks)} {percent(found[place])}" for place in found)
+        held = all(one.mean >= -tolerance for one in found.values())
+        return Verdict(Status.CONFIRMED if held else Status.NOT_CONFIRMED, numbers)
+
+    return check
+
+
+def keeps_more_with_votes(ruined_below: float) -> Check:
+    """Wherever the mean keeps less than that, it keeps more with votes."""
+
+    def check(results: Results) -> Verdict:
+        found = _ruined(kept(results), ruined_below)
+        if not found:
+            return Verdict(Status.NOT_TESTABLE, f"the mean keeps {100 * ruined_below:.0f} % everywhere")
+        more = [place for place, (without, with_votes) in found.items() if with_votes > without]
+        numbers = "; ".join(
+            f"{place}: {100 * without:.1f} % without, {100 * with_votes:.1f} % with"
+            for place, (without, with_votes) in found.items()
+        )
+        return Verdict(
+            Status.CONFIRMED if len(more) == len(found) else Status.NOT_CONFIRMED,
+            f"at {len(more)} of {len(found)} places; {numbers}",
+        )
+
+    return check
+
+
+def _ruined(table: Kept, ruined_below: float) -> dict[Place, tuple[float, float]]:
+    """What is kept without votes and with them, where the mean is ruined."""
+    both = {
+        place: (float(rules[HONEST].mean()), float(rules[VOTES].mean()))
+        for place, rules in table.items()
+        if HONEST in rules and VOTES in rules
+    }
+    return {place: values for place, values in both.items() if values[0] < ruined_below}
+
+
+def _mean_and_error(values: NDArray[np.float64] | None) -> str:
+    if values is None:
+        return "-"
+    spread = f" ± {100 * values.std(ddof=1) / np.sqrt(len(values)):.1f}" if len(values) > 1 else ""
+    return f"{100 * values.mean():.1f}{spread}"
+
+
+def _named(place: Place, attacks: str) -> str:
+    return place.clicks if attacks == NOBODY else f"{place.attack}, {place.clicks}"
+
+
+def _key(one: Outcome) -> tuple[str, str, str, str]:
+    return one.labels["attack"], one.labels["share"], one.labels["rule"], one.labels["clicks"]

@@ -1,0 +1,347 @@
+"""Many devices' interactions with a neural ranker: some clients go through their lists side by side.
+
+As `foltr_research.simulation.blocks.drawn_rankings`, with the same random numbers, and to the bits that each device ends at:
+products are made one by one as on a device, and by the same library. What is done for all clients of a group at once
+has the same result wherever a number stands: tanh, and the kernel that ranks, clicks and learns. So what calls cost is
+shared by the group.
+
+Shapes: n clients; B interactions at most; G clients in a group; d features; w weights.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.learning.linear import exponential_race
+from foltr.core.learning.neural import halve_hidden_layer, hidden_inputs, n_neural_weights, output_scores
+from foltr.core.learning.neural_pdgd import neural_step
+from foltr.core.learning.pdgd import clicked_reversals
+from foltr.core.numerics.compiled import compiled
+from foltr_research.simulation.blocks.drawn_rankings import (
+    LearnedBlock,
+    QueryPool,
+    Users,
+    docs_of,
+    local_weights,
+    log_times_of,
+    see_serp,
+)
+
+# A group has as many clients as fit with their weights into a processor's second cache, beside what they rank: 12 bytes
+# a weight.
+_WEIGHTS_OF_A_GROUP = 96_000
+_MOST_KEPT_BYTES = 2**26
+
+
+@dataclass(frozen=True, eq=False)
+class FirstLists:
+    """Hidden units of queries by the weights that all clients of a round begin with, for those who ask them again.
+
+    Attributes:
+        tanhs: (documents of the data set, hidden) float32 of `foltr.core.learning.neural.hidden_tanhs`; of no documents
+            where nothing is kept.
+        is_kept: (queries,) bool.
+    """
+
+    tanhs: NDArray[np.float32]
+    is_kept: NDArray[np.bool_]
+
+    def forget(self) -> None:
+        """Begin a round: the weights are others."""
+        self.is_kept[:] = False
+
+
+def first_lists(pool: QueryPool, hidden: int, n_clients: int) -> FirstLists:
+    """Return where a round's first lists are kept if enough clients ask the same queries, and they are not too large.
+
+    Writing them where they are kept takes a tenth of making them, so a fifth has to be asked again.
+    """
+    dataset = pool.dataset
+    n_documents = len(dataset.features)
+    is_worth_it = 2 * n_clients >= dataset.n_queries and 4 * n_documents * hidden <= _MOST_KEPT_BYTES
+    tanhs = np.empty((n_documents if is_worth_it else 0, hidden), np.float32)
+    return FirstLists(tanhs, np.zeros(dataset.n_queries, np.bool_))
+
+
+def neural_pdgd_block(
+    pool: QueryPool,
+    start: NDArray[np.float64],
+    picks: NDArray[np.int64],
+    users: Users,
+    device_rngs: Sequence[np.random.Generator],
+    learning_rate: float,
+    hidden: int,
+    proximal: float = 0.0,
+    first: FirstLists | None = None,
+) -> LearnedBlock:
+    """Let clients with a neural ranker interact and learn; as `pdgd_block`.
+
+    The forward pass stays with NumPy, which multiplies and takes tanh many numbers at a time; more than half of the
+    time is spent there.
+
+    Args:
+        pool: of d features.
+        start: (w,) or (n, w), w being hidden * (d + 2).
+        picks: (n, B).
+        users: of n clients and B interactions.
+        device_rngs: n generators.
+        learning_rate: the step.
+        hidden: units of the hidden layer.
+        proximal: FedProx' mu.
+        first: of the other clients of the round who begin with the same weights; read and written to. None keeps none.
+    """
+    dataset = pool.dataset
+    n_weights = n_neural_weights(dataset.n_features, hidden)
+    bases = local_weights(pool, start, picks, users, n_weights)
+    learned = LearnedBlock(
+        np.empty(bases.shape, bases.dtype), np.full(picks.shape, np.nan), np.full(picks.shape, np.nan)
+    )
+    if first is None or start.ndim > 1:
+        first = first_lists(pool, hidden, 0)
+    group = _Group(pool, start.reshape(-1, n_weights), picks, users, learned, first, learning_rate, proximal)
+    for rows, log_times in log_times_of(pool, picks, device_rngs):
+        at = 0
+        for begin in range(rows.start, rows.stop, group.size):
+            clients = slice(begin, min(begin + group.size, rows.stop))
+            at += group.interact(clients, log_times[at:])
+    return learned
+
+
+class _Group:
+    """Clients who go through their interactions side by side, and the memory that one group after another uses.
+
+    Args:
+        starts: (1, w) weights that all start from, or (n, w).
+        learned: of all n clients; written to.
+    """
+
+    def __init__(
+        self,
+        pool: QueryPool,
+        starts: NDArray[np.floating],
+        picks: NDArray[np.int64],
+        users: Users,
+        learned: LearnedBlock,
+        first_lists: FirstLists,
+        learning_rate: float,
+        proximal: float,
+    ) -> None:
+        n_clients, n_weights = learned.weights.shape
+        hidden = first_lists.tanhs.shape[1]
+        self.size = max(1, min(n_clients, _WEIGHTS_OF_A_GROUP // n_weights))
+        self._pool = pool
+        self._starts = np.ascontiguousarray(starts)
+        self._picks = picks
+        self._n_docs = docs_of(pool, picks)
+        self._users = users
+        self._learned = learned
+        self._first_lists = first_lists
+        self._steps = (learning_rate, proximal)
+        # Whose weights have left those that all start from: until then neither they nor their form are copied.
+        self._has_own = np.empty(self.size, np.bool_)
+        # The hidden layers as the forward pass has them, kept beside the weights from step to step.
+        self._halved = np.empty((self.size, hidden * (pool.dataset.n_features + 1)), np.float32)
+        self._halved_start = np.empty(self._halved.shape[1], np.float32)
+        halve_hidden_layer(self._starts[0], self._halved_start)
+        most_docs = int(self._n_docs.max(initial=0))
+        self._tanhs = np.empty((self.size * most_docs, hidden), np.float32)
+        self._spans = np.empty(self.size + 1, np.int64)
+
+    def interact(self, clients: slice, log_times: NDArray[np.float64]) -> int:
+        """Let clients have all their interactions; return how many of the draws were used.
+
+        Args:
+            log_times: of these clients, client by client in order issued, and of others after them.
+        """
+        n_docs = self._n_docs[clients]
+        # Where each interaction's draws begin.
+        ends = n_docs.cumsum().reshape(n_docs.shape)
+        begins = ends - n_docs
+        weights = self._learned.weights[clients]
+        has_own = self._has_own[: len(weights)]
+        has_own[:] = len(self._starts) > 1
+        if len(self._starts) > 1:
+            weights[:] = self._starts[clients]
+            for own, halved in zip(weights, self._halved, strict=False):
+                halve_hidden_layer(own, halved)
+        interacts = self._picks[clients] >= 0
+        for i in range(interacts.shape[1]):
+            members = np.flatnonzero(interacts[:, i])
+            if len(members):
+                self._interact_once(clients.start, members, i, log_times, begins)
+        weights[~has_own] = self._starts[0]
+        return int(ends[-1, -1])
+
+    def _interact_once(
+        self,
+        first: int,
+        members: NDArray[np.int64],
+        i: int,
+        log_times: NDArray[np.float64],
+        begins: NDArray[np.int64],
+    ) -> None:
+        """Let members of the group, numbered from 0 beside ``first``, have their interaction ``i``."""
+        dataset, users = self._pool.dataset, self._users
+        kept = self._first_lists
+        of_lists = (dataset.features, dataset.offsets, self._picks, first, members, i, self._has_own, kept.is_kept)
+        n_docs = _inputs_of_all(*of_lists, self._halved, self._halved_start, self._tanhs, self._spans)
+        tanhs = self._tanhs[:n_docs]
+        np.tanh(tanhs, out=tanhs)
+        _learn_from_lists(
+            *of_lists,
+            dataset.relevance,
+            self._pool.ideal_dcg,
+            kept.tanhs,
+            tanhs,
+            self._spans,
+            log_times,
+            begins,
+            users.models,
+            users.draws,
+            users.tables.click,
+            users.tables.stop,
+            users.tables.examination,
+            self._pool.serp_length,
+            *self._steps,
+            self._starts,
+            self._learned.weights,
+            self._halved,
+            self._learned.ndcg,
+            self._learned.reciprocal_ranks,
+        )
+
+
+@compiled
+def _inputs_of_all(
+    features: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    picks: NDArray[np.int64],
+    first: int,
+    members: NDArray[np.int64],
+    i: int,
+    has_own: NDArray[np.bool_],
+    is_kept: NDArray[np.bool_],
+    halved: NDArray[np.float32],
+    halved_start: NDArray[np.float32],
+    inputs: NDArray[np.float32],
+    spans: NDArray[np.int64],
+) -> int:
+    """Write the `hidden_inputs` of each member's list below each other, and where they begin; return where they end.
+
+    Nothing is written of those whose hidden units are kept.
+
+    Args:
+        picks: (n, B) queries.
+        first: the client that is row 0 of the group.
+        members: (m,) rows of the group.
+        i: which of their interactions it is.
+        has_own: (G,) whose weights are not those that all start from.
+        is_kept: (queries,) of which the others need none; see `FirstLists`.
+        halved: (G, hidden * (d + 1)) of `halve_hidden_layer`, of who has any.
+        halved_start: (hidden * (d + 1),) of the others.
+        inputs: (documents of all members or more, hidden), written to.
+        spans: (G + 1,), written to.
+    """
+    spans[0] = 0
+    for j in range(members.shape[0]):
+        query = picks[first + members[j], i]
+        start, end = offsets[query], offsets[query + 1]
+        spans[j + 1] = spans[j]
+        if is_kept[query] and not has_own[members[j]]:
+            continue
+        spans[j + 1] += end - start
+        layer = halved[members[j]] if has_own[members[j]] else halved_start
+        hidden_inputs(layer, features[start:end], inputs[spans[j] : spans[j + 1]])
+    return int(spans[members.shape[0]])
+
+
+@compiled
+def _learn_from_lists(
+    features: NDArray[np.float32],
+    offsets: NDArray[np.int64],
+    picks: NDArray[np.int64],
+    first: int,
+    members: NDArray[np.int64],
+    i: int,
+    has_own: NDArray[np.bool_],
+    is_kept: NDArray[np.bool_],
+    relevance: NDArray[np.int16],
+    ideal_dcg: NDArray[np.float64],
+    kept: NDArray[np.float32],
+    tanhs: NDArray[np.float32],
+    spans: NDArray[np.int64],
+    log_times: NDArray[np.float64],
+    begins: NDArray[np.int64],
+    models: NDArray[np.int64],
+    draws: NDArray[np.float64],
+    click: NDArray[np.float64],
+    stop: NDArray[np.float64],
+    examination: NDArray[np.float64],
+    serp_length: int,
+    learning_rate: float,
+    proximal: float,
+    bases: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    halved: NDArray[np.float32],
+    ndcg: NDArray[np.float64],
+    reciprocal_ranks: NDArray[np.float64],
+) -> None:
+    """Let each member see and learn from a list after the forward pass.
+
+    Args:
+        picks, first, members, i, spans: as in `_inputs_of_all`.
+        has_own, is_kept: (G,) and (queries,) likewise, written to.
+        kept: (documents or none, hidden), written to.
+        tanhs: (documents of all members, hidden).
+        begins: (G, B) where each interaction's draws begin in ``log_times``.
+        bases: (1, w) or (n, w), what clients start from, and what FedProx pulls towards.
+        weights: (n, w) of who has any, written to.
+        halved: (G, hidden * (d + 1)), written to.
+        ndcg, reciprocal_ranks: (n, B), written to.
+    """
+    for j in range(members.shape[0]):
+        member = members[j]
+        client = first + member
+        query = picks[client, i]
+        start, end = offsets[query], offsets[query + 1]
+        own = tanhs[spans[j] : spans[j + 1]]
+        if own.shape[0] < end - start:
+            own = kept[start:end]
+        elif kept.shape[0] and not has_own[member] and not is_kept[query]:
+            kept[start:end] = own
+            is_kept[query] = True
+        base = bases[client if bases.shape[0] > 1 else 0]
+        scores = output_scores(weights[client] if has_own[member] else base, own)
+        at, docs = begins[member, i], end - start
+        ranking = exponential_race(scores, log_times[at : at + docs], min(serp_length, docs))
+        clicks, ndcg[client, i], reciprocal_ranks[client, i] = see_serp(
+            relevance[start:end],
+            ranking,
+            ideal_dcg[query],
+            models[client, i],
+            draws[client, i],
+            click,
+            stop,
+            examination,
+        )
+        reversals = clicked_reversals(scores, ranking, clicks)
+        has_stepped = neural_step(
+            weights[client],
+            features[start:end],
+            own,
+            scores,
+            ranking,
+            clicks,
+            reversals,
+            learning_rate,
+            proximal,
+            base,
+            not has_own[member],
+        )
+        if has_stepped:
+            has_own[member] = True
+            # Nobody ranks by them any more after the last list.
+            if (picks[client, i + 1 :] >= 0).any():
+                halve_hidden_layer(weights[client], halved[member])

@@ -1,0 +1,342 @@
+"""Many devices' interactions at once: rank, click and learn in machine code, one call for a whole round.
+
+A block does exactly what the same devices would do one by one (score, `sample_plackett_luce`,
+`clicks_from_draws`, `pdgd_step`), with the same random numbers, and ends at the same bits: it calls the same
+kernels. Tests hold it to that. One block is for clients of one data set.
+
+Shapes: n clients; B interactions at most; K documents shown at most; d features.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.data.dataset import RankingDataset
+from foltr.core.errors import DataError
+from foltr.core.evaluation.click_models import ClickTables, read_serp
+from foltr.core.evaluation.metrics import dcg, ideal_dcg_by_query
+from foltr.core.learning.evolution_strategies import reciprocal_rank_index
+from foltr.core.learning.linear import exponential_race, score
+from foltr.core.learning.pdgd import clicked_reversals, linear_step
+from foltr.core.numerics.compiled import compiled
+
+# Random numbers are drawn for as many clients at a time as this many fill: 256 KB stay in the processor's cache,
+# where drawing them all at once would spend longer on fresh memory than on drawing.
+_DRAWS_AT_A_TIME = 32_768
+
+
+@dataclass(frozen=True, eq=False)
+class QueryPool:
+    """A data set with what online evaluation needs of each query, computed once.
+
+    Attributes:
+        dataset: the queries.
+        serp_length: K.
+        ideal_dcg: (queries,) float64, the best DCG@K; 0 where no document is relevant.
+        highest_grade: of any document.
+    """
+
+    dataset: RankingDataset
+    serp_length: int
+    ideal_dcg: NDArray[np.float64]
+    highest_grade: int
+
+
+@dataclass(frozen=True, eq=False)
+class Users:
+    """Users click, by these random numbers.
+
+    Attributes:
+        tables: M click models.
+        models: (n, B) int64, the row of `tables` that each interaction's user is.
+        draws: (n, B, 2 + 2K) float64 uniform in [0, 1). The first two of each interaction have been used (for the
+            query and the model); the rest are those of `clicks_from_draws`.
+    """
+
+    tables: ClickTables
+    models: NDArray[np.int64]
+    draws: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class LearnedBlock:
+    """A block says what clients know after it and what they saw in it.
+
+    Attributes:
+        weights: (n, weights) float64 local weights after the last interaction.
+        ndcg: (n, B) float64 nDCG@K of each list shown, 0 where no document is relevant; NaN where there was no
+            interaction.
+        reciprocal_ranks: (n, B) float64 reciprocal rank of the highest click, 0 without one; NaN like `ndcg`.
+    """
+
+    weights: NDArray[np.float64]
+    ndcg: NDArray[np.float64]
+    reciprocal_ranks: NDArray[np.float64]
+
+
+def query_pool(dataset: RankingDataset, serp_length: int = 10) -> QueryPool:
+    """Prepare a data set for blocks.
+
+    Raises:
+        DataError: nothing is shown, or there is no query.
+    """
+    if serp_length < 1 or dataset.n_queries == 0:
+        raise DataError(f"{dataset.name}: simulation needs queries and a result list of at least 1 document")
+    return QueryPool(
+        dataset,
+        serp_length,
+        ideal_dcg_by_query(dataset.relevance, dataset.offsets, serp_length),
+        int(dataset.relevance.max()),
+    )
+
+
+def pdgd_block(
+    pool: QueryPool,
+    start: NDArray[np.float64],
+    picks: NDArray[np.int64],
+    users: Users,
+    device_rngs: Sequence[np.random.Generator],
+    learning_rate: float,
+    proximal: float = 0.0,
+) -> LearnedBlock:
+    """Let clients with a linear ranker interact and learn by PDGD (FPDGD, Algorithm 1, lines 3 to 10).
+
+    Args:
+        pool: of d features.
+        start: (d,) the weights all start from, or (n, d) each its own; what FedProx pulls towards, too.
+        picks: (n, B) query indices in the order issued; -1 for no interaction.
+        users: of n clients and B interactions.
+        device_rngs: n generators, each advanced by one exponential draw per document of its client's queries.
+        learning_rate: the step.
+        proximal: FedProx' mu; 0 for none.
+
+    Raises:
+        DataError: shapes, queries or grades that do not fit each other, or weights that have diverged.
+    """
+    dataset = pool.dataset
+    weights = local_weights(pool, start, picks, users, dataset.n_features).copy()
+    ndcg = np.full(picks.shape, np.nan)
+    reciprocal_ranks = np.full(picks.shape, np.nan)
+    for rows, log_times in log_times_of(pool, picks, device_rngs):
+        _pdgd_clients(
+            dataset.features,
+            dataset.relevance,
+            dataset.offsets,
+            pool.ideal_dcg,
+            weights[rows],
+            ndcg[rows],
+            reciprocal_ranks[rows],
+            picks[rows],
+            users.models[rows],
+            users.draws[rows],
+            users.tables.click,
+            users.tables.stop,
+            users.tables.examination,
+            log_times,
+            pool.serp_length,
+            learning_rate,
+            proximal,
+        )
+    return LearnedBlock(weights, ndcg, reciprocal_ranks)
+
+
+def local_weights(
+    pool: QueryPool, start: NDArray[np.float64], picks: NDArray[np.int64], users: Users, n_weights: int
+) -> NDArray[np.float64]:
+    """Check a block's arguments, since compiled code checks no bounds, and return each client's weights.
+
+    Returns:
+        (n, n_weights) of the type of `start`, not to be written to.
+
+    Raises:
+        DataError: they do not fit each other.
+    """
+    n_clients, n_interactions = picks.shape
+    tables = users.tables
+    if start.shape not in ((n_weights,), (n_clients, n_weights)):
+        raise DataError(f"start must be {n_weights} weights, or those for each of {n_clients} clients: {start.shape}")
+    if users.models.shape != picks.shape:
+        raise DataError(f"there are picks for {picks.shape} interactions, click models for {users.models.shape}")
+    if users.draws.shape != (n_clients, n_interactions, 2 + 2 * pool.serp_length):
+        raise DataError(f"users need {2 + 2 * pool.serp_length} draws an interaction, not {users.draws.shape}")
+    if tables.examination.shape[1] < pool.serp_length:
+        raise DataError(f"click tables are for {tables.examination.shape[1]} ranks, not {pool.serp_length}")
+    if pool.highest_grade >= tables.click.shape[1]:
+        raise DataError(
+            f"{pool.dataset.name} has grade {pool.highest_grade}, the click models grades 0 to "
+            f"{tables.click.shape[1] - 1}"
+        )
+    if picks.size and not -1 <= picks.min() <= picks.max() < pool.dataset.n_queries:
+        raise DataError(f"{pool.dataset.name} has queries 0 to {pool.dataset.n_queries - 1}; another was picked")
+    if picks.size and not 0 <= users.models.min() <= users.models.max() < tables.click.shape[0]:
+        raise DataError(f"there are {tables.click.shape[0]} click models; another was picked")
+    return np.broadcast_to(start, (n_clients, n_weights))
+
+
+@compiled
+def see_serp(
+    relevance: NDArray[np.integer],
+    ranking: NDArray[np.int64],
+    ideal_dcg: float,
+    model: int,
+    draws: NDArray[np.float64],
+    click: NDArray[np.float64],
+    stop: NDArray[np.float64],
+    examination: NDArray[np.float64],
+) -> tuple[NDArray[np.bool_], float, float]:
+    """Show a list to one of the users.
+
+    Args:
+        relevance: (docs,) grades of the query's documents.
+        ranking: (k,) the documents shown.
+        ideal_dcg: of the query.
+        model: row of the tables.
+        draws: (2 + 2K,) of the interaction.
+        click: (M, grades).
+        stop: (M, grades).
+        examination: (M, K).
+
+    Returns:
+        (k,) bool clicks, the list's nDCG, and its MaxRR.
+    """
+    shown = relevance[ranking]
+    ndcg = dcg(shown, shown.shape[0]) / ideal_dcg if ideal_dcg > 0.0 else 0.0
+    clicks = read_serp(click[model], stop[model], examination[model], shown, draws[2:])
+    highest = reciprocal_rank_index(clicks)
+    return clicks, ndcg, (1.0 / highest if highest > 0 else 0.0)
+
+
+def docs_of(pool: QueryPool, picks: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return (n, B) how many documents each picked query has; 0 where there is no interaction."""
+    offsets = pool.dataset.offsets
+    # Not of all queries: there may be many times as many as are picked.
+    return np.where(picks < 0, 0, offsets[picks + 1] - offsets[picks])
+
+
+def log_times_of(
+    pool: QueryPool, picks: NDArray[np.int64], device_rngs: Sequence[np.random.Generator]
+) -> Iterator[tuple[slice, NDArray[np.float64]]]:
+    """Yield runs of clients with the logarithms of their exponential draws, client by client in order issued.
+
+    The array is written over in the next step.
+    """
+    if len(device_rngs) != picks.shape[0]:
+        raise DataError(f"{picks.shape[0]} clients need as many generators, not {len(device_rngs)}")
+    if not picks.size:
+        return
+    n_docs = docs_of(pool, picks).sum(axis=1).tolist()
+    buffer = np.empty(max(_DRAWS_AT_A_TIME, *n_docs), np.float64)
+    first = filled = 0
+    for client, n in enumerate(n_docs):
+        if filled + n > buffer.shape[0]:
+            yield slice(first, client), np.log(buffer[:filled])
+            first, filled = client, 0
+        device_rngs[client].standard_exponential(out=buffer[filled : filled + n])
+        filled += n
+    yield slice(first, len(n_docs)), np.log(buffer[:filled])
+
+
+@compiled
+def _pdgd_clients(
+    features: NDArray[np.float32],
+    relevance: NDArray[np.int16],
+    offsets: NDArray[np.int64],
+    ideal_dcg: NDArray[np.float64],
+    weights: NDArray[np.float64],
+    ndcg: NDArray[np.float64],
+    reciprocal_ranks: NDArray[np.float64],
+    picks: NDArray[np.int64],
+    models: NDArray[np.int64],
+    draws: NDArray[np.float64],
+    click: NDArray[np.float64],
+    stop: NDArray[np.float64],
+    examination: NDArray[np.float64],
+    log_times: NDArray[np.float64],
+    serp_length: int,
+    learning_rate: float,
+    proximal: float,
+) -> None:
+    """The kernel of `pdgd_block`; `weights`, `ndcg` and `reciprocal_ranks` are written to."""
+    at = 0
+    for client in range(picks.shape[0]):
+        learned, n_drawn = pdgd_client(
+            features,
+            relevance,
+            offsets,
+            ideal_dcg,
+            weights[client].copy(),
+            ndcg[client],
+            reciprocal_ranks[client],
+            picks[client],
+            models[client],
+            draws[client],
+            click,
+            stop,
+            examination,
+            log_times[at:],
+            serp_length,
+            learning_rate,
+            proximal,
+        )
+        at += n_drawn
+        weights[client] = learned
+
+
+@compiled
+def pdgd_client(
+    features: NDArray[np.float32],
+    relevance: NDArray[np.int16],
+    offsets: NDArray[np.int64],
+    ideal_dcg: NDArray[np.float64],
+    base: NDArray[np.floating],
+    ndcg: NDArray[np.float64],
+    reciprocal_ranks: NDArray[np.float64],
+    picks: NDArray[np.int64],
+    models: NDArray[np.int64],
+    draws: NDArray[np.float64],
+    click: NDArray[np.float64],
+    stop: NDArray[np.float64],
+    examination: NDArray[np.float64],
+    log_times: NDArray[np.float64],
+    serp_length: int,
+    learning_rate: float,
+    proximal: float,
+) -> tuple[NDArray[np.floating], int]:
+    """Let one client have its interactions of a round.
+
+    Args:
+        base: (d,) the weights it begins with.
+        ndcg, reciprocal_ranks: (B,), written to.
+        picks, models: (B,).
+        draws: (B, 2 + 2K).
+        log_times: of its lists in order issued, and any more behind them.
+
+    Returns:
+        (d,) what it has learned, ``base`` itself where it has no interaction; and how many of ``log_times`` were used.
+    """
+    mine, at = base, 0
+    for i in range(picks.shape[0]):
+        query = picks[i]
+        if query < 0:
+            continue
+        start, end = offsets[query], offsets[query + 1]
+        x = features[start:end]
+        scores = score(mine, x)
+        docs = scores.shape[0]
+        ranking = exponential_race(scores, log_times[at : at + docs], min(serp_length, docs))
+        at += docs
+        clicks, ndcg[i], reciprocal_ranks[i] = see_serp(
+            relevance[start:end],
+            ranking,
+            ideal_dcg[query],
+            models[i],
+            draws[i],
+            click,
+            stop,
+            examination,
+        )
+        reversals = clicked_reversals(scores, ranking, clicks)
+        mine = linear_step(mine, x, ranking, clicks, scores, reversals, learning_rate, proximal, base)
+    return mine, at

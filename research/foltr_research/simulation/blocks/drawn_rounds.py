@@ -1,0 +1,243 @@
+"""Rounds of a few clients each, many of them in one go: learning by PDGD and the mean of the updates in machine code.
+
+In a round of ten clients what surrounds the kernels of `foltr_research.simulation.blocks.drawn_rankings` takes longer than they
+do. Where nobody looks at a model before the next round begins from it, as in retraining and unlearning, rounds follow
+each other within one kernel: with the same random numbers and to the same bits as one by one.
+
+Shapes: n clients; R rounds; B interactions at most; d features.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.errors import DataError
+from foltr.core.numerics.compiled import compiled
+from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users, docs_of, local_weights, pdgd_client
+
+# 2 MB of what devices draw: more would pass the processor's second cache on its way to the kernel.
+DRAWS_IN_A_ROW = 2**18
+_LARGEST = float(np.finfo(np.float32).max)
+_AS_IT_IS = -1.0
+
+
+@dataclass(frozen=True, eq=False)
+class RoundsInARow:
+    """What came of rounds that were made in one go.
+
+    Attributes:
+        models: (R, d) float32, after each of them.
+        updates: (R, n, d) float32, as they were averaged.
+        ndcg: (R, n, B) float64 of each list shown, as `LearnedBlock` has it of one round.
+        reciprocal_ranks: (R, n, B) float64 likewise.
+        counts: (R, n) int64, interactions of each client.
+    """
+
+    models: NDArray[np.float32]
+    updates: NDArray[np.float32]
+    ndcg: NDArray[np.float64]
+    reciprocal_ranks: NDArray[np.float64]
+    counts: NDArray[np.int64]
+
+
+def pdgd_rounds(
+    pool: QueryPool,
+    base: NDArray[np.float32],
+    picks: NDArray[np.int64],
+    users: Users,
+    device_rngs: Sequence[np.random.Generator],
+    learning_rate: float,
+    proximal: float = 0.0,
+    lengths: NDArray[np.float64] | None = None,
+) -> RoundsInARow:
+    """Let clients learn in one round after the other, each from the mean of the round before (FPDGD, Algorithm 2).
+
+    Args:
+        pool: of d features.
+        base: (d,) the model of the first of the rounds.
+        picks: (n, R, B) query indices in the order issued; -1 for no interaction.
+        users: of n clients and R * B interactions.
+        device_rngs: n generators, each advanced by one exponential draw per document of its client's queries.
+        learning_rate: the step.
+        proximal: FedProx' mu; 0 for none.
+        lengths: (R, n) L2 norms that updates are brought to before they are averaged, as by
+            `foltr.core.unlearning.calibration.calibrated`; None averages them as they are.
+
+    Raises:
+        DataError: as `pdgd_block`, or a model that does not fit float32.
+    """
+    n_clients, n_rounds, most = picks.shape
+    dataset = pool.dataset
+    in_order = picks.reshape(n_clients, n_rounds * most)
+    local_weights(pool, base.astype(np.float64), in_order, users, dataset.n_features)
+    if len(device_rngs) != n_clients:
+        raise DataError(f"{n_clients} clients need as many generators, not {len(device_rngs)}")
+    ends = docs_of(pool, in_order).cumsum()
+    begins = np.append(0, ends).astype(np.int64)[:: n_rounds * most]
+    log_times = np.empty(int(begins[-1]))
+    for client, rng in enumerate(device_rngs):
+        rng.standard_exponential(out=log_times[begins[client] : begins[client + 1]])
+    np.log(log_times, out=log_times)
+    made = RoundsInARow(
+        np.empty((n_rounds, len(base)), np.float32),
+        np.empty((n_rounds, n_clients, len(base)), np.float32),
+        np.full((n_rounds, n_clients, most), np.nan),
+        np.full((n_rounds, n_clients, most), np.nan),
+        (picks >= 0).sum(axis=2).T,
+    )
+    _rounds(
+        dataset.features,
+        dataset.relevance,
+        dataset.offsets,
+        pool.ideal_dcg,
+        base,
+        made.models,
+        made.updates,
+        made.ndcg,
+        made.reciprocal_ranks,
+        picks,
+        users.models.reshape(picks.shape),
+        users.draws.reshape(*picks.shape, -1),
+        users.tables.click,
+        users.tables.stop,
+        users.tables.examination,
+        log_times,
+        begins[:-1].copy(),
+        pool.serp_length,
+        learning_rate,
+        proximal,
+        np.full((n_rounds, n_clients), _AS_IT_IS) if lengths is None else lengths,
+    )
+    return made
+
+
+@compiled
+def _rounds(
+    features: NDArray[np.float32],
+    relevance: NDArray[np.int16],
+    offsets: NDArray[np.int64],
+    ideal_dcg: NDArray[np.float64],
+    first: NDArray[np.float32],
+    following: NDArray[np.float32],
+    updates: NDArray[np.float32],
+    ndcg: NDArray[np.float64],
+    reciprocal_ranks: NDArray[np.float64],
+    picks: NDArray[np.int64],
+    models: NDArray[np.int64],
+    draws: NDArray[np.float64],
+    click: NDArray[np.float64],
+    stop: NDArray[np.float64],
+    examination: NDArray[np.float64],
+    log_times: NDArray[np.float64],
+    at: NDArray[np.int64],
+    serp_length: int,
+    learning_rate: float,
+    proximal: float,
+    lengths: NDArray[np.float64],
+) -> None:
+    """The kernel of `pdgd_rounds`.
+
+    Args:
+        first: (d,) the model of the first round.
+        following: (R, d) the models after each round, written to.
+        updates, ndcg, reciprocal_ranks: written to.
+        at: (n,) where in ``log_times`` each client's next draws begin, written to.
+        lengths: (R, n); `_AS_IT_IS` where an update stays as long as it is.
+    """
+    n_values = first.shape[0]
+    base, total, scratch = np.empty(n_values), np.empty(n_values), np.empty(n_values)
+    largest = np.empty(1, np.float32)
+    for number in range(picks.shape[1]):
+        base[:] = first if number == 0 else following[number - 1]
+        total[:] = 0.0
+        n_all = 0.0
+        for client in range(picks.shape[0]):
+            learned, n_drawn = pdgd_client(
+                features,
+                relevance,
+                offsets,
+                ideal_dcg,
+                base,
+                ndcg[number, client],
+                reciprocal_ranks[number, client],
+                picks[client, number],
+                models[client, number],
+                draws[client, number],
+                click,
+                stop,
+                examination,
+                log_times[at[client] :],
+                serp_length,
+                learning_rate,
+                proximal,
+            )
+            at[client] += n_drawn
+            n_interactions = 0.0
+            for i in range(picks.shape[2]):
+                n_interactions += 1.0 if picks[client, number, i] >= 0 else 0.0
+            n_all += n_interactions
+            update = updates[number, client]
+            for j in range(n_values):
+                update[j] = np.float32(learned[j] - base[j])
+            _largest_magnitude(update.view(np.int32), largest.view(np.int32))
+            if not math.isfinite(largest[0]):
+                raise DataError("an update contains a number that is not finite")
+            length = lengths[number, client]
+            if length != _AS_IT_IS:
+                if not (math.isfinite(length) and length >= 0.0):
+                    raise DataError("a stored update has no length, or one that is negative")
+                _calibrate(update, np.float64(largest[0]), length, scratch)
+            for j in range(n_values):
+                total[j] += np.float64(update[j]) * n_interactions
+        _move(following[number], base, total, n_all)
+
+
+@compiled
+def _largest_magnitude(bits: NDArray[np.int32], largest: NDArray[np.int32]) -> None:
+    """Write the largest absolute value of float32 numbers, one that is not finite where any is not.
+
+    Of their bits: without the sign they are in the order of the values, infinity and what is no number above all, and
+    processors take the maximum of many integers at a time, which the rules for what is no number forbid for these.
+
+    Args:
+        bits: (d,) the numbers.
+        largest: (1,) the result's bits, written to.
+    """
+    highest = 0
+    for j in range(bits.shape[0]):
+        highest = max(highest, bits[j] & 0x7FFFFFFF)
+    largest[0] = highest
+
+
+@compiled
+def _calibrate(update: NDArray[np.float32], largest: np.float64, length: float, direction: NDArray[np.float64]) -> None:
+    """Bring an update (d,) to a length in place, as `foltr.core.unlearning.calibration.calibrated` does.
+
+    Args:
+        largest: of the update's absolute values.
+        direction: (d,), written to.
+    """
+    if largest == 0.0:
+        return
+    for j in range(update.shape[0]):
+        direction[j] = np.float64(update[j]) / largest
+    scale = length / math.sqrt(np.dot(direction, direction))
+    for j in range(update.shape[0]):
+        update[j] = np.float32(direction[j] * scale)
+
+
+@compiled
+def _move(
+    model: NDArray[np.float32], base: NDArray[np.float64], total: NDArray[np.float64], n_interactions: float
+) -> None:
+    """Write the base plus the mean to the model, as `RunningMean.apply_to` does."""
+    if n_interactions == 0.0:
+        raise DataError("the weights of the updates add up to zero: there is nothing to average")
+    for j in range(model.shape[0]):
+        moved = base[j] + total[j] / n_interactions
+        if not abs(moved) <= _LARGEST:
+            raise DataError("the new model does not fit float32: the updates are too large")
+        model[j] = np.float32(moved)

@@ -1,0 +1,109 @@
+"""The hostile clients of a simulation: the first ones by number.
+
+They take part like everybody: they issue queries, learn, and have random streams of their own. With the attack
+``clicks`` their users click as the model `poison`; with any other they learn honestly and then, together, send
+something else. What they send is the same with every runner, because it is made of the updates alone.
+"""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.rule_spec import RuleSpec
+from foltr.core.aggregation.standing import RoundTally
+from foltr_research.attacks.attacked_round import craft
+from foltr_research.attacks.presence import is_there, name_in
+from foltr_research.attacks.registry import AttackSpec
+from foltr.core.evaluation.click_models import click_model
+from foltr.core.methods.base import NO_MEMORY, Memory, NextModel
+from foltr.core.protocol.fields import MAX_ABS_DELTA
+from foltr_research.simulation.clients.population import Population
+from foltr_research.simulation.defence_record import NormProofs
+from foltr_research.simulation.kept_updates import KeptUpdates, Receiving
+from foltr_research.simulation.secure_sums import SecureAggregation
+
+
+def with_poisoned_clicks(population: Population, n_attackers: int) -> Population:
+    """The population with users of the first clients who click what is irrelevant (thesis, Section 5.2.2)."""
+    clients = list(population.clients)
+    for i, client in enumerate(clients[:n_attackers]):
+        n_grades = len(client.click_models[0].click_probability)
+        clients[i] = replace(client, click_models=(click_model("poison", n_grades),))
+    return replace(population, clients=tuple(clients))
+
+
+class AttackedAggregation(KeptUpdates):
+    """An aggregation whose updates attackers replace before it has any of them.
+
+    Attackers who collude need all their honest updates first, so everything is kept until the round ends.
+
+    Args:
+        aggregation: what the federator does. One of secure sums sees no update, so it refuses none.
+        hostile: names of the attackers, whether they take part in the round or not.
+        n_expected: how many take part.
+        rule: which one they believe in.
+        rng: of the attack.
+        number: of the round, from 1.
+    """
+
+    def __init__(
+        self,
+        aggregation: Receiving,
+        spec: AttackSpec,
+        hostile: Collection[str],
+        n_expected: int,
+        rule: RuleSpec,
+        rng: np.random.Generator,
+        number: int,
+    ) -> None:
+        super().__init__(aggregation, n_expected)
+        self._spec = spec
+        self._hostile = hostile
+        self._rule = rule
+        self._rng = rng
+        self._number = number
+        self.refused: tuple[str, ...] = ()
+        """After `finish`: whose update is one that no message may hold, so that a federator's intake refuses it."""
+
+    @property
+    def norm_proofs(self) -> NormProofs | None:
+        """Return how many proofs were checked and failed, after `finish`; None where there are none."""
+        return self._aggregation.norm_proofs if isinstance(self._aggregation, SecureAggregation) else None
+
+    @property
+    def tally(self) -> RoundTally | None:
+        """Return what the votes in secure sums come to, after `finish`; None where there are none."""
+        return self._aggregation.tally if isinstance(self._aggregation, SecureAggregation) else None
+
+    @property
+    def evaluation(self) -> RoundEvaluation | None:
+        """Return what the rewards in secure sums come to, after `finish`; None where there are none."""
+        return self._aggregation.evaluation if isinstance(self._aggregation, SecureAggregation) else None
+
+    def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
+        rows, n_interactions, names = self._updates.all()
+        hostile = np.array([name in self._hostile for name in names], np.bool_)
+        refused = np.zeros(len(names), np.bool_)
+        if not is_there(self._spec, self._number):
+            rows, n_interactions = rows[~hostile], n_interactions[~hostile]
+            names = [name for name in names if name not in self._hostile]
+            refused = refused[~hostile]
+        elif hostile.any():
+            honest, model = rows.astype(np.float64), base[self._aggregation.covered]
+            own, others = honest[hostile], honest[~hostile]
+            crafted = craft(self._spec, own, others, len(names), self._rule, self._rng, model, self._number)
+            rows[hostile] = crafted
+            names = [name_in(self._spec, name, self._number) if name in self._hostile else name for name in names]
+            if not isinstance(self._aggregation, SecureAggregation):
+                within = np.abs(crafted).max(axis=1, initial=0.0) <= MAX_ABS_DELTA
+                refused[hostile] = ~within  # so that NaN is refused, too
+        self.refused = tuple(names[i] for i in np.flatnonzero(refused).tolist())
+        if refused.all():
+            return NextModel(base.copy(), memory)
+        # The federator adds updates in the order of the names that they come under.
+        order = sorted(np.flatnonzero(~refused).tolist(), key=names.__getitem__)
+        self._aggregation.add_rows(rows[order], n_interactions[order].astype(np.int64), [names[i] for i in order])
+        return self._aggregation.finish(base, memory)

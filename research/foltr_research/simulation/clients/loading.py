@@ -1,0 +1,143 @@
+"""A configuration's words become data and a population."""
+
+import functools
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from foltr.core.data.dataset import RankingDataset
+from foltr.core.data.intents import (
+    IntentCollection,
+    read_intents,
+    shuffle_intents,
+    synthetic_intents,
+    with_synthetic_features,
+)
+from foltr.core.data.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR, load_data
+from foltr.core.errors import SettingsError
+from foltr_research.simulation.clients.partitions import (
+    Arrangement,
+    click_skew_population,
+    intent_population,
+    label_skew_population,
+    split_shared,
+    with_quantity_skew,
+    with_shared_data,
+)
+from foltr_research.simulation.clients.population import Population, iid_population
+from foltr_research.simulation.config import SYNTHETIC_INTENTS, SimulationConfig
+from foltr_research.simulation.fingerprints import data_fingerprint
+
+_ARRANGEMENTS: dict[str, Arrangement] = {"type1-iid": "iid", "type1-iid-per-intent": "iid-per-intent"}
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """The data of a run.
+
+    Attributes:
+        train, test: of an intent collection both are its merged set.
+        n_grades: of the label scale.
+        description: for reports.
+        intents: where users differ in what they find relevant; else None.
+    """
+
+    train: RankingDataset
+    test: RankingDataset
+    n_grades: int
+    description: str
+    intents: IntentCollection | None = None
+
+
+def check_data_name(config: SimulationConfig) -> None:
+    """SettingsError where the name of the data shows that it does not go with the population.
+
+    Not part of `check_config`, because a run may be given another population than that of its data's name.
+    """
+    of_intents = config.population.startswith("type1")
+    if of_intents and config.data in {SYNTHETIC, SYNTHETIC_NONLINEAR, SYNTHETIC_LARGE, MSLR_SAMPLE}:
+        raise SettingsError(
+            f"population: {config.population} needs intents: --data {SYNTHETIC_INTENTS} or a folder with 1.txt to "
+            f"4.txt, not {config.data}"
+        )
+    if not of_intents and config.data == SYNTHETIC_INTENTS:
+        raise SettingsError(
+            f"data: {SYNTHETIC_INTENTS} has labels per intent, which {config.population} does not use; "
+            "add --population type1"
+        )
+
+
+def load_experiment(config: SimulationConfig) -> Experiment:
+    """The data a configuration names; kept, so that the next run on the same data need not read it again.
+
+    Raises:
+        DataError: it cannot be read.
+        SettingsError: there is no such fold, or the data does not go with the population.
+    """
+    if config.population.startswith("type1"):
+        if config.fold is not None:
+            raise SettingsError("fold: intents have no folds")
+        return _intents(config.data, config.seed, config.intent_agreement, data_fingerprint(config.data))
+    if config.intent_agreement is not None:
+        raise SettingsError(f"intent_agreement: it is for populations of type1, not {config.population}")
+    # Only what is generated depends on the seed.
+    seed = config.seed if config.data.startswith("synthetic") else 0
+    return _split(config.data, seed, config.fold, data_fingerprint(config.data))
+
+
+def population_for(config: SimulationConfig, experiment: Experiment) -> Population:
+    """The clients of a configuration; what is random about them comes from a stream of its own.
+
+    Raises:
+        SettingsError: the number of clients does not fit the population, or there is no such click model.
+    """
+    rng = np.random.default_rng(np.random.SeedSequence([config.seed, *b"population"]))
+    train, shared = experiment.train, None
+    if config.shared_fraction:
+        train, shared = split_shared(rng, train, config.shared_fraction)
+    population = _partitioned(config, experiment, train, rng)
+    if "type4" in config.population:
+        population = with_quantity_skew(rng, population, config.quantities)
+    if shared is not None:
+        if config.shared_alpha:
+            return with_shared_data(rng, population, shared, config.shared_alpha)
+        return replace(population, warm_up=shared)
+    return population
+
+
+def _partitioned(
+    config: SimulationConfig, experiment: Experiment, train: RankingDataset, rng: np.random.Generator
+) -> Population:
+    everybody = (config.clients, config.clicks, config.interactions)
+    kind = config.population
+    if kind.startswith("type1"):
+        if experiment.intents is None:
+            raise SettingsError(f"population: {kind} needs a folder of intents, or {SYNTHETIC_INTENTS}")
+        return intent_population(experiment.intents, *everybody, _ARRANGEMENTS.get(kind, "non-iid"))
+    if kind.startswith("type2"):
+        return label_skew_population(
+            rng, train, experiment.test, config.labels_per_client, *everybody, experiment.n_grades
+        )
+    make = click_skew_population if kind == "type3" else iid_population
+    return make(train, experiment.test, *everybody, experiment.n_grades)
+
+
+# One data set at a time: those of a sweep come one after the other, and two may not fit into memory.
+@functools.lru_cache(maxsize=1)
+def _split(name: str, seed: int, fold: int | None, files: str) -> Experiment:  # noqa: ARG001 (part of the cache's key)
+    data = load_data(name, seed, fold)
+    return Experiment(data.train, data.test, data.n_grades, data.description)
+
+
+@functools.lru_cache(maxsize=1)
+def _intents(name: str, seed: int, agreement: float | None, files: str) -> Experiment:  # noqa: ARG001 (likewise)
+    rng = np.random.default_rng(seed)
+    if name == SYNTHETIC_INTENTS:
+        collection = synthetic_intents(rng, agreement=0.5 if agreement is None else agreement)
+        description = "synthetic intents (generated)"
+    else:
+        judgements = shuffle_intents(read_intents(Path(name)), rng)
+        collection = with_synthetic_features(judgements, rng, agreement=1.0 if agreement is None else agreement)
+        description = f"{name}: genuine judgements of intents, numbered anew by query; generated features"
+    return Experiment(collection.merged, collection.merged, 2, description, collection)

@@ -1,0 +1,87 @@
+"""An evaluation says how good the rankers of a simulation are on held-out queries."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.data.dataset import RankingDataset
+from foltr.core.evaluation.metrics import MeanNdcg, mean_ndcg_of_scores
+from foltr.core.methods.base import scores_of
+from foltr.core.methods.registry import Ranker
+from foltr_research.simulation.clients.population import Population
+from foltr_research.simulation.learners import Learner
+
+# More clients than that say little more about their mean and cost as much again.
+_CLIENTS_EVALUATED = 100
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Mean nDCG@10 over queries with a relevant document.
+
+    Attributes:
+        ndcg: of the rankers that clients use, over their own test sets; the mean over clients.
+        ndcg_global: of the shared ranker over the same test sets; None where that is the same thing by definition.
+    """
+
+    ndcg: float
+    ndcg_global: float | None
+
+
+class Evaluator:
+    """Evaluates a learner on its population's test sets.
+
+    Clients count one by one where their rankers or test sets differ: all of them up to 100, else a random 100 that stay
+    the same for the whole simulation. Attackers' clients never do: nobody is harmed by what they see.
+
+    Args:
+        personal: whether each client has a ranker of its own.
+        n_attackers: how many clients, from the first on, are hostile.
+    """
+
+    def __init__(
+        self, population: Population, ranker: Ranker, seed: int, *, personal: bool, n_attackers: int = 0
+    ) -> None:
+        self._ranker = ranker
+        self._tests = population.tests
+        self._personal = personal
+        chosen = np.arange(n_attackers, len(population.clients))
+        if len(chosen) > _CLIENTS_EVALUATED:
+            rng = np.random.default_rng(np.random.SeedSequence([seed, *b"evaluated clients"]))
+            chosen = np.sort(rng.choice(chosen, size=_CLIENTS_EVALUATED, replace=False))
+        self._clients: list[int] = chosen.tolist()
+        self._test_of = [population.clients[client].test for client in self._clients]
+
+    @property
+    def by_client(self) -> bool:
+        """Whether clients are looked at one by one."""
+        return self._personal or len(set(self._test_of)) > 1
+
+    def evaluate(self, learner: Learner) -> Evaluation:
+        """DataError where a test set has no relevant document or scores are not finite."""
+        used = sorted(set(self._test_of))
+        shared = {test: self._ndcg(learner.weights, self._tests[test]).mean for test in used}
+        of_shared = float(np.mean([shared[test] for test in self._test_of]))
+        if not self._personal:
+            return Evaluation(of_shared, of_shared if self.by_client else None)
+        own = [
+            self._ndcg(learner.ranker_of(client), self._tests[test]).mean
+            for client, test in zip(self._clients, self._test_of, strict=True)
+        ]
+        return Evaluation(float(np.mean(own)), of_shared)
+
+    def describe(self) -> dict[str, int]:
+        """Say how many queries and clients an evaluation looks at."""
+        used = [self._tests[test] for test in sorted(set(self._test_of))]
+        zeros = np.zeros(self._ranker.n_weights, np.float32)
+        means = [self._ndcg(zeros, test) for test in used]
+        return {
+            "test_queries": sum(mean.n_queries for mean in means),
+            "test_queries_evaluated": sum(mean.n_evaluated for mean in means),
+            "test_sets": len(used),
+            "clients_evaluated": len(self._clients) if self.by_client else 0,
+        }
+
+    def _ndcg(self, weights: NDArray[np.floating], test: RankingDataset) -> MeanNdcg:
+        return mean_ndcg_of_scores(scores_of(self._ranker, weights, test.features), test)

@@ -1,0 +1,51 @@
+"""A kept result depends, besides its configuration, on the data behind a name and on the program.
+
+Files are told by size and time of change: reading gigabytes to see that nothing changed would cost more than some runs.
+"""
+
+import functools
+import hashlib
+from pathlib import Path
+
+import foltr
+from foltr.core.data.sources import MSLR_SAMPLE
+from foltr_research.simulation.config import GENERATED_DATA
+
+# Neither decides what a run gives: one reads its configuration, the other makes it, and that is compared in full.
+_NOT_NUMERICS = ("cli", "reproductions")
+
+
+@functools.cache
+def program_fingerprint() -> str:
+    """foltr's version and a SHA-256 of the source files that runs are made of; of this process, read once."""
+    root = Path(foltr.__file__).parent
+    digest = hashlib.sha256()
+    for path in sorted(root.rglob("*.py")):
+        name = path.relative_to(root)
+        if name.parts[0] not in _NOT_NUMERICS:
+            content = path.read_bytes()
+            digest.update(f"{name.as_posix()} {len(content)}\n".encode())
+            digest.update(content)
+    return f"{foltr.__version__} {digest.hexdigest()[:32]}"
+
+
+def data_fingerprint(data: str) -> str:
+    """32 hexadecimal digits of a folder's place and of its files' sizes and times; empty where no file decides.
+
+    Generated sets are made by the program, and the sample is what the SHA-256 in the program says.
+
+    Args:
+        data: as `SimulationConfig.data`; a folder that is not here, e.g. on a cluster only, is its place alone.
+    """
+    if data in (*GENERATED_DATA, MSLR_SAMPLE):
+        return ""
+    folder = Path(data).resolve()
+    digest = hashlib.sha256(f"{folder}\n".encode())
+    # No published layout is deeper than Fold1/train.txt.
+    for path in sorted((*folder.glob("*.txt"), *folder.glob("*/*.txt"))):
+        try:
+            status = path.stat()
+        except OSError:
+            continue
+        digest.update(f"{path.relative_to(folder).as_posix()} {status.st_size} {status.st_mtime_ns}\n".encode())
+    return digest.hexdigest()[:32]

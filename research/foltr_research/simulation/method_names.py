@@ -1,0 +1,102 @@
+"""The names of all methods that can be simulated: those of the service, and the simulator's own."""
+
+from collections.abc import Mapping
+
+from foltr.core.errors import SettingsError
+from foltr.core.methods.registry import METHODS, methods_with, parameters_of, spec_of
+from foltr.core.methods.spec import Lists
+from foltr.core.protocol.trainings import Training
+
+# Not federations, so no service runs them; they learn by PDGD unless said otherwise.
+SIMULATOR_METHODS: Mapping[str, str] = {
+    "pdgd": "one learner sees the interactions of all clients, one after the other",
+    "pdgd-batch": "one learner adds up the gradients of a round's interactions, all taken at the same weights",
+    "lambdarank": "one learner sees the relevance grades; a round is an epoch",
+    "local": "every client learns alone: the control of personal methods",
+}
+LAMBDARANK_LEARNING_RATE = 0.003
+
+
+def all_methods() -> tuple[str, ...]:
+    """Return the names of the service's methods and of the simulator's own."""
+    return (*METHODS, *SIMULATOR_METHODS)
+
+
+def check_name_of_method(method: str) -> None:
+    """Raise SettingsError with the names there are, if there is no such method."""
+    if method not in all_methods():
+        raise SettingsError(f"method: there is no {method!r}; known are {', '.join(all_methods())}")
+
+
+def has_personal_rankers(method: str) -> bool:
+    """Return whether a client's ranker is not the shared one, so that it is evaluated client by client."""
+    return METHODS[method].personal if method in METHODS else method == "local"
+
+
+def check_acceptance(method: str, *, voting: bool, gated: bool) -> None:
+    """Raise SettingsError unless devices with this method can go on from a model of their own, and judge in no other
+    way.
+
+    Args:
+        voting: they vote on each model as well.
+        gated: their applications have gates.
+    """
+    can = [name for name in methods_with(Lists.DRAWN) if not METHODS[name].personal]
+    if method not in can:
+        raise SettingsError(
+            f"acceptance_level: {method} gives a device no shared ranker that it could learn on from alone; choose one "
+            f"of {', '.join(can)}"
+        )
+    for name, is_set in (("take_back", voting), ("base_feature", gated)):
+        if is_set:
+            raise SettingsError(f"acceptance_level: devices judge models in one way; leave out {name}, or this")
+
+
+def check_votes(method: str, training: Training, mechanism: str | None, norm_proof: str) -> None:
+    """Raise SettingsError unless devices with this method can vote, and be counted.
+
+    Args:
+        mechanism: of secure sums; None where every vote is seen.
+    """
+    _check_sums("take_back", "vote", mechanism, norm_proof)
+    voting = ", ".join(name for name, spec in METHODS.items() if spec.no_votes_because is None)
+    if method in SIMULATOR_METHODS:
+        raise SettingsError(f"take_back: {method} has no devices that could vote; choose one of {voting}")
+    cause = spec_of(training).no_votes_because
+    if cause is not None:
+        raise SettingsError(f"take_back: {cause}; choose one of {voting}")
+
+
+def check_evaluation(method: str, training: Training, mechanism: str | None, norm_proof: str) -> None:
+    """Raise SettingsError unless the federator of a run learns what its devices' lists earned.
+
+    Args:
+        mechanism: of secure sums; None where every evaluation is seen.
+    """
+    _check_sums("evaluation_take_back", "evaluation", mechanism, norm_proof)
+    if method in SIMULATOR_METHODS:
+        raise SettingsError(f"evaluation_take_back: {method} has no federator; choose a method of the service")
+    cause = spec_of(training).no_evaluation_because
+    if cause is not None:
+        raise SettingsError(f"evaluation_take_back: {cause}; choose another method")
+
+
+def _check_sums(setting: str, said: str, mechanism: str | None, norm_proof: str) -> None:
+    """SettingsError where secure sums cannot have what devices say beside their updates."""
+    if mechanism == "gamma":
+        raise SettingsError(f"{setting}: {said}s in secure sums go with gaussian noise; choose mechanism = gaussian")
+    if mechanism is not None and norm_proof == "none":
+        raise SettingsError(f"{setting}: in a secure sum each {said} needs a proof; choose norm_proof = l2")
+
+
+def methods_by_pdgd() -> list[str]:
+    """Return the names of the methods that learn by PDGD, which is what learns from drawn lists."""
+    return sorted({*methods_with(Lists.DRAWN), *SIMULATOR_METHODS} - {"lambdarank"})
+
+
+def simulated_parameters_of(method: str) -> dict[str, str]:
+    """Return `parameters_of` a method, also of the simulator's own, without those that the simulator sets itself."""
+    if method == "lambdarank":
+        return {"learning_rate": str(LAMBDARANK_LEARNING_RATE)}
+    known = parameters_of("fpdgd" if method in SIMULATOR_METHODS else method)
+    return {name: default for name, default in known.items() if name != "logging_policy"}

@@ -1,0 +1,317 @@
+"""The device side of a simulated round, one interaction at a time: the very code that a device of the service runs.
+
+It runs every method. `foltr_research.simulation.blocks.block_runners` does the same for whole blocks of clients, to
+the same bits.
+"""
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.evaluation.click_models import clicks_from_draws, examination_by_rank
+from foltr.core.evaluation.metrics import ndcg_at_k, reciprocal_rank
+from foltr.core.learning.interaction import Interaction
+from foltr.core.methods.base import Aggregation, Device, DeviceContext
+from foltr.core.methods.lists import make_list
+from foltr.core.methods.registry import Ranker, make_device
+from foltr.core.protocol.trainings import Training
+from foltr_research.simulation.clients.applications import Applications, OrderedQuery
+from foltr_research.simulation.clients.crowd import Crowd
+from foltr_research.simulation.clients.own_models import OwnModels
+from foltr_research.simulation.clients.population import Population
+from foltr_research.simulation.clients.voters import Voters
+from foltr_research.simulation.defence_record import RoundDefence
+
+State = dict[str, NDArray[np.generic]]
+Seen = tuple[float, float, float]
+"""Of a list: its nDCG, its reciprocal rank by clicks, and the nDCG of the application's own; NaN without one."""
+# A user whose lists earn no clicks must not search for ever.
+MAX_REPETITIONS = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Experience:
+    """An experience is what the clients of a round saw.
+
+    Attributes:
+        ndcg: (clients,) mean nDCG@K of the lists each was shown, 0 where no document is relevant.
+        reciprocal_ranks: (clients,) mean reciprocal rank of the highest click, 0 without one.
+        base_ndcg: (clients,) mean nDCG@K of the lists that each one's application would have shown by itself; None
+            where applications have no order of their own.
+        n_interactions: lists shown to all of them.
+        clients: (clients,) int64, who they are.
+        defence: what the federator did with their updates; None where it added all of them up.
+        accepted: (clients,) bool, who took the newest model in place of its own; None where everybody has to.
+    """
+
+    ndcg: NDArray[np.float64]
+    reciprocal_ranks: NDArray[np.float64]
+    n_interactions: int
+    clients: NDArray[np.int64]
+    defence: RoundDefence | None = None
+    base_ndcg: NDArray[np.float64] | None = None
+    accepted: NDArray[np.bool_] | None = None
+
+    def honest(self, n_attackers: int) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64] | None]:
+        """Return the three means of all but the first so many clients: an attacker shows its lists to nobody."""
+        chosen = self.clients >= n_attackers
+        base_ndcg = None if self.base_ndcg is None else self.base_ndcg[chosen]
+        return self.ndcg[chosen], self.reciprocal_ranks[chosen], base_ndcg
+
+
+@dataclass(frozen=True, eq=False)
+class Stretch:
+    """A stretch is what the clients of some rounds in a row saw, where nobody looks at the learner between them.
+
+    Attributes:
+        ndcg: (rounds, clients) as in `Experience`.
+        reciprocal_ranks: (rounds, clients) likewise.
+        n_interactions: (rounds, clients) int64 lists that each was shown.
+        clients: (rounds, clients) int64, who they are.
+    """
+
+    ndcg: NDArray[np.float64]
+    reciprocal_ranks: NDArray[np.float64]
+    n_interactions: NDArray[np.int64]
+    clients: NDArray[np.int64]
+
+    def experience(self, row: int) -> Experience:
+        """Return what the clients of one of the rounds saw."""
+        n_interactions = int(self.n_interactions[row].sum())
+        return Experience(self.ndcg[row], self.reciprocal_ranks[row], n_interactions, self.clients[row])
+
+
+class Runner(Protocol):
+    """The clients of a population, with what they keep from round to round."""
+
+    def run(
+        self, base: NDArray[np.float32], version: int, clients: NDArray[np.int64], aggregation: Aggregation
+    ) -> Experience:
+        """Let ``clients`` interact and learn from model ``version``, and give their updates to ``aggregation``.
+
+        Args:
+            base: (n_weights + n_auxiliary,) the global model.
+            clients: in order of their names, which is the federator's order of summation.
+        """
+
+    def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:
+        """(n_weights,) of the ranker one client would use under a global model."""
+
+    def state(self) -> State:
+        """Return what the clients keep, apart from their streams."""
+
+    def restore(self, state: State) -> None:
+        """Go on from a state."""
+
+
+class ReferenceRunner:
+    """Any method, through `foltr.core.methods`.
+
+    Args:
+        clicks_per_round: see `SimulationConfig.clicks_per_round`.
+        applications: the clients' own orders and gates; None where every list is the model's.
+        voters: who compare each model with the anchor; None where nobody votes.
+        own_models: of clients who judge the newest before they take it; None where everybody takes it.
+    """
+
+    def __init__(
+        self,
+        population: Population,
+        crowd: Crowd,
+        training: Training,
+        ranker: Ranker,
+        clicks_per_round: int | None = None,
+        applications: Applications | None = None,
+        voters: Voters | None = None,
+        own_models: OwnModels | None = None,
+    ) -> None:
+        self._applications = applications
+        self._voters = voters
+        self._own_models = own_models
+        self._compared: tuple[NDArray[np.floating], NDArray[np.floating]] | None = None
+        self._population = population
+        self._crowd = crowd
+        self._training = training
+        self._ranker = ranker
+        self._clicks_per_round = clicks_per_round
+        self._local_states: dict[int, bytes] = {}
+
+    def run(
+        self, base: NDArray[np.float32], version: int, clients: NDArray[np.int64], aggregation: Aggregation
+    ) -> Experience:
+        means = np.empty((len(clients), 3))
+        accepted = np.ones(len(clients), np.bool_)
+        n_interactions = 0
+        for row, client in enumerate(clients.tolist()):
+            begun_with = self._begun_with(client, base)
+            accepted[row] = begun_with is base
+            device = self._device(client, begun_with, version)
+            self._compared = self._to_compare(client, device, base)
+            if self._clicks_per_round is None:
+                seen = self._interact(client, device, version)
+            else:
+                seen = self._collect_clicks(client, device, version, self._clicks_per_round)
+            body = device.body(self._crowd.streams(client).device)
+            aggregation.add(body, len(seen), client_id=self._population.clients[client].name)
+            state = device.local_state()
+            if state is not None:
+                self._local_states[client] = state
+            if self._own_models is not None:
+                self._own_models.keep(client, device.weights)
+            means[row] = np.mean(np.array(seen), axis=0)
+            n_interactions += len(seen)
+        base_ndcg = None if self._applications is None else means[:, 2]
+        return Experience(
+            means[:, 0],
+            means[:, 1],
+            n_interactions,
+            clients,
+            base_ndcg=base_ndcg,
+            accepted=None if self._own_models is None else accepted,
+        )
+
+    def ranker_of(self, client: int, base: NDArray[np.float32]) -> NDArray[np.floating]:
+        return self._device(client, self._begun_with(client, base), 0).weights
+
+    def state(self) -> State:
+        kept = pack_local_states(self._local_states)
+        for one in (self._applications, self._own_models):
+            kept |= {} if one is None else one.state()
+        return kept
+
+    def restore(self, state: State) -> None:
+        self._local_states = unpack_local_states(state)
+        if self._own_models is not None:
+            self._own_models.restore(state)
+        if self._applications is not None:
+            self._applications.restore(state)
+
+    def _begun_with(self, client: int, base: NDArray[np.float32]) -> NDArray[np.float32]:
+        """Return the model that a client ranks with and learns from: the newest, or its own if it does not take it."""
+        return base if self._own_models is None else self._own_models.model_under(client, base)
+
+    def _to_compare(
+        self, client: int, device: Device, base: NDArray[np.float32]
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]] | None:
+        """Return the newest model and the anchor as a client has them before it learns; None where nothing differs."""
+        if self._voters is None or not self._voters.compares(base):
+            return None
+        return device.weights.copy(), self.ranker_of(client, self._voters.anchor)
+
+    def _learn(self, client: int, device: Device, interaction: Interaction, rng: np.random.Generator) -> None:
+        """Let the list be compared by, and then be learned from."""
+        if self._voters is not None and self._compared is not None and interaction.reversals is not None:
+            shown = (interaction.features, interaction.ranking, interaction.reversals, interaction.clicks)
+            self._voters.take_list(client, self._compared, *shown)
+        device.learn(interaction, rng)
+
+    def _device(self, client: int, base: NDArray[np.float32], version: int) -> Device:
+        context = DeviceContext(
+            self._crowd.streams(client).device_seed,
+            self._local_states.get(client),
+            self._propensities(client),
+        )
+        return make_device(self._training, self._ranker, base, version, context)
+
+    def _propensities(self, client: int) -> NDArray[np.float64] | None:
+        """Return the propensities of a user who reads by position; None leaves it to the method's position bias."""
+        models = self._crowd.models_of(client)
+        if len(models) > 1 or models[0].examination_exponent == 0.0:
+            return None
+        return examination_by_rank(models[0].examination_exponent, self._training.serp_length)
+
+    def _interact(self, client: int, device: Device, version: int) -> list[Seen]:
+        intentions = self._crowd.intend(np.array([client]))
+        return [
+            self._show(client, device, version, i, *chosen)[0]
+            for i, chosen in enumerate(
+                zip(intentions.picks[0].tolist(), intentions.models[0].tolist(), intentions.draws[0], strict=True)
+            )
+        ]
+
+    def _collect_clicks(self, client: int, device: Device, version: int, wanted: int) -> list[Seen]:
+        """Show the round's queries in turn, with fresh draws each time, until there are clicks enough (FedIPS, 4)."""
+        intentions = self._crowd.intend(np.array([client]))
+        user, n_models = self._crowd.streams(client).user, len(self._crowd.models_of(client))
+        picks, models = intentions.picks[0].tolist(), intentions.models[0].tolist()
+        seen: list[Seen] = []
+        n_clicks = 0
+        for repetition in range(MAX_REPETITIONS):
+            for i, pick in enumerate(picks):
+                draws, model = intentions.draws[0, i], models[i]
+                if repetition:
+                    draws = user.random(len(draws))
+                    model = self._crowd.first_model_of(client) + int(draws[1] * n_models)
+                one, clicks = self._show(client, device, version, len(seen), pick, model, draws)
+                seen.append(one)
+                n_clicks += clicks
+                if n_clicks >= wanted:
+                    return seen
+        return seen
+
+    def _show(
+        self,
+        client: int,
+        device: Device,
+        version: int,
+        number: int,
+        pick: int,
+        model: int,
+        draws: NDArray[np.float64],
+    ) -> tuple[Seen, int]:
+        """Show a list; return what was seen of it, and how many clicks it got."""
+        query = self._population.datasets[self._population.clients[client].dataset].query(pick)
+        k = min(self._training.serp_length, len(query.relevance))
+        if self._applications is not None:
+            ordered = self._applications.ordered(query.features, query.relevance)
+            return self._show_gated(self._applications, client, device, version, number, ordered, k, model, draws)
+        rng = self._crowd.streams(client).device
+        scores, variant = device.scores(query.features, exploring=True)
+        shown = make_list(self._training, scores, k, rng)
+        relevance = query.relevance[shown.ranking]
+        clicks = clicks_from_draws(self._crowd.click_models[model], relevance, draws[2:])
+        if self._own_models is not None:
+            self._own_models.take_list(client, pick, self._crowd.click_models[model], shown.ranking, relevance, clicks)
+        seen = (query.features, shown.ranking, clicks, variant, version, shown.reversals, shown.log_probability)
+        self._learn(client, device, Interaction(number, *seen), rng)
+        return (ndcg_at_k(relevance, k, query.relevance), reciprocal_rank(clicks), math.nan), int(clicks.sum())
+
+    def _show_gated(
+        self,
+        applications: Applications,
+        client: int,
+        device: Device,
+        version: int,
+        number: int,
+        query: OrderedQuery,
+        k: int,
+        model: int,
+        draws: NDArray[np.float64],
+    ) -> tuple[Seen, int]:
+        """Show a list as the client's gate says, and let the gate judge by what becomes of it."""
+        rng = self._crowd.streams(client).device
+        listed = applications.list_for(client, query, device, self._training.exploration, k, rng)
+        shown = listed.shown
+        relevance = query.relevance[shown.ranking]
+        clicks = clicks_from_draws(self._crowd.click_models[model], relevance, draws[2:])
+        applications.take_clicks(client, listed, clicks)
+        seen = (query.features, shown.ranking, clicks, 0, version, shown.reversals, shown.log_probability)
+        self._learn(client, device, Interaction(number, *seen), rng)
+        ndcg = ndcg_at_k(relevance, k, query.relevance)
+        return (ndcg, reciprocal_rank(clicks), query.base_ndcg(k)), int(clicks.sum())
+
+
+def pack_local_states(states: dict[int, bytes]) -> State:
+    """Local states by client as arrays; those of one method are all equally long."""
+    clients = sorted(states)
+    length = len(states[clients[0]]) if clients else 0
+    data = np.frombuffer(b"".join(states[client] for client in clients), np.uint8).reshape(len(clients), length)
+    return {"clients": np.array(clients, np.int64), "states": data}
+
+
+def unpack_local_states(state: State) -> dict[int, bytes]:
+    """Unpack what `pack_local_states` packed."""
+    return {client: row.tobytes() for client, row in zip(state["clients"].tolist(), state["states"], strict=True)}

@@ -1,0 +1,379 @@
+"""Secure sums in a simulation: the arithmetic of clients and helpers without the masks, which cancel anyway.
+
+Clients take turns, each update is clipped and put on the grid, helpers' noise is added to the sum of each cohort, and a
+sum that is too long is discarded. Norm proofs are not computed either: who is within the bound passes, who is not is
+left out, as the proofs have it; and a client has one vote of each kind, and one evaluation, at most. What is drawn at
+random follows from the run's seed, so nothing is protected here.
+"""
+
+import hashlib
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.round_aggregation import TooFewUpdatesError
+from foltr.core.aggregation.standing import RoundTally
+from foltr.core.learning.comparison import Opinion
+from foltr.core.methods.base import NO_MEMORY, Memory, NextModel
+from foltr.core.methods.registry import Ranker, body_spec, usual_clip_norm
+from foltr.core.protocol.policies import cohort_of, is_turn_of
+from foltr.core.protocol.trainings import Training
+from foltr.core.protocol.updates import UpdateBody
+from foltr.core.secure.accounting import (
+    N_EVALUATION,
+    N_VOTES,
+    check_masks,
+    default_evaluation_weight,
+    default_vote_weight,
+    least_scale,
+    least_variance,
+)
+from foltr.core.secure.coins import Entropy, seeded_entropy
+from foltr.core.secure.encoding import bound_for, decode_mean, encode_l1, encode_l2
+from foltr.core.secure.evaluation import encode_evaluation
+from foltr.core.secure.field import from_signed
+from foltr.core.secure.message_proof import MessageShape
+from foltr.core.secure.noise import draw_gaussian, draw_laplace
+from foltr.core.secure.norm_proof import is_disagreement, proof_shape
+from foltr.core.secure.plan import NormProof, period_for
+from foltr.core.secure.plausibility import is_plausible
+from foltr_research.simulation.config import MechanismOfRun, SimulationConfig, cohorts_of
+from foltr_research.simulation.defence_record import NormProofs
+from foltr_research.simulation.kept_updates import KeptUpdates, Receiving
+
+Integers = NDArray[np.int64]
+# A hostile client's numbers: no sum of them overflows, and any one of them makes a sum implausible.
+_LARGEST: Final = 2.0**40
+_BYTES_OF_WORD: Final = 8
+# By so much a float32 vector of norm C may seem to be longer.
+_SLACK: Final = 1e-6
+
+
+@dataclass(frozen=True)
+class SecureSums:
+    """What the secure sums of a run are under: as much of a policy as there is without helpers.
+
+    Attributes:
+        mechanism: which noise, after which clip; `none` clips as `gaussian` does.
+        bound: C_int.
+        noise: the variance of `gaussian`, the scale of `gamma`; 0 of `none`.
+        clip_norm: C.
+        helpers: each of whom adds noise.
+        cohorts: G.
+        period: b.
+        seed: of the run.
+        norm_proof: whether devices prove their norms.
+        vote_weight: v; 0 where nobody votes.
+        evaluation_weight: u; 0 where nobody says what its lists earned.
+    """
+
+    mechanism: MechanismOfRun
+    bound: int
+    noise: int
+    clip_norm: float
+    helpers: int
+    cohorts: int
+    period: int
+    seed: int
+    norm_proof: NormProof
+    vote_weight: int = 0
+    evaluation_weight: int = 0
+
+    @property
+    def n_votes(self) -> int:
+        """Return how many numbers of votes there are behind an update in a sum."""
+        return N_VOTES if self.vote_weight else 0
+
+    @property
+    def n_beside(self) -> int:
+        """Return how many numbers there are behind an update in a sum: those of votes, then those of evaluations."""
+        return self.n_votes + (N_EVALUATION if self.evaluation_weight else 0)
+
+    @property
+    def policy_hash(self) -> bytes:
+        """Return what stands for a policy's hash where turns and cohorts are drawn."""
+        return hashlib.sha256(b"simulated policy %d" % self.seed).digest()
+
+    def bytes_of_vector(self, dim: int) -> int:
+        """Return how long a masked update of so many numbers is, with its proof."""
+        if self.norm_proof == "none":
+            return _BYTES_OF_WORD * dim
+        shape = MessageShape(proof_shape(dim, self.bound), self.vote_weight, self.evaluation_weight)
+        return _BYTES_OF_WORD * shape.n_values
+
+    def first_turn(self, name: str) -> int:
+        """Return the first round, 1 to b, that is a client's; each b-th from there on is, too."""
+        rounds = range(1, self.period + 1)
+        return next(number for number in rounds if is_turn_of(self.policy_hash, self.period, number, name))
+
+    def cohorts_of_round(self, number: int, names: Collection[str]) -> Integers:
+        """Return (n,) the cohort of each client."""
+        return np.array([cohort_of(self.policy_hash, self.cohorts, number, name) for name in names], np.int64)
+
+    def encode(self, update: NDArray[np.float32], entropy: Entropy) -> Integers:
+        """Return what an honest client adds to the sum."""
+        encode = encode_l1 if self.mechanism == "gamma" else encode_l2
+        return encode(update, self.clip_norm, self.bound, entropy)
+
+    def encode_hostile(self, update: NDArray[np.float32], entropy: Entropy) -> Integers:
+        """Return what a hostile client adds: all of its update.
+
+        What is not finite cannot be put on a grid, so it is zeros. Where norms are proved one of norm C is rounded so
+        that it passes: proofs are of the L2 norm, also of a mechanism that clips in L1.
+        """
+        if not np.isfinite(update).all():
+            return self.encode(update, entropy)
+        within = math.sqrt(np.square(update, dtype=np.float64).sum()) <= self.clip_norm * (1.0 + _SLACK)
+        if self.norm_proof == "l2" and within:
+            return encode_l2(update, self.clip_norm, self.bound, entropy)
+        steps = update.astype(np.float64) * (self.bound / self.clip_norm)
+        return np.rint(np.clip(steps, -_LARGEST, _LARGEST)).astype(np.int64)
+
+    def is_proved(self, encoded: Integers) -> bool:
+        """Whether there is a norm proof of these integers; without proofs anything goes."""
+        return self.norm_proof == "none" or int(encoded @ encoded) <= self.bound**2
+
+    def draw_noise(self, size: int, entropy: Entropy) -> Integers:
+        """Return (size,) what one helper adds."""
+        if self.mechanism == "none":
+            return np.zeros(size, np.int64)
+        draw = draw_gaussian if self.mechanism == "gaussian" else draw_laplace
+        return draw(size, self.noise, entropy)
+
+    def encode_vote(self, vote: Opinion) -> Integers:
+        """Return (n_votes,) what a vote adds to the sum: worse, better."""
+        worse, better = vote is Opinion.WORSE, vote is Opinion.BETTER
+        return np.array([worse, better][: self.n_votes], np.int64) * self.vote_weight
+
+    def tally_of(self, votes: Integers, n_updates: int, n_cohorts: int) -> RoundTally | None:
+        """Return what (n_votes,) the votes of all cohorts, with their noise, come to; None where nobody votes."""
+        if not self.vote_weight:
+            return None
+        worse, better = (votes / self.vote_weight).tolist()
+        return RoundTally(n_updates, worse, better, self._deviation(n_cohorts) / self.vote_weight)
+
+    def encode_reward(self, reward: float | None, entropy: Entropy) -> Integers:
+        """Return (n_beside - n_votes,) what the mean reward of a client's lists adds to the sum; None: it says nothing.
+
+        A run keeps neither how many lists were clicked nor a base reward, as no rule looks at them: these two numbers
+        are zeros, and have noise and are charged for all the same.
+        """
+        means = None if reward is None else (0.0, reward, 0.0)
+        return encode_evaluation(means, self.evaluation_weight, entropy)
+
+    def evaluation_of(self, numbers: Integers, n_updates: int, n_cohorts: int) -> RoundEvaluation | None:
+        """Return what (n_beside - n_votes,) all cohorts' evaluations come to, with their noise; None without any.
+
+        But for the reward they are noise alone; see `encode_reward`.
+        """
+        if not self.evaluation_weight:
+            return None
+        clicked, reward, base_reward = (numbers / self.evaluation_weight).tolist()
+        deviation = self._deviation(n_cohorts) / self.evaluation_weight
+        return RoundEvaluation(n_updates, clicked, reward, base_reward, deviation)
+
+    def _deviation(self, n_cohorts: int) -> float:
+        """The standard deviation of the noise in each number, of all helpers in so many cohorts together."""
+        return math.sqrt(n_cohorts * self.helpers * self.noise)
+
+    def is_plausible(self, total: Integers, n_clients: int) -> bool:
+        """Whether so many clients and the noise can add up to this; see `foltr.core.secure.plausibility`."""
+        beside = self.n_votes * self.vote_weight**2 + (self.n_beside - self.n_votes) * self.evaluation_weight**2
+        longest = math.isqrt(self.bound**2 + beside - 1) + 1 if beside else self.bound
+        return is_plausible(
+            total,
+            "gamma" if self.mechanism == "gamma" else "gaussian",
+            n_clients=n_clients,
+            bound=longest,
+            noise=self.noise,
+            noises=float(self.helpers),
+        )
+
+
+def secure_sums_of(config: SimulationConfig, training: Training, ranker: Ranker) -> SecureSums | None:
+    """Return what a run's secure sums are under; None where the federator sees every update."""
+    if config.privacy != "secure":
+        return None
+    dim = body_spec(training, ranker).n_values
+    bound = bound_for(dim)
+    if config.norm_proof == "l2":
+        check_masks(dim, bound)
+    vote_weight = default_vote_weight(bound) if config.take_back else 0
+    evaluation_weight = default_evaluation_weight(bound) if config.evaluation_take_back else 0
+    return SecureSums(
+        mechanism=config.mechanism,
+        bound=bound,
+        noise=_noise_of(config, bound, vote_weight, evaluation_weight),
+        clip_norm=config.clip_norm or usual_clip_norm(training, config.interactions),
+        helpers=config.helpers,
+        cohorts=cohorts_of(config),
+        period=period_for(config.rounds, config.participations),
+        seed=config.seed,
+        norm_proof=config.norm_proof,
+        vote_weight=vote_weight,
+        evaluation_weight=evaluation_weight,
+    )
+
+
+def promise_of(config: SimulationConfig, sums: SecureSums) -> dict[str, Any]:
+    """Return what a result says of its privacy: what these sums promise a client that takes part in all its turns."""
+    has_noise, is_pure = sums.mechanism != "none", sums.mechanism == "gamma" and sums.norm_proof == "none"
+    figures = {
+        "mode": "secure",
+        "mechanism": sums.mechanism,
+        "epsilon": config.epsilon if has_noise else None,
+        "delta": None if not has_noise else 0.0 if is_pure else config.delta,
+        "participations": config.participations,
+        "helpers": sums.helpers,
+        "period": sums.period,
+        "cohorts": sums.cohorts,
+        "bound": sums.bound,
+        "noise": sums.noise,
+        "clip_norm": sums.clip_norm,
+        "norm_proof": sums.norm_proof,
+        "vote_weight": sums.vote_weight or None,
+        "evaluation_weight": sums.evaluation_weight or None,
+    }
+    delta = "" if is_pure else f" with delta {config.delta:g}"
+    promise = f"epsilon {config.epsilon:g}{delta} for {config.participations} participations" if has_noise else "none"
+    return {**figures, "summary": f"secure sums of {sums.helpers} helpers, {sums.mechanism}: {promise}"}
+
+
+class SecureAggregation(KeptUpdates):
+    """An aggregation that is given nothing of a round but the noised mean of each cohort.
+
+    Args:
+        aggregation: of the means, each of which counts alike.
+        sums: what they are under.
+        number: of the round.
+        n_expected: how many updates there will be.
+        hostile: names of clients that do not clip.
+        votes: gives, once all have learned, what each client votes, by name; who is not there has no opinion.
+        rewards: likewise the mean reward of each client's lists; who is not there says nothing.
+
+    Attributes:
+        norm_proofs: after `finish`, of all cohorts; None where norms are not proved.
+        tally: after `finish`, of the votes in them; None where nobody votes, or a sum is too long.
+        evaluation: after `finish`, what the rewards in them add up to; None likewise.
+    """
+
+    def __init__(
+        self,
+        aggregation: Receiving,
+        sums: SecureSums,
+        number: int,
+        n_expected: int,
+        hostile: Collection[str],
+        votes: Callable[[], Mapping[str, Opinion]] = dict,
+        rewards: Callable[[], Mapping[str, float]] = dict,
+    ) -> None:
+        super().__init__(aggregation, n_expected)
+        self._sums = sums
+        self._number = number
+        self._hostile = hostile
+        self._votes = votes
+        self._rewards = rewards
+        self.tally: RoundTally | None = None
+        self.evaluation: RoundEvaluation | None = None
+        self.norm_proofs = None if sums.norm_proof == "none" else NormProofs()
+
+    @property
+    def n_values(self) -> int:
+        """Return how many values an update has."""
+        return self._aggregation.n_values
+
+    @property
+    def covered(self) -> slice:
+        """Return the entries of the model that updates cover."""
+        return self._aggregation.covered
+
+    def values_of(self, body: UpdateBody) -> NDArray[np.float32]:
+        """Return (n_values,) that an update says; DataError where it is none of this federation's."""
+        return self._aggregation.values_of(body)
+
+    def finish(self, base: NDArray[np.float32], memory: Memory = NO_MEMORY) -> NextModel:
+        """Return the next model; TooFewUpdatesError where nothing was released: nobody came, or a sum is too long."""
+        rows, _, names = self._updates.all()
+        entropy = seeded_entropy(hashlib.sha256(b"simulated sums %d %d" % (self._sums.seed, self._number)).digest())
+        cohorts = self._sums.cohorts_of_round(self._number, names)
+        filled = np.unique(cohorts).tolist()
+        if not filled:
+            raise TooFewUpdatesError("nobody took part")
+        votes = self._votes() if self._sums.vote_weight else {}
+        rewards = self._rewards() if self._sums.evaluation_weight else {}
+        beside = partial(self._beside, votes, rewards)
+        sums = [self._sum_of(np.flatnonzero(cohorts == cohort), rows, names, beside, entropy) for cohort in filled]
+        means = [self._mean_of(total, n) for total, n in sums]
+        counted = sum((total[self.n_values :] for total, _ in sums), np.zeros(self._sums.n_beside, np.int64))
+        of_votes, of_rewards = np.split(counted, [self._sums.n_votes])
+        n_updates = sum(n for _, n in sums)
+        self.tally = self._sums.tally_of(of_votes, n_updates, len(sums))
+        self.evaluation = self._sums.evaluation_of(of_rewards, n_updates, len(sums))
+        self._aggregation.add_rows(
+            np.array(means, np.float32), np.ones(len(filled), np.int64), [f"cohort {cohort}" for cohort in filled]
+        )
+        return self._aggregation.finish(base, memory)
+
+    def _sum_of(
+        self,
+        members: Integers,
+        rows: NDArray[np.float32],
+        names: list[str],
+        beside: Callable[[str, Entropy], Integers],
+        entropy: Entropy,
+    ) -> tuple[Integers, int]:
+        """(n_values + n_beside,) what a cohort adds up to, with the noise, and of how many."""
+        sums, n = self._sums, 0
+        total = np.zeros(self.n_values + sums.n_beside, np.int64)
+        for i in members.tolist():
+            encode = sums.encode_hostile if names[i] in self._hostile else sums.encode
+            encoded = encode(rows[i], entropy)
+            if sums.is_proved(encoded):
+                total[: self.n_values] += encoded
+                total[self.n_values :] += beside(names[i], entropy)
+                n += 1
+        self._count_proofs(n, len(members))
+        for _ in range(sums.helpers):
+            total += sums.draw_noise(len(total), entropy)
+        if not sums.is_plausible(total, n):
+            raise TooFewUpdatesError("sum_implausible: the sum of a cohort is longer than its clients can make it")
+        return total, n
+
+    def _beside(
+        self, votes: Mapping[str, Opinion], rewards: Mapping[str, float], name: str, entropy: Entropy
+    ) -> Integers:
+        """(n_beside,) what a client adds behind its update."""
+        vote = self._sums.encode_vote(votes.get(name, Opinion.NONE))
+        return np.concatenate([vote, self._sums.encode_reward(rewards.get(name), entropy)])
+
+    def _mean_of(self, total: Integers, n: int) -> NDArray[np.float64]:
+        """(n_values,): what is released of a cohort."""
+        return decode_mean(from_signed(total[: self.n_values]), n, self._sums.clip_norm, self._sums.bound)
+
+    def _count_proofs(self, n_kept: int, n_members: int) -> None:
+        """Count a cohort's proofs; TooFewUpdatesError where most have failed, as if verifiers had lied."""
+        if self.norm_proofs is None:
+            return
+        self.norm_proofs += NormProofs(n_members, n_members - n_kept)
+        if is_disagreement(n_members - n_kept, n_members):
+            raise TooFewUpdatesError("verifiers_disagree: most norm proofs of a cohort have failed")
+
+
+def _noise_of(config: SimulationConfig, bound: int, vote_weight: int, evaluation_weight: int) -> int:
+    if config.mechanism == "none":
+        return 0
+    promise: dict[str, Any] = {
+        "epsilon": config.epsilon,
+        "delta": config.delta,
+        "participations": config.participations,
+        "norm_proofs": config.norm_proof == "l2",
+    }
+    if config.mechanism == "gaussian":
+        return least_variance(bound, vote_weight=vote_weight, evaluation_weight=evaluation_weight, **promise)
+    return least_scale(bound, **promise)

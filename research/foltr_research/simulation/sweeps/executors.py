@@ -1,0 +1,184 @@
+"""Where the runs of a sweep are carried out: in processes of this machine, or by the workers of Dask or Ray.
+
+Each hands over an outcome as soon as it is there. Dask and Ray give a run whose worker died to another worker; a run
+that ends several of them, by taking all their memory, say, is an outcome with that error, and the others go on. Their
+backends of joblib do not: Ray's hands over nothing before all are done, and one dead worker ends the sweep.
+"""
+
+import socket
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from itertools import islice
+from typing import Any, Literal
+
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.extras import install_command
+
+Backend = Literal["loky", "dask", "ray"]
+BACKENDS: tuple[str, ...] = ("loky", "dask", "ray")
+
+Values = dict[str, Any]
+"""A configuration as plain values, which every backend can send."""
+Outcome = tuple[str, dict[str, Any] | None, str | None]
+"""The digest of a configuration; its result, or an error."""
+
+# So often a run may lose its worker, as Dask has it by default: the fourth time it is to blame.
+_RETRIES = 3
+_CONNECT_S = 10
+# Ray's own words for a wrong token are of a cluster that is not there.
+_MAY_BE_LOCKED = "If it asks for a token, set RAY_AUTH_MODE=token, with its ~/.ray/auth_token on this machine"
+_GOES_ON = "What is finished is kept with --out; the same command goes on"
+
+
+@contextmanager
+def executed(
+    values: Sequence[Values],
+    run: Callable[[Values], Outcome],
+    failed: Callable[[Values, str], Outcome],
+    *,
+    jobs: int,
+    backend: Backend,
+    scheduler: str | None,
+) -> Iterator[Iterable[Outcome]]:
+    """The outcomes of configurations, as they come, in any order.
+
+    Args:
+        run: a function of a module, which workers import by its name.
+        failed: the outcome of a configuration that could not be run anywhere, and why.
+        jobs: how many at once; of a cluster that exists already, its workers decide.
+        scheduler: address of a cluster of Dask or Ray; None: one of this machine's own.
+
+    Raises:
+        SettingsError: the backend is not installed.
+        UnavailableError: the cluster cannot be reached; or, while outcomes come, what runs them is gone.
+    """
+    match backend:
+        case "loky" if jobs == 1:
+            yield (run(one) for one in values)
+        case "loky":
+            yield _in_processes(values, run, jobs)
+        case "dask":
+            with _dask(jobs, scheduler) as client:
+                yield _by_dask(client, values, run, failed)
+        case "ray":
+            with _ray(jobs, scheduler) as ray:
+                yield _by_ray(ray, values, run, failed)
+
+
+def _in_processes(values: Sequence[Values], run: Callable[[Values], Outcome], jobs: int) -> Iterator[Outcome]:
+    from joblib import Parallel, delayed
+
+    try:
+        yield from Parallel(n_jobs=jobs, return_as="generator_unordered")(delayed(run)(one) for one in values)
+    except BrokenProcessPool as error:
+        raise UnavailableError(
+            f"jobs: a process of the sweep was ended, perhaps for want of memory: give fewer --jobs. {_GOES_ON}"
+        ) from error
+
+
+@contextmanager
+def _dask(jobs: int, scheduler: str | None) -> Iterator[Any]:
+    try:
+        from distributed import Client, LocalCluster
+    except ImportError as error:
+        raise SettingsError(
+            f"backend: dask needs distributed, of the extra 'research': {install_command('research')}"
+        ) from error
+    if scheduler is not None:
+        try:
+            client = Client(scheduler, timeout=f"{_CONNECT_S}s", set_as_default=False)  # type: ignore[no-untyped-call]
+        except (OSError, ValueError) as error:
+            raise UnavailableError(f"scheduler: {scheduler} cannot be reached: {error}") from error
+        with client:
+            yield client
+        return
+    here = LocalCluster(  # type: ignore[no-untyped-call]
+        n_workers=jobs,
+        threads_per_worker=1,
+        host="127.0.0.1",
+        # It answers its health by HTTP also without a page; on a fixed port a second sweep here would be in its way.
+        scheduler_kwargs={"dashboard": False, "dashboard_address": "127.0.0.1:0"},
+    )
+    with here, Client(here, set_as_default=False) as client:  # type: ignore[no-untyped-call]
+        yield client
+
+
+def _by_dask(
+    client: Any, values: Sequence[Values], run: Callable[[Values], Outcome], failed: Callable[[Values, str], Outcome]
+) -> Iterator[Outcome]:
+    from distributed import as_completed
+
+    left = iter(values)
+    values_of: dict[Any, Values] = {}
+    coming = as_completed([], loop=client.loop)  # type: ignore[no-untyped-call]
+
+    def submit() -> None:
+        """Have as many runs at the cluster as it has threads: one that waited at a worker that died would be blamed."""
+        n_more = max(1, sum(client.nthreads().values())) - len(values_of)
+        for one in islice(left, max(0, n_more)):
+            # Not pure: what a cluster remembers of an equal call was perhaps of another program.
+            future = client.submit(run, one, pure=False)
+            values_of[future] = one
+            coming.add(future)  # type: ignore[no-untyped-call]
+
+    submit()
+    for future in coming:
+        one = values_of.pop(future)
+        submit()
+        match future.status:
+            case "finished":
+                yield future.result()
+            case "error":
+                yield failed(one, _in_words(future.exception()))
+            case status:
+                raise UnavailableError(f"scheduler: it has lost a run ({status}), as when it ends. {_GOES_ON}")
+
+
+@contextmanager
+def _ray(jobs: int, address: str | None) -> Iterator[Any]:
+    try:
+        import ray
+    except ImportError as error:
+        raise SettingsError(f"backend: ray is not installed: {install_command('ray')}") from error
+    try:
+        if address is None:
+            ray.init("local", num_cpus=jobs, include_dashboard=False, log_to_driver=False)
+        else:
+            _wait_for_port(address)
+            ray.init(address, log_to_driver=False)
+    except (OSError, ValueError, RuntimeError) as error:
+        hint = "" if address is None else f". {_MAY_BE_LOCKED}"
+        where = address or "Ray on this machine"
+        raise UnavailableError(f"scheduler: {where} cannot be reached: {error}{hint}") from error
+    try:
+        yield ray
+    finally:
+        ray.shutdown()
+
+
+def _wait_for_port(address: str) -> None:
+    """Raise OSError where nobody listens at HOST:PORT: Ray would try for minutes. Other forms are Ray's to look up."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    if host and port.isdecimal():
+        with socket.create_connection((host.strip("[]"), int(port)), timeout=_CONNECT_S):
+            pass
+
+
+def _by_ray(
+    ray: Any, values: Sequence[Values], run: Callable[[Values], Outcome], failed: Callable[[Values, str], Outcome]
+) -> Iterator[Outcome]:
+    task = ray.remote(num_cpus=1, max_retries=_RETRIES)(run)
+    values_of = {task.remote(one): one for one in values}
+    while values_of:
+        (done,), _ = ray.wait(list(values_of), num_returns=1)
+        one = values_of.pop(done)
+        try:
+            yield ray.get(done)
+        except ray.exceptions.RayError as error:
+            yield failed(one, _in_words(error))
+
+
+def _in_words(error: BaseException) -> str:
+    """The first line: the others are where in the cluster it happened."""
+    return f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0]}"

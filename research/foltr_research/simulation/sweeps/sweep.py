@@ -1,0 +1,231 @@
+"""Many configurations, each run once: in this process, in several, or on the machines of a Dask or Ray cluster.
+
+A run is a function of its configuration and its data, so where and beside what it runs changes nothing. What is
+finished is kept in a folder at once, one file for each configuration, and is not run again unless the data or the
+program has changed.
+"""
+
+import hashlib
+import itertools
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from foltr.core.errors import DataError, FoltrError, SettingsError
+from foltr_research.simulation.clients.loading import check_data_name
+from foltr_research.simulation.config import SimulationConfig, check_config
+from foltr_research.simulation.fingerprints import data_fingerprint, program_fingerprint
+from foltr_research.simulation.method_names import check_name_of_method, simulated_parameters_of
+from foltr_research.simulation.results import SimulationResult, config_columns, rows_of
+from foltr_research.simulation.sweeps.executors import BACKENDS, Backend, Outcome, Values, executed
+from foltr_research.simulation.sweeps.tables import check_folder
+from foltr.core.user_files import FileKind, read_json_file
+
+_PARAMETER = "parameters."
+# Fields that hold parameters of something by name; a sweep may vary a single one of them.
+_NESTED = (_PARAMETER, "aggregation_parameters.", "attack_parameters.")
+
+
+@dataclass(frozen=True)
+class SweepRow:
+    """One configuration and what became of it: either a result, as `SimulationResult.to_dict` makes it, or an error."""
+
+    config: SimulationConfig
+    result: dict[str, Any] | None
+    error: str | None
+
+
+def run_config(config: SimulationConfig) -> SimulationResult:
+    """Load the data of a configuration, make its population and run it."""
+    from foltr_research.simulation.clients.loading import load_experiment, population_for
+    from foltr_research.simulation.federated import run
+
+    check_data_name(config)
+    experiment = load_experiment(config)
+    population = population_for(config, experiment)
+    return run(config, population, logging_data=experiment.train, description=experiment.description)
+
+
+def grid(base: SimulationConfig, vary: Mapping[str, Sequence[Any]]) -> list[SimulationConfig]:
+    """Every combination of the values; the last key varies fastest.
+
+    Args:
+        vary: values by field of the configuration, or by ``parameters.NAME`` for a parameter of the method; likewise
+            ``aggregation_parameters.NAME`` and ``attack_parameters.NAME``.
+
+    Raises:
+        SettingsError: no such field, a parameter that none of the methods has, a key without values, or a value that
+            is not allowed.
+    """
+    for key, values in vary.items():
+        if not values:
+            raise SettingsError(f"{key}: at least one value is needed")
+        if not key.startswith(_NESTED) and key not in SimulationConfig.model_fields:
+            raise SettingsError(
+                f"{key}: there is nothing of this name to vary; fields are {', '.join(SimulationConfig.model_fields)}, "
+                f"and {_PARAMETER}NAME for a parameter of the method"
+            )
+    configs = []
+    for combination in itertools.product(*vary.values()):
+        chosen = dict(zip(vary, combination, strict=True))
+        nested: dict[str, dict[str, Any]] = {}
+        for key in [key for key in chosen if key.startswith(_NESTED)]:
+            name, _, parameter = key.partition(".")
+            nested.setdefault(name, dict(getattr(base, name)))[parameter] = chosen.pop(key)
+        configs.append(base.changed(**{**nested, **chosen}))
+    _check_methods(configs, [key.removeprefix(_PARAMETER) for key in vary if key.startswith(_PARAMETER)])
+    return configs
+
+
+def check_sweep(configs: Iterable[SimulationConfig]) -> None:
+    """SettingsError, before the work is done, where no configuration can be run: what is wrong with the first.
+
+    Where only some cannot, their rows say so: not every method goes with every other setting that is varied.
+    """
+    first: SettingsError | None = None
+    for config in configs:
+        try:
+            check_config(config)
+            check_data_name(config)
+        except SettingsError as error:
+            first = first or error
+        else:
+            return
+    if first is not None:
+        raise first
+
+
+def _check_methods(configs: Iterable[SimulationConfig], parameters: Iterable[str]) -> None:
+    methods = list(dict.fromkeys(config.method for config in configs))
+    for method in methods:
+        check_name_of_method(method)
+    known = {method: list(simulated_parameters_of(method)) for method in methods}
+    for name in parameters:
+        if not any(name in names for names in known.values()):
+            listing = "; ".join(f"{method} has {', '.join(names)}" for method, names in known.items())
+            raise SettingsError(
+                f"{name}: there is nothing of this name to vary; fields are "
+                f"{', '.join(SimulationConfig.model_fields)}; parameters: {listing}"
+            )
+
+
+def run_sweep(
+    configs: Iterable[SimulationConfig],
+    *,
+    folder: Path | None = None,
+    jobs: int = 1,
+    backend: Backend = "loky",
+    scheduler: str | None = None,
+    on_done: Callable[[SweepRow], None] | None = None,
+) -> list[SweepRow]:
+    """Run configurations, equal ones once; a run that fails is a row with its error.
+
+    Args:
+        folder: finished runs are kept here, and those found here are not run again unless the data or the program has
+            changed since; None keeps nothing.
+        jobs: how many at once; of a cluster that exists already, its workers decide.
+        scheduler: address of a cluster of Dask or Ray; None starts one on this machine.
+        on_done: told of each row as it is there, those found in the folder first.
+
+    Returns:
+        the rows, in the order of ``configs``.
+
+    Raises:
+        SettingsError: the backend is not installed or not known, or the folder cannot be written to.
+        UnavailableError: the cluster cannot be reached, or what carried out the runs is gone.
+    """
+    if backend not in BACKENDS:
+        raise SettingsError(f"backend: there is no {backend!r}; known are {', '.join(BACKENDS)}")
+    if folder is not None:
+        check_folder(folder)
+    by_digest = {config_digest(config): config for config in configs}
+    # Taken before the first run: what changes during a sweep is found changed the next time.
+    program_fingerprint()
+    of_data = {data: data_fingerprint(data) for data in {config.data for config in by_digest.values()}}
+    rows: dict[str, SweepRow] = {}
+    for digest, config in by_digest.items():
+        kept = None if folder is None else _kept(folder / f"{digest}.json", config, of_data[config.data])
+        if kept is not None:
+            rows[digest] = kept
+            if on_done is not None:
+                on_done(kept)
+    waiting = {digest: config for digest, config in by_digest.items() if digest not in rows}
+    if waiting:
+        values = [config.model_dump(mode="json") for config in waiting.values()]
+        with executed(values, _outcome, _failed, jobs=jobs, backend=backend, scheduler=scheduler) as outcomes:
+            for digest, result, error in outcomes:
+                row = rows[digest] = SweepRow(waiting[digest], result, error)
+                if folder is not None:
+                    _keep(folder / f"{digest}.json", row, of_data[row.config.data])
+                if on_done is not None:
+                    on_done(row)
+    return [rows[digest] for digest in by_digest]
+
+
+def config_digest(config: SimulationConfig) -> str:
+    """32 hexadecimal digits that stand for a configuration."""
+    return hashlib.sha256(json.dumps(config.model_dump(mode="json"), sort_keys=True).encode()).hexdigest()[:32]
+
+
+def rows_of_sweep(rows: Iterable[SweepRow]) -> list[dict[str, Any]]:
+    """Tidy rows of all runs, as `rows_of` makes them; of a run that failed, one with its configuration and error."""
+    tidy: list[dict[str, Any]] = []
+    for row in rows:
+        if row.result is None:
+            tidy.append({**config_columns(row.config), "error": row.error})
+        else:
+            tidy.extend({**one, "error": None} for one in rows_of(row.result))
+    return tidy
+
+
+def _outcome(values: Values) -> Outcome:
+    """Run one configuration in a worker. Plain values in and out, so that every backend can send them."""
+    config = SimulationConfig.read(values)
+    try:
+        return config_digest(config), run_config(config).to_dict(), None
+    except FoltrError as error:
+        return config_digest(config), None, str(error)
+    # One broken run must not take the others with it; its row says what it was.
+    except Exception as error:  # noqa: BLE001
+        return config_digest(config), None, f"{type(error).__name__}: {error}"
+
+
+def _failed(values: Values, cause: str) -> Outcome:
+    """The outcome of a configuration whose worker did not live to tell."""
+    return config_digest(SimulationConfig.read(values)), None, cause
+
+
+def _kept(path: Path, config: SimulationConfig, data: str) -> SweepRow | None:
+    """A finished run; None where there is none, it failed, or the file is not what it should be.
+
+    Args:
+        data: fingerprint of the data as they are now.
+    """
+    try:
+        kept = read_json_file(path, FileKind.RESULT)
+        if kept["result"] is None or SimulationConfig.read(kept["config"]) != config:
+            return None
+        if (kept["program"], kept["data"]) != (program_fingerprint(), data):
+            return None
+        return SweepRow(config, kept["result"], None)
+    except (OSError, ValueError, KeyError, TypeError, SettingsError):
+        return None
+
+
+def _keep(path: Path, row: SweepRow, data: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.new")
+        content = {
+            "config": row.config.model_dump(mode="json"),
+            "program": program_fingerprint(),
+            "data": data,
+            "result": row.result,
+            "error": row.error,
+        }
+        temporary.write_text(json.dumps(content), "utf-8")
+        temporary.replace(path)
+    except OSError as error:
+        raise DataError(f"{path}: a finished run cannot be kept: {error.strerror}") from error

@@ -1,0 +1,94 @@
+"""Attacks by name: settings that mean something."""
+
+import json
+
+import pytest
+
+from foltr_research.attacks.registry import (
+    ATTACKS,
+    MODEL_ATTACKS,
+    attack_parameters_of,
+    check_attack,
+    check_without_model,
+    has_parameter,
+    read_attack,
+)
+from foltr.core.errors import SettingsError
+from foltr.core.methods.registry import METHODS, training_for
+
+# Those that may know everybody's updates, and those that make no sense without.
+INFORMED = [name for name in MODEL_ATTACKS if has_parameter(name, "knowledge")]
+SIGHTED = [name for name in INFORMED if attack_parameters_of(name)["knowledge"] == "full"]
+
+
+def test_what_there_is():
+    """Twenty attacks, each with a meaning; all but clicks change updates, and one needs sight of others'."""
+    assert set(ATTACKS) - set(MODEL_ATTACKS) == {"clicks"}
+    assert len(ATTACKS) == 20
+    informed = {"lie", "fang-krum", "fang-trimmed-mean", "inner-product", "bounded", "min-max", "min-sum"}
+    assert set(INFORMED) == informed | {"framing", "creep", "acceptable", "turncoat"}
+    assert SIGHTED == ["framing"]
+
+
+@pytest.mark.parametrize("name", ATTACKS)
+def test_defaults_are_settings(name):
+    """What is listed as a default can be given, and is what an attack has without it; settings survive JSON."""
+    defaults = attack_parameters_of(name)
+    spec = read_attack(name)
+    assert read_attack(name, defaults) == spec
+    assert read_attack(name, json.loads(json.dumps(defaults))) == spec
+    assert spec.knowledge == ("full" if name in SIGHTED else "partial")
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters", "words"),
+    [
+        ("lies", {}, "there is no 'lies'; known are clicks, lie"),
+        ("clicks", {"z": 1}, "clicks has no such parameter; it has none"),
+        ("lie", {"epsilon": 1}, "lie has no such parameter; it has z, jitter, knowledge"),
+        ("lie", {"knowledge": "some"}, "knowledge: 'some' is not allowed; partial or full"),
+        ("lie", {"z": "nan"}, "z: 'nan' is not allowed; auto or a number from -100 to 100"),
+        ("scaled", {"z": "much"}, "a number from 0 to 1e"),
+        ("fang-trimmed-mean", {"b": 0.5}, "b: '0.5' is not allowed; a number from 1"),
+        ("min-max", {"perturbation": "random"}, "unit or std or sign"),
+        ("not-finite", {"value": "one"}, "nan or inf or -inf"),
+        ("huge", {"size": -1}, "a number from 0"),
+        ("launder", {"period": 1}, "period: '1' is not allowed; a number from 2"),
+        ("framing", {"knowledge": "partial"}, "knowledge: 'partial' is not allowed; full"),
+        ("launder", {"towards": "update"}, "towards: 'update' is not allowed; reverse or orthogonal or feature"),
+        ("creep", {"honest": 2}, "honest: '2' is not allowed; a number from 0 to 1"),
+        ("turncoat", {"before": "copies"}, "nobody can copy what it does not see; set knowledge=full too"),
+        ("sybils", {"life": 0}, "life: '0' is not allowed; a number from 1"),
+    ],
+)
+def test_wrong_settings_are_told_in_words(name, parameters, words):
+    """One line that names what is allowed."""
+    with pytest.raises(SettingsError, match=words):
+        read_attack(name, parameters)
+
+
+def test_uninformed_attacks_have_no_knowledge_to_set():
+    """A sign flip needs none."""
+    for name in set(ATTACKS) - set(INFORMED):
+        with pytest.raises(SettingsError, match="has no such parameter"):
+            read_attack(name, {"knowledge": "full"})
+
+
+def test_which_methods_can_be_attacked():
+    """Clicks go with every method, crafted differences not with seeds and metrics."""
+    for method in METHODS:
+        training = training_for(method, {"n_clients": 10} if method == "fpdgd-paper" else {}, 4)
+        check_attack(read_attack("clicks"), training)
+        if method == "foltr-es":
+            with pytest.raises(SettingsError, match="choose attack = clicks, or another method"):
+                check_attack(read_attack("lie"), training)
+        else:
+            check_attack(read_attack("lie"), training)
+
+
+@pytest.mark.parametrize("name", ["launder", "creep", "acceptable", "alternate", "turncoat", "sybils", "late-joiners"])
+def test_attacks_of_the_simulator_alone(name):
+    """A process of devices is told so; it has no model at hand, and one name for each device."""
+    with pytest.raises(SettingsError, match=f"attack: {name} is for the simulator"):
+        check_without_model(read_attack(name))
+    check_without_model(read_attack("sign-flip"))

@@ -1,0 +1,64 @@
+"""The law of growth is what was measured, and what leaves it is found."""
+
+import sys
+from itertools import product
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+BENCHMARKS = Path(__file__).parents[3] / "research/benchmarks"
+SIZES = list(product((10, 100, 1000, 3000), (46, 1000, 20_000)))
+
+
+@pytest.fixture
+def law(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.setattr(sys, "path", [str(BENCHMARKS), *sys.path])
+    import growth_law
+
+    return growth_law
+
+
+def test_a_law_is_found_exactly(law: ModuleType) -> None:
+    """From rounds that follow one, whatever the largest of them costs: it is not fitted to those."""
+    costs = [6 + 0.3 * n + 2e-5 * n * d * (1 if n * d <= 5_000_000 else 2) for n, d in SIZES]
+    found = law.fit_law(SIZES, costs)
+    assert (found.round, found.update, found.weight) == pytest.approx((6, 0.3, 2e-5))
+    assert found.error == pytest.approx(0, abs=1e-9)
+    assert found(1000, 136) == pytest.approx(6 + 300 + 2.72)
+
+
+def test_no_coefficient_is_negative(law: ModuleType) -> None:
+    """A cost that falls with the weights, by chance, has none for them; the others are the best without it."""
+    found = law.fit_law(SIZES, [1 + 0.1 * n * (1.01 if d == 46 else 1) for n, d in SIZES])
+    assert found.weight == 0
+    assert found.update == pytest.approx(0.1, rel=0.02)
+
+
+def test_where_it_bends(law: ModuleType) -> None:
+    """Sizes whose cost is off by more than a quarter, upwards or downwards, with how much."""
+    costs = {(n, d): 6 + 0.3 * n for n, d in SIZES}
+    found = law.fit_law(list(costs), list(costs.values()))
+    costs[3000, 46] *= 2
+    costs[3000, 1000] *= 0.5
+    costs[1000, 46] *= 1.2
+    bends = law.bends(found, list(costs), list(costs.values()))
+    assert bends == {(3000, 46): pytest.approx(2), (3000, 1000): pytest.approx(0.5)}
+
+
+def test_too_few_rounds_make_no_law(law: ModuleType) -> None:
+    """Two sizes, or more that are all beyond what it is fitted to; one point makes no line."""
+    with pytest.raises(ValueError, match="2 rounds"):
+        law.fit_law([(10, 46), (100, 46)], [1, 2])
+    with pytest.raises(ValueError, match="0 rounds"):
+        law.fit_law([(3000, 46)] * 5, [1] * 5)
+    with pytest.raises(ValueError, match="1 points"):
+        law.fit_line([3, 3], [1, 2])
+
+
+def test_a_line(law: ModuleType) -> None:
+    """Exact on one; never below 0 at 0."""
+    assert law.fit_line([1, 10, 100], [5, 14, 104]) == pytest.approx((4, 1))
+    at_zero, slope = law.fit_line([1, 2], [1, 5])
+    assert at_zero == 0
+    assert slope > 0

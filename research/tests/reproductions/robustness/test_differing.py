@@ -1,0 +1,57 @@
+"""What is said of honest clients that differ; the numbers of runs are made up."""
+
+from dataclasses import replace
+
+import pytest
+from made_results import outcome, profile
+
+from foltr_research.reproductions.claims import Status
+from foltr_research.reproductions.harness import plan
+from foltr_research.reproductions.outcomes import Results
+from foltr_research.reproductions.registry import EXPERIMENTS
+
+EXPERIMENT = EXPERIMENTS["robustness-differing"]
+(COSTS_LITTLE,) = (claim.check for claim in EXPERIMENT.claims)
+(TABLE,) = (section.text for section in EXPERIMENT.sections)
+
+
+def run(rule, value, *, seed=1, kind="alike", dropped=(), clipped=()):
+    made = outcome({"clients": kind, "clicks": "made", "rule": rule}, seed, value)
+    record = {"attackers": [], "dropped": dict(dropped), "clipped": dict(clipped), "findings": []}
+    return replace(made, result={**made.result, "robustness": record})
+
+
+def results(*runs):
+    return Results(runs, profile())
+
+
+@pytest.mark.parametrize("n_grades", [3, 5])
+def test_each_kind_is_run_with_and_without_the_rule(n_grades):
+    """The same clients, all of them honest."""
+    planned = plan(EXPERIMENT, "quick", profile(n_grades), 1)
+    assert {one.config.population for one in planned} == {"iid", "type2", "type3", "type4"}
+    assert {one.config.attackers for one in planned} == {0}
+    for one in planned:
+        if one.config.aggregation == "adaptive":
+            assert one.config.changed(aggregation="mean") in [other.config for other in planned]
+
+
+def test_the_worst_kind_decides():
+    """A loss of 2 % at one of two kinds is too much, though the other gains; without runs nothing is said."""
+    good = [run("mean", 0.5), run("adaptive", 0.51)]
+    bad = [run("mean", 0.5, kind="rare"), run("adaptive", 0.49, kind="rare")]
+    assert COSTS_LITTLE(results(*good)).status is Status.CONFIRMED
+    verdict = COSTS_LITTLE(results(*good, *bad))
+    assert verdict.status is Status.NOT_CONFIRMED
+    assert "at 1 of 2" in verdict.found
+    assert "rare, made" in verdict.found
+    assert COSTS_LITTLE(results()).status is Status.NOT_TESTABLE
+
+
+def test_the_table_tells_whom_it_costs():
+    """How many clients were left out, and the most that any lost."""
+    runs = [run("mean", 0.5), run("adaptive", 0.5, dropped={"device-01": 3, "device-02": 7}, clipped={"device-03": 1})]
+    row = TABLE(results(*runs)).splitlines()[-1]
+    assert row.startswith("| alike | made | 0.500 | +0.0")
+    assert "| 2.0 |" in row
+    assert "| 7 |" in row

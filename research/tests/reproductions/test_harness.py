@@ -1,0 +1,137 @@
+"""An experiment runs end to end, keeps what is finished, and refuses data and settings it cannot use."""
+
+import pytest
+from made_results import profile
+
+from foltr.core.errors import DataError, FoltrError, SettingsError
+from foltr_research.reproductions.claims import Claim, Status, higher
+from foltr_research.reproductions.experiment import Experiment, Table, Variant
+from foltr_research.reproductions.figures import Figure
+from foltr_research.reproductions.harness import check_data, plan, profile_data, reproduce
+from foltr_research.simulation.config import SimulationConfig
+
+pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra research")
+
+
+def grid(scale, _data):
+    rounds = 3 if scale == "quick" else 6
+    return [
+        Variant(
+            {"method": method, "clicks": "perfect"},
+            SimulationConfig(method=method, clients=2, interactions=2, rounds=rounds, eval_every=2),
+        )
+        for method in ("fpdgd", "pdgd")
+    ]
+
+
+TINY = Experiment(
+    name="tiny",
+    title="two methods",
+    source="nowhere",
+    setting="none.",
+    grid=grid,
+    seeds={"quick": 2, "full": 4},
+    figures=(Figure("offline.png", "offline", ("method",)), Figure("maxrr.png", "max_rr", ("method",))),
+    tables=(Table("final", "Final nDCG@10", "offline", ("method",)),),
+    claims=(Claim("pdgd is better", "nowhere", "higher", higher("offline", {"method": "pdgd"}, {"method": "fpdgd"})),),
+)
+
+
+def test_reproduces_end_to_end(tmp_path):
+    """Figures, tables, numbers and report are written, and the claim has a verdict from four real runs."""
+    progress = []
+    done = reproduce(TINY, "synthetic", tmp_path, on_done=lambda n_done, n_all: progress.append((n_done, n_all)))
+    assert progress == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    assert done.folder == tmp_path / "tiny"
+    assert {path.name for path in done.folder.iterdir()} == {
+        *("offline.png", "maxrr.png", "final.md", "final.csv", "runs.csv", "curves.csv", "report.md")
+    }
+    assert done.verdicts[0][1].status in {Status.CONFIRMED, Status.NOT_CONFIRMED}
+    assert "100 training queries" in (done.folder / "report.md").read_text(encoding="utf-8")
+
+
+def test_finished_runs_are_not_run_again(tmp_path, monkeypatch):
+    """An interrupted reproduction goes on: with more seeds only the new ones run, and the report is the same as of one
+    go."""
+    from foltr_research.simulation.sweeps import sweep
+
+    reproduce(TINY, "synthetic", tmp_path / "a", seeds=2)
+    ran = []
+    real = sweep.run_config
+    monkeypatch.setattr(sweep, "run_config", lambda config: ran.append(config.seed) or real(config))
+    reproduce(TINY, "synthetic", tmp_path / "a", seeds=3)
+    assert ran == [3, 3]
+    reproduce(TINY, "synthetic", tmp_path / "b", seeds=3)
+    one, other = ((tmp_path / out / "tiny" / "report.md").read_text(encoding="utf-8") for out in "ab")
+    assert one == other
+
+
+def test_equal_configurations_run_once(tmp_path):
+    """Two variants of different names may be the same run; both have its result."""
+
+    def twice(_scale, _data):
+        config = SimulationConfig(clients=2, interactions=2, rounds=2)
+        return [Variant({"method": name, "clicks": "perfect"}, config) for name in ("pdgd", "fpdgd")]
+
+    calls = []
+    same = Experiment("same", "t", "s", "x", twice, {"quick": 2, "full": 2}, claims=TINY.claims)
+    done = reproduce(same, "synthetic", tmp_path, on_done=lambda *call: calls.append(call))
+    assert calls == [(1, 2), (2, 2)]
+    assert done.verdicts[0][1].found == "perfect +0.000 ± 0.000"
+
+
+def test_a_run_that_fails_is_told(tmp_path):
+    """In one line: how many, which first, why; what is finished is kept."""
+
+    def broken(_scale, _data):
+        good = SimulationConfig(clients=2, interactions=2, rounds=2)
+        bad = good.changed(population="type2")
+        return [Variant({"method": "good"}, good), Variant({"method": "bad"}, bad)]
+
+    experiment = Experiment("broken", "t", "s", "x", broken, {"quick": 1, "full": 1})
+    with pytest.raises(FoltrError, match=r"1 of 2 runs failed, first bad, seed 1: .*multiple of 5"):
+        reproduce(experiment, "synthetic", tmp_path)
+    assert len(list((tmp_path / "runs").glob("*.json"))) >= 1
+
+
+def test_seeds_are_spread_over_the_folds():
+    """Seed i runs on fold i, and round again."""
+    planned = plan(TINY, "full", profile(folds=(1, 2, 3)), 4)
+    assert [(one.config.seed, one.config.fold) for one in planned[:4]] == [(1, 1), (2, 2), (3, 3), (4, 1)]
+    assert {one.config.data for one in planned} == {"synthetic"}
+
+
+def test_unknown_scale_and_no_seeds(tmp_path):
+    """One clear line each, before anything runs."""
+    with pytest.raises(SettingsError, match="scale: 'huge' is neither quick nor full"):
+        reproduce(TINY, "synthetic", tmp_path, scale="huge")
+    with pytest.raises(SettingsError, match="seeds: 0"):
+        reproduce(TINY, "synthetic", tmp_path, seeds=0)
+
+
+@pytest.mark.parametrize(
+    ("needs", "data", "said"),
+    [
+        ({"needs_intents": True}, profile(), "needs labels per intent"),
+        ({}, profile(2, intents=True), "needs a learning-to-rank data set"),
+        ({"needs_grades": 5}, profile(3), "needs 5 relevance grades; made has 3"),
+    ],
+)
+def test_data_that_lacks_what_is_needed(needs, data, said):
+    """Intents and grades are checked before anything runs."""
+    with pytest.raises(DataError, match=said):
+        check_data(Experiment("x", "t", "s", "x", grid, TINY.seeds, **needs), data)
+
+
+def test_profile_of_folds(real_data):
+    """Quick takes the first fold, full all; the name is the folder's, and queries without a relevant document count."""
+    quick, full = (profile_data(str(real_data("MQ2008")), scale) for scale in ("quick", "full"))
+    assert (quick.name, quick.folds, quick.n_grades) == ("MQ2008/Fold1", (1,), 3)
+    assert (full.name, full.folds) == ("MQ2008", (1, 2, 3, 4, 5))
+    assert (quick.n_test_evaluated, quick.n_test_queries, quick.n_features) == (105, 156, 46)
+
+
+def test_profile_of_one_fold_and_of_a_name(real_data):
+    """A fold's own folder is named with its parent; a generated set by its name."""
+    assert profile_data(str(real_data("MQ2008") / "Fold1"), "full").name == "MQ2008/Fold1"
+    assert profile_data("synthetic", "quick").name == "synthetic"

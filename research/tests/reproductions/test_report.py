@@ -1,0 +1,101 @@
+"""What a report says is what the results say."""
+
+import csv
+import json
+from dataclasses import replace
+
+import pytest
+from made_results import by_method, results
+
+from foltr_research.reproductions.claims import Claim, Status, higher, not_testable
+from foltr_research.reproductions.experiment import Experiment, Section, Table
+from foltr_research.reproductions.figures import Figure
+from foltr_research.reproductions.report import table_markdown, write_report, write_table_csv
+
+pytest.importorskip("matplotlib", reason="figures are drawn by matplotlib, in the extra research")
+
+A, B = {"method": "a"}, {"method": "b"}
+EXPERIMENT = Experiment(
+    name="made-1",
+    title="two methods",
+    source="a paper, Figure 1",
+    setting="a hundred clients.",
+    grid=lambda _scale, _data: [],
+    seeds={"quick": 3, "full": 5},
+    figures=(Figure("offline.png", "offline", ("method",)),),
+    tables=(Table("final", "Final nDCG@10", "offline", ("method",)),),
+    claims=(
+        Claim("a is better", "Figure 1", "a above b", higher("offline", A, B)),
+        Claim("b is better", "Figure 1", "b above a", higher("offline", B, A)),
+        Claim("c is fast", "Figure 2", "none", not_testable("there is no c")),
+    ),
+    published=("a 0.5",),
+    differences=("the weather",),
+)
+
+
+@pytest.fixture
+def made():
+    return by_method(a=[0.50, 0.52, 0.54], b=[0.40, 0.40, 0.40])
+
+
+def test_report_has_each_claim_with_its_verdict_and_numbers(made, tmp_path):
+    """Confirmed, not confirmed and not testable stand beside each other, with the criterion and what was found."""
+    verdicts = write_report(EXPERIMENT, made, tmp_path, scale="quick", n_seeds=3)
+    assert [verdict.status for _, verdict in verdicts] == [Status.CONFIRMED, Status.NOT_CONFIRMED, Status.NOT_TESTABLE]
+    text = (tmp_path / "report.md").read_text(encoding="utf-8")
+    assert "3 claims: 1 confirmed, 1 not confirmed, 1 not testable here." in text
+    assert "1. **confirmed**: a is better (Figure 1)\n   - Criterion: a above b.\n   - Found: perfect +0.120 ±" in text
+    assert "2. **not confirmed**: b is better" in text
+    assert "Found: there is no c." in text
+    for said in ("a hundred clients.", "9 of 10 test queries", "3 seeds each", "the weather", "a 0.5", "offline.png"):
+        assert said in text
+    assert (tmp_path / "offline.png").is_file()
+
+
+def test_table_cells_are_mean_and_deviation(made, tmp_path):
+    """Mean 0.52 and deviation sqrt((0.02² + 0 + 0.02²) / 2) = 0.02; the CSV has the number of runs too."""
+    table = EXPERIMENT.tables[0]
+    assert "| a | 0.520 ± 0.020 |" in table_markdown(table, made)
+    write_table_csv(table, made, tmp_path / "t.csv")
+    with (tmp_path / "t.csv").open(encoding="utf-8") as file:
+        first = next(csv.DictReader(file))
+    assert first == {"method": "a", "clicks": "perfect", "metric": "offline", "mean": "0.52", "sd": "0.02", "runs": "3"}
+
+
+def test_the_numbers_behind_a_section_are_written(made, tmp_path):
+    """As CSV beside its text; a section without any has its text alone."""
+    with_rows = Section("s", "S", lambda found: f"{len(found)} runs", lambda found: [["runs"], [str(len(found))]])
+    plain = Section("p", "P", lambda _: "nothing behind it")
+    write_report(replace(EXPERIMENT, sections=(with_rows, plain)), made, tmp_path, scale="quick", n_seeds=3)
+    assert (tmp_path / "s.md").read_text(encoding="utf-8") == "S\n\n6 runs"
+    assert (tmp_path / "s.csv").read_text(encoding="utf-8") == "runs\n6\n"
+    assert (tmp_path / "p.md").is_file()
+    assert not (tmp_path / "p.csv").exists()
+
+
+def test_table_rows_that_lack_a_label():
+    """A reference without ε has one row of its own, and does not take in the runs that have one."""
+    made = results(
+        {
+            (("method", "a"), ("ε", "1"), ("clicks", "perfect")): [0.4, 0.4],
+            (("method", "a"), ("clicks", "perfect")): [0.6, 0.6],
+        }
+    )
+    lines = table_markdown(Table("t", "T", "offline", ("method", "ε")), made).splitlines()
+    assert lines[2:] == ["| a | 1 | 0.400 ± 0.000 |", "| a | - | 0.600 ± 0.000 |"]
+
+
+def test_runs_have_every_number_and_the_whole_configuration_without_a_path(made, tmp_path):
+    """A line a run; the data set is named, not where it lay."""
+    write_report(EXPERIMENT, made, tmp_path, scale="quick", n_seeds=3)
+    with (tmp_path / "runs.csv").open(encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    assert len(rows) == 6
+    assert rows[0]["offline"] == "0.5"
+    configuration = json.loads(rows[0]["configuration"])
+    assert configuration["data"] == "made"
+    assert configuration["rounds"] == 20
+    with (tmp_path / "curves.csv").open(encoding="utf-8") as file:
+        points = [row for row in csv.DictReader(file) if row["metric"] == "offline" and row["seed"] == "1"]
+    assert [(row["round"], row["value"]) for row in points[:3]] == [("0", "0.2"), ("10", "0.35"), ("20", "0.5")]

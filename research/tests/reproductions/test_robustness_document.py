@@ -1,0 +1,55 @@
+"""docs/robustness.md does what it says, and its bounds are those of the code."""
+
+import math
+import shlex
+
+import pytest
+from cli.commands import PROJECT, foltr_process
+from cli.test_readme import blocks
+
+from foltr.core.aggregation import budgets, evidence, suspicion
+from foltr.core.aggregation.rule_spec import PRE_STEPS, RULES
+
+DOCUMENT = "docs/robustness.md"
+
+
+@pytest.mark.slow
+def test_the_commands_of_the_document_run(tmp_path):
+    """From the first to the last."""
+    lines = "\n".join(blocks(DOCUMENT, "sh")).splitlines()
+    for line in filter(None, lines):
+        done = foltr_process(*shlex.split(line)[1:], cwd=tmp_path, timeout_s=120)
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+    assert (tmp_path / "adaptive.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("kind", "fades", "bounds"),
+    [
+        ("alignment", evidence.ALIGNMENT_FADES, (suspicion.BEHIND, suspicion.NO_MORE_BEHIND)),
+        ("drift", evidence.DRIFT_FADES, (suspicion.DRIFT, suspicion.NO_MORE_DRIFT)),
+        ("length", evidence.LENGTH_FADES, (suspicion.LOG_LENGTH_ALONE, suspicion.NO_MORE_LOG_LENGTH)),
+    ],
+)
+def test_bounds_of_the_adaptive_defence(kind, fades, bounds):
+    """The table's, and for how many rounds evidence counts: a weight that fades by a hundredth sums up to a hundred."""
+    lines = (PROJECT / DOCUMENT).read_text(encoding="utf-8").splitlines()
+    cells = next(line for line in lines if line.startswith(f"| {kind} |")).strip("| ").split(" | ")
+    assert cells[-2:] == [f"{bound:g}" for bound in bounds]
+    assert cells[-3] == f"{math.floor(1 / (1 - fades) + 1e-9)} rounds"
+
+
+def test_budgets_of_the_adaptive_defence():
+    """The table's, from the shortest memory to the longest."""
+    lines = (PROJECT / DOCUMENT).read_text(encoding="utf-8").splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("| budget |"))
+    rows = [line.strip("| ").split(" | ") for line in lines[begin + 2 : begin + 2 + len(budgets.HORIZONS)]]
+    assert [row[1:] for row in rows] == [[f"{one.fade:g}", f"{one.chance:g}"] for one in budgets.HORIZONS]
+    assert f"the root of {budgets.OVER_MEDIAN:g} times" in "\n".join(lines)
+
+
+def test_every_rule_is_in_the_document():
+    """With or without a step before it."""
+    text = (PROJECT / DOCUMENT).read_text(encoding="utf-8")
+    for name in (*RULES, *(f"{step}+" for step in PRE_STEPS)):
+        assert f"| `{name}`" in text, name

@@ -1,0 +1,252 @@
+"""Blocks against the same devices one by one: the same bits."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from foltr.core.data.dataset import RankingDataset
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.evaluation.click_models import click_model, click_tables, clicks_from_draws, personal
+from foltr.core.evaluation.metrics import ndcg_at_k, reciprocal_rank
+from foltr.core.learning.linear import rank_by_score, sample_plackett_luce, score
+from foltr.core.learning.neural import n_neural_weights, neural_score
+from foltr.core.learning.neural_pdgd import neural_pdgd_step
+from foltr.core.learning.pdgd import pdgd_step
+from foltr_research.simulation.blocks.drawn_neural import first_lists, neural_pdgd_block
+from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users, pdgd_block, query_pool
+from foltr_research.simulation.blocks.fixed_rankings import ranking_block
+
+K, D, HIDDEN = 6, 7, 4
+MODELS = [click_model(name, 3) for name in ("perfect", "navigational", "informational", "poison", "pbm-1.5")]
+MODELS.append(personal(click_model("fedips-1", 3), np.random.default_rng(4)))
+
+
+@pytest.fixture
+def pool(rng: np.random.Generator) -> QueryPool:
+    """Queries of 1 to 40 documents, some without a relevant one."""
+    offsets = np.concatenate([[0], np.cumsum(rng.integers(1, 40, size=30))]).astype(np.int64)
+    relevance = rng.integers(0, 3, size=offsets[-1]).astype(np.int16)
+    relevance[: offsets[5]] = 0
+    features = rng.random((offsets[-1], D), dtype=np.float32)
+    return query_pool(RankingDataset("some", features, relevance, offsets, np.arange(30)), K)
+
+
+class Crowd:
+    """Clients with different models and different numbers of interactions, and their draws."""
+
+    def __init__(self, pool: QueryPool, n: int, b: int, seed: int = 9) -> None:
+        rng = np.random.default_rng(seed)
+        self.picks = rng.integers(-1, pool.dataset.n_queries, size=(n, b))
+        self.picks[0] = -1
+        self.users = Users(
+            click_tables(MODELS, K), rng.integers(len(MODELS), size=(n, b)), rng.random((n, b, 2 + 2 * K))
+        )
+
+    def devices(self) -> list[np.random.Generator]:
+        return [np.random.default_rng([3, i]) for i in range(len(self.picks))]
+
+
+def one_by_one(
+    pool: QueryPool,
+    crowd: Crowd,
+    start: np.ndarray,
+    devices: list[np.random.Generator],
+    score_of: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    step: Callable[..., np.ndarray],
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What the SDK does on each device."""
+    local, ndcg, reciprocal_ranks = [], np.full(crowd.picks.shape, np.nan), np.full(crowd.picks.shape, np.nan)
+    for c, picks in enumerate(crowd.picks.tolist()):
+        base = start if start.ndim == 1 else start[c]
+        weights = base
+        for i, pick in enumerate(picks):
+            if pick < 0:
+                continue
+            features, relevance = pool.dataset.query(pick)
+            ranking = sample_plackett_luce(score_of(weights, features), K, devices[c])
+            model = MODELS[crowd.users.models[c, i]]
+            clicks = clicks_from_draws(model, relevance[ranking], crowd.users.draws[c, i, 2:])
+            ndcg[c, i] = ndcg_at_k(relevance[ranking], K, relevance)
+            reciprocal_ranks[c, i] = reciprocal_rank(clicks)
+            weights = step(weights, features, ranking, clicks, base)
+        local.append(weights)
+    return np.array(local), ndcg, reciprocal_ranks
+
+
+@pytest.mark.parametrize("own_start", [False, True])
+@pytest.mark.parametrize("proximal", [0.0, 0.3])
+def test_linear_pdgd_is_the_device_bit_by_bit(
+    pool: QueryPool, rng: np.random.Generator, own_start: bool, proximal: float
+) -> None:
+    """Weights, nDCG, MaxRR and where the generators stand, for shared and own starts, with and without FedProx."""
+    crowd = Crowd(pool, 40, 5)
+    start = rng.normal(size=(40, D) if own_start else D)
+    mine, theirs = crowd.devices(), crowd.devices()
+    block = pdgd_block(pool, start, crowd.picks, crowd.users, mine, 0.1, proximal)
+    weights, ndcg, reciprocal_ranks = one_by_one(
+        pool, crowd, start, theirs, score, lambda w, x, r, c, base: pdgd_step(w, x, r, c, 0.1, None, proximal, base)
+    )
+    np.testing.assert_array_equal(block.weights, weights)
+    np.testing.assert_array_equal(block.ndcg, ndcg)
+    np.testing.assert_array_equal(block.reciprocal_ranks, reciprocal_ranks)
+    assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
+    assert (block.weights[0] == (start[0] if own_start else start)).all()
+    assert (block.weights[1:] != start[1:]).any() if own_start else (block.weights[1:] != start).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("proximal", [0.0, 0.3])
+def test_neural_pdgd_is_the_device_bit_by_bit(
+    pool: QueryPool, rng: np.random.Generator, proximal: float, dtype: type
+) -> None:
+    """The same for the neural ranker, in either type of local weights."""
+    crowd = Crowd(pool, 12, 4)
+    start = rng.normal(size=n_neural_weights(D, HIDDEN)).astype(dtype)
+    mine, theirs = crowd.devices(), crowd.devices()
+    block = neural_pdgd_block(pool, start, crowd.picks, crowd.users, mine, 0.1, HIDDEN, proximal)
+    weights, ndcg, reciprocal_ranks = one_by_one(
+        pool,
+        crowd,
+        start,
+        theirs,
+        lambda w, x: neural_score(w, x, HIDDEN),
+        lambda w, x, r, c, base: neural_pdgd_step(w, x, r, c, 0.1, HIDDEN, None, proximal, base),
+    )
+    assert block.weights.dtype == dtype
+    np.testing.assert_array_equal(block.weights, weights)
+    np.testing.assert_array_equal(block.ndcg, ndcg)
+    np.testing.assert_array_equal(block.reciprocal_ranks, reciprocal_ranks)
+    assert [rng.random() for rng in mine] == [rng.random() for rng in theirs]
+
+
+@pytest.mark.parametrize("own_start", [False, True])
+def test_neural_clients_side_by_side_are_those_clients_alone(
+    pool: QueryPool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch, own_start: bool
+) -> None:
+    """However many go side by side, and whatever lists some of them lack, each ends at the same bits."""
+    crowd, n_weights = Crowd(pool, 11, 5), n_neural_weights(D, HIDDEN)
+    start = rng.normal(size=(11, n_weights) if own_start else n_weights)
+    blocks = []
+    for size in (1, 3, 11):
+        monkeypatch.setattr("foltr_research.simulation.blocks.drawn_neural._WEIGHTS_OF_A_GROUP", size * n_weights)
+        devices = crowd.devices()
+        blocks.append(neural_pdgd_block(pool, start, crowd.picks, crowd.users, devices, 0.1, HIDDEN, 0.3))
+        assert (blocks[-1].weights[1:] != blocks[-1].weights[:1]).any()
+    for block in blocks[1:]:
+        np.testing.assert_array_equal(block.weights, blocks[0].weights)
+        np.testing.assert_array_equal(block.ndcg, blocks[0].ndcg)
+        np.testing.assert_array_equal(block.reciprocal_ranks, blocks[0].reciprocal_ranks)
+
+
+def test_first_lists_that_are_kept_change_nothing(pool: QueryPool, rng: np.random.Generator) -> None:
+    """In block after block, and in a round with other weights; where each client has its own they are not used."""
+    kept, n_weights = first_lists(pool, HIDDEN, 40), n_neural_weights(D, HIDDEN)
+    assert len(kept.tanhs) == len(pool.dataset.features)
+    for _ in range(2):
+        start = rng.normal(size=n_weights)
+        kept.forget()
+        for seed in (1, 2):
+            crowd = Crowd(pool, 20, 3, seed)
+            alone, shared = (
+                neural_pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), 0.1, HIDDEN, 0.3, first)
+                for first in (None, kept)
+            )
+            np.testing.assert_array_equal(shared.weights, alone.weights)
+            np.testing.assert_array_equal(shared.ndcg, alone.ndcg)
+        assert kept.is_kept.any()
+    own = rng.normal(size=(20, n_weights))
+    alone, shared = (
+        neural_pdgd_block(pool, own, crowd.picks, crowd.users, crowd.devices(), 0.1, HIDDEN, 0.0, first)
+        for first in (None, kept)
+    )
+    np.testing.assert_array_equal(shared.weights, alone.weights)
+
+
+def test_first_lists_are_kept_where_enough_are_asked_again(pool: QueryPool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By clients who ask few queries, as far as memory goes."""
+    assert not len(first_lists(pool, HIDDEN, 14).tanhs)
+    assert len(first_lists(pool, HIDDEN, 15).tanhs)
+    monkeypatch.setattr("foltr_research.simulation.blocks.drawn_neural._MOST_KEPT_BYTES", 1000)
+    assert not len(first_lists(pool, HIDDEN, 15).tanhs)
+
+
+def test_draws_in_several_portions_are_the_same_draws(
+    pool: QueryPool, rng: np.random.Generator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """How many clients share a buffer changes nothing, nor does a client that fills it alone."""
+    crowd, start = Crowd(pool, 40, 5), rng.normal(size=D)
+    whole = pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), 0.1)
+    monkeypatch.setattr("foltr_research.simulation.blocks.drawn_rankings._DRAWS_AT_A_TIME", 1)
+    parts = pdgd_block(pool, start, crowd.picks, crowd.users, crowd.devices(), 0.1)
+    np.testing.assert_array_equal(whole.weights, parts.weights)
+
+
+@pytest.mark.parametrize("hidden", [None, HIDDEN])
+@pytest.mark.parametrize("own", [False, True])
+def test_rankings_by_score_are_the_device_bit_by_bit(
+    pool: QueryPool, rng: np.random.Generator, hidden: int | None, own: bool
+) -> None:
+    """Lists and clicks of rankers that are shown as they are, for both rankers."""
+    crowd = Crowd(pool, 10, 4)
+    size = D if hidden is None else n_neural_weights(D, hidden)
+    weights = rng.normal(size=(10, size) if own else size)
+    block = ranking_block(pool, weights, crowd.picks, crowd.users, hidden)
+    for (c, i), pick in np.ndenumerate(crowd.picks):
+        if pick < 0:
+            assert (block.rankings[c, i] == -1).all()
+            assert not block.clicks[c, i].any()
+            assert np.isnan([block.ndcg[c, i], block.reciprocal_ranks[c, i]]).all()
+            continue
+        features, relevance = pool.dataset.query(pick)
+        mine = weights[c] if own else weights
+        ranking = rank_by_score(score(mine, features) if hidden is None else neural_score(mine, features, hidden), K)
+        model = MODELS[crowd.users.models[c, i]]
+        clicks = clicks_from_draws(model, relevance[ranking], crowd.users.draws[c, i, 2:])
+        assert block.rankings[c, i, : len(ranking)].tolist() == ranking.tolist()
+        assert (block.rankings[c, i, len(ranking) :] == -1).all()
+        assert block.clicks[c, i, : len(ranking)].tolist() == clicks.tolist()
+        assert block.ndcg[c, i] == ndcg_at_k(relevance[ranking], K, relevance)
+        assert block.reciprocal_ranks[c, i] == reciprocal_rank(clicks)
+
+
+def test_nobody_and_nothing(pool: QueryPool) -> None:
+    """A block without clients, or without interactions, is no special case for its caller."""
+    tables = click_tables(MODELS, K)
+    for shape in ((0, 3), (2, 0)):
+        users = Users(tables, np.zeros(shape, np.int64), np.zeros((*shape, 2 + 2 * K)))
+        devices = [np.random.default_rng(i) for i in range(shape[0])]
+        block = pdgd_block(pool, np.ones(D), np.zeros(shape, np.int64), users, devices, 0.1)
+        assert block.weights.tolist() == [[1.0] * D] * shape[0]
+        assert block.ndcg.shape == shape
+
+
+def test_what_does_not_fit_is_refused(pool: QueryPool) -> None:
+    """Compiled code checks no bounds, so each wrong argument is named before it runs."""
+    crowd = Crowd(pool, 3, 2)
+    devices = crowd.devices()
+
+    def refused(match: str, start=np.zeros(D), picks=crowd.picks, users=crowd.users, devices=devices) -> None:  # noqa: B008
+        with pytest.raises(DataError, match=match):
+            pdgd_block(pool, start, picks, users, devices, 0.1)
+
+    tables, models, draws = crowd.users.tables, crowd.users.models, crowd.users.draws
+    refused("start must be 7 weights", start=np.zeros(D + 1))
+    refused("generators", devices=devices[:2])
+    refused("queries 0 to 29", picks=np.full((3, 2), 30))
+    refused("queries 0 to 29", picks=np.full((3, 2), -2))
+    refused("click models for", users=Users(tables, models[:, :1], draws))
+    refused("6 click models", users=Users(tables, np.full_like(models, 6), draws))
+    refused("14 draws", users=Users(tables, models, draws[:, :, 2:]))
+    refused("ranks, not 6", users=Users(click_tables(MODELS, K - 1), models, draws))
+    picks = np.full((3, 2), 29)
+    refused("finite", start=np.full(D, np.nan), picks=picks)
+    five_grades = RankingDataset(
+        "five", pool.dataset.features, pool.dataset.relevance * 2, pool.dataset.offsets, pool.dataset.query_ids
+    )
+    with pytest.raises(DataError, match="grade 4, the click models grades 0 to 2"):
+        pdgd_block(query_pool(five_grades, K), np.zeros(D), crowd.picks, crowd.users, devices, 0.1)
+    with pytest.raises(DataError, match="at least 1 document"):
+        query_pool(pool.dataset, 0)
+    with pytest.raises(SettingsError, match="same number"):
+        click_tables([MODELS[0], click_model("perfect", 5)], K)

@@ -1,0 +1,245 @@
+"""A sweep is its runs: wherever they run, each is what it would be alone, and none is run twice."""
+
+import contextlib
+import json
+import os
+import socket
+import sys
+import time
+from types import SimpleNamespace
+
+import pytest
+
+from foltr.core.errors import SettingsError, UnavailableError
+from foltr_research.simulation.config import SimulationConfig
+from foltr_research.simulation.sweeps.sweep import (
+    check_sweep,
+    config_digest,
+    grid,
+    rows_of_sweep,
+    run_config,
+    run_sweep,
+)
+
+BASE = SimulationConfig(clients=3, interactions=2, rounds=2)
+
+
+@pytest.fixture
+def counted(monkeypatch):
+    """The configurations that are really run."""
+    ran = []
+    monkeypatch.setattr(
+        "foltr_research.simulation.sweeps.sweep.run_config", lambda config: ran.append(config) or run_config(config)
+    )
+    return ran
+
+
+@pytest.fixture
+def letor(tmp_path):
+    """A folder with a data set of two features."""
+    folder = tmp_path / "data" / "Fold1"
+    folder.mkdir(parents=True)
+    for name in ("train.txt", "test.txt"):
+        (folder / name).write_text("".join(f"{i % 3} qid:{1 + i // 6} 1:{i} 2:{i * i % 5}\n" for i in range(12)))
+    return folder
+
+
+def told(row):
+    """A result without its times."""
+    return {key: value for key, value in row.result.items() if key not in {"seconds", "interactions_per_second"}}
+
+
+def alone(config):
+    return json.loads(json.dumps(run_config(config).outcome()))
+
+
+def test_the_grid_is_every_combination():
+    """Fields and parameters of the method; what is not varied stays."""
+    configs = grid(
+        BASE.changed(parameters={"serp_length": 5}), {"seed": [1, 2], "parameters.learning_rate": ["0.1", 1]}
+    )
+    assert [(config.seed, config.parameters) for config in configs] == [
+        (seed, {"learning_rate": rate, "serp_length": 5}) for seed in (1, 2) for rate in (0.1, 1)
+    ]
+    assert {config.rounds for config in configs} == {2}
+
+
+@pytest.mark.parametrize(
+    ("vary", "words"),
+    [
+        ({"sede": [1]}, "nothing of this name"),
+        ({"seed": []}, "at least one"),
+        ({"seed": ["x"]}, "seed:"),
+        ({"parameters.foo": [1]}, "foo: .*fields are data, .*; parameters: fpdgd has .*learning_rate"),
+        ({"parameters.mu": [1], "method": ["fpdgd", "foltr-es"]}, "mu: .*fpdgd has .*; foltr-es has "),
+        ({"method": ["fpdgd", "fpgdd"]}, "there is no 'fpgdd'; known are fpdgd"),
+    ],
+)
+def test_a_wrong_grid_is_one_line(vary, words):
+    """A key that does not exist, without values, or with a wrong one."""
+    with pytest.raises(SettingsError, match=words):
+        grid(BASE, vary)
+
+
+def test_parameters_of_rules_and_attacks_may_be_varied():
+    """Each beside those that are set; numbers of attackers from 0, which is the run without an attack."""
+    base = BASE.changed(attack="lie", attack_parameters={"knowledge": "full"}, aggregation="trimmed-mean")
+    configs = grid(base, {"attackers": ["0", "1"], "attack_parameters.z": ["auto", "1"]})
+    assert [(config.attackers, config.attack_parameters) for config in configs] == [
+        (attackers, {"knowledge": "full", "z": z}) for attackers in (0, 1) for z in ("auto", 1)
+    ]
+    varied = grid(base, {"aggregation_parameters.beta": ["1"]})
+    assert varied[0].aggregation_parameters == {"beta": 1}
+
+
+def test_a_parameter_of_one_method_may_be_varied():
+    """The others' rows say that they have none."""
+    assert len(grid(BASE, {"parameters.mu": [0.1, 1], "method": ["fpdgd", "fedprox"]})) == 4
+
+
+def test_a_sweep_of_which_nothing_can_run_is_refused():
+    """What is wrong with its first run; one that can be run is enough."""
+    wrong = [BASE.changed(clicks="prefect"), BASE.changed(data="synthetic-intents")]
+    with pytest.raises(SettingsError, match="prefect"):
+        check_sweep(wrong)
+    with pytest.raises(SettingsError, match="add --population type1"):
+        check_sweep(wrong[1:])
+    check_sweep([*wrong, BASE])
+    check_sweep([])
+
+
+def test_runs_equal_single_runs(tmp_path):
+    """In this process: each row is what the configuration gives alone; equal configurations run once."""
+    configs = grid(BASE, {"method": ["fpdgd", "foltr-es"], "seed": [1, 2]})
+    seen = []
+    rows = run_sweep([*configs, configs[0]], folder=tmp_path, on_done=seen.append)
+    assert [row.config for row in rows] == configs
+    assert seen == rows
+    assert [told(row) for row in rows] == [alone(config) for config in configs]
+
+
+@pytest.mark.slow
+def test_processes_give_the_same_rows():
+    """Two processes: the same results as one after the other here."""
+    pytest.importorskip("joblib")
+    configs = grid(BASE, {"clicks": ["perfect", "navigational"], "seed": [1, 2]})
+    rows = run_sweep(configs, jobs=2)
+    assert [told(row) for row in rows] == [alone(config) for config in configs]
+
+
+@pytest.mark.slow
+def test_a_cluster_gives_the_same_rows():
+    """Dask on this machine, and the same results."""
+    pytest.importorskip("distributed", reason="Dask is in the extra 'research'")
+    configs = grid(BASE, {"seed": [1, 2, 3]})
+    with socket.socket() as other:  # as another sweep on this machine would
+        with contextlib.suppress(OSError):
+            other.bind(("127.0.0.1", 8787))
+        rows = run_sweep(configs, jobs=2, backend="dask")
+    assert [told(row) for row in rows] == [alone(config) for config in configs]
+
+
+def test_a_failed_run_is_a_row():
+    """The others go on, and the table says what went wrong."""
+    configs = [BASE, BASE.changed(method="fedper"), BASE.changed(data="/nowhere")]
+    rows = run_sweep(configs)
+    assert rows[0].error is None
+    assert "choose ranker = neural" in rows[1].error
+    assert "/nowhere" in rows[2].error
+    tidy = rows_of_sweep(rows)
+    assert [row["error"] is None for row in tidy] == [True, True, False, False]
+    assert tidy[2]["method"] == "fedper"
+
+
+def test_an_interrupted_sweep_goes_on(tmp_path, counted):
+    """What was finished is not run again; what failed is."""
+    configs = grid(BASE, {"seed": [1, 2, 3]})
+
+    def interrupt(row):
+        if row.config.seed == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(configs, folder=tmp_path, on_done=interrupt)
+    kept = sorted(path.stem for path in tmp_path.glob("*.json"))
+    assert kept == sorted(config_digest(config) for config in configs[:2])
+    (tmp_path / f"{config_digest(configs[0])}.json").write_text("{ cut off")
+    counted.clear()
+    rows = run_sweep(configs, folder=tmp_path)
+    assert [config.seed for config in counted] == [1, 3]
+    assert [told(row) for row in rows] == [alone(config) for config in configs]
+
+
+def test_a_run_on_other_data_is_run_again(tmp_path, letor, counted):
+    """As long as its files are the same it is kept; a file that changed, or only was written again, tells."""
+    config = BASE.changed(data=str(letor.parent))
+    kept = tmp_path / "runs"
+    for _ in range(2):
+        assert run_sweep([config], folder=kept)[0].error is None
+    assert counted == [config]
+    with (letor / "train.txt").open("a") as file:
+        file.write("1 qid:9 1:1 2:1\n")
+    run_sweep([config, BASE], folder=kept)
+    assert counted == [config, config, BASE]
+    os.utime(letor / "test.txt", ns=(1, 1))
+    run_sweep([config, BASE], folder=kept)
+    assert counted == [config, config, BASE, config]
+
+
+def test_a_run_of_another_program_is_run_again(tmp_path, counted, monkeypatch):
+    """Also one that was kept before programs were told apart."""
+    run_sweep([BASE], folder=tmp_path)
+    monkeypatch.setattr("foltr_research.simulation.sweeps.sweep.program_fingerprint", lambda: "0.2.0 another")
+    for _ in range(2):
+        run_sweep([BASE], folder=tmp_path)
+    assert counted == [BASE] * 2
+    path = tmp_path / f"{config_digest(BASE)}.json"
+    content = json.loads(path.read_text())
+    del content["program"], content["data"]
+    path.write_text(json.dumps(content))
+    run_sweep([BASE], folder=tmp_path)
+    assert counted == [BASE] * 3
+
+
+def test_a_file_in_place_of_the_folder_is_refused(tmp_path, counted):
+    """Before anything is run."""
+    (tmp_path / "runs").write_text("")
+    with pytest.raises(SettingsError, match="is a file; expected a folder"):
+        run_sweep([BASE], folder=tmp_path / "runs")
+    assert not counted
+
+
+def test_backends_that_are_not_there(monkeypatch):
+    """One line for an unknown backend, one that is not installed, and a scheduler that does not answer."""
+    with pytest.raises(SettingsError, match="known are loky, dask, ray"):
+        run_sweep([BASE], backend="spark")
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(SettingsError, match=r"pip install .*\[ray\]"):
+        run_sweep([BASE], backend="ray")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "package", "extra", "scheme"),
+    [("dask", "distributed", "research", "tcp://"), ("ray", "ray", "ray", "")],
+)
+def test_a_scheduler_that_does_not_answer(unused_tcp_port, backend, package, extra, scheme):
+    """Told in one line after a bounded wait: Ray by itself tries for minutes."""
+    pytest.importorskip(package, reason=f"it is in the extra {extra!r}")
+    began = time.monotonic()
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        run_sweep([BASE], backend=backend, scheduler=f"{scheme}127.0.0.1:{unused_tcp_port}")
+    assert time.monotonic() - began < 60
+
+
+def test_a_cluster_of_ray_that_asks_for_a_token(monkeypatch):
+    """Ray says only that it could not connect, so the words name what opens such a cluster."""
+
+    def refuse(address, **_):
+        raise ConnectionError(f"Failed to connect to Ray cluster at {address}")
+
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(init=refuse))
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        address = f"127.0.0.1:{listening.getsockname()[1]}"
+        with pytest.raises(UnavailableError, match="RAY_AUTH_MODE=token"):
+            run_sweep([BASE], backend="ray", scheduler=address)

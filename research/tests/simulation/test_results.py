@@ -1,0 +1,131 @@
+"""Results as JSON and as tidy tables that say everything about the run they are of."""
+
+import csv
+import json
+import sys
+
+import numpy as np
+import pytest
+from simulated import config, population, simulated, with_quantities
+
+from foltr.core.errors import SettingsError
+from foltr.core.methods.bodies import BodySpec, pack_body
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.updates import DenseDelta, EvolutionPair, PartDelta
+from foltr_research.simulation.federated import run
+from foltr_research.simulation.results import bytes_of_body, rows_of
+from foltr_research.simulation.sweeps.tables import write_table
+
+
+def test_json_has_everything():
+    """The result is JSON without NaN, with the configuration it can be repeated from."""
+    result = simulated(config(method="fpdgd-paper"))
+    read = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert read["config"] == result.config.model_dump(mode="json")
+    assert read["ndcg_at_10"][0] == {"round": 0, "value": result.ndcg_at_10[0][1]}
+    assert read["online_ndcg"] == result.online_ndcg
+    assert read["interactions_per_second"] > 0
+    assert read["bytes"] == {"up": 32, "down": 32}
+    assert read["privacy"]["claimed_epsilon_per_round"] == 4.5
+    assert read["data"]["test_queries_evaluated"] <= read["data"]["test_queries"] == 20
+
+
+def test_what_is_not_a_number_is_null():
+    """LambdaRank shows no lists, so there is no online metric."""
+    read = json.loads(json.dumps(simulated(config(method="lambdarank")).to_dict(), allow_nan=False))
+    assert read["online_ndcg"] is None
+    assert read["online_per_round"] == [None] * 4
+
+
+def test_rows_are_tidy():
+    """A row for each evaluated round, each with the whole configuration; the first round has no lists before it."""
+    result = simulated(config(clicks=("perfect", "poison"), parameters={"learning_rate": 0.2}))
+    rows = result.rows()
+    assert [row["round"] for row in rows] == [0, 2, 4]
+    assert rows[0]["online_ndcg_of_round"] is None
+    assert rows[2]["online_ndcg_of_round"] == result.online_per_round[3]
+    assert all(row["clicks"] == "perfect,poison" and row["parameters"] == '{"learning_rate": 0.2}' for row in rows)
+    assert set(result.config.model_dump()) <= set(rows[0])
+    assert rows == rows_of(json.loads(json.dumps(result.to_dict())))
+
+
+def test_csv_and_parquet_have_the_same_rows(tmp_path):
+    """Both formats hold the rows; Parquet also the configuration as metadata."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    result = simulated(config())
+    metadata = {"config": result.config.model_dump(mode="json")}
+    for name in ("rows.csv", "rows.parquet"):
+        write_table(tmp_path / name, result.rows(), metadata)
+    with (tmp_path / "rows.csv").open(newline="") as file:
+        lines = list(csv.DictReader(file))
+    table = parquet.read_table(tmp_path / "rows.parquet")
+    assert table.column_names == list(lines[0])
+    assert table.to_pylist() == result.rows()
+    assert [float(line["ndcg_at_10"]) for line in lines] == table.column("ndcg_at_10").to_pylist()
+    assert json.loads(table.schema.metadata[b"foltr"]) == metadata
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rows.csv", "rows.parquet"]
+
+
+def test_tables_that_cannot_be_written(tmp_path, monkeypatch):
+    """One line for another format, a folder that is not there and a missing pyarrow."""
+    with pytest.raises(SettingsError, match=r"\.parquet or \.csv"):
+        write_table(tmp_path / "rows.xlsx", [], {})
+    with pytest.raises(SettingsError, match="there is no folder"):
+        write_table(tmp_path / "none" / "rows.csv", [], {})
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(SettingsError, match=r"pip install .*\[research\]"):
+        write_table(tmp_path / "rows.parquet", [], {})
+
+
+def test_bytes_of_bodies_are_what_is_packed():
+    """The announced sizes are those of the bodies that the service stores."""
+    vector = pack_vector(np.zeros(6, np.float32))
+    bodies = {
+        BodySpec("dense", 6, 0, 6): DenseDelta(dim=6, values=vector),
+        BodySpec("part", 9, 0, 6): PartDelta(dim=9, start=0, values=vector),
+        BodySpec("evolution", 6): EvolutionPair(seed=1, plus=0.5, minus=None),
+    }
+    for spec, body in bodies.items():
+        assert bytes_of_body(spec) == len(pack_body(body)[1])
+
+
+def test_privacy_is_claimed_and_actual():
+    """fpdgd-paper says both; FOLtR-ES its bound; FPDGD nothing."""
+    paper = simulated(config(method="fpdgd-paper", parameters={"epsilon": 2.0})).privacy
+    assert paper["claimed_epsilon"] == 8.0 < paper["epsilon_add_remove"]
+    evolution = simulated(config(method="foltr-es", parameters={"truth_probability": 1.0})).privacy
+    assert evolution["epsilon"] is None
+    assert simulated(config()).privacy is None
+
+
+def test_privacy_is_that_of_the_shares_that_arrive():
+    """Of noise made for all clients only the participants' shares are in a sum: epsilon is larger, or there is none."""
+    of = config(method="fpdgd-paper", clients=5, parameters={"n_clients": 5})
+    whole = simulated(of).privacy
+    most, few = (simulated(of.changed(participants=n)).privacy for n in (4, 2))
+    assert (whole["arrived"], most["arrived"], few["arrived"]) == (5, 4, 2)
+    assert most["epsilon_add_remove"] > whole["epsilon_add_remove"]
+    assert few["epsilon_add_remove"] is None
+
+
+def test_privacy_with_unequal_interactions():
+    """A weighted sum of noises has no epsilon here; FOLtR-ES' bound is that of the client with most interactions."""
+    paper = config(method="fpdgd-paper")
+    found = run(paper, with_quantities(population(paper), 1, 3, 5, 7, 9)).privacy
+    assert all(value is None for name, value in found.items() if name.startswith("epsilon_"))
+    assert "none is given, because clients differ in their interactions" in found["summary"]
+    assert found["claimed_epsilon_per_round"] == 4.5
+    equal = run(paper, with_quantities(population(paper), 9)).privacy
+    assert all(equal[name] is not None for name in ("epsilon_add_remove", "epsilon_per_round_replace"))
+    of = config(method="foltr-es", population="type4", quantities=(3, 5, 9))
+    evolution = run(of, with_quantities(population(of), 3, 5, 9)).privacy
+    assert evolution["epsilon_per_round"] == pytest.approx(9 * evolution["epsilon_per_interaction"])
+    assert evolution["epsilon"] == pytest.approx(4 * 9 * evolution["epsilon_per_interaction"])
+
+
+def test_online_ndcg_is_cut_where_lists_end():
+    """K is told with the metric: it is the length of the lists, which differs between methods."""
+    assert simulated(config(parameters={"serp_length": 7})).online_k == 7
+    assert simulated(config(method="fedips")).to_dict()["online_k"] == 5
+    assert {row["online_k"] for row in simulated(config()).rows()} == {10}

@@ -1,0 +1,128 @@
+"""A simulated federation whose clients vote: what a majority takes back, and what liars cannot."""
+
+import numpy as np
+import pytest
+from simulated import config, population, simulated
+
+from foltr.core.aggregation.client_records import Records
+from foltr.core.aggregation.standing import Standing
+from foltr.core.errors import SettingsError
+from foltr_research.simulation.checkpoint import CheckpointPlan
+from foltr_research.simulation.clients.crowd import Crowd
+from foltr_research.simulation.clients.voters import Voters
+from foltr_research.simulation.config import check_config, resolve, rule_of
+from foltr_research.simulation.learners import Federation
+from foltr_research.simulation.results import rows_of
+from foltr_research.simulation.runners import ReferenceRunner
+
+# Honest while the model learns, and then far stronger than the others together.
+RUINED = {"attack": "turncoat", "attackers": 2, "attack_parameters": {"start": 12, "z": 30}}
+
+
+def voting(**values):
+    return config(interactions=20, rounds=30, eval_every=1, take_back=True, **values)
+
+
+def decisions(result, verdict):
+    return [made for made in result.robustness["decisions"] if made["verdict"] == verdict]
+
+
+def test_a_ruined_model_is_taken_back_by_the_honest_majority():
+    """Though the others vote to shield it; the anchor that takes its place is a model that has learned."""
+    plain, voted = (simulated(voting(**RUINED).changed(take_back=on)) for on in (False, True))
+    taken = decisions(voted, "take_back")
+    assert taken
+    assert all(2 * made["n_worse"] > made["n_updates"] for made in taken)
+    assert all(made["round"] > 12 for made in taken)
+    ndcg = dict(voted.ndcg_at_10)
+    moved = [made["round"] for made in decisions(voted, "move_anchor") if made["round"] < taken[0]["round"]]
+    # The anchor is the model that was voted on: what the round before had made.
+    assert ndcg[taken[0]["round"]] == ndcg[moved[-1] - 1] > 0.9
+    assert max(ndcg[i] for i in range(25, 31)) > max(dict(plain.ndcg_at_10)[i] for i in range(25, 31)) + 0.2
+    assert rows_of(voted.to_dict())[-1]["models_taken_back"] == len(taken)
+
+
+def test_without_a_decision_a_run_is_the_same_run():
+    """Comparing costs no click and changes no random number."""
+    with_votes, without = simulated(voting()), simulated(voting().changed(take_back=False))
+    assert not decisions(with_votes, "take_back")
+    assert decisions(with_votes, "move_anchor")
+    assert np.array_equal(with_votes.weights, without.weights)
+    assert with_votes.ndcg_at_10 == without.ndcg_at_10
+
+
+@pytest.mark.parametrize("lie", ["worse", "better", "honest"])
+def test_liars_alone_take_nothing_back(lie):
+    """They need no attack: two of five learn honestly and vote as they like."""
+    lied = simulated(voting(attackers=2, liars_vote=lie))
+    assert not decisions(lied, "take_back")
+    assert lied.robustness["attackers"] == ["device-001", "device-002"]
+
+
+class Scripted(Voters):
+    """Voters who take the model back in one round, and move the anchor in another."""
+
+    def take_votes(self, number, senders):
+        super().take_votes(number, senders)
+        return Standing(5, 5, 5 * (number == 6), 5 * (number == 3))
+
+
+def test_what_a_rule_remembers_of_clients_outlives_the_model():
+    """The evidence of the rounds before stays; the progress is that of the anchor again."""
+    of = config(aggregation="adaptive")
+    people, (training, ranker) = population(of), resolve(of, 8)
+    crowd, first = Crowd(people, of.seed, training.serp_length), np.zeros(8, np.float32)
+    voters = Scripted(ranker, first, frozenset(), None)
+    runner = ReferenceRunner(people, crowd, training, ranker, voters=voters)
+    learner = Federation(people, runner, training, ranker, first, of.seed, None, rule_of(of), voters=voters)
+    kept = {}
+    for number in range(1, 7):
+        learner.round(number)
+        state = learner.state()
+        kept[number] = Records.from_bytes(state["defence"].tobytes(), 8), state["model"]
+    (anchors, anchor), (before, _), (after, model) = kept[2], kept[5], kept[6]
+    assert np.array_equal(model, anchor)
+    assert np.array_equal(after.progress, anchors.progress)
+    assert after.n_rounds == before.n_rounds == 5
+    assert np.array_equal(after.clients, before.clients)
+
+
+@pytest.mark.parametrize("extra", [RUINED, {"aggregation": "adaptive"}, {"participants": 4}])
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path, extra):
+    """Comparisons, votes and the anchor are part of a checkpoint."""
+    of, path = voting(**extra), tmp_path / "run.checkpoint"
+    asked = []
+    with pytest.raises(KeyboardInterrupt):
+        simulated(of, checkpoint=CheckpointPlan(path), stop=lambda: asked.append(1) or len(asked) == 14)
+    resumed = simulated(of, checkpoint=CheckpointPlan(path, resume=True))
+    assert resumed.outcome() == simulated(of).outcome()
+
+
+def test_it_is_run_by_the_reference():
+    """Blocks compare nothing."""
+    with pytest.raises(SettingsError, match="not run in blocks"):
+        simulated(voting(), runner="block")
+
+
+@pytest.mark.parametrize(
+    ("values", "problem"),
+    [
+        ({"take_back": True, "method": "foltr-es"}, "take_back: devices do not draw the lists of foltr-es by score"),
+        ({"take_back": True, "method": "pdgd"}, "take_back: pdgd has no devices that could vote"),
+        ({"take_back": True, "method": "fpdgd-paper"}, "take_back: fpdgd-paper adds noise"),
+        (
+            {"take_back": True, "privacy": "secure", "mechanism": "gamma"},
+            "take_back: votes in secure sums go with gauss",
+        ),
+        (
+            {"take_back": True, "privacy": "secure", "norm_proof": "none"},
+            "take_back: in a secure sum each vote needs a",
+        ),
+        ({"liars_vote": "worse"}, "liars_vote: nobody votes"),
+        ({"attackers": 1}, "attack: attackers need something to do"),
+    ],
+)
+def test_what_cannot_be_is_said_at_the_start(values, problem):
+    """In one line, by the name of the setting."""
+    with pytest.raises(SettingsError, match=problem):
+        check_config(config(**values))

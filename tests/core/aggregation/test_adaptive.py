@@ -1,0 +1,220 @@
+import tracemalloc
+
+import numpy as np
+import pytest
+from defended import ADAPTIVE, DIM, Attack, Federation, clipped, dropped, names_of
+
+from foltr.core.aggregation.fates import Fate
+from foltr.core.aggregation.round_aggregation import aggregate_round
+from foltr.core.aggregation.rule_spec import RuleSpec, read_rule
+
+N = 10
+NAMES = names_of(N)
+
+ATTACKS: dict[str, Attack] = {
+    "the opposite": lambda rows, _: -rows,
+    "minus three times": lambda rows, _: -3.0 * rows,
+    "a constant bias": lambda rows, _: rows + 0.3,
+    "a hundred times": lambda rows, rng: 100.0 * rng.permutation(rows, axis=1),
+}
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("signal", [0.0, 0.5, 2.0])
+def test_without_attackers_it_is_the_mean_to_the_last_bit(signal: float, seed: int) -> None:
+    """Nobody is left out or shortened in 200 rounds, and every round equals the plain mean."""
+    rng = np.random.default_rng(seed)
+    memory = None
+    for _ in range(200):
+        rows = (signal + rng.normal(size=(N, DIM))).astype(np.float32)
+        one = aggregate_round(ADAPTIVE, NAMES, rows, np.full(N, 5.0), memory)
+        mean = aggregate_round(read_rule("mean"), NAMES, rows, np.full(N, 5.0))
+        memory = one.memory
+        assert one.vector.tobytes() == mean.vector.tobytes()
+        assert (one.report.rule, one.report.fates, one.report.findings) == ("mean", (), ())
+
+
+@pytest.mark.parametrize("n_attackers", [1, 4])
+@pytest.mark.parametrize("name", ATTACKS)
+def test_attackers_are_left_out_and_nobody_else(name: str, n_attackers: int) -> None:
+    """Within 60 rounds each of them is, with a reason, whether there is one or there are four of ten."""
+    federation = Federation(n_attackers=n_attackers, attack=ATTACKS[name]).play(60)
+    assert dropped(federation.played[-1]) == federation.attackers == federation.ever_dropped()
+    assert all(fate.reason for fate in federation.played[-1].report.fates if fate.fate is Fate.DROPPED)
+    raised = federation.found("defence_raised")
+    assert {finding.client_id for finding in raised} == federation.attackers
+    assert all(10 < len(finding.detail) <= 500 for finding in raised)
+
+
+def test_short_updates_are_no_copies_of_each_other() -> None:
+    """Where lists are hardly explored some teach next to nothing: such updates are near each other, and no more."""
+    rng = np.random.default_rng(1)
+    memory, often_short = None, np.where(np.arange(N) < N - 2, 0.4, 0.9)
+    for _ in range(60):
+        lengths = np.where(rng.random(N) < often_short, 0.15, 1.0)
+        rows = (lengths[:, None] * rng.normal(size=(N, DIM))).astype(np.float32)
+        result = aggregate_round(ADAPTIVE, NAMES, rows, np.full(N, 5.0), memory)
+        memory = result.memory
+        assert result.report.findings == ()
+
+
+@pytest.mark.parametrize("n_attackers", [2, 4])
+@pytest.mark.parametrize("signal", [0.5, 2.5])
+def test_clients_that_send_the_same_have_the_weight_of_one(signal: float, n_attackers: int) -> None:
+    """Copies are told apart from users who agree, also where they agree much; and nobody is suspected."""
+
+    def alike(rows, _):
+        return np.tile(rows[-1], (N, 1))
+
+    federation = Federation(n_attackers=n_attackers, attack=alike, signal=signal).play(30)
+    assert federation.ever_dropped() == set()
+    last = federation.played[-1]
+    group = {*NAMES[:n_attackers], NAMES[-1]}
+    shares = {fate.client_id: fate.share for fate in last.report.fates}
+    assert clipped(last) == group
+    assert {round(shares[name], 6) for name in set(NAMES) - group} == {round(1 / (N - n_attackers), 6)}
+    assert sum(shares[name] for name in group) == pytest.approx(1 / (N - n_attackers))
+    assert all("count as one" in fate.reason for fate in last.report.fates if fate.client_id in group)
+
+
+def test_who_behaves_again_is_counted_again() -> None:
+    """The switch back is told too, and later than the bound that raised it: nobody flickers."""
+    federation = Federation(n_attackers=2, attack=ATTACKS["a constant bias"]).play(60)
+    federation.attack = None
+    federation.play(340)
+    assert sorted(finding.client_id for finding in federation.found("defence_raised")) == NAMES[:2]
+    assert sorted(finding.client_id for finding in federation.found("defence_lowered")) == NAMES[:2]
+    assert dropped(federation.played[-1]) == set()
+
+
+def test_a_client_that_stays_suspicious_is_proposed_for_quarantine() -> None:
+    """After `patience` updates under suspicion, twice as many, four times: let out again it is proposed again."""
+    spec = read_rule("adaptive", parameters={"patience": 10})
+    federation = Federation(n_attackers=1, attack=ATTACKS["the opposite"], spec=spec).play(100)
+    raised = next(number for number, one in enumerate(federation.played) if dropped(one))
+    proposed = [
+        number - raised + 1
+        for number, one in enumerate(federation.played)
+        for finding in one.report.findings
+        if finding.kind == "quarantine_proposed"
+    ]
+    assert proposed == [10, 20, 40, 80]
+    proposals = federation.found("quarantine_proposed")
+    assert {finding.client_id for finding in proposals} == {NAMES[0]}
+    assert all("pulls against the others" in finding.detail for finding in proposals)
+
+
+def test_an_update_of_unusual_length_is_shortened_in_the_first_round() -> None:
+    """It need not be seen six times before it can do no more harm than another's."""
+    rng = np.random.default_rng(1)
+    rows = rng.normal(size=(N, DIM))
+    rows[0] *= 1000.0
+    one = aggregate_round(ADAPTIVE, NAMES, rows, np.ones(N))
+    fates = {fate.client_id: fate for fate in one.report.fates}
+    assert fates[NAMES[0]].fate is Fate.CLIPPED
+    assert "times as long as usual" in fates[NAMES[0]].reason
+    assert np.linalg.norm(one.vector) < 2 * np.linalg.norm(rows[1:].mean(axis=0))
+
+
+def test_more_interactions_may_make_longer_updates() -> None:
+    """Clients of different diligence are no reason to shorten or suspect anybody."""
+    rng = np.random.default_rng(2)
+    weights = np.resize([1.0, 3.0, 5.0, 7.0, 9.0], N)
+    memory = None
+    for _ in range(100):
+        rows = 0.2 * weights[:, None] / 5.0 + rng.normal(size=(N, DIM)) * np.sqrt(weights)[:, None]
+        one = aggregate_round(ADAPTIVE, NAMES, rows, weights, memory)
+        memory = one.memory
+        assert one.report.fates == ()
+
+
+def half_and_half(spec: RuleSpec = ADAPTIVE) -> Federation:
+    """Five of ten turn against the others after forty rounds."""
+    federation = Federation(spec=spec).play(40)
+    federation.n_attackers, federation.attack = 5, ATTACKS["minus three times"]
+    return federation.play(60)
+
+
+def test_half_and_half_is_undecided_and_follows_the_fallback() -> None:
+    """Where half of the clients look suspicious the strongest cases below half are left out, and it is told once."""
+    federation = half_and_half()
+    last = federation.played[-1].report
+    assert (last.configured, last.rule) == ("adaptive", "median")
+    assert last.fallback_reason == "half of the clients or more look suspicious"
+    assert len(dropped(federation.played[-1])) == 4
+    assert federation.ever_dropped() <= federation.attackers
+    told = [finding for finding in federation.found("defence_raised") if finding.client_id is None]
+    assert len(told) == 1
+    assert "the strongest cases below half are left out" in told[0].detail
+
+    federation.attack = None
+    federation.play(300)
+    assert [finding.client_id for finding in federation.found("defence_lowered")].count(None) == 1
+    assert federation.played[-1].report.rule == "mean"
+
+
+def test_undecided_with_no_fallback_makes_no_model() -> None:
+    """`abandon` is obeyed here as where too few updates arrive, and the message says why."""
+    federation = half_and_half(read_rule("adaptive", fallback="abandon"))
+    assert federation.refused
+    assert "half of the clients or more look suspicious; no model is made" in federation.refused[0]
+
+
+def test_clients_that_are_all_alike_are_no_colluders() -> None:
+    """The same update from everybody is a mean like any other."""
+    memory = None
+    for _ in range(20):
+        one = aggregate_round(ADAPTIVE, NAMES, np.ones((N, DIM), np.float32), np.ones(N), memory)
+        memory = one.memory
+        assert one.report.fates == ()
+    assert one.vector.tolist() == [1.0] * DIM
+
+
+def test_zero_updates_say_nothing() -> None:
+    """A client without clicks is neither suspected nor judged, however many rounds that lasts."""
+    rng = np.random.default_rng(5)
+    memory = None
+    for _ in range(50):
+        rows = rng.normal(size=(N, DIM))
+        rows[:4] = 0.0
+        one = aggregate_round(ADAPTIVE, NAMES, rows, np.ones(N), memory)
+        memory = one.memory
+        assert one.report.fates == ()
+
+
+@pytest.mark.parametrize("n", [1, 2, 3])
+def test_too_few_to_compare_are_simply_averaged(n: int) -> None:
+    """With fewer than four updates, and none before them, there is no majority to trust."""
+    rows = np.random.default_rng(6).normal(size=(n, DIM))
+    rows[0] *= 50.0
+    one = aggregate_round(ADAPTIVE, NAMES[:n], rows, np.ones(n))
+    assert np.allclose(one.vector, rows.mean(axis=0))
+
+
+def test_what_cannot_be_read_is_forgotten_and_told() -> None:
+    """A memory of another program or another ranker stops no federation: clients are judged anew, and it is said."""
+    federation = Federation(n_attackers=2, attack=ATTACKS["the opposite"]).play(30)
+    federation.memory = b"something else"
+    federation.play(1)
+    assert dropped(federation.played[-1]) == set()
+    (finding,) = federation.played[-1].report.findings
+    assert (finding.kind, finding.client_id) == ("defence_lowered", None)
+    assert "judged anew" in finding.detail
+
+
+def test_a_large_round_needs_no_second_copy_of_its_updates() -> None:
+    """A thousand clients of 4,000 weights are judged a block at a time."""
+    rows = np.random.default_rng(8).normal(size=(1000, 4000)).astype(np.float32)
+    names = [f"device-{i:04d}" for i in range(1000)]
+    tracemalloc.start()
+    aggregate_round(ADAPTIVE, names, rows, np.ones(1000))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < rows.nbytes
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_many_honest_clients_none_is_left_out(seed: int) -> None:
+    """Of a hundred the last is farther behind than of ten, and no more hostile for it."""
+    federation = Federation(n=100, signal=0.8, seed=seed).play(120)
+    assert federation.ever_dropped() == set()

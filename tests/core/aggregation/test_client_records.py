@@ -1,0 +1,113 @@
+from dataclasses import replace
+
+import msgpack
+import numpy as np
+import pytest
+
+from foltr.core.aggregation.client_records import (
+    SKETCH_LENGTH,
+    Records,
+    is_whole,
+    put_together,
+    suspects_of,
+    taken_apart,
+    with_progress_of,
+)
+from foltr.core.errors import DataError
+
+
+def recorded(dim: int, names: tuple[str, ...]) -> Records:
+    records = Records.empty(dim)
+    own = records.for_clients(names)
+    own["alignment"] = np.arange(len(names), dtype=np.float64)
+    own["drift"] = 1.5
+    return records.after(names, own, np.arange(dim, dtype=np.float32), undecided=True)
+
+
+@pytest.mark.parametrize("dim", [1, 46, SKETCH_LENGTH + 72])
+def test_bytes_hold_all_there_is(dim: int) -> None:
+    """A federator that starts again goes on from exactly what the one before knew."""
+    before = recorded(dim, ("b", "a"))
+    after = Records.from_bytes(before.to_bytes(), dim)
+    assert after.client_ids == before.client_ids == ("a", "b")
+    assert after.clients.tobytes() == before.clients.tobytes()
+    assert after.progress.tolist() == before.progress.tolist()
+    assert (after.n_rounds, after.undecided) == (1, True)
+    assert after.to_bytes() == before.to_bytes()
+    assert after.for_clients(("a",))["alignment"].tolist() == [1.0]
+
+
+@pytest.mark.parametrize("stored", [b"", b"nonsense", recorded(3, ("a",)).to_bytes(), b"\x81\xa6format\x02"])
+def test_what_is_not_its_own_is_refused_in_words(stored: bytes) -> None:
+    """Bytes of another program or of updates of another length say what to do instead."""
+    with pytest.raises(DataError, match="choose another aggregation"):
+        Records.from_bytes(stored, 4)
+
+
+def test_a_copy_of_a_record_can_be_changed_without_the_record() -> None:
+    """Judging a round changes nothing that was known before it is over."""
+    records = recorded(3, ("a",))
+    records.for_clients(("a",))["alignment"] = 99.0
+    assert records.clients["alignment"].tolist() == [0.0]
+
+
+def test_what_is_put_changes_the_new_state_alone() -> None:
+    """Clients in any order, each in its own place; the others and the state before stay."""
+    before = recorded(3, ("a", "b", "c"))
+    after = before.after(("b",), before.for_clients(("b",)), before.progress, undecided=False)
+    own = after.for_clients(("c", "a"))
+    own["alignment"] = (7.0, 8.0)
+    after.put(("c", "a"), own)
+    assert after.clients["alignment"].tolist() == [8.0, 1.0, 7.0]
+    assert before.clients["alignment"].tolist() == [0.0, 1.0, 2.0]
+
+
+def test_clients_absent_for_a_thousand_rounds_are_forgotten() -> None:
+    """Memory does not grow with everyone who ever came."""
+    records = recorded(2, ("gone", "stays"))
+    for _ in range(1000):
+        records = records.after(("stays",), records.for_clients(("stays",)), records.progress, undecided=False)
+    assert records.client_ids == ("stays",)
+
+
+def test_records_taken_apart_are_the_same_together() -> None:
+    """To the byte; what is of all together names nobody, and who is taken out leaves the others' as they were."""
+    stored = recorded(3, ("stays", "gone")).to_bytes()
+    shared, each = taken_apart(stored)
+    assert put_together(shared, each) == stored
+    assert sorted(each) == ["gone", "stays"]
+    assert b"gone" not in shared + b"".join(each.values())
+    assert is_whole(shared, each)
+    assert not is_whole(shared, {"stays": each["stays"]})
+    left = Records.from_bytes(put_together(shared, {"stays": each["stays"]}), 3)
+    assert left.client_ids == ("stays",)
+    assert left.clients.tobytes() == Records.from_bytes(stored, 3).for_clients(("stays",)).tobytes()
+    assert (left.progress.tolist(), left.n_rounds, left.undecided) == ([0.0, 1.0, 2.0], 1, True)
+
+
+def test_what_is_remembered_of_nobody_is_taken_apart_too() -> None:
+    shared, each = taken_apart(Records.empty(3).to_bytes())
+    assert (each, put_together(shared, {})) == ({}, Records.empty(3).to_bytes())
+
+
+def test_another_path_changes_the_progress_alone() -> None:
+    """Of clients and of the time it is the same to the byte; a path of other updates is none."""
+    stored, path = recorded(3, ("a", "b")), replace(Records.empty(3), progress=np.array([4.0, 5.0, 6.0], np.float32))
+    moved = Records.from_bytes(with_progress_of(stored.to_bytes(), path.to_bytes()), 3)
+    assert moved.progress.tolist() == [4.0, 5.0, 6.0]
+    assert replace(moved, progress=stored.progress).to_bytes() == stored.to_bytes()
+    for none_yet in (None, Records.empty(2).to_bytes()):
+        begun = Records.from_bytes(with_progress_of(stored.to_bytes(), none_yet), 3)
+        assert begun.progress.tolist() == [0.0] * 3
+        assert begun.clients.tobytes() == stored.clients.tobytes()
+
+
+def test_suspects_are_those_who_sent_updates_under_suspicion() -> None:
+    """Whatever the length of updates; nobody where nothing can be read, as the rule then judges anew."""
+    names = ("a", "b", "c")
+    for dim in (3, SKETCH_LENGTH + 72):
+        records = recorded(dim, names)
+        records.clients["n_suspected"] = (0, 7, 1)
+        assert suspects_of(records.to_bytes()) == {"b", "c"}
+    unknown = msgpack.packb(msgpack.unpackb(records.to_bytes()) | {"format": 99})
+    assert suspects_of(unknown) == suspects_of(None) == set()

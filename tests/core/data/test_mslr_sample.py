@@ -1,0 +1,67 @@
+from pathlib import Path
+
+import pytest
+
+from foltr.core.data import mslr_sample
+from foltr.core.data.letor import load_split
+from foltr.core.data.mslr_sample import fetch_mslr_sample, merge_pip_settings, read_within, without_last_query
+from foltr.core.errors import UnavailableError
+
+
+def test_the_cut_off_query_is_dropped() -> None:
+    """Everything of the last line's query goes, nothing else."""
+    assert without_last_query(b"0 qid:1 1:1\n1 qid:2 1:1\n0 qid:2 1:") == b"0 qid:1 1:1\n"
+    assert without_last_query(b"") == b""
+
+
+def test_pip_settings_from_files_and_environment() -> None:
+    """Files are read from pip's listing, the environment overrides them, several values are split."""
+    listing = "global.extra-index-url='https://one.example/a https://two.example/b'\nglobal.cert='/files.pem'\n"
+    settings = merge_pip_settings(listing, {"PIP_CERT": "/env.pem", "PIP_FIND_LINKS": "/wheels", "PIP_NO_INDEX": "0"})
+    assert settings == {
+        "extra-index-url": ["https://one.example/a", "https://two.example/b"],
+        "cert": ["/env.pem"],
+        "find-links": ["/wheels"],
+    }
+
+
+def test_a_fetched_sample_is_not_fetched_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With both files in the cache, no network is touched."""
+    monkeypatch.setattr(mslr_sample, "_download", lambda _: pytest.fail("asked the network"))
+    folder = tmp_path / "mslr-sample"
+    folder.mkdir()
+    for name in ("train.txt", "test.txt"):
+        (folder / name).write_text("0 qid:1 1:1\n")
+    assert fetch_mslr_sample(tmp_path) == folder
+
+
+def test_another_archive_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not have the recorded hash is not opened, and nothing is left behind."""
+    monkeypatch.setattr(mslr_sample, "_download", lambda _: b"something else")
+    with pytest.raises(UnavailableError, match="SHA-256"):
+        fetch_mslr_sample(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_an_index_the_error_says_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """pip's no-index is honoured, and the message has the next step."""
+    monkeypatch.setattr(mslr_sample, "_pip_settings", lambda: {"no-index": ["1"]})
+    with pytest.raises(UnavailableError, match="pip config list"):
+        fetch_mslr_sample(tmp_path)
+
+
+def test_a_slow_or_endless_answer_is_given_up() -> None:
+    """Past the deadline or the largest size, reading stops."""
+    with pytest.raises(TimeoutError):
+        read_within([b"x"], 0.0, 1)
+    with pytest.raises(ValueError, match="larger"):
+        read_within([b"x", b"xx"], float("inf"), 2)
+    assert read_within([b"x", b"x"], float("inf"), 2) == b"xx"
+
+
+@pytest.mark.slow
+def test_the_sample_comes_from_the_configured_index(tmp_path: Path) -> None:
+    """The real package gives two readable sets of 42 whole queries."""
+    split = load_split(fetch_mslr_sample(tmp_path), cache_dir=tmp_path)
+    assert split.train.n_queries == split.test.n_queries == 42
+    assert split.train.n_features == 136

@@ -1,0 +1,135 @@
+import numpy as np
+import pytest
+
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.evaluation.click_models import (
+    CLICK_MODEL_NAMES,
+    ClickModel,
+    click_model,
+    clicks_from_draws,
+    personal,
+    simulate_clicks,
+)
+
+
+@pytest.mark.parametrize("n_grades", [3, 5])
+@pytest.mark.parametrize("name", CLICK_MODEL_NAMES)
+def test_published_models_have_a_probability_for_each_grade(name: str, n_grades: int) -> None:
+    """Each name exists for both kinds of labels, and only `poison` likes the irrelevant best."""
+    model = click_model(name, n_grades)
+    assert len(model.click_probability) == len(model.stop_probability) == n_grades
+    assert list(model.click_probability) == sorted(model.click_probability, reverse=name == "poison")
+
+
+def test_unknown_models_are_refused_with_the_known_ones() -> None:
+    """The message lists what may be written instead."""
+    with pytest.raises(SettingsError, match="'perfekt'; one of: perfect, navigational, informational, poison"):
+        click_model("perfekt", 5)
+    with pytest.raises(SettingsError, match=r"'pbm-3'; one of: .*pbm-2, fedips-<gamma>"):
+        click_model("pbm-3", 5)
+    for name in ("fedips-", "fedips-much", "fedips--1", "fedips-nan", "fedips-inf"):
+        with pytest.raises(SettingsError, match="a number of at least 0"):
+            click_model(name, 5)
+    with pytest.raises(SettingsError, match="2, 3, 5 relevance grades, not 4"):
+        click_model("perfect", 4)
+
+
+@pytest.mark.parametrize(("click", "stop"), [((0.5,), (0.5, 0.5)), ((1.5,), (0.0,)), ((0.5,), (float("nan"),))])
+def test_impossible_users_are_refused(click: tuple[float, ...], stop: tuple[float, ...]) -> None:
+    """Probabilities come in pairs and lie in [0, 1]."""
+    with pytest.raises(SettingsError):
+        ClickModel("odd", click, stop)
+
+
+def test_a_perfect_user_clicks_exactly_the_best_and_reads_to_the_end(rng: np.random.Generator) -> None:
+    """Grade 4 is always clicked, grade 0 never, and no click stops the reading."""
+    clicks = simulate_clicks(click_model("perfect", 5), np.array([4, 0, 4, 0, 4], np.int16), rng)
+    assert clicks.tolist() == [True, False, True, False, True]
+
+
+@pytest.mark.parametrize("name", ["navigational", "informational"])
+def test_the_cascade_stops_after_clicks(rng: np.random.Generator, name: str) -> None:
+    """P(click at rank 2) = P(click) * (1 - P(click at rank 1) * P(stop)) for two documents of one grade."""
+    model = click_model(name, 3)
+    click, stop = model.click_probability[2], model.stop_probability[2]
+    draws = [simulate_clicks(model, np.array([2, 2], np.int16), rng) for _ in range(5000)]
+    first, second = np.sum(draws, axis=0).tolist()
+    assert p_value(first, 5000, click) > 1e-3
+    assert p_value(second, 5000, click * (1 - click * stop)) > 1e-3
+
+
+def test_the_randomness_used_does_not_depend_on_the_clicks() -> None:
+    """After any user, the generator stands at the same place."""
+    after = set()
+    for name in CLICK_MODEL_NAMES:
+        rng = np.random.default_rng(5)
+        simulate_clicks(click_model(name, 5), np.array([4, 3, 0], np.int16), rng)
+        after.add(rng.random())
+    assert len(after) == 1
+
+
+@pytest.mark.parametrize("grade", [-1, 3])
+def test_a_grade_outside_the_table_is_refused(rng: np.random.Generator, grade: int) -> None:
+    """Labels 0 to 4 with a model for 0 to 2 are a mistake, wherever they stand in the list."""
+    with pytest.raises(DataError, match="knows grades 0 to 2"):
+        simulate_clicks(click_model("navigational", 3), np.array([2, 2, grade], np.int16), rng)
+
+
+def test_nothing_shown_nothing_clicked(rng: np.random.Generator) -> None:
+    """An empty list has no clicks."""
+    assert simulate_clicks(click_model("perfect", 3), np.array([], np.int16), rng).shape == (0,)
+
+
+@pytest.mark.parametrize("eta", [0.0, 0.5, 2.0])
+def test_position_based_attention_falls_with_the_rank(rng: np.random.Generator, eta: float) -> None:
+    """P(click at rank i) = (1 / i)^eta * P(click | grade), whatever was clicked above; nobody stops."""
+    model = click_model(f"pbm-{eta:g}", 3)
+    counts = np.sum([simulate_clicks(model, np.array([1, 2, 2]), rng) for _ in range(5000)], axis=0)
+    for rank, (count, click) in enumerate(zip(counts.tolist(), (0.5, 1.0, 1.0), strict=True), start=1):
+        assert p_value(count, 5000, click / rank**eta) > 1e-3
+
+
+@pytest.mark.parametrize(("n_grades", "expected"), [(3, [0.1, 1, 1]), (5, [0.1, 0.1, 0.1, 1, 1])])
+def test_fedips_users_click_the_relevant(n_grades: int, expected: list[float]) -> None:
+    """Eq. 11: examination times 1 for the relevant grades, times 0.1 for the others."""
+    model = click_model("fedips-1.5", n_grades)
+    assert list(model.click_probability) == expected
+    assert not any(model.stop_probability)
+    assert (model.examination_exponent, model.personal_spread) == (1.5, 0.1)
+
+
+def test_personal_users_differ_around_the_model(rng: np.random.Generator) -> None:
+    """Exponents are normal around gamma and never negative; users of other models draw nothing."""
+    exponents = [personal(click_model("fedips-1", 5), rng).examination_exponent for _ in range(2000)]
+    assert np.mean(exponents) == pytest.approx(1.0, abs=0.02)
+    assert np.std(exponents) == pytest.approx(0.1, abs=0.02)
+    assert min(personal(click_model("fedips-0", 5), rng).examination_exponent for _ in range(200)) >= 0.0
+    state = rng.bit_generator.state
+    model = click_model("pbm-1", 5)
+    assert personal(model, rng) is model
+    assert rng.bit_generator.state == state
+
+
+def test_clicks_are_a_function_of_the_draws() -> None:
+    """Draw 2i decides the click at position i, draw 2i + 1 whether the user stops; the rest is not looked at."""
+    model, relevance = click_model("navigational", 3), np.array([1, 1, 1])
+    reads_on = np.array([0.49, 0.51, 0.51, 0.0, 0.49, 0.0, 9.0, 9.0])
+    assert clicks_from_draws(model, relevance, reads_on).tolist() == [True, False, True]
+    stops = np.array([0.49, 0.49, 0.0, 0.0, 0.0, 0.0])
+    assert clicks_from_draws(model, relevance, stops).tolist() == [True, False, False]
+    with pytest.raises(DataError, match="3 documents need 6 draws, not 5"):
+        clicks_from_draws(model, relevance, stops[:5])
+
+
+def test_users_without_a_sensible_exponent_are_refused() -> None:
+    """Attention may not rise with the rank."""
+    with pytest.raises(SettingsError, match="at least 0"):
+        ClickModel("odd", (0.5,), (0.5,), -1.0)
+
+
+def p_value(count: int, n: int, probability: float) -> float:
+    """How likely a count so far from the expected one is, of ``n`` that are drawn with ``probability``."""
+    # Importing it takes a second, which every process that collects the tests would wait.
+    from scipy.stats import binomtest
+
+    return float(binomtest(count, n, probability).pvalue)

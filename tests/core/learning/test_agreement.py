@@ -1,0 +1,142 @@
+"""What clicks on a list say of documents, how far a model agrees, and by how much it leads."""
+
+import math
+
+import numpy as np
+import pytest
+from drawn import even_reversals, reversals_of
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foltr.core.errors import DataError
+from foltr.core.learning.agreement import Preferences, agreement, lead, preferences
+from foltr.core.learning.linear import sample_plackett_luce
+from foltr.core.learning.pdgd import score_gradient
+
+K = 10
+
+
+def clicks_at(*positions, length=K):
+    clicks = np.zeros(length, np.bool_)
+    clicks[list(positions)] = True
+    return clicks
+
+
+# --- preferences ----------------------------------------------------------------------------------------------
+
+
+def test_a_click_is_preferred_over_what_was_seen_and_not_clicked():
+    """That is everything above the last click, and the first one after it."""
+    said = preferences(even_reversals(K), clicks_at(1, 3))
+    pairs = set(zip(said.preferred.tolist(), said.other.tolist(), strict=True))
+    assert pairs == {(1, 0), (1, 2), (1, 4), (3, 0), (3, 2), (3, 4)}
+
+
+def test_of_two_documents_the_weight_is_the_probability_of_the_other_order():
+    """Shown [a, b] with scores 1 and 0: b first has e^0 / (e^1 + e^0), and that is rho whichever was clicked."""
+    rho = 1 / (math.e + 1)
+    for clicked in (0, 1):
+        said = preferences(reversals_of([1.0, 0.0], [0, 1]), clicks_at(clicked, length=2))
+        np.testing.assert_allclose(said.weight, [rho])
+
+
+@settings(deadline=None)  # the first call compiles
+@given(st.integers(0, 2**32 - 1))
+def test_the_pairs_and_weights_are_those_pdgd_learns_from(seed):
+    """Summed with the slope of the logistic function, they are its gradient."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=15)
+    ranking, clicks = sample_plackett_luce(scores, K, rng), rng.random(K) < 0.3
+    reversals, shown = reversals_of(scores, ranking), scores[ranking]
+    said = preferences(reversals, clicks)
+    gradient = np.zeros(K)
+    for high, low, weight in zip(said.preferred, said.other, said.weight, strict=True):
+        decay = math.exp(-abs(shown[high] - shown[low]))
+        slope = decay / (1 + decay) ** 2
+        gradient[high] += weight * slope
+        gradient[low] -= weight * slope
+    np.testing.assert_allclose(gradient, score_gradient(scores, ranking, clicks, reversals), atol=1e-12)
+
+
+@pytest.mark.parametrize("clicks", [clicks_at(), np.ones(K, np.bool_)])
+def test_no_click_and_nothing_but_clicks_say_nothing(clicks):
+    """No pair, no weight, no agreement."""
+    said = preferences(even_reversals(K), clicks)
+    assert (len(said.weight), said.total, agreement(np.zeros(K), said)) == (0, 0.0, 0.0)
+
+
+def test_what_is_no_list_is_an_error():
+    """Each pair has a reversal, and nothing else has one."""
+    for length in (2, 4):
+        with pytest.raises(DataError, match="each pair has one"):
+            preferences(even_reversals(3), clicks_at(0, length=length))
+
+
+# --- agreement ------------------------------------------------------------------------------------------------
+
+
+def test_agreement_is_the_share_of_the_weight_in_the_users_order():
+    """Half of a tie, nothing of what is not a number, and the same for scores of any size."""
+    said = Preferences(np.array([0, 1, 2]), np.array([3, 3, 3]), np.array([0.5, 0.25, 0.25]))
+    assert agreement(np.array([1.0, 0.0, -1.0, 0.0]), said) == 0.5 + 0.25 / 2
+    assert agreement(np.array([1e30, 0.0, -1e-30, 0.0]), said) == 0.5 + 0.25 / 2
+    assert agreement(np.array([np.nan, 1.0, np.inf, 0.0]), said) == 0.5
+    assert agreement(np.full(4, np.nan), said) == 0.0
+
+
+def test_a_click_anywhere_favours_no_model():
+    """Neither the one that showed the list nor its reverse, which most pairs, counted alike, would speak for."""
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=12)
+    said = []
+    for _ in range(4000):
+        ranking = sample_plackett_luce(scores, K, rng)
+        said.append((scores[ranking], preferences(reversals_of(scores, ranking), clicks_at(rng.integers(K)))))
+    of_shown = np.average([agreement(shown, one) for shown, one in said], weights=[one.total for _, one in said])
+    assert of_shown == pytest.approx(0.5, abs=0.01)
+    alike = [agreement(shown, Preferences(one.preferred, one.other, np.ones(len(one.weight)))) for shown, one in said]
+    assert np.average(alike, weights=[len(one.weight) for _, one in said]) < 0.45
+
+
+# --- lead -----------------------------------------------------------------------------------------------------
+
+
+def test_the_lead_is_the_share_of_all_candidates_between_the_two():
+    """By hand, of four candidates of which three are shown: places from the last, 0, are 1/8, 3/8, 5/8, 7/8."""
+    ranking = np.array([2, 0, 3])
+    said = Preferences(np.array([0, 0]), np.array([1, 2]), np.array([0.25, 0.75]))
+    scores = np.array([2.0, 9.0, 1.0, -1.0])  # places 5/8, 7/8, 3/8 and 1/8
+    assert lead(scores, ranking, said) == pytest.approx(0.25 * (3 / 8 - 5 / 8) + 0.75 * (3 / 8 - 1 / 8))
+    assert lead(1e30 * scores, ranking, said) == lead(scores, ranking, said)
+    assert lead(-scores, ranking, said) == pytest.approx(-lead(scores, ranking, said))
+
+
+def test_equal_scores_lead_nobody_and_what_is_no_number_is_last():
+    """So that neither zeros nor a broken model gains by it."""
+    ranking, said = np.array([0, 1]), Preferences(np.array([0]), np.array([1]), np.ones(1))
+    assert lead(np.zeros(5), ranking, said) == 0.0
+    assert lead(np.full(5, np.nan), ranking, said) == 0.0
+    assert lead(np.array([np.nan, -1e300, 0.0]), ranking, said) == pytest.approx(-1 / 3)
+    assert lead(np.zeros(2), ranking, Preferences(np.zeros(0, int), np.zeros(0, int), np.zeros(0))) == 0.0
+
+
+def test_a_click_anywhere_gives_no_model_a_lead():
+    """Neither the one that showed the list nor its reverse."""
+    rng = np.random.default_rng(1)
+    scores = rng.normal(size=25)
+    leads, weights = [], []
+    for _ in range(4000):
+        ranking = sample_plackett_luce(scores, K, rng)
+        said = preferences(reversals_of(scores, ranking), clicks_at(rng.integers(K)))
+        leads.append(lead(scores, ranking, said))
+        weights.append(said.total)
+    assert np.average(leads, weights=weights) == pytest.approx(0.0, abs=0.005)
+
+
+def test_the_lead_tells_what_the_order_within_the_list_cannot():
+    """A ruined model shows what another one places last: the clicked one is just as far before the skipped one."""
+    said = Preferences(np.array([1]), np.array([0]), np.ones(1))
+    ranking = np.array([0, 1])
+    near, far = np.array([1.0, 2.0, 0.0, 0.0, 0.0]), np.array([0.0, 9.0, 1.0, 2.0, 3.0])
+    assert agreement(near[ranking], said) == agreement(far[ranking], said) == 1.0
+    assert lead(far, ranking, said) > lead(near, ranking, said) > 0.0

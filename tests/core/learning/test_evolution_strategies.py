@@ -1,0 +1,115 @@
+import math
+import threading
+
+import numpy as np
+import pytest
+import scipy
+
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.learning.evolution_strategies import (
+    AdamState,
+    adam_ascent,
+    epsilon_bound,
+    es_gradient,
+    es_noise,
+    randomised_response,
+    reciprocal_rank_index,
+    reciprocal_rank_values,
+    round_noise_seed,
+)
+
+
+def test_noise_is_a_function_of_the_seed() -> None:
+    """Whatever was drawn before, in whichever thread: it is a fresh Philox keyed by the seed."""
+    expected = 0.5 * np.random.Generator(np.random.Philox(key=77)).standard_normal(9)
+    es_noise(2**63 - 1, 31, 1.0)
+    assert es_noise(77, 9, 0.5).tolist() == expected.tolist()
+    seen = []
+    thread = threading.Thread(target=lambda: seen.append(es_noise(77, 9, 0.5)))
+    thread.start()
+    thread.join()
+    assert seen[0].tolist() == expected.tolist()
+
+
+def test_noise_is_normal_with_the_scale() -> None:
+    """Neighbouring seeds together are a sample of N(0, sigma^2)."""
+    sample = np.concatenate([es_noise(seed, 50, 0.1) for seed in range(200)])
+    assert scipy.stats.kstest(sample / 0.1, "norm").pvalue > 1e-3
+
+
+def test_round_seeds_differ_by_device_and_version_and_have_63_bits() -> None:
+    """One per device and model version, never negative as a signed integer."""
+    seeds = {round_noise_seed(device, version) for device in (0, 1, 2**63 - 1) for version in range(100)}
+    assert len(seeds) == 300
+    assert all(0 <= seed < 2**63 for seed in seeds)
+    assert round_noise_seed(5, 6) == round_noise_seed(5, 6)
+
+
+def test_reciprocal_rank_values_are_indexed_by_rank() -> None:
+    """No click is 0, the highest click at rank i is 1 / i."""
+    assert reciprocal_rank_values(3).tolist() == [0.0, 1.0, 1 / 2, 1 / 3]
+    assert reciprocal_rank_index(np.array([False, False, True, True])) == 3
+    assert reciprocal_rank_index(np.zeros(10, bool)) == 0
+
+
+def test_randomised_response_keeps_or_replaces_by_any_other(rng: np.random.Generator) -> None:
+    """The truth comes with probability p, every other value equally often."""
+    counts = np.zeros(5)
+    for draws in rng.random((20_000, 2)):
+        counts[randomised_response(2, 0.6, 5, draws)] += 1
+    assert scipy.stats.binomtest(int(counts[2]), 20_000, 0.6).pvalue > 1e-3
+    assert scipy.stats.chisquare(np.delete(counts, 2)).pvalue > 1e-3
+    assert randomised_response(0, 1.0, 5, np.array([0.999, 0.5])) == 0
+
+
+def test_epsilon_is_the_log_of_the_likelihood_ratio() -> None:
+    """log(p (n - 1) / (1 - p)); nothing is private at p = 1, and nothing is said at p = 1 / n."""
+    assert epsilon_bound(0.9, 11) == pytest.approx(math.log(0.9 * 10 / 0.1))
+    assert epsilon_bound(1.0, 11) == math.inf
+    for p in (1 / 11, 0.0, 1.1, math.nan):
+        with pytest.raises(SettingsError, match="above 1/11 and at most 1"):
+            epsilon_bound(p, 11)
+
+
+def test_gradient_by_hand() -> None:
+    """Antithetic: 1 / (2 N sigma^2) sum (m+ - m-) noise; otherwise 1 / (N sigma^2) sum m noise."""
+    first, second = es_noise(3, 4, 0.2), es_noise(4, 4, 0.2)
+    plus, minus = np.array([0.5, 0.2]), np.array([0.1, 0.6])
+    expected = (0.4 * first - 0.4 * second) / (2 * 2 * 0.2**2)
+    np.testing.assert_allclose(es_gradient([3, 4], plus, minus, 4, 0.2), expected, rtol=1e-12)
+    expected = (0.5 * first + 0.2 * second) / (2 * 0.2**2)
+    np.testing.assert_allclose(es_gradient([3, 4], plus, None, 4, 0.2), expected, rtol=1e-12)
+    with pytest.raises(DataError, match="as many metrics"):
+        es_gradient([3, 4], plus[:1], None, 4, 0.2)
+    with pytest.raises(DataError, match="at least one"):
+        es_gradient([], plus[:0], None, 4, 0.2)
+
+
+def test_gradient_estimates_the_slope_of_a_linear_metric() -> None:
+    """For F(theta) = c . theta the estimate's mean is c."""
+    slope, seeds = np.array([1.0, -2.0, 0.0]), range(20_000)
+    values = np.array([slope @ es_noise(seed, 3, 0.1) for seed in seeds])
+    np.testing.assert_allclose(es_gradient(seeds, values, -values, 3, 0.1), slope, atol=0.06)
+
+
+def test_adam_against_its_definition(rng: np.random.Generator) -> None:
+    """Three steps with bias-corrected moments, upwards; the state survives being written and read."""
+    state = AdamState.zeros(2)
+    gradients = rng.normal(size=(3, 2))
+    first, second = np.zeros(2), np.zeros(2)
+    for t, gradient in enumerate(gradients, start=1):
+        state, step = adam_ascent(AdamState.from_bytes(state.to_bytes()), gradient, 0.001)
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        expected = 0.001 * (first / (1 - 0.9**t)) / (np.sqrt(second / (1 - 0.999**t)) + 1e-8)
+        np.testing.assert_allclose(step, expected, rtol=1e-12)
+    assert state.step == 3
+    with pytest.raises(DataError, match="2 weights, not 3"):
+        adam_ascent(state, np.zeros(3), 0.001)
+
+
+@pytest.mark.parametrize("body", [b"", b"short", bytes(8 + 24)])
+def test_bytes_that_are_no_state_are_refused(body: bytes) -> None:
+    """A damaged state is an error, not a shorter one."""
+    with pytest.raises(DataError, match="no state of Adam"):
+        AdamState.from_bytes(body)

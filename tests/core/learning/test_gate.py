@@ -1,0 +1,144 @@
+"""A gate shows the model's lists only while clicks do not say that the application's own order is better."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from foltr.core.learning.gate import (
+    FEWEST_CREDITS,
+    SHARE_DISMISSED,
+    SHARE_PROMISING,
+    SHARE_WARY,
+    FadingMean,
+    Gate,
+    ShownCount,
+    Source,
+    interleaving_credits,
+    source_of_next,
+    with_list,
+)
+
+FIRST = np.array([True, False, False])
+THIRD = np.array([False, False, True])
+NONE = np.zeros(3, np.bool_)
+
+
+def after(gate: Gate, n: int, source: Source, clicks: np.ndarray, credit: int = 0) -> Gate:
+    for _ in range(n):
+        gate = with_list(gate, source, clicks, np.full(3, credit, np.int8))
+    return gate
+
+
+def opened() -> Gate:
+    gate = after(Gate(), 40, Source.BASE, FIRST)
+    return after(gate, 20, Source.INTERLEAVED, FIRST, credit=1)
+
+
+def test_a_gate_is_closed_until_interleaved_lists_speak_for_the_model() -> None:
+    """No list of the model alone is shown before it has earned it."""
+    rng = np.random.default_rng(1)
+    assert Source.MODEL not in {source_of_next(Gate(), rng) for _ in range(1000)}
+    assert not after(Gate(), 10, Source.INTERLEAVED, FIRST, credit=1).is_open  # fewer, in effect, than ten
+    assert after(Gate(), 20, Source.INTERLEAVED, FIRST, credit=1).is_open
+    assert Source.MODEL in {source_of_next(opened(), rng) for _ in range(100)}
+
+
+def test_a_gate_stays_closed_for_a_model_that_is_no_better() -> None:
+    """Where credits are tossed, at most one gate in three is open after a hundred: it looks after each of them."""
+    rng, n_open = np.random.default_rng(2), 0
+    for _ in range(200):
+        gate = Gate()
+        for credit in rng.choice([-1, 1], 100):
+            gate = with_list(gate, Source.INTERLEAVED, FIRST, np.full(3, credit, np.int8))
+        n_open += gate.is_open
+    assert 0 < n_open < 67
+
+
+def test_an_open_gate_closes_on_credits_of_the_base() -> None:
+    gate = after(opened(), 30, Source.INTERLEAVED, FIRST, credit=-1)
+    assert not gate.is_open
+    assert gate.credit_score < 0.0
+
+
+@pytest.mark.parametrize(("clicks", "at_most"), [(NONE, 10), (THIRD, 12)])
+def test_an_open_gate_closes_within_few_lists_once_the_models_bring_no_or_late_clicks(
+    clicks: np.ndarray, at_most: int
+) -> None:
+    """A model so bad that nobody clicks gives interleaving nothing to tell; the lists as shown tell it."""
+    gate, n = after(opened(), 5, Source.MODEL, FIRST), 0
+    while gate.is_open and n < 100:
+        gate, n = with_list(gate, Source.MODEL, clicks), n + 1
+    assert n <= at_most
+    assert gate.credits == FadingMean(), "the credits were an earlier model's"
+
+
+def test_an_open_gate_stays_open_while_the_models_lists_bring_as_much() -> None:
+    """Where both bring the same, which is where it does not matter, half of the gates are open after 300 lists."""
+    rng, n_open = np.random.default_rng(3), 0
+    for _ in range(50):
+        gate = Gate()
+        for _ in range(60):
+            gate = with_list(gate, Source.BASE, rng.permutation(FIRST))
+        gate = replace(gate, is_open=True)
+        for _ in range(300):
+            gate = with_list(gate, Source.MODEL, rng.permutation(FIRST))
+        n_open += gate.is_open
+    assert n_open >= 25
+
+
+def test_more_lists_are_interleaved_once_the_model_looks_no_worse_and_fewer_once_it_is() -> None:
+    assert Gate().share_interleaved == SHARE_WARY
+    assert after(Gate(), 5, Source.INTERLEAVED, FIRST, credit=1).share_interleaved == SHARE_PROMISING
+    hardly_worse = after(after(Gate(), 2, Source.INTERLEAVED, FIRST, credit=1), 4, Source.INTERLEAVED, FIRST, credit=-1)
+    assert hardly_worse.share_interleaved == SHARE_WARY
+    assert opened().share_interleaved == SHARE_WARY
+    assert after(Gate(), 30, Source.INTERLEAVED, FIRST, credit=-1).share_interleaved == SHARE_DISMISSED
+
+
+def test_a_model_says_what_to_exchange_until_the_clicks_speak_against_it() -> None:
+    assert Gate().takes_advice
+    assert opened().takes_advice
+    assert not after(Gate(), 1, Source.INTERLEAVED, FIRST, credit=-1).takes_advice
+    assert replace(after(Gate(), 20, Source.INTERLEAVED, FIRST, credit=-1), is_open=True).takes_advice
+
+
+def test_counts_are_of_all_lists_by_source() -> None:
+    gate = after(after(Gate(), 3, Source.BASE, THIRD), 1, Source.BASE, NONE)
+    count = gate.count(Source.BASE)
+    assert (count.lists, count.clicked) == (4, 3)
+    assert count.click_through_rate == 3 / 4
+    assert count.mean_reciprocal_rank == pytest.approx((1 / 3 + 1 / 3 + 1 / 3 + 0) / 4)
+    assert gate.count(Source.MODEL).click_through_rate == 0.0
+
+
+def test_a_click_on_what_both_orders_begin_with_tells_nothing() -> None:
+    base, model = np.array([4, 1, 2]), np.array([4, 2, 1])
+    by_model = np.array([True, True, False])
+    assert interleaving_credits(by_model, base, model).tolist() == [0, 1, -1]
+    assert interleaving_credits(by_model, base, base).tolist() == [0, 0, 0]
+    to_credit = interleaving_credits(by_model, base, model)
+    one_of_each = with_list(Gate(), Source.INTERLEAVED, np.array([True, True, True]), to_credit)
+    assert one_of_each.credits == FadingMean()
+    assert with_list(Gate(), Source.INTERLEAVED, THIRD, to_credit).credits.mean == -1.0
+
+
+def test_a_fading_mean_is_the_weighted_one() -> None:
+    mean = FadingMean()
+    for number in (1.0, 0.0, 1.0):
+        mean = mean.with_next(number, 0.5)
+    assert mean.mean == pytest.approx((0.25 * 1 + 0.5 * 0 + 1 * 1) / 1.75)
+    assert mean.share_of_variance == pytest.approx((0.0625 + 0.25 + 1) / 1.75**2)
+    assert FadingMean().mean == 0.0
+    assert after(Gate(), int(FEWEST_CREDITS), Source.BASE, FIRST).model_score == 0.0
+
+
+def test_a_gate_that_was_handed_out_cannot_be_changed():
+    """Neither through it, nor through what it was made of."""
+    made_of = {Source.BASE: ShownCount(1, 1, 1.0)}
+    gate = Gate(counts=made_of)
+    made_of.clear()
+    with pytest.raises(TypeError):
+        gate.counts[Source.BASE] = ShownCount()
+    assert gate.counts == {Source.BASE: ShownCount(1, 1, 1.0)}
+    assert gate == Gate(counts=gate.counts)

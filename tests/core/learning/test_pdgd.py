@@ -1,0 +1,230 @@
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transcriptions
+from drawn import even_reversals, reversals_of
+
+from foltr.core.aggregation.mean import RunningMean
+from foltr.core.data.letor import load_split
+from foltr.core.errors import DataError
+from foltr.core.evaluation.click_models import ClickModel, click_model, simulate_clicks
+from foltr.core.evaluation.metrics import mean_ndcg_at_k
+from foltr.core.learning.linear import sample_plackett_luce, score
+from foltr.core.learning.pdgd import clicked_reversals, pdgd_gradient, pdgd_step, score_gradient
+from foltr.core.learning.plackett_luce import plackett_luce_denominators, reversal_log_odds, reversal_weight
+
+
+@pytest.mark.parametrize(("docs", "k"), [(2, 2), (5, 5), (6, 4), (9, 3)])
+def test_reversal_weight_is_the_ratio_of_ranking_probabilities(rng: np.random.Generator, docs: int, k: int) -> None:
+    """rho from the denominators equals P(R*) / (P(R) + P(R*)) multiplied out, for every pair of positions."""
+    scores = rng.normal(scale=2.0, size=docs)
+    ranking = rng.permutation(docs)[:k]
+    shown_scores, log_denominators = plackett_luce_denominators(scores, ranking)
+    for a, b in itertools.combinations(range(k), 2):
+        expected = transcriptions.rho(scores, ranking.tolist(), a, b)
+        log_odds = reversal_log_odds(shown_scores, log_denominators, a, b)
+        assert reversal_weight(log_odds) == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("docs", [10, 30])
+def test_gradient_is_the_published_algorithm(rng: np.random.Generator, docs: int) -> None:
+    """The gradient equals a slow transcription, and that the differences of the objective, for many clicks."""
+    for _ in range(20):
+        features = rng.random((docs, 7), dtype=np.float32)
+        weights = rng.normal(size=7).astype(np.float32)
+        ranking = rng.permutation(docs)[:10]
+        clicks = rng.random(10) < rng.choice([0.1, 0.5, 0.9])
+        seen = (weights.astype(np.float64), features, ranking.tolist(), clicks.tolist())
+        expected = transcriptions.linear_pdgd_gradient(*seen)
+        np.testing.assert_allclose(pdgd_gradient(weights, features, ranking, clicks), expected, rtol=2e-5, atol=1e-7)
+        differences = transcriptions.pdgd_gradient(transcriptions.linear, *seen)
+        np.testing.assert_allclose(expected, differences, rtol=1e-6, atol=1e-9)
+
+
+def test_one_click_prefers_over_those_above_and_the_next_below() -> None:
+    """A click at rank 2 of 5 involves ranks 1, 2 and 3 only."""
+    clicks = np.array([False, True, False, False, False])
+    gradient = score_gradient(np.zeros(8), np.arange(5), clicks, even_reversals(5))
+    assert gradient[1] > 0 > gradient[0]
+    assert gradient[2] < 0
+    assert gradient[3:].tolist() == [0.0, 0.0]
+    # Equal scores: both rankings are equally likely, the slope of the logistic function is 1/4.
+    assert gradient.tolist() == pytest.approx([-0.5 * 0.25, 2 * 0.5 * 0.25, -0.5 * 0.25, 0, 0])
+
+
+@pytest.mark.parametrize("clicks", [[False] * 4, [True] * 4])
+def test_no_preference_no_gradient(clicks: list[bool]) -> None:
+    """Without a click, or with nothing but clicks, nothing is learned."""
+    features = np.eye(6, dtype=np.float32)
+    assert not pdgd_gradient(np.zeros(6), features, np.arange(4), np.array(clicks)).any()
+
+
+def test_scores_far_apart_neither_overflow_nor_cancel(rng: np.random.Generator) -> None:
+    """Scores in the thousands give finite weights that do not change when all scores are shifted."""
+    scores = rng.normal(scale=3.0, size=20)
+    ranking, clicks = np.arange(10), rng.random(10) < 0.5
+
+    def gradient_of_own(scores: np.ndarray) -> np.ndarray:
+        return score_gradient(scores, ranking, clicks, clicked_reversals(scores, ranking, clicks))
+
+    np.testing.assert_allclose(gradient_of_own(scores + 4096.0), gradient_of_own(scores), rtol=1e-8, atol=1e-12)
+    wild = gradient_of_own(scores * 1000.0)
+    assert np.isfinite(wild).all()
+    assert np.abs(wild).max() <= 25 * 0.25
+
+
+def test_permuting_the_candidates_changes_nothing(rng: np.random.Generator) -> None:
+    """The gradient depends on the documents, not on how the device numbers them."""
+    features = rng.random((15, 4), dtype=np.float32)
+    weights = rng.normal(size=4)
+    ranking, clicks = rng.permutation(15)[:10], rng.random(10) < 0.4
+    order = rng.permutation(15)
+    np.testing.assert_allclose(
+        pdgd_gradient(weights, features[order], np.argsort(order)[ranking], clicks),
+        pdgd_gradient(weights, features, ranking, clicks),
+        rtol=1e-5,
+        atol=1e-9,
+    )
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_step_moves_along_the_gradient_in_a_new_array(rng: np.random.Generator, dtype: type) -> None:
+    """w + eta * gradient, in the type of w; the argument stays as it was; given scores spare the scoring."""
+    features = rng.random((12, 5), dtype=np.float32)
+    weights = rng.normal(size=5).astype(dtype)
+    before = weights.copy()
+    ranking, clicks = np.arange(10), rng.random(10) < 0.5
+    after = pdgd_step(weights, features, ranking, clicks, 0.1)
+    expected = weights + 0.1 * pdgd_gradient(weights, features, ranking, clicks)
+    np.testing.assert_allclose(after, expected.astype(dtype), rtol=1e-6)
+    assert after.dtype == dtype
+    assert (weights == before).all()
+    given = pdgd_step(weights, features, ranking, clicks, 0.1, score(weights, features))
+    assert (given == after).all()
+
+
+def test_fedprox_pulls_towards_the_base(rng: np.random.Generator) -> None:
+    """w + eta (g - mu (w - base)); without mu, or at the base, it is the plain step to the bit."""
+    features = rng.random((12, 5), dtype=np.float32)
+    weights, base = rng.normal(size=(2, 5))
+    ranking, clicks = np.arange(10), np.arange(10) % 3 == 1
+    plain = pdgd_step(weights, features, ranking, clicks, 0.1)
+    pulled = pdgd_step(weights, features, ranking, clicks, 0.1, None, 0.5, base)
+    np.testing.assert_allclose(pulled, plain - 0.1 * 0.5 * (weights - base), rtol=1e-12)
+    assert (pdgd_step(weights, features, ranking, clicks, 0.1, None, 0.0, base) == plain).all()
+    assert (pdgd_step(weights, features, ranking, clicks, 0.1, None, 0.5, weights) == plain).all()
+    with pytest.raises(DataError, match="base"):
+        pdgd_step(weights, features, ranking, clicks, 0.1, None, 0.5, base[:3])
+
+
+@pytest.mark.parametrize("k", [4, 3])
+@pytest.mark.parametrize("model", ["perfect", "informational"])
+def test_lists_that_others_drew_are_freed_of_their_bias(rng: np.random.Generator, k: int, model: str) -> None:
+    """Of documents alike to the user nobody gains, over all lists and clicks; by the learner's own scores some do."""
+    drawn_by, scores = rng.normal(size=4), rng.normal(size=4)
+    user = click_model(model, 3)
+    expected = {"drawn": np.zeros(4), "own": np.zeros(4)}
+    for ranking in itertools.permutations(range(4), k):
+        probability = transcriptions.probability(drawn_by, list(ranking))
+        for clicks in itertools.product([False, True], repeat=k):
+            chance = probability * chance_of_clicks(user, list(clicks))
+            for which, by in (("drawn", drawn_by), ("own", scores)):
+                gradient = score_gradient(
+                    scores, np.array(ranking), np.array(clicks), reversals_of(by, np.array(ranking))
+                )
+                expected[which][list(ranking)] += chance * gradient
+    np.testing.assert_allclose(expected["drawn"], 0.0, atol=1e-15)
+    assert np.abs(expected["own"]).max() > 1e-3
+
+
+def chance_of_clicks(user: ClickModel, clicks: list[bool]) -> float:
+    """Of these clicks exactly, on a list of documents of grade 1."""
+    click, stop = user.click_probability[1], user.stop_probability[1]
+    chance = 0.0
+    for last in range(len(clicks)):  # the last position examined
+        if any(clicks[last + 1 :]):
+            continue
+        examined = 1.0
+        for i in range(last + 1):
+            examined *= click if clicks[i] else 1.0 - click
+            if i < last and clicks[i]:
+                examined *= 1.0 - stop
+        if last < len(clicks) - 1:
+            examined *= stop if clicks[last] else 0.0
+        chance += examined
+    return chance
+
+
+def test_the_ranker_that_drew_a_list_may_be_the_learner(rng: np.random.Generator) -> None:
+    """The reversals of its list given are as good as none given, to the bit."""
+    weights, features = rng.standard_normal(6), rng.standard_normal((8, 6)).astype(np.float32)
+    ranking = rng.permutation(8)[:5]
+    seen = (features, ranking, np.array([False, True, False, True, False]), 0.1)
+    given = pdgd_step(weights, *seen, reversals=reversals_of(score(weights, features), ranking))
+    np.testing.assert_array_equal(given, pdgd_step(weights, *seen))
+    assert (pdgd_step(weights, *seen, reversals=even_reversals(5)) != given).any()
+
+
+@pytest.mark.parametrize("n", [0, 2, 4])
+def test_each_pair_shown_has_a_reversal(n: int) -> None:
+    """A kernel never reads past them."""
+    with pytest.raises(DataError, match="each pair"):
+        score_gradient(np.zeros(4), np.arange(3), np.array([True, False, False]), np.full(n, 0.5))
+
+
+@pytest.mark.parametrize(
+    ("ranking", "clicks", "score_of_first", "complaint"),
+    [
+        ([0, 9], [True, False], 0.0, "candidates"),
+        ([-1, 0], [True, False], 0.0, "candidates"),
+        ([1, 1], [True, False], 0.0, "twice"),
+        ([0, 1, 2], [True, False], 0.0, "one entry for each"),
+        ([0, 1], [True, False], np.nan, "finite"),
+        ([0, 1], [True, False], np.inf, "finite"),
+        ([1, 2], [True, False], np.nan, "finite"),
+    ],
+)
+def test_wrong_interactions_are_refused(
+    ranking: list[int], clicks: list[bool], score_of_first: float, complaint: str
+) -> None:
+    """What compiled code could turn into a wrong read of memory or a silent NaN is an error with a reason."""
+    scores = np.zeros(4)
+    scores[0] = score_of_first
+    with pytest.raises(DataError, match=complaint):
+        clicked_reversals(scores, np.array(ranking), np.array(clicks))
+    if 0 in ranking or complaint != "finite":  # of documents not shown a gradient needs no score
+        with pytest.raises(DataError, match=complaint):
+            score_gradient(scores, np.array(ranking), np.array(clicks), even_reversals(len(ranking)))
+
+
+def test_features_must_fit_the_weights() -> None:
+    """A kernel never reads past a row."""
+    with pytest.raises(DataError, match="features"):
+        pdgd_step(np.zeros(3), np.zeros((4, 2), np.float32), np.arange(2), np.array([True, False]), 0.1, np.zeros(4))
+
+
+def test_federated_pdgd_learns_from_real_clicks(real_data, parsed_cache: Path, rng: np.random.Generator) -> None:
+    """Ten clients, five interactions a round, 100 rounds on MQ2008: well above a random order, near ridge."""
+    split = load_split(real_data("MQ2008") / "Fold1", cache_dir=parsed_cache)
+    model = click_model("navigational", 3)
+    weights = np.zeros(split.train.n_features, np.float32)
+    for _ in range(100):
+        local = []
+        for _ in range(10):
+            mine = weights
+            for i in rng.integers(split.train.n_queries, size=5).tolist():
+                features, relevance = split.train.query(i)
+                scores = score(mine, features)
+                ranking = sample_plackett_luce(scores, 10, rng)
+                clicks = simulate_clicks(model, relevance[ranking], rng)
+                mine = pdgd_step(mine, features, ranking, clicks, 0.1, scores)
+            local.append((mine, 5.0))
+        mean = RunningMean(weights.shape[0])
+        for update, n_interactions in local:
+            mean.add(update, n_interactions)
+        weights = mean.mean().astype(np.float32)
+    result = mean_ndcg_at_k(weights, split.test)
+    assert (result.n_evaluated, result.n_queries) == (105, 156)
+    assert result.mean > 0.64

@@ -1,0 +1,230 @@
+import itertools
+
+import numpy as np
+import pytest
+
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.learning.ips import position_propensities
+from foltr.core.learning.regression_em import (
+    LOWEST_PROPENSITY,
+    add_examined,
+    e_step,
+    em_step,
+    prior_counts,
+    propensities_of,
+    relevance_probability,
+    relevance_step,
+)
+
+
+def logistic(x: np.ndarray) -> np.ndarray:
+    return 1.0 / (1.0 + np.exp(-x))
+
+
+@pytest.mark.parametrize("clicked", [False, True])
+def test_posteriors_enumerate_the_four_cases(rng: np.random.Generator, clicked: bool) -> None:
+    """P(E | C) and P(R | C) are sums over (E, R) of the prior of what agrees with the click, normalised."""
+    for examination, relevance in rng.uniform(0.01, 0.99, size=(50, 2)):
+        agreeing = {
+            (e, r): (examination if e else 1 - examination) * (relevance if r else 1 - relevance)
+            for e, r in itertools.product((False, True), repeat=2)
+            if (e and r) == clicked
+        }
+        examined, relevant = e_step(np.array([clicked]), np.array([relevance]), np.array([examination]))
+        total = sum(agreeing.values())
+        assert examined[0] == pytest.approx(sum(p for (e, _), p in agreeing.items() if e) / total)
+        assert relevant[0] == pytest.approx(sum(p for (_, r), p in agreeing.items() if r) / total)
+
+
+def test_at_the_first_position_a_missing_click_is_a_judgement() -> None:
+    """What is examined for certain and not clicked is not relevant, however sure the model was."""
+    surest = relevance_probability(np.array([0.0, 1e30]), np.zeros((1, 1), np.float32))
+    examined, relevant = e_step(np.array([False]), surest, np.ones(1))
+    assert examined.tolist() == [1.0]
+    assert relevant.tolist() == [0.0]
+
+
+def test_counts_by_hand() -> None:
+    """A prior worth 4 lists, then two lists of which one is shorter; the first position stays 1."""
+    counts = prior_counts(np.array([1.0, 0.5, 0.25]), 4.0)
+    assert counts.tolist() == [[4.0, 2.0, 1.0], [4.0, 4.0, 4.0]]
+    counts = add_examined(counts, np.array([1.0, 1.0, 0.0]))
+    counts = add_examined(counts, np.array([1.0, 0.5]))
+    assert counts.tolist() == [[6.0, 3.5, 1.0], [6.0, 6.0, 5.0]]
+    assert propensities_of(counts).tolist() == pytest.approx([1.0, 3.5 / 6, 1.0 / 5])
+
+
+def test_counts_survive_as_bytes() -> None:
+    """What a device keeps between rounds is the counts and nothing else."""
+    counts = add_examined(prior_counts(position_propensities(1.0, 5), 3.0), np.array([1.0, 0.3, 0.2]))
+    again = np.frombuffer(counts.tobytes(), np.float64).reshape(2, 5)
+    assert (propensities_of(again) == propensities_of(counts)).all()
+
+
+def test_memory_forgets_the_first_lists() -> None:
+    """A habit that changes is followed with a short memory and averaged with a long one."""
+    short = long = prior_counts(np.array([1.0, 0.5]), 1.0)
+    for examined in [0.9] * 300 + [0.1] * 100:
+        short = add_examined(short, np.array([1.0, examined]), 20.0)
+        long = add_examined(long, np.array([1.0, examined]), 1e9)
+    assert short[1].tolist() == pytest.approx([20.0, 20.0])
+    assert propensities_of(short)[1] == pytest.approx(0.1, abs=0.01)
+    assert propensities_of(long)[1] == pytest.approx(0.7, abs=0.01)
+
+
+def test_estimates_are_bounded_from_below() -> None:
+    """A position nobody seems to look at never gets an enormous weight."""
+    counts = prior_counts(np.array([1.0, 0.5]), 1.0)
+    for _ in range(1000):
+        counts = add_examined(counts, np.array([1.0, 0.0]))
+    assert propensities_of(counts)[1] == LOWEST_PROPENSITY
+    assert propensities_of(counts, 0.2)[1] == 0.2
+
+
+def test_relevance_step_climbs_the_likelihood(rng: np.random.Generator) -> None:
+    """The step is the numerical derivative of the mean log-likelihood of the soft labels."""
+    features, ranking = rng.random((9, 3), dtype=np.float32), np.array([4, 0, 7, 2])
+    f, labels = rng.normal(size=4), rng.random(4)
+
+    def log_likelihood(weights: np.ndarray) -> float:
+        p = logistic(features[ranking].astype(float) @ weights[:3] + weights[3])
+        return float(np.mean(labels * np.log(p) + (1 - labels) * np.log(1 - p)))
+
+    slope = [(log_likelihood(f + h) - log_likelihood(f - h)) / 2e-6 for h in 1e-6 * np.eye(4)]
+    before = f.copy()
+    after = relevance_step(f, features, ranking, labels, 0.5)
+    np.testing.assert_allclose(after - f, 0.5 * np.array(slope), rtol=1e-5, atol=1e-7)
+    assert (f == before).all()
+
+
+def test_em_step_is_its_parts(rng: np.random.Generator) -> None:
+    """One E-step with the old parameters, then both M-steps."""
+    features, ranking = rng.random((9, 3), dtype=np.float32), np.array([4, 0, 7, 2])
+    f, counts = rng.normal(size=4), prior_counts(position_propensities(1.0, 6), 2.0)
+    clicks = np.array([False, True, False, False])
+    examined, relevant = e_step(clicks, relevance_probability(f, features)[ranking], propensities_of(counts)[:4])
+    new_counts, new_f = em_step(counts, f, features, ranking, clicks, 0.1)
+    np.testing.assert_allclose(new_counts, add_examined(counts, examined), rtol=1e-6)
+    np.testing.assert_allclose(new_f, relevance_step(f, features, ranking, relevant, 0.1), rtol=1e-6)
+
+
+def estimate(seed: int, truth: np.ndarray, prior: np.ndarray, n_lists: int) -> np.ndarray:
+    """One user alone: 20 new documents a list, of which 10 are shown in random order."""
+    rng = np.random.default_rng(seed)
+    f_truth = np.append(2.0 * rng.normal(size=8), -0.5)
+    counts, f = prior_counts(prior, 5.0), np.zeros(9)
+    for _ in range(n_lists):
+        features = rng.random((20, 8), dtype=np.float32)
+        ranking = rng.permutation(20)[:10]
+        relevant = rng.random(10) < relevance_probability(f_truth, features[ranking])
+        counts, f = em_step(counts, f, features, ranking, (rng.random(10) < truth) & relevant, 0.3, 0.01)
+    return propensities_of(counts, 0.01)
+
+
+@pytest.mark.parametrize("exponent", [0.5, 1.0, 1.5])
+def test_simulated_attention_is_approached(exponent: float) -> None:
+    """From a prior with too steep an exponent, 5,000 lists of one user alone take away most of its error, over all
+    positions and users. EM is slow: a single position of a single user may still be off by 0.16.
+    """
+    truth, prior = position_propensities(exponent, 10), position_propensities(exponent + 0.5, 10)
+    errors = np.array([np.abs(estimate(seed, truth, prior, 5000) - truth) for seed in range(4)])
+    assert errors.mean() < 0.4 * np.abs(prior - truth).mean()
+    assert errors.mean() < 0.04
+    assert errors.max() < 0.16
+
+
+def test_more_lists_come_nearer() -> None:
+    """The error that is left after few lists is the prior's, not the method's: it shrinks."""
+    truth, prior = position_propensities(1.0, 10), position_propensities(1.5, 10)
+    few, many = (np.mean([np.abs(estimate(s, truth, prior, n) - truth) for s in (0, 2)]) for n in (100, 4000))
+    assert many < 0.6 * few
+
+
+def test_relevance_is_found_up_to_the_first_positions_attention() -> None:
+    """If even the first position is examined only in 60 % of the cases, propensities come out relative to it and
+    relevance 0.6 times what it is: clicks tell only the product.
+    """
+    rng = np.random.default_rng(8)
+    truth, kinds = 0.6 * position_propensities(1.0, 5), np.array([0.9, 0.7, 0.5, 0.3, 0.1])
+    counts, f = prior_counts(position_propensities(0.5, 5), 5.0), np.zeros(6)
+    features = np.eye(5, dtype=np.float32)
+    propensities, relevance = [], []
+    for i in range(12_000):
+        ranking = rng.permutation(5)
+        clicks = (rng.random(5) < truth) & (rng.random(5) < kinds[ranking])
+        counts, f = em_step(counts, f, features, ranking, clicks, 0.3)
+        if i >= 6000:
+            # Averaged: a short memory leaves each single estimate noisy.
+            propensities.append(propensities_of(counts))
+            relevance.append(relevance_probability(f, features))
+    np.testing.assert_allclose(np.mean(propensities, axis=0), truth / 0.6, atol=0.04)
+    np.testing.assert_allclose(np.mean(relevance, axis=0), 0.6 * kinds, atol=0.03)
+
+
+def test_certain_attention_would_never_be_doubted() -> None:
+    """Why a prior of 1 after the first position is refused: the E-step cannot leave it."""
+    examined, _ = e_step(np.zeros(2, bool), np.full(2, 0.3), np.ones(2))
+    assert examined.tolist() == [1.0, 1.0]
+    with pytest.raises(SettingsError, match="below 1 after the first"):
+        prior_counts(position_propensities(0.0, 3), 5.0)
+
+
+def test_wrong_arguments_are_refused() -> None:
+    """Damaged states, wrong shapes and probabilities out of range are errors with a reason."""
+    counts = prior_counts(np.array([1.0, 0.5]), 1.0)
+    for strength in (0.0, np.inf, np.nan):
+        with pytest.raises(SettingsError, match="strength"):
+            prior_counts(np.array([1.0, 0.5]), strength)
+    with pytest.raises(SettingsError, match="prior propensities"):
+        prior_counts(np.array([1.0, 0.0]), 1.0)
+    for lowest in (0.0, 1.1, np.nan):
+        with pytest.raises(SettingsError, match="lowest"):
+            propensities_of(counts, lowest)
+    for memory in (0.5, np.nan):
+        with pytest.raises(SettingsError, match="memory"):
+            add_examined(counts, np.ones(1), memory)
+    for damaged in (np.zeros((2, 2)), np.full((2, 2), np.nan), -counts, np.array([[0.0, 1.0], [1.0, 1.0]])):
+        with pytest.raises(DataError, match="finite and positive"):
+            propensities_of(damaged)
+    with pytest.raises(DataError, match="shape"):
+        propensities_of(np.ones((3, 2)))
+    with pytest.raises(DataError, match="3 positions shown"):
+        add_examined(counts, np.ones(3))
+    with pytest.raises(DataError, match="not a probability"):
+        add_examined(counts, np.array([1.5]))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "complaint"),
+    [
+        ({"ranking": [0, 4]}, "candidates"),
+        ({"ranking": [-1, 0]}, "candidates"),
+        ({"ranking": np.empty(0, np.int64), "clicks": np.empty(0, bool)}, "no document"),
+        ({"ranking": [0, 1, 2], "clicks": [True, False, False]}, "3 positions shown"),
+        ({"clicks": [True]}, "one entry for each"),
+        ({"f": [0.0, 0.0]}, "need 3 weights"),
+        ({"f": [np.nan, 0.0, 0.0]}, "not a number"),
+    ],
+)
+def test_wrong_interactions_are_refused(wrong: dict, complaint: str) -> None:
+    """Nothing is learned from an interaction that does not fit together."""
+    seen = {
+        "counts": prior_counts(np.array([1.0, 0.5]), 1.0),
+        "f": np.zeros(3),
+        "features": np.ones((4, 2), np.float32),
+        "ranking": np.arange(2),
+        "clicks": np.array([True, False]),
+    } | {name: np.asarray(value) for name, value in wrong.items()}
+    with pytest.raises(DataError, match=complaint):
+        em_step(*seen.values(), 0.1)
+
+
+def test_posteriors_need_probabilities() -> None:
+    """Out of range is an error in each argument, and so is a relevance step without a label for each document."""
+    ones, half = np.ones(1), np.full(1, 0.5)
+    with pytest.raises(DataError, match="propensity"):
+        e_step(np.zeros(1, bool), half, 1.5 * ones)
+    with pytest.raises(DataError, match="relevance"):
+        e_step(np.zeros(1, bool), ones, half)
+    with pytest.raises(DataError, match="one posterior"):
+        relevance_step(np.zeros(3), np.ones((4, 2), np.float32), np.arange(2), half, 0.1)

@@ -1,0 +1,242 @@
+"""Choosing a method: names, parameters, and what makes no sense together."""
+
+import numpy as np
+import pytest
+from methods_of import LINEAR, NEURAL, RANKERS, see, trainings
+
+from foltr.core.aggregation.rule_spec import MEAN, read_rule
+from foltr.core.errors import SettingsError
+from foltr.core.methods.base import DeviceContext
+from foltr.core.methods.bodies import check_body
+from foltr.core.methods.registry import (
+    METHODS,
+    activation_for,
+    body_spec,
+    check_method,
+    check_rule,
+    initial_weights,
+    learns_from_kept_lists,
+    make_aggregation,
+    make_device,
+    n_auxiliary,
+    parameters_of,
+    ranker_for,
+    ranker_of_method,
+    spec_of,
+    training_for,
+)
+from foltr.core.protocol.explorations import SAFE, SwapsExploration
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_every_method_has_a_name_and_parameters(method):
+    """A method is found by its name, and its settings know the name."""
+    training = trainings()[method]
+    assert spec_of(training).name == method
+    assert "serp_length" in parameters_of(method)
+    assert "kind" not in parameters_of(method)
+
+
+def test_text_becomes_numbers():
+    """Parameters come from a command line."""
+    training = training_for("foltr-es", {"noise_scale": "0.05", "antithetic": "false"}, 4)
+    assert (training.noise_scale, training.antithetic, training.min_interactions) == (0.05, False, 4)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "said"),
+    [
+        ("pdgd", {}, "there is no 'pdgd'; known are fpdgd, fpdgd-paper"),
+        ("fpdgd", {"mu": 1}, "mu: fpdgd has no such parameter; it has .*learning_rate"),
+        ("fedprox", {"mu": "much"}, "fedprox: mu: "),
+        ("fedprox", {"mu": -1}, "fedprox: mu: "),
+        ("fpdgd-paper", {}, "fpdgd-paper: n_clients: "),
+        ("fedips", {"logging_policy": "abcd"}, "logging_policy: give a file"),
+        ("fedavg", {"logging_policy": 1.0}, "logging_policy: give a file"),
+    ],
+)
+def test_wrong_settings_are_named(method, parameters, said):
+    """One line says which, and what there is."""
+    with pytest.raises(SettingsError, match=said) as caught:
+        training_for(method, parameters, 5)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters", "interactions", "ranker", "said"),
+    [
+        ("fedper", {}, 5, LINEAR, "no hidden layer to share"),
+        ("fpdgd-personal", {}, 5, NEURAL, "for linear rankers"),
+        ("fedips", {}, 5, NEURAL, "for linear rankers"),
+        ("fedavg", {}, 5, NEURAL, "for linear rankers"),
+        ("foltr-es", {}, 1, LINEAR, "at least 2 interactions"),
+        ("foltr-es", {"truth_probability": 0.05}, 4, LINEAR, "must be above 1/11"),
+        ("fedips", {"propensities": "estimated", "position_bias": 0}, 5, LINEAR, "position_bias must be above 0"),
+        ("fedips", {"logging_policy": pack_vector([1.0])}, 5, LINEAR, "1 weights; the ranker has 6"),
+        ("fedips", {"logging_policy": b"12345"}, 5, LINEAR, "1.25 weights; the ranker has 6"),
+        ("fedips", {"logging_policy": pack_vector([np.nan] * 6)}, 5, LINEAR, "must be finite numbers"),
+        ("fedavg", {"logging_policy": pack_vector([np.inf] * 6)}, 5, LINEAR, "must be finite numbers"),
+        ("fedavg", {"logging_policy": pack_vector([1e38] * 6)}, 5, LINEAR, "finite float32 scores"),
+        ("fpdgd-paper", {"n_clients": 3, "epsilon": 1e-6}, 5, LINEAR, r"\* \(1 \+ 80 / epsilon\) is at most that"),
+        ("fpdgd-paper", {"n_clients": 3, "sensitivity": 1e6}, 5, LINEAR, "an update 1.88e.07, and one holds 1e.06"),
+        ("fpdgd-paper", {"n_clients": 3, "epsilon": 5e-324}, 5, LINEAR, "their noise could make a weight"),
+        ("fedips", {"propensities": "estimated", "position_bias": 1e-17}, 5, LINEAR, "1e-17 is too near 0.* to 10"),
+        ("fedips", {"position_bias": 10, "serp_length": 100}, 5, LINEAR, "learning_rate: .* 1e-20, .* at most 1e-17"),
+        ("fedips", {"position_bias": 2, "learning_rate": 100}, 5, LINEAR, "smallest propensity .* at most 40$"),
+        (
+            "fedips",
+            {"propensities": "estimated", "learning_rate": 100},
+            5,
+            LINEAR,
+            "propensity .*, 0.05, .* at most 50$",
+        ),
+        ("fedprox", {"mu": 10.1}, 5, LINEAR, "overshoot the global model; with this learning_rate mu is at most 10$"),
+        ("fedprox", {"mu": 1, "learning_rate": 2}, 5, NEURAL, "learning_rate \\* mu is 2.* at most 0.5$"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_in_words(method, parameters, interactions, ranker, said):
+    """A federation is not started with a method that cannot work."""
+    with pytest.raises(SettingsError, match=said) as caught:
+        check_method(training_for(method, parameters, interactions), ranker)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("method", "parameters"),
+    [
+        ("fedprox", {"mu": 10}),
+        ("fedprox", {"mu": 10 / 3, "learning_rate": 0.3}),
+        ("fpdgd-paper", {"n_clients": 1, "sensitivity": 5.0, "epsilon": 5e-4}),
+        ("fedips", {"position_bias": 2, "learning_rate": 40}),
+        ("fedips", {"propensities": "estimated", "position_bias": 1e-9}),
+        ("fedips", {"propensities": "estimated", "position_bias": 10, "serp_length": 1000}),
+        ("fedavg", {"learning_rate": 100}),
+        ("fedavg", {"logging_policy": pack_vector([3e37] * 6)}),
+    ],
+)
+def test_an_update_with_extreme_settings_can_be_sent(method, parameters, rng):
+    """What the check lets through at its edge is accepted by the federator's own check of updates."""
+    training = training_for(method, parameters, 5)
+    model = initial_weights(training, LINEAR, rng)
+    for seed in range(20):
+        device = make_device(training, LINEAR, model, 1, DeviceContext(seed))
+        see(device, training, rng)
+        check_body(device.body(rng), body_spec(training, LINEAR))
+
+
+def test_what_can_be_learned_again_from_kept_lists():
+    """Neither what is worth nothing under another model, nor what spends epsilon if sent, nor what is too long."""
+    again = {name for name, training in trainings().items() if learns_from_kept_lists(training, LINEAR)}
+    assert again == set(METHODS) - {"foltr-es", "fpdgd-paper"}
+    # A message has 256 KiB, of which 4 KiB are for names, settings and a signature.
+    most = (256 - 4) * 1024 // 4
+    sizes = [LinearRankerSpec(n_features=n) for n in (most, most + 1)]
+    assert [learns_from_kept_lists(trainings()["fpdgd"], ranker) for ranker in sizes] == [True, False]
+
+
+@pytest.mark.parametrize(("kind", "hidden"), [("tree", 64), ("neural", 0), ("neural", 10**7)])
+def test_a_ranker_there_is_not_is_refused(kind, hidden):
+    """Neither an unknown kind nor a size that cannot be sent."""
+    with pytest.raises(SettingsError):
+        ranker_for(kind, 136, hidden)
+
+
+def test_rankers_by_name():
+    """The two kinds, with their sizes."""
+    assert ranker_for("linear", 6, 64) == LinearRankerSpec(n_features=6)
+    assert ranker_for("neural", 6, 3) == NeuralRankerSpec(n_features=6, hidden=3)
+    assert ranker_for("neural", 6, 3).n_weights == 3 * 6 + 3 + 3
+
+
+def test_the_ranker_of_a_method_has_the_units_that_the_method_learns():
+    """Those that are asked for, else the method's own; what neither can be is refused."""
+    assert ranker_of_method("foltr-es", "neural", 6, 3, None) == ranker_for("neural", 6, 3, "relu")
+    assert ranker_of_method("foltr-es", "neural", 6, 3, "sigmoid") == ranker_for("neural", 6, 3, "sigmoid")
+    assert ranker_of_method("lambdarank", "linear", 6, 3, None) == ranker_for("linear", 6, 3)
+    with pytest.raises(SettingsError, match="a linear ranker has no hidden units"):
+        ranker_of_method("fpdgd", "linear", 6, 3, "relu")
+
+
+def test_foltr_es_is_usually_of_relu_units_that_begin_at_zero(rng):
+    """As published; the others are of sigmoid units, which FOLtR-ES can have, too, and which begin with random ones."""
+    assert {method: activation_for(method, "neural", None) for method in METHODS} == {
+        method: "relu" if method == "foltr-es" else "sigmoid" for method in METHODS
+    }
+    training = trainings()["foltr-es"]
+    for activation in ("relu", "sigmoid"):
+        ranker = ranker_for("neural", 6, 3, activation_for("foltr-es", "neural", activation))
+        check_method(training, ranker)
+        assert ranker.activation == activation
+        assert initial_weights(training, ranker, rng).any() == (activation == "sigmoid")
+    with pytest.raises(SettingsError, match="fpdgd learns neural rankers of sigmoid units, not of relu ones"):
+        check_method(trainings()["fpdgd"], ranker_for("neural", 6, 3, "relu"))
+    with pytest.raises(SettingsError, match="a linear ranker has no hidden units"):
+        activation_for("foltr-es", "linear", "relu")
+
+
+LINEAR_ONLY = {"fpdgd-personal", "fedips", "fedavg"}
+NEURAL_ONLY = {"fedper"}
+ALLOWED = [
+    (method, ranker)
+    for method in METHODS
+    for ranker in RANKERS
+    if method not in (NEURAL_ONLY if ranker is LINEAR else LINEAR_ONLY)
+]
+
+
+@pytest.mark.parametrize(("method", "ranker"), ALLOWED, ids=[f"{method}-{ranker.kind}" for method, ranker in ALLOWED])
+def test_a_round_of_every_method(method, ranker, rng):
+    """Devices rank, learn and send; what they send passes the federator's check and makes a finite new model."""
+    training = trainings()[method]
+    model = initial_weights(training, ranker, rng)
+    assert model.shape == (ranker.n_weights + n_auxiliary(training, ranker),)
+    aggregation = make_aggregation(training, ranker)
+    for seed in range(3):
+        device = make_device(training, ranker, model, 7, DeviceContext(seed))
+        assert device.weights.shape == (ranker.n_weights,)
+        see(device, training, rng, base_version=7)
+        body = device.body(rng)
+        check_body(body, body_spec(training, ranker))
+        aggregation.add(body, training.min_interactions)
+    following = aggregation.finish(model).weights
+    assert following.shape == model.shape
+    assert following.dtype == np.float32
+    assert np.isfinite(following).all()
+    assert (following != model).any()
+
+
+@pytest.mark.parametrize(("method", "ranker"), ALLOWED, ids=[f"{method}-{ranker.kind}" for method, ranker in ALLOWED])
+def test_which_methods_may_be_aggregated_robustly(method, ranker, rng):
+    """All whose updates can be compared; the others say why not."""
+    training, rule = trainings()[method], read_rule("median", byzantine=1)
+    if method in {"foltr-es", "fpdgd-paper"}:
+        check_rule(training, MEAN)
+        with pytest.raises(SettingsError, match=f"{method}.*choose aggregation = mean"):
+            check_rule(training, rule)
+        with pytest.raises(SettingsError):
+            make_aggregation(training, ranker, rule)
+        return
+    model = initial_weights(training, ranker, rng)
+    aggregation = make_aggregation(training, ranker, rule, n_expected=3)
+    for seed in range(3):
+        device = make_device(training, ranker, model, 7, DeviceContext(seed))
+        see(device, training, rng, base_version=7)
+        aggregation.add(device.body(rng), training.min_interactions, client_id=f"device-{seed}")
+    following = aggregation.finish(model)
+    assert following.report.rule == "median"
+    assert np.isfinite(following.weights).all()
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_an_exploration_is_for_methods_that_draw_their_lists(method):
+    """The others refuse one that is asked for, with the methods that take it."""
+    parameters = {"n_clients": 3} if method == "fpdgd-paper" else {}
+    asked = SwapsExploration(probability=0.2)
+    if method in {"foltr-es", "fedips", "fedavg"}:
+        with pytest.raises(SettingsError, match=f"exploration: {method} .*choose one of fpdgd"):
+            training_for(method, parameters, 4, asked)
+    else:
+        assert training_for(method, parameters, 4, asked).exploration == asked
+    assert training_for(method, parameters, 4).exploration == SAFE

@@ -1,0 +1,44 @@
+"""The randomness of simulated clients: by name, reproducible, and independent."""
+
+import numpy as np
+
+from foltr.core.numerics.streams import client_streams, first_model_rng
+
+
+def test_a_client_is_the_same_everywhere():
+    """Seed and name decide, whoever else takes part."""
+    first, second = client_streams(7, "device-001"), client_streams(7, "device-001")
+    assert first.device_seed == second.device_seed
+    np.testing.assert_array_equal(first.user.random(5), second.user.random(5))
+    np.testing.assert_array_equal(first.device.random(5), second.device.random(5))
+
+
+def test_clients_seeds_and_the_two_streams_differ():
+    """Another name, another seed, user or device: another stream."""
+    streams = [client_streams(7, "device-001"), client_streams(7, "device-002"), client_streams(8, "device-001")]
+    assert len({one.device_seed for one in streams}) == 3
+    drawn = [rng.random() for one in streams for rng in (one.user, one.device)]
+    assert len(set(drawn)) == 6
+
+
+def test_the_device_stream_follows_from_the_device_seed():
+    """A device that is given its seed draws what the simulator draws for it; the seed fits a signed 64-bit column."""
+    for i in range(50):
+        streams = client_streams(i, "device-001")
+        assert 0 <= streams.device_seed < 2**63
+        np.testing.assert_array_equal(streams.device.random(3), np.random.default_rng(streams.device_seed).random(3))
+
+
+def test_a_block_of_draws_is_the_same_stream():
+    """Many interactions at once draw what they draw one by one: what lets the simulator work in blocks."""
+    blocks = client_streams(1, "device-001").user.random((4, 22))
+    one_by_one = client_streams(1, "device-001").user
+    np.testing.assert_array_equal(blocks, [one_by_one.random(22) for _ in range(4)])
+
+
+def test_the_first_model_has_a_stream_of_its_own():
+    """It follows from the seed, is not what generated data are drawn from, and without a seed nobody knows it."""
+    drawn = first_model_rng(7).random()
+    assert drawn == first_model_rng(7).random() != first_model_rng(8).random()
+    assert drawn != np.random.default_rng(7).random()
+    assert first_model_rng(None).random() != first_model_rng(None).random()

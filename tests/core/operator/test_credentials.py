@@ -1,0 +1,291 @@
+"""Credentials: readable for their owner only, checked when they are read, and silent about their secrets."""
+
+import base64
+import json
+import os
+import stat
+import traceback
+
+import pytest
+from pydantic import ValidationError
+
+from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import BrokerAccess, Credentials, public_key_from, read_credentials, write_secret
+from foltr.core.protocol.policies import GaussianNoise, HelperKeys, Policy
+from foltr.core.protocol.signed_policies import issue_policy
+from foltr.core.protocol.signing import SigningKey, key_to_text
+
+DEVICE, OPERATOR, FEDERATOR = (SigningKey(bytes([i] * 32)) for i in range(3))
+ACCESS = BrokerAccess(
+    broker_url="mqtts://broker.example:8883",
+    username="device-7",
+    password="XPASSWORDX",  # noqa: S106 (looked for in texts)
+    ca="a certificate",
+    certificate="another",
+    key="XPEMKEYX",
+)
+CREDENTIALS = Credentials(
+    role="device",
+    federation="mail",
+    name="device-7",
+    broker=ACCESS,
+    signing_key=DEVICE.to_text(),
+    enrolment_key=key_to_text(OPERATOR.public),
+    federator_key=key_to_text(FEDERATOR.public),
+    enrolment=base64.b64encode(b"an enrolment").decode(),
+)
+POLICY = Policy(
+    federation="mail",
+    version=1,
+    issued_at=1000.0,
+    helpers=[
+        HelperKeys(
+            name=f"h{i}", signing_key=bytes([i]) * 32, sealing_key=bytes([i + 9]) * 32, epoch_keys=[bytes([i + 9]) * 32]
+        )
+        for i in (1, 2)
+    ],
+    noise=GaussianNoise(variance=10**6),
+    dim=136,
+    bound=256,
+    n_min=100,
+    n_max=10_000,
+    n_interactions=5,
+    epoch_s=10**10,
+    max_participations=20,
+    epsilon=8.0,
+    delta=1e-6,
+)
+SECRETS = (DEVICE.to_text(), "XPASSWORDX", "XPEMKEYX")
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "device-7.json"
+    write_secret(file, CREDENTIALS.model_dump_json())
+    return file
+
+
+def rewritten(path, **fields):
+    """The file with other fields, and access to it as it should be."""
+    write_secret(path, json.dumps({**json.loads(path.read_text()), **fields}), replace=True)
+    return path
+
+
+# --- reading --------------------------------------------------------------------------------------------------
+
+
+def test_what_was_written_is_read_back(path):
+    """Keys come as bytes, ready for use."""
+    credentials = read_credentials(path, "device")
+    assert credentials == CREDENTIALS
+    assert credentials.key.public == DEVICE.public
+    assert credentials.enrolment_public_key == OPERATOR.public
+    assert credentials.federator_public_key == FEDERATOR.public
+    assert credentials.enrolment_bytes == b"an enrolment"
+
+
+def test_a_policy_is_carried_as_it_was_signed(path):
+    """Its bytes, which its hash is of; without one there is none."""
+    signed = issue_policy(OPERATOR, POLICY)
+    rewritten(path, policy=base64.b64encode(signed.signed).decode())
+    credentials = read_credentials(path, "device")
+    assert credentials.policy_bytes == signed.signed
+    assert credentials.signed_policy == signed
+    rewritten(path, policy=None)
+    assert read_credentials(path, "device").policy_bytes is read_credentials(path, "device").signed_policy is None
+
+
+@pytest.mark.parametrize(
+    "signed",
+    [
+        issue_policy(DEVICE, POLICY).signed,
+        issue_policy(OPERATOR, POLICY.model_copy(update={"federation": "post"})).signed,
+        issue_policy(OPERATOR, POLICY.model_copy(update={"noise": GaussianNoise(variance=1)})).signed,
+        b"no message",
+    ],
+    ids=["another operator's", "another federation's", "too little noise", "no policy"],
+)
+def test_credentials_with_a_policy_that_is_none_are_refused(path, signed):
+    """A device that would start without its policy would be one that a federator can see into."""
+    rewritten(path, policy=base64.b64encode(signed).decode())
+    with pytest.raises(SettingsError, match="policy: "):
+        read_credentials(path, "device")
+
+
+def test_a_broker_without_access_control_needs_an_address_only(path):
+    """And a service has no enrolment."""
+    key = SigningKey.generate()
+    rewritten(
+        path,
+        role="federator",
+        enrolment=None,
+        broker={"broker_url": "mqtt://127.0.0.1:1883"},
+        signing_key=key.to_text(),
+        federator_key=key_to_text(key.public),
+    )
+    credentials = read_credentials(path, "federator")
+    assert credentials.broker == BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
+    assert credentials.enrolment_bytes is None
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660, 0o610, 0o601, 0o644])
+def test_a_file_that_others_can_read_is_refused(path, mode):
+    """The error says how to close it; a key that was readable may be known."""
+    path.chmod(mode)
+    with pytest.raises(SettingsError, match=f"chmod 600 {path}"):
+        read_credentials(path, "device")
+
+
+def test_another_role_is_refused(path):
+    """A device's file starts no federator."""
+    with pytest.raises(SettingsError, match="role device"):
+        read_credentials(path, "federator")
+
+
+@pytest.mark.parametrize("content", [None, b"\xff\xfe", b"", b"{}", b"[]", b"null", b"{"])
+def test_what_is_no_credentials_file_says_where_they_come_from(tmp_path, content):
+    """Missing, not text, not JSON, or JSON of something else: one error with the next step."""
+    file = tmp_path / "x.json"
+    if content is not None:
+        write_secret(file, content)
+    with pytest.raises(SettingsError, match="foltr device enrol") as caught:
+        read_credentials(file, "device")
+    assert str(file) in str(caught.value)
+    assert "()" not in str(caught.value)
+
+
+def test_a_folder_is_no_credentials_file(tmp_path):
+    """An ordinary slip, with an ordinary error."""
+    with pytest.raises(SettingsError, match="directory"):
+        read_credentials(tmp_path, "device")
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"signing_key": "XSECRETX"}, "signing_key"),
+        ({"signing_key": 5}, "signing_key"),
+        ({"signing_key": DEVICE.to_text()[:-8]}, "signing_key"),
+        ({"enrolment_key": "XSECRETX"}, "enrolment_key"),
+        ({"federator_key": ""}, "federator_key"),
+        ({"enrolment": "XSECRETX!"}, "enrolment"),
+        ({"policy": "XSECRETX!"}, "policy"),
+        ({"policy": 3}, "policy"),
+        ({"federation": "a/b"}, "federation"),
+        ({"role": "guest"}, "role"),
+        ({"version": 2}, "version"),
+        ({"broker": {"broker_url": "x", "pasword": "XSECRETX"}}, "broker.pasword"),
+        ({"broker": None}, "broker"),
+        ({"more": "XSECRETX"}, "more"),
+    ],
+)
+def test_a_damaged_file_names_the_field_and_no_value(path, fields, named):
+    """What is wrong can be found, and what is secret is not told, not even by a traceback."""
+    with pytest.raises(SettingsError) as caught:
+        read_credentials(rewritten(path, **fields), "device")
+    assert named in str(caught.value)
+    text = "".join(traceback.format_exception(caught.value))
+    assert not any(secret in text for secret in (*SECRETS, "XSECRETX", DEVICE.to_text()[:-8]))
+
+
+# --- devices that keep their key ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "written",
+    [DEVICE.public.hex(), DEVICE.public.hex().upper(), key_to_text(DEVICE.public), f"  {key_to_text(DEVICE.public)}\n"],
+)
+def test_a_public_key_is_read_from_the_text_or_a_file_of_it(tmp_path, written):
+    """As hexadecimal digits or base64, whichever a device shows."""
+    file = tmp_path / "device.pub"
+    file.write_text(written)
+    assert public_key_from(str(file)) == DEVICE.public
+    assert public_key_from(written.strip()) == DEVICE.public
+
+
+@pytest.mark.parametrize("text", ["", "device-7", "ab" * 31, "zz" * 32, "é" * 64, "x" * 5000, "a\0b", "."])
+def test_what_is_no_public_key_is_refused(text):
+    """Nor a file of one; the error says what is."""
+    with pytest.raises(SettingsError, match=r"public_key: .*64 hexadecimal digits"):
+        public_key_from(text)
+
+
+def test_credentials_without_a_private_key_are_of_use_to_their_device_alone(path):
+    """No process here can sign with them, and is told why before it begins."""
+    rewritten(path, signing_key=None)
+    with pytest.raises(SettingsError, match=r"no private key, which the device device-7 made itself and keeps"):
+        read_credentials(path, "device")
+    with pytest.raises(SettingsError, match="signing_key: there is none"):
+        _ = CREDENTIALS.model_copy(update={"signing_key": None}).key
+
+
+# --- secrets --------------------------------------------------------------------------------------------------
+
+
+def test_secrets_are_in_no_text_form():
+    """Logging a settings object, or an object that holds it, tells nothing."""
+    for text in (repr(CREDENTIALS), str(CREDENTIALS), f"{CREDENTIALS}", repr([ACCESS]), str(ACCESS)):
+        assert not any(secret in text for secret in SECRETS)
+    assert "s3cret" not in repr(BrokerAccess(broker_url="mqtt://user:s3cret@host"))
+
+
+def test_secrets_are_in_no_validation_error():
+    """A program that makes credentials from wrong parts is told which, not what was in them."""
+    fields = CREDENTIALS.model_dump()
+    for wrong in (
+        {"signing_key": ["XSECRETX"]},
+        {"broker": {**fields["broker"], "password": ["XSECRETX"]}},
+        {"broker": {**fields["broker"], "key": ["XSECRETX"]}},
+    ):
+        with pytest.raises(ValidationError) as caught:
+            Credentials.model_validate({**fields, **wrong})
+        assert "XSECRETX" not in str(caught.value)
+
+
+# --- writing --------------------------------------------------------------------------------------------------
+
+
+def test_a_secret_is_its_owners_alone_from_the_first_byte(tmp_path, monkeypatch):
+    """0600 whatever the umask allows, in folders that are made for it."""
+    modes = []
+    monkeypatch.setattr("os.fsync", lambda file: modes.append(stat.S_IMODE(os.fstat(file).st_mode)))
+    path = tmp_path / "a" / "b" / "secret"
+    write_secret(path, "text")
+    assert modes[0] == 0o600
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert path.read_text() == "text"
+
+
+def test_a_secret_is_not_overwritten_unless_asked(tmp_path):
+    """A key that is lost cannot be made again."""
+    path = tmp_path / "secret"
+    write_secret(path, "old")
+    with pytest.raises(SettingsError, match="exists"):
+        write_secret(path, "new")
+    assert path.read_text() == "old"
+    path.chmod(0o644)
+    write_secret(path, b"new", replace=True)
+    assert path.read_bytes() == b"new"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    """A full disk is an error with a reason, and what was there is still there."""
+    path = tmp_path / "secret"
+    write_secret(path, "old")
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", full)
+    with pytest.raises(SettingsError, match="No space left on device"):
+        write_secret(path, "new", replace=True)
+    assert path.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_place_that_cannot_be_written_is_an_error_with_its_name(tmp_path):
+    """A file where a folder is needed."""
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SettingsError, match="file"):
+        write_secret(tmp_path / "file" / "secret", "text")

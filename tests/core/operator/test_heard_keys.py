@@ -1,0 +1,67 @@
+"""A command follows the operator's and the federator's keys from those in its file, by what a broker retains."""
+
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.operator.heard_keys import believe_retained, key_topics
+from foltr.core.protocol.enrolment import issue_federator_key
+from foltr.core.protocol.operator_keys import document_digest, issue_link, issue_succession
+from foltr.core.protocol.roster import FederatorKey
+from foltr.core.protocol.signing import SigningKey, key_to_text
+
+FIRST, SECOND, THIRD, FEDERATOR, NEXT = (SigningKey(bytes([i] * 32)) for i in range(5))
+OLD = device_identity(FIRST, FEDERATOR.public, "mail", "device-1", 1, BrokerAccess(broker_url="mqtt://broker"))
+LINKS = [issue_link(FIRST, "mail", 1, SECOND.public), issue_link(SECOND, "mail", 2, THIRD.public)]
+SUCCESSION = issue_succession(THIRD, "mail", LINKS, [])
+
+
+def stated(by: SigningKey) -> bytes:
+    return issue_federator_key(
+        by, FederatorKey(federation="mail", sequence=1, old_key=FEDERATOR.public, new_key=NEXT.public)
+    )
+
+
+def test_the_newest_keys_are_believed_over_two_rotations():
+    """And the federator's where the newest enrolment key states it."""
+    found = believe_retained(OLD, SUCCESSION, stated(THIRD))
+    assert found.hindrance is None
+    assert found.credentials.enrolment_public_key == THIRD.public
+    assert found.credentials.federator_public_key == NEXT.public
+
+
+def test_what_a_former_key_states_counts_only_where_it_is_kept():
+    """Whoever has stolen it names no federator."""
+    statement = stated(FIRST)
+    assert believe_retained(OLD, SUCCESSION, statement).credentials.federator_public_key == FEDERATOR.public
+    kept = issue_succession(THIRD, "mail", LINKS, [document_digest(statement)])
+    assert believe_retained(OLD, kept, statement).credentials.federator_public_key == NEXT.public
+
+
+def test_where_nothing_is_retained_the_file_counts():
+    """And where another key states the federator's, it is said what to do."""
+    assert believe_retained(OLD, None, None).credentials is OLD
+    assert believe_retained(OLD, b"", b"").hindrance is None
+    silent = believe_retained(OLD, None, stated(THIRD))
+    assert silent.credentials is OLD
+    assert "foltr broker config --force" in silent.hindrance
+    assert "foltr operator publish" in silent.hindrance
+
+
+def test_a_succession_of_somebody_else_takes_nothing_from_the_file():
+    """Without access control anybody may retain one."""
+    thief = SigningKey.generate()
+    forged = issue_succession(thief, "mail", [issue_link(thief, "mail", 1, SECOND.public)], [])
+    for succession in (forged, b"junk"):
+        found = believe_retained(OLD, succession, stated(FIRST))
+        assert found.credentials.enrolment_public_key == FIRST.public
+        assert found.credentials.federator_public_key == NEXT.public
+        assert "foltr device enrol NAME --replace" in found.hindrance
+
+
+def test_an_older_statement_than_the_files_is_no_news():
+    """As after the file was written anew."""
+    newer = OLD.model_copy(update={"federator_key": key_to_text(NEXT.public), "federator_key_sequence": 2})
+    assert believe_retained(newer, None, stated(FIRST)).hindrance is None
+
+
+def test_both_topics_are_asked_for():
+    """The operator's first, as arguments are taken."""
+    assert key_topics("mail") == ["foltr/v1/mail/operator-key", "foltr/v1/mail/federator-key"]

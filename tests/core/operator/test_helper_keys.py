@@ -1,0 +1,86 @@
+"""A helper's public keys: written by the helper, read by the operator, and refused once changed."""
+
+import json
+
+import pytest
+
+from foltr.core.errors import SettingsError
+from foltr.core.operator.helper_keys import helper_keys_text, read_helper_keys
+from foltr.core.protocol.policies import HelperKeys
+from foltr.core.protocol.signing import SigningKey, key_to_text
+
+KEY, OTHER = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
+SEALING = bytes([7]) * 32
+EPOCHS = [bytes([i]) * 32 for i in (9, 10)]
+
+
+@pytest.fixture
+def path(tmp_path):
+    file = tmp_path / "north.json"
+    file.write_text(helper_keys_text("north", KEY, SEALING, EPOCHS))
+    return file
+
+
+def test_what_was_written_is_read_back(path):
+    """Public keys only: the private one is not in the file."""
+    assert read_helper_keys(path) == HelperKeys(
+        name="north", signing_key=KEY.public, sealing_key=SEALING, epoch_keys=EPOCHS
+    )
+    assert KEY.to_text() not in path.read_text()
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"name": "south"},
+        {"sealing_key": key_to_text(bytes(32))},
+        {"epoch_keys": [key_to_text(EPOCHS[0])]},
+        {"signing_key": key_to_text(OTHER.public)},
+    ],
+)
+def test_a_changed_file_is_refused(path, changed):
+    """Each of the fields is signed by the helper's own key."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    with pytest.raises(SettingsError, match="signature"):
+        read_helper_keys(path)
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [(bytes(32), EPOCHS), (bytes([1]) + bytes(31), EPOCHS), (SEALING, [EPOCHS[0], bytes(32)])],
+    ids=["zero", "one", "epoch"],
+)
+def test_a_sealing_key_that_makes_no_secret_is_refused(path, keys):
+    """Signed by the helper as it is: everybody who seals to it, each device, would fail."""
+    path.write_text(helper_keys_text("north", KEY, *keys))
+    with pytest.raises(SettingsError, match="nothing can be sealed to a sealing key"):
+        read_helper_keys(path)
+
+
+@pytest.mark.parametrize(
+    ("changed", "named"),
+    [
+        ({"name": "a/b"}, "name"),
+        ({"name": 3}, "name"),
+        ({"signing_key": "x"}, "signing_key"),
+        ({"sealing_key": key_to_text(bytes(31))}, "sealing_key"),
+        ({"signature": "ä"}, "signature"),
+        ({"more": "x"}, "more"),
+    ],
+)
+def test_a_field_that_is_wrong_is_named(path, changed, named):
+    """With the command that writes such files."""
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changed}))
+    with pytest.raises(SettingsError, match="foltr helper keys") as caught:
+        read_helper_keys(path)
+    assert named in str(caught.value)
+
+
+@pytest.mark.parametrize("content", [None, b"", b"[]", b"null", b"\xff\xfe", b"{", b"[" * 100_000])
+def test_what_is_no_file_of_keys_says_where_they_come_from(tmp_path, content):
+    """Missing, empty, of something else, or nested without end."""
+    file = tmp_path / "x.json"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(SettingsError, match="foltr helper keys"):
+        read_helper_keys(file)

@@ -1,0 +1,93 @@
+"""Feature schemas of an operator's folder: by version, never changed, and retained once they are signed."""
+
+import pytest
+
+from foltr.core.errors import MessageError, SettingsError
+from foltr.core.operator.credentials import BrokerAccess
+from foltr.core.operator.folder import create_authority, open_authority
+from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.signed_schemas import issue_schema, read_schema
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
+
+BROKER = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
+TOPIC = Topics("mail").schema
+
+
+@pytest.fixture
+def folder(tmp_path):
+    with create_authority(tmp_path / "operator", "mail", federator=BROKER, operator=BROKER):
+        return tmp_path / "operator"
+
+
+def schema(version, *names, name="shop"):
+    features = [Feature(name=one, scaling="ratio") for one in names or ("bm25",)]
+    return FeatureSchema(name=name, version=version, features=features)
+
+
+def test_a_schema_is_kept_as_it_was_signed(folder):
+    """Each version, for whoever opens the folder later; what is retained is the newest."""
+    with open_authority(folder) as operator:
+        assert operator.schemas.newest() is None
+        assert TOPIC not in dict(operator.unpublished())
+        issued = [operator.issue_schema(schema(version)) for version in (1, 4)]
+        assert dict(operator.unpublished())[TOPIC] == issued[-1].signed
+    with open_authority(folder) as operator:
+        assert [operator.schemas.get(version) for version in (1, 4)] == issued
+        assert dict(operator.unpublished())[TOPIC] == issued[-1].signed
+        operator.note_published()
+        assert operator.unpublished() == []
+        key = operator.operator.enrolment_public_key
+        operator.publish_again()
+        assert TOPIC in dict(operator.unpublished())
+    assert all(read_schema(one.signed, key, "mail") == one for one in issued)
+
+
+def test_the_newest_schema_again_is_published_again(folder):
+    """As it was signed: a federation that goes on needs no new version."""
+    with open_authority(folder) as operator:
+        first = operator.issue_schema(schema(2))
+        operator.note_published()
+        assert operator.issue_schema(schema(2)) == first
+        assert dict(operator.unpublished())[TOPIC] == first.signed
+
+
+@pytest.mark.parametrize(
+    ("other", "words"),
+    [
+        (schema(2, "bm25", "age"), "signed already, with other features"),
+        (schema(2, name="store"), "signed already"),
+        (schema(1), "1 is not above 2, the newest schema"),
+    ],
+)
+def test_a_version_is_one_schema_for_ever(folder, other, words):
+    """Whoever changes features raises the version; an older one does not come back."""
+    with open_authority(folder) as operator:
+        first = operator.issue_schema(schema(2))
+        with pytest.raises(SettingsError, match=words):
+            operator.issue_schema(other)
+        assert operator.schemas.newest() == first
+
+
+def test_a_schema_of_another_federation_or_operator_is_refused():
+    """The topic is signed with it, so the same operator's schema of another federation is none of this one's."""
+    key = SigningKey.generate()
+    signed = issue_schema(key, schema(1), "mail").signed
+    assert read_schema(signed, key.public, "mail").schema == schema(1)
+    for other_key, federation in ((key.public, "shop"), (SigningKey.generate().public, "mail")):
+        with pytest.raises(MessageError, match="bad_signature"):
+            read_schema(signed, other_key, federation)
+
+
+def test_a_damaged_file_is_named(folder):
+    """Also one that holds another version than its name says."""
+    with open_authority(folder) as operator:
+        operator.issue_schema(schema(1))
+        operator.issue_schema(schema(2))
+    first, second = sorted((folder / "schemas").iterdir())
+    first.write_bytes(second.read_bytes())
+    second.write_bytes(b"broken")
+    with open_authority(folder) as operator:
+        for version, words in ((1, "it is version 2"), (2, "damaged")):
+            with pytest.raises(SettingsError, match=words):
+                operator.schemas.get(version)

@@ -1,0 +1,113 @@
+"""Selection: left to chance, fixed by the seed, and checkable by everybody who was or was not asked."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foltr.core.protocol.announcements import Selection
+from foltr.core.protocol.client_selection import HIGHEST_TICKET, cutoff, is_selected, round_seed, ticket
+from foltr.core.protocol.fields import NAME_PATTERN
+
+CLIENTS = [f"device-{i:04d}" for i in range(20)]
+names = st.from_regex(NAME_PATTERN, fullmatch=True)
+seeds = st.binary(min_size=32, max_size=32)
+
+
+def selected(seed, clients, n_wanted):
+    highest = cutoff(seed, clients, n_wanted)
+    return {client_id for client_id in clients if is_selected(seed, highest, client_id)}
+
+
+def test_tickets_and_seeds_are_what_any_other_program_computes():
+    """Computed by sha256sum, over: the text and a line break, the seed, the round in 8 bytes; the seed and the name."""
+    first = bytes(range(32))
+    assert round_seed(first, 4).hex() == "afbf3001f7db874b779a06cf14c916c0f07afc460800af83be443ce5e9343a8a"
+    assert ticket(bytes(32), "device-7").hex() == "70a3d24b7de78e87"
+    assert ticket(bytes(32), "device-8").hex() == "3e141da7b528134f"
+
+
+def test_the_cutoff_lies_between_the_last_ticket_asked_and_the_next():
+    """By hand: 3e... and 70... begin with the bits 0011 and 0111; they differ in the second, and 1s follow it."""
+    seed = bytes(32)
+    assert cutoff(seed, ["device-7", "device-8"], 1).hex() == "3fffffffffffffff"
+    assert selected(seed, ["device-7", "device-8"], 1) == {"device-8"}
+
+
+@settings(derandomize=True, deadline=None)
+@given(seeds, st.sets(names, min_size=2, max_size=40), st.data())
+def test_the_cutoff_is_nobodys_ticket(seed, clients, data):
+    """It is stored for ever, so it may be no hash of a name: strictly between two, and few of its bits say anything."""
+    n_wanted = data.draw(st.integers(1, len(clients) - 1))
+    tickets = sorted(ticket(seed, client_id) for client_id in clients)
+    announced = cutoff(seed, clients, n_wanted)
+    assert tickets[n_wanted - 1] < announced < tickets[n_wanted]
+    bits = f"{int.from_bytes(announced):064b}"
+    assert len(bits.rstrip("1")) <= 24
+
+
+@settings(derandomize=True, deadline=None)
+@given(seeds, st.sets(names, max_size=40), st.integers(1, 50))
+def test_exactly_as_many_are_asked_as_are_wanted(seed, clients, n_wanted):
+    """Or all of them, where they are fewer."""
+    assert len(selected(seed, clients, n_wanted)) == min(n_wanted, len(clients))
+
+
+@settings(derandomize=True, deadline=None)
+@given(seeds, st.lists(names, unique=True, min_size=1, max_size=20), st.integers(1, 25), st.randoms())
+def test_the_order_of_the_clients_says_nothing(seed, clients, n_wanted, random):
+    """Whoever joined first, or comes first in a table, is asked no more often."""
+    shuffled = random.sample(clients, len(clients))
+    assert cutoff(seed, shuffled, n_wanted) == cutoff(seed, clients, n_wanted)
+
+
+@settings(derandomize=True, deadline=None)
+@given(seeds, st.lists(names, unique=True, min_size=2, max_size=20), st.integers(1, 10))
+def test_wanting_more_asks_the_same_and_others(seed, clients, n_wanted):
+    """The lowest tickets are asked, so nobody is let go for a larger number."""
+    assert selected(seed, clients, n_wanted) <= selected(seed, clients, n_wanted + 1)
+
+
+def test_where_too_few_are_there_everybody_is_asked():
+    """Then also who joins during the round."""
+    assert cutoff(bytes(32), CLIENTS, 20) == cutoff(bytes(32), [], 1) == HIGHEST_TICKET
+    assert is_selected(bytes(32), HIGHEST_TICKET, "a-late-comer")
+
+
+def test_a_client_checks_its_selection_from_the_announcement():
+    """What the announcement carries, and its own name, is all a client needs; it finds what the federator found."""
+    seed = round_seed(bytes(range(32)), 4)
+    announced = Selection(
+        first_seed=bytes(range(32)), cutoff=cutoff(seed, CLIENTS, 5), n_selected=5, n_eligible=len(CLIENTS)
+    )
+    recomputed = round_seed(announced.first_seed, 4)
+    by_the_clients = {client_id for client_id in CLIENTS if is_selected(recomputed, announced.cutoff, client_id)}
+    assert by_the_clients == selected(seed, CLIENTS, 5)
+    assert len(by_the_clients) == announced.n_selected
+
+
+@pytest.mark.parametrize("n_wanted", [1, 5, 19])
+def test_every_client_is_asked_equally_often(n_wanted):
+    """Over 4,000 rounds of a federation the counts are those of fair draws (chi-square, p > 0.001)."""
+    counts = np.zeros(len(CLIENTS))
+    n_rounds = 4_000
+    for number in range(n_rounds):
+        asked = selected(round_seed(b"\x07" * 32, number), CLIENTS, n_wanted)
+        counts += [client_id in asked for client_id in CLIENTS]
+    share = n_wanted / len(CLIENTS)
+    # Draws without replacement: the counts have covariance n p (1 - p) N / (N - 1) (I - J / N), which scales the sum.
+    scale = n_rounds * share * (1 - share) * len(CLIENTS) / (len(CLIENTS) - 1)
+    statistic = ((counts - n_rounds * share) ** 2).sum() / scale
+    assert scipy.stats.chi2.sf(statistic, df=len(CLIENTS) - 1) > 0.001
+
+
+def test_being_asked_says_nothing_about_the_next_round():
+    """Rounds are independent: of those asked in one round the expected share is asked in the next."""
+    n_rounds, n_wanted = 4_000, 5
+    rounds = [selected(round_seed(b"\x08" * 32, number), CLIENTS, n_wanted) for number in range(n_rounds)]
+    again = sum(len(one & other) for one, other in pairwise(rounds))
+    expected = (n_rounds - 1) * n_wanted * n_wanted / len(CLIENTS)
+    assert again == pytest.approx(expected, rel=0.05)

@@ -1,0 +1,285 @@
+"""The codec: whatever a peer gets wrong raises MessageError and nothing else, and what that tells is harmless."""
+
+import random
+import string
+
+import msgpack
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from wire import JOIN, MESSAGES, UPDATE, WIRE, envelope, name_of
+
+from foltr.core.errors import MessageError
+from foltr.core.protocol.codec import decode
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
+from foltr.core.protocol.membership import Join
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.updates import ModelUpdate
+
+
+def envelope_with(**parts):
+    """A proper envelope with other parts than it should have, or more."""
+    return msgpack.packb({**msgpack.unpackb(envelope(JOIN)), **parts})
+
+
+def envelope_without(key):
+    """A proper envelope that lacks one of its keys."""
+    parts = msgpack.unpackb(envelope(JOIN))
+    del parts[key]
+    return msgpack.packb(parts)
+
+
+# --- what peers get wrong -------------------------------------------------------------------------------------
+
+MALFORMED = {
+    "empty": b"",
+    "truncated": envelope(JOIN)[:-1],
+    "cut in the envelope": envelope(JOIN)[:7],
+    "reserved byte": b"\xc1",
+    "not a map but a list": msgpack.packb(["v", 1]),
+    "not a map but nil": b"\xc0",
+    "trailing bytes": envelope(JOIN) + b"\x00",
+    "two envelopes": envelope(JOIN) * 2,
+    "no version": envelope_without("v"),
+    "version true": envelope(JOIN, version=True),
+    "version 1.0": envelope(JOIN, version=1.0),
+    "version text": envelope(JOIN, version="1"),
+    "version nil": envelope(JOIN, version=None),
+    "keys as bytes": msgpack.packb({key.encode(): part for key, part in msgpack.unpackb(envelope(JOIN)).items()}),
+    "a sixth key": envelope_with(sig=b""),
+    "no kind": envelope_without("kind"),
+    "no sequence": envelope_without("sequence"),
+    "no body": envelope_without("body"),
+    "no signature": envelope_without("signature"),
+    "three keys": msgpack.packb({"v": 1, "kind": "join", "body": msgpack.packb(JOIN)}),
+    "version twice": b"\x86\xa1v\x01" + envelope(JOIN)[1:],
+    "body twice": b"\x86" + envelope(JOIN)[1:] + b"\xa4body\xc4\x01\x80",
+    "sequence twice": b"\x86" + envelope(JOIN)[1:] + b"\xa8sequence\x01",
+    "sequence below zero": envelope(JOIN, sequence=-1),
+    "sequence of 2**63": envelope(JOIN, sequence=2**63),
+    "sequence of 2**64 - 1": envelope(JOIN, sequence=2**64 - 1),
+    "sequence true": envelope(JOIN, sequence=True),
+    "sequence 1.0": envelope(JOIN, sequence=1.0),
+    "sequence text": envelope(JOIN, sequence="1"),
+    "sequence bytes": envelope(JOIN, sequence=bytes(8)),
+    "sequence nil": envelope(JOIN, sequence=None),
+    "signature too short": envelope(JOIN, signature=bytes(63)),
+    "signature too long": envelope(JOIN, signature=bytes(65)),
+    "signature of one byte": envelope(JOIN, signature=b"\0"),
+    "signature text": envelope(JOIN, signature="\0" * 64),
+    "signature empty text": envelope(JOIN, signature=""),
+    "signature nil": envelope(JOIN, signature=None),
+    "signature a list": envelope(JOIN, signature=[0] * 64),
+    "wrong kind": envelope(JOIN, kind="leave"),
+    "unknown kind": envelope(JOIN, kind="forget"),
+    "kind is a list": envelope(JOIN, kind=["join"]),
+    "kind is bytes": envelope(JOIN, kind=b"join"),
+    "body is a map": envelope_with(body=JOIN),
+    "body is text": envelope_with(body="x"),
+    "body is nil": envelope_with(body=None),
+    "body is empty": envelope(b""),
+    "body is a list": envelope(list(JOIN)),
+    "body truncated": envelope(msgpack.packb(JOIN)[:-1]),
+    "body with trailing bytes": envelope(msgpack.packb(JOIN) + b"\xc0"),
+    "client_id twice": envelope(b"\x84" + msgpack.packb(JOIN)[1:] + b"\xa9client_id\xa1x"),
+    "a nested key twice": envelope(
+        b"\x88" + msgpack.packb({**UPDATE, "n": 0})[1:-2] + b"\xa1n\x82\xa1a\x01\xa1a\x02", kind="update"
+    ),
+    "unknown field": envelope({**JOIN, "admin": True}),
+    "missing field": envelope({"federation": "mail", "client_id": "device-7"}),
+    "number for text": envelope({**JOIN, "sdk_version": 1}),
+    "bytes for text": envelope({**JOIN, "client_id": b"device-7"}),
+    "nil for text": envelope({**JOIN, "client_id": None}),
+    "bytes as a key": envelope({**JOIN, b"client_id": "device-8"}),
+    "number as a key": envelope(b"\x81\x01\x01"),
+    "list as a key": envelope(b"\x81\x91\x01\x01"),
+    "not UTF-8": envelope(b"\x81\xaasdk_version\xa2\xff\xfe"),
+    "a surrogate": envelope(b"\x81\xaasdk_version\xa3\xed\xa0\x80"),
+    "ext type": envelope({**JOIN, "sdk_version": msgpack.ExtType(5, b"x")}),
+    "ext type below zero": envelope(b"\x81\xa1a\xd4\xf0\x00"),
+    "timestamp": envelope({**JOIN, "sdk_version": msgpack.Timestamp(1, 2)}),
+    "broken timestamp": envelope(b"\x81\xa1a\xc7\x03\xff\x00\x00\x00"),
+    "deep nesting": b"\x91" * 100_000 + b"\x01",
+    "deep nesting in the body": envelope(b"\x81\xa1a" * 60_000 + b"\x01"),
+    "nesting msgpack allows": envelope({**JOIN, "sdk_version": [[[[[[[[[[1]]]]]]]]]]}),
+    "a list of 2**32 - 1": b"\xdd\xff\xff\xff\xff",
+    "a map of 2**32 - 1": b"\xdf\xff\xff\xff\xff",
+    "a text of 2**32 - 1": b"\xdb\xff\xff\xff\xff",
+    "a byte string of 2**32 - 1": b"\xc6\xff\xff\xff\xff",
+    "an ext of 2**32 - 1": b"\xc9\xff\xff\xff\xff\x05",
+    "a huge length in the body": envelope(b"\x81\xa1a\xdd\xff\xff\xff\xff"),
+    "vector shorter than dim": envelope(
+        {**UPDATE, "body": {"kind": "dense", "dim": 3, "values": bytes(8)}}, kind="update"
+    ),
+    "vector longer than dim": envelope(
+        {**UPDATE, "body": {"kind": "dense", "dim": 1, "values": bytes(8)}}, kind="update"
+    ),
+    "vector as text": envelope({**UPDATE, "body": {"kind": "dense", "dim": 2, "values": "\0" * 8}}, kind="update"),
+    "dim 0": envelope({**UPDATE, "body": {"kind": "dense", "dim": 0, "values": b""}}, kind="update"),
+    "a part beyond dim": envelope(
+        {**UPDATE, "body": {"kind": "part", "dim": 3, "start": 2, "values": bytes(8)}}, kind="update"
+    ),
+    "a part of half a value": envelope(
+        {**UPDATE, "body": {"kind": "part", "dim": 3, "start": 0, "values": bytes(6)}}, kind="update"
+    ),
+    "a part of nothing": envelope(
+        {**UPDATE, "body": {"kind": "part", "dim": 3, "start": 0, "values": b""}}, kind="update"
+    ),
+    "a metric above 1": envelope(
+        {**UPDATE, "body": {"kind": "evolution", "seed": 1, "plus": 1.5, "minus": None}}, kind="update"
+    ),
+    "a metric that is NaN": envelope(
+        {**UPDATE, "body": {"kind": "evolution", "seed": 1, "plus": float("nan"), "minus": 0.5}}, kind="update"
+    ),
+    "a seed of 2**63": envelope(
+        {**UPDATE, "body": {"kind": "evolution", "seed": 2**63, "plus": 0.5, "minus": 0.5}}, kind="update"
+    ),
+    "a seed with the values of a delta": envelope(
+        {**UPDATE, "body": {"kind": "evolution", "seed": 1, "plus": 0.5, "minus": 0.5, "values": b""}}, kind="update"
+    ),
+    "unknown body": envelope({**UPDATE, "body": {"kind": "sparse", "dim": 2, "values": bytes(8)}}, kind="update"),
+    "body field is a list": envelope({**UPDATE, "body": []}, kind="update"),
+    "an enrolment of 1025 bytes": envelope({**JOIN, "enrolment": bytes(1025)}),
+    "an enrolment as text": envelope({**JOIN, "enrolment": "x"}),
+    "a count of 2**64 - 1": envelope({**UPDATE, "round": 2**64 - 1}, kind="update"),
+    "true for a count": envelope({**UPDATE, "round": True}, kind="update"),
+    "NaN for a count": envelope({**UPDATE, "n_interactions": float("nan")}, kind="update"),
+}
+OTHER_CODES = {
+    "version 2": (envelope(JOIN, version=2), "unsupported_version"),
+    "version 0": (envelope(JOIN, version=0), "unsupported_version"),
+    "version -1": (envelope(JOIN, version=-1), "unsupported_version"),
+    "version 2**64 - 1": (envelope(JOIN, version=2**64 - 1), "unsupported_version"),
+    "version 2 in another form": (msgpack.packb({"v": 2, "header": [1], "x": None}), "unsupported_version"),
+    "one byte too large": (bytes(MAX_MESSAGE_BYTES + 1), "too_large"),
+    "a valid message too large": (envelope({**JOIN, "sdk_version": "x" * MAX_MESSAGE_BYTES}), "too_large"),
+}
+
+
+@pytest.mark.parametrize(
+    ("payload", "code"),
+    [pytest.param(payload, "malformed", id=name) for name, payload in MALFORMED.items()]
+    + [pytest.param(payload, code, id=name) for name, (payload, code) in OTHER_CODES.items()],
+)
+def test_bad_bytes_are_refused_with_a_code(payload, code):
+    """Every way to get it wrong has its receipt code, and a reason short enough for a receipt."""
+    expected = ModelUpdate if b"update" in payload[:30] else Join
+    with pytest.raises(MessageError) as caught:
+        decode(payload, expected)
+    assert caught.value.code == code
+    assert ReceiptCode(caught.value.code)
+    assert 0 < len(caught.value.detail) <= 300
+
+
+def test_the_largest_message_is_still_read():
+    """The limit is inclusive: exactly as many bytes as allowed are looked at."""
+    with pytest.raises(MessageError) as caught:
+        decode(bytes(MAX_MESSAGE_BYTES), Join)
+    assert caught.value.code == "malformed"
+
+
+def refusal(payload, expected):
+    """The MessageError of ``payload``, or None if it is a message; anything else fails the test."""
+    try:
+        decode(payload, expected)
+    except MessageError as error:
+        if error.code not in set(ReceiptCode) or len(error.detail) > 300:
+            pytest.fail(f"no receipt could carry {error.code!r}, {error.detail!r}")
+        return error
+    return None
+
+
+@settings(max_examples=2_000, deadline=None, derandomize=True)
+@given(st.binary(max_size=200), st.sampled_from(list(MESSAGE_TYPES.values())))
+def test_random_bytes_raise_nothing_but_message_error(payload, expected):
+    """No byte string gets past the codec in another way, as an envelope or as a body."""
+    assert refusal(payload, expected) is not None
+    refusal(envelope(payload, kind=expected.kind_name), expected)
+
+
+@settings(max_examples=2_000, deadline=None, derandomize=True)
+@given(st.sampled_from([message for message, _ in MESSAGES]), st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_mutated_messages_raise_nothing_but_message_error(message, seed, n_mutations):
+    """Flipping, inserting, deleting and repeating bytes of a valid message gives a message or a MessageError."""
+    rng = random.Random(seed)  # noqa: S311 (repeatable, no secret)
+    payload = bytearray(WIRE[name_of(message)])
+    for _ in range(n_mutations):
+        at = rng.randrange(len(payload))
+        match rng.randrange(4):
+            case 0:
+                payload[at] = rng.randrange(256)
+            case 1:
+                payload.insert(at, rng.randrange(256))
+            case 2:
+                del payload[at : at + rng.randint(1, 4)]
+            case _:
+                payload[at:at] = payload[at : at + rng.randint(1, 16)]
+        payload = payload or bytearray(b"\x00")
+    refusal(bytes(payload), type(message))
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats() | st.text() | st.binary(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text() | st.binary(), inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@settings(max_examples=1_000, deadline=None, derandomize=True)
+@given(st.sampled_from([message for message, _ in MESSAGES]), st.data())
+def test_wrong_values_raise_nothing_but_message_error(message, data):
+    """Any msgpack value in any field, the envelope's included, gives a message or a MessageError."""
+    fields = message.model_dump()
+    fields[data.draw(st.sampled_from(sorted(fields)) | st.text())] = data.draw(anything)
+    refusal(envelope(fields, kind=message.kind_name), type(message))
+    parts = msgpack.unpackb(envelope(fields, kind=message.kind_name))
+    parts[data.draw(st.sampled_from(sorted(parts)))] = data.draw(anything)
+    refusal(msgpack.packb(parts), type(message))
+
+
+# --- what an error may tell -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("message", [message for message, _ in MESSAGES], ids=name_of)
+def test_the_reason_does_not_repeat_a_value(message):
+    """A refused value may be private or hostile: it is in no receipt, no log line and no event row."""
+    fields = message.model_dump()
+    for field in fields:
+        for secret in ("XSECRETX", ["XSECRETX"], {"kind": "XSECRETX"}, b"XSECRETX", 770077007700770077, -0.770077):
+            error = refusal(envelope({**fields, field: secret}, kind=message.kind_name), type(message))
+            if error is not None:
+                assert "SECRET" not in str(error)
+                assert "770077" not in str(error)
+    for part in ("sequence", "signature", "body"):
+        for secret in ("XSECRETX", b"XSECRETX", -770077):
+            parts = {**msgpack.unpackb(envelope(fields, kind=message.kind_name)), part: secret}
+            error = refusal(msgpack.packb(parts), type(message))
+            assert "SECRET" not in str(error)
+            assert "770077" not in str(error)
+
+
+def test_the_reason_repeats_little_of_an_unknown_name():
+    """The name of an unknown field or kind helps to find the mistake; forty characters of it are enough."""
+    long = string.ascii_letters * 100
+    for payload in (envelope({**JOIN, long: 1}), envelope(JOIN, kind=long)):
+        error = refusal(payload, Join)
+        assert len(error.detail) < 120
+        assert long[:41] not in error.detail
+
+
+@pytest.mark.parametrize("name", ["a\x00b", "a\nb", "\x1b[31m"], ids=["NUL", "line feed", "terminal escape"])
+def test_the_reason_can_be_stored_and_shown(name):
+    """A reason goes to a text column (PostgreSQL refuses NUL), to logs and to terminals: it is printable."""
+    for payload in (
+        envelope({**JOIN, name: 1}),
+        envelope(JOIN, kind=name),
+        envelope({**UPDATE, "body": {"kind": "dense", "dim": 2, "values": bytes(8), name: 1}}, kind="update"),
+    ):
+        error = refusal(payload, ModelUpdate if b"update" in payload[:30] else Join)
+        assert error.detail.isprintable()
+
+
+def test_text_that_a_database_cannot_store_is_refused():
+    """A NUL in a text field would fail the federator's commit on PostgreSQL, and with it the federator."""
+    assert refusal(envelope({**JOIN, "sdk_version": "1\x00"}), Join).code == "malformed"

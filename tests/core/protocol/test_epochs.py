@@ -1,0 +1,45 @@
+"""Epochs follow from a policy and a moment alone, and a policy has keys of every helper for each of them."""
+
+import pytest
+from made_policies import HELPERS, policy
+
+from foltr.core.protocol.epochs import ends_soon, epoch_of, has_ended
+
+ISSUED_AT, EPOCH_S = 1000.0, 100
+
+
+def of_epochs(n_epochs, **changed):
+    helpers = [
+        each.model_copy(update={"epoch_keys": [bytes([16 * place + i + 1]) * 32 for i in range(n_epochs)]})
+        for place, each in enumerate(HELPERS)
+    ]
+    return policy(**{"epoch_s": EPOCH_S, "helpers": helpers} | changed).policy
+
+
+@pytest.mark.parametrize(
+    ("at", "epoch"), [(0, 0), (1000, 0), (1099.9, 0), (1100, 1), (1750, 7), (1799.9, 7), (1800, 8), (1e9, 9_999_990)]
+)
+def test_a_moment_is_in_one_epoch(at, epoch):
+    """From when the policy was issued; what was before is in the first."""
+    made = of_epochs(8)
+    assert epoch_of(made, at) == epoch
+    assert has_ended(made, at) == (epoch >= 8)
+
+
+def test_the_end_is_said_in_its_last_eighth():
+    """Of eight epochs, while the last one lasts."""
+    made = of_epochs(8)
+    assert (made.n_epochs, made.ends_at) == (8, 1800.0)
+    assert [ends_soon(made, at) for at in (1699.9, 1700.0, 2000.0)] == [False, True, True]
+
+
+def test_helpers_with_keys_for_different_epochs_are_no_policy():
+    """Nor is one whose epochs share a key, or two of whose helpers do: it would be destroyed too late."""
+    one, other = of_epochs(3).helpers
+    for wrong, told in (
+        ([one, other.model_copy(update={"epoch_keys": other.epoch_keys[:2]})], "different numbers of epochs"),
+        ([one, other.model_copy(update={"epoch_keys": [other.epoch_keys[0]] * 3})], "two epochs have the same key"),
+        ([one, other.model_copy(update={"epoch_keys": one.epoch_keys})], "two helpers have the same name or key"),
+    ):
+        with pytest.raises(ValueError, match=told):
+            of_epochs(3, helpers=wrong)

@@ -1,0 +1,62 @@
+"""An exploration has one spelling, and what is none is refused in words."""
+
+import pytest
+
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.explorations import (
+    SAFE,
+    InterleavingExploration,
+    NoExploration,
+    SamplingExploration,
+    ShareExploration,
+    SwapsExploration,
+    exploration_text,
+    read_exploration,
+)
+from foltr.core.protocol.trainings import PdgdTraining
+
+
+@pytest.mark.parametrize(
+    ("text", "exploration", "again"),
+    [
+        ("none", NoExploration(), "none"),
+        ("share", ShareExploration(share=0.1, temperature=0.3), "share:0.1:0.3"),
+        ("share:0.25", ShareExploration(share=0.25), "share:0.25:0.3"),
+        ("share:1:2.5", ShareExploration(share=1.0, temperature=2.5), "share:1.0:2.5"),
+        ("swaps:0.1", SwapsExploration(probability=0.1), "swaps:0.1"),
+        ("interleaving", InterleavingExploration(), "interleaving"),
+        (" sampling ", SamplingExploration(), "sampling"),
+        ("sampling:0.3", SamplingExploration(temperature=0.3), "sampling:0.3"),
+    ],
+)
+def test_one_word_says_an_exploration(text, exploration, again):
+    """Its kind, and behind colons the numbers that are not its defaults."""
+    assert read_exploration(text) == exploration
+    assert exploration_text(exploration) == again
+    assert read_exploration(again) == exploration
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("", "known are none, share, swaps, interleaving, sampling, e.g. swaps:0.1"),
+        ("greedy", "known are none"),
+        ("none:1", "none has 0 numbers: none"),
+        ("sampling:0.3:1", "sampling has 1 numbers: temperature"),
+        ("swaps:0.6", "probability: .*less than or equal to 0.5"),
+        ("swaps:0", "probability: .*greater than 0"),
+        ("swaps:often", "probability: .*number"),
+        ("share:1.5", "share: .*less than or equal to 1"),
+        ("sampling:0", "temperature: .*greater than or equal to 0.001"),
+        ("sampling:nan", "temperature: .*finite|greater"),
+    ],
+)
+def test_what_is_none_is_refused(text, complaint):
+    """With what there is, or which number is wrong."""
+    with pytest.raises(SettingsError, match=f"exploration: .*{complaint}"):
+        read_exploration(text)
+
+
+def test_a_federation_that_says_nothing_is_safe():
+    """No document is moved by more than one position unless somebody asks for more."""
+    assert PdgdTraining().exploration == SAFE == SwapsExploration(probability=0.1)

@@ -1,0 +1,378 @@
+"""Messages: what a field may hold, and what a device does with every receipt code."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from pydantic import ValidationError
+
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
+from foltr.core.protocol.fields import CHUNK_BYTES, MAX_CHUNKED_BYTES, MAX_DIM, pack_vector, unpack_vector
+from foltr.core.protocol.membership import Enrolment, Join, Leave, Status
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.orders import (
+    AllowReset,
+    ForgetClient,
+    LiftQuarantine,
+    QuarantineClient,
+    RevokeClient,
+    RotateEnrolmentKey,
+    RotateKey,
+    SetDeadline,
+)
+from foltr.core.protocol.receipts import (
+    DeviceReaction,
+    MembershipReceipt,
+    ReceiptCode,
+    UpdateReceipt,
+)
+from foltr.core.protocol.roster import Revocation, Roster
+from foltr.core.protocol.trainings import (
+    EvolutionTraining,
+    FedAvgTraining,
+    FedIpsTraining,
+    FedPerTraining,
+    FedProxTraining,
+    FpdgdPaperTraining,
+    LinearRankerSpec,
+    NeuralRankerSpec,
+    PdgdTraining,
+    PersonalTraining,
+)
+from foltr.core.protocol.updates import (
+    MAX_PROOF_BYTES,
+    Chunk,
+    DenseDelta,
+    EvolutionPair,
+    Manifest,
+    MaskedVector,
+    PartDelta,
+)
+
+
+def test_every_message_kind_is_spelled_once():
+    """The kind on the wire names exactly one class, and each class is found under its own name."""
+    assert sorted(MESSAGE_TYPES) == sorted(kind.kind_name for kind in MESSAGE_TYPES.values())
+    assert len(set(MESSAGE_TYPES.values())) == len(MESSAGE_TYPES)
+
+
+def test_every_code_that_can_answer_an_update_has_a_reaction():
+    """A device knows what to do with every code but those that only answer a join, a leave or an operator's order."""
+    others = {ReceiptCode.JOINED, ReceiptCode.LEFT, ReceiptCode.UNKNOWN_JOB}
+    assert {code for code in ReceiptCode if code.reaction is None} == others
+
+
+def test_every_code_is_explained_in_a_sentence_or_two():
+    """What a receipt or an event means can be looked up, whichever code it has."""
+    explanations = [code.explanation for code in ReceiptCode]
+    assert all(text[0].isupper() and len(text) < 120 for text in explanations)
+    assert len(set(explanations)) == len(explanations)
+
+
+def test_no_code_decides_what_counts():
+    """The mark does: a code says why, and whether the same update may be sent again or the device is to stop."""
+    by_reaction = {reaction: {code for code in ReceiptCode if code.reaction is reaction} for reaction in DeviceReaction}
+    assert by_reaction[DeviceReaction.SEND_AGAIN] == {
+        ReceiptCode.BUSY,
+        ReceiptCode.INCOMPLETE,
+        ReceiptCode.UNKNOWN_CLIENT,
+        ReceiptCode.NOT_ENROLLED,
+        ReceiptCode.UNSUPPORTED_VERSION,
+    }
+    assert by_reaction[DeviceReaction.STOP] == {ReceiptCode.ERASING, ReceiptCode.FORGETTING, ReceiptCode.FORGOTTEN}
+    assert {code for code in ReceiptCode if code.joins_first} == {ReceiptCode.UNKNOWN_CLIENT, ReceiptCode.NOT_ENROLLED}
+
+
+@pytest.mark.parametrize(
+    "name", ["", "-a", ".a", "a/b", "a+", "#", "a b", "a\n", "a\x00", "ä", "a" * 65, "_a", "a\tb", "$SYS"]
+)
+def test_a_name_is_one_level_of_a_topic(name):
+    """Nothing that means something to MQTT, a file system or a terminal can be in a name."""
+    with pytest.raises(ValidationError):
+        Leave(federation="mail", client_id=name)
+    with pytest.raises(ValidationError):
+        Leave(federation=name, client_id="device-7")
+
+
+@pytest.mark.parametrize("name", ["a", "7", "A.b_c-9", "a" * 64])
+def test_ordinary_names_are_names(name):
+    """Letters, digits, dot, underscore and dash, up to 64."""
+    assert Leave(federation=name, client_id=name).client_id == name
+
+
+@pytest.mark.parametrize("n_bytes", [0, 3, 4, 7, 9, 12])
+def test_a_vector_has_four_bytes_for_each_value(n_bytes):
+    """A delta or a model of another length than it says is refused, however close."""
+    with pytest.raises(ValidationError, match="expected 8"):
+        DenseDelta(dim=2, values=bytes(n_bytes))
+    with pytest.raises(ValidationError, match="expected 8"):
+        ModelAnnouncement(federation="mail", version=1, ranker=LinearRankerSpec(n_features=2), weights=bytes(n_bytes))
+
+
+@pytest.mark.parametrize(
+    ("n_bytes", "words"), [(7, "whole words"), (15, "whole words"), (MAX_PROOF_BYTES + 8, "at most")]
+)
+def test_a_norm_proof_is_of_whole_words_and_no_longer_than_the_longest(n_bytes, words):
+    """One that is longer than that of the largest vector is of nothing."""
+    # Of two million numbers: four squares, 96 masks, L first values and 2P - 1 of G, with P = 1,024; and of two votes.
+    assert MAX_PROOF_BYTES == 8 * (4 + 96 + 1956 + 2 * 1024 - 1 + 15)
+    masked = {"dim": 2, "values": bytes(16), "ticket": b"ticket"}
+    assert MaskedVector(**masked, proof=bytes(MAX_PROOF_BYTES)).proof
+    with pytest.raises(ValidationError, match=words):
+        MaskedVector(**masked, proof=bytes(n_bytes))
+
+
+def test_a_model_has_the_weights_of_its_ranker_and_what_only_training_uses():
+    """Two hidden units on three features have 2 (3 + 2) weights, of which 2 (3 + 1) are the hidden layer's."""
+    ranker = NeuralRankerSpec(n_features=3, hidden=2)
+    assert (ranker.n_weights, ranker.n_base_weights) == (2 * (3 + 2), 2 * (3 + 1))
+    model = {"federation": "mail", "version": 1, "ranker": ranker, "n_auxiliary": 4}
+    assert ModelAnnouncement(**model, weights=bytes(4 * (10 + 4))).n_auxiliary == 4
+    with pytest.raises(ValidationError, match=f"expected {4 * (10 + 4)}"):
+        ModelAnnouncement(**model, weights=bytes(4 * 10))
+    with pytest.raises(ValidationError, match=f"at most {MAX_DIM}"):
+        NeuralRankerSpec(n_features=MAX_DIM // 2, hidden=2)
+
+
+NAN, INF = float("nan"), float("inf")
+# Of each method: what must be given, and for each field of its own what is not allowed.
+TRAININGS = [
+    (PdgdTraining, {}, {}),
+    (
+        FpdgdPaperTraining,
+        {"n_clients": 2},
+        {"sensitivity": [0.0, NAN, INF], "epsilon": [0.0, -1.0, INF], "n_clients": [0, None]},
+    ),
+    (FedProxTraining, {}, {"mu": [-0.1, 101.0, NAN]}),
+    (FedPerTraining, {}, {}),
+    (PersonalTraining, {}, {"personal_learning_rate": [0.0, NAN]}),
+    (
+        EvolutionTraining,
+        {},
+        {"noise_scale": [0.0, -1.0, NAN], "truth_probability": [0.0, 1.1, NAN], "antithetic": [1, None]},
+    ),
+    (
+        FedIpsTraining,
+        {},
+        {
+            "server_learning_rate": [0.0, INF],
+            "propensities": ["unknown", None],
+            "relevance_learning_rate": [0.0, INF],
+            "position_bias": [-0.1, 11.0, NAN],
+            "logging_policy": [bytes(65_537), "x"],
+        },
+    ),
+    (FedAvgTraining, {}, {"server_learning_rate": [0.0, INF], "logging_policy": [bytes(65_537), "x"]}),
+]
+
+
+@pytest.mark.parametrize(("kind", "required", "wrong"), TRAININGS, ids=lambda value: getattr(value, "__name__", ""))
+def test_training_that_cannot_work_is_refused(kind, required, wrong):
+    """No step of zero, no empty list, no update that needs more interactions than it may hold, in any method."""
+    wrong = {
+        "serp_length": [0, 1001],
+        "min_interactions": [0, 6],
+        "max_interactions": [4, 100_001],
+        **({} if kind is EvolutionTraining else {"learning_rate": [0.0, -1.0, NAN, INF]}),
+        **wrong,
+    }
+    assert kind(**required).min_interactions == 5
+    for field, values in wrong.items():
+        for value in values:
+            with pytest.raises(ValidationError):
+                kind(**{**required, field: value})
+
+
+@pytest.mark.parametrize(
+    ("kind", "fields", "wrong"),
+    [
+        (
+            PartDelta,
+            {"dim": 3, "start": 1, "values": bytes(8)},
+            {"dim": [2, 0], "start": [-1, 2, MAX_DIM], "values": [b"", bytes(12), bytes(7)]},
+        ),
+        (
+            EvolutionPair,
+            {"seed": 1, "plus": 0.0, "minus": 1.0},
+            {"seed": [-1, 2**63, True], "plus": [-0.1, 1.1, NAN, None], "minus": [-0.1, 1.1, NAN]},
+        ),
+    ],
+    ids=["part", "evolution"],
+)
+def test_a_body_of_an_update_refuses_what_is_out_of_bounds(kind, fields, wrong):
+    """A part lies inside the model, and the metrics of a perturbation are means of reciprocal ranks."""
+    assert kind(**fields)
+    for field, values in wrong.items():
+        for value in values:
+            with pytest.raises(ValidationError):
+                kind(**{**fields, field: value})
+
+
+@pytest.mark.parametrize("pause", [-1.0, float("nan"), float("inf"), 86_401.0])
+def test_a_receipt_cannot_silence_a_device(pause):
+    """``retry_after_s`` is at most a day."""
+    with pytest.raises(ValidationError):
+        UpdateReceipt(
+            federation="mail", client_id="device-7", update_id=None, code=ReceiptCode.BUSY, retry_after_s=pause
+        )
+
+
+CLIENT = {"federation": "mail", "client_id": "device-7"}
+# Of each message that schema version 2 brought: what is right, and for each field what is not.
+NEW = [
+    (
+        Manifest,
+        {**CLIENT, "digest": bytes(32), "size": CHUNK_BYTES + 1, "n_chunks": 2},
+        {
+            "client_id": ["a/b", ""],
+            "digest": [bytes(31), bytes(33), "0" * 32],
+            "size": [0, MAX_CHUNKED_BYTES + 1, CHUNK_BYTES, 2 * CHUNK_BYTES + 1, True],
+            "n_chunks": [0, 1, 3, 1001],
+        },
+    ),
+    (
+        Chunk,
+        {**CLIENT, "digest": bytes(32), "index": 0, "data": b"x"},
+        {
+            "client_id": ["a/b"],
+            "digest": [bytes(31), bytes(33)],
+            "index": [-1, 1000, True, 0.0],
+            "data": [b"", bytes(CHUNK_BYTES + 1), "x"],
+        },
+    ),
+    (
+        Enrolment,
+        {**CLIENT, "public_key": bytes(32), "serial": 1, "issued_at": 0.0},
+        {
+            "client_id": [None, "a/b"],
+            "public_key": [bytes(31), bytes(33), "0" * 32],
+            "serial": [0, -1, 2**31, True],
+            "issued_at": [-1.0, float("nan"), float("inf")],
+        },
+    ),
+    (
+        Roster,
+        {"federation": "mail", "version": 1, "through": 0, "revoked": [], "salt": bytes(32), "forgotten": []},
+        {
+            "version": [0, 2**31],
+            "through": [-1, 2**31],
+            "revoked": [None, {}, [None], *[[{"client_id": a, "void_below": b}] for a, b in (("a/b", 2), ("a", 1))]],
+            "salt": [b"", bytes(31)],
+            "forgotten": [None, [bytes(15)], ["0" * 16]],
+        },
+    ),
+    (RevokeClient, {**CLIENT, "void_below": 2}, {"void_below": [1, 0, -1, 2**31, True]}),
+    (ForgetClient, {**CLIENT, "serial": 0}, {"serial": [-1, 2**31, None]}),
+    *(
+        (
+            kind,
+            {"federation": "mail", "sequence": 1, "old_key": bytes(32), "new_key": bytes(32)},
+            {"sequence": [0, 2**31], "old_key": [bytes(31)], "new_key": [bytes(33)]},
+        )
+        for kind in (RotateKey, RotateEnrolmentKey)
+    ),
+    (
+        SetDeadline,
+        {"federation": "mail", "round": 1, "max_time_s": 1.0},
+        {"round": [-1, True], "max_time_s": [0.0, -1.0, float("nan"), float("inf"), 30 * 86_400 + 1.0]},
+    ),
+    (AllowReset, {"federation": "mail", "job": 1}, {"job": [0, -1, 2**31, True, None]}),
+    (
+        QuarantineClient,
+        {**CLIENT, "reason": "x"},
+        {"client_id": [None, "a/b"], "reason": [None, "", "x" * 501, "two\nlines", "\x1b[31m"]},
+    ),
+    (LiftQuarantine, {**CLIENT}, {"client_id": [None, "a/b"]}),
+    (
+        Selection,
+        {"first_seed": bytes(32), "cutoff": bytes(8), "n_selected": 1, "n_eligible": 1},
+        {
+            "first_seed": [bytes(31), bytes(33)],
+            "cutoff": [bytes(7), bytes(9), 1],
+            "n_selected": [-1, 2**31],
+            "n_eligible": [-1, 2**31],
+        },
+    ),
+    (Join, {**CLIENT, "sdk_version": "1"}, {"enrolment": [bytes(1025), "x", 1]}),
+    (
+        MembershipReceipt,
+        {**CLIENT, "code": ReceiptCode.JOINED},
+        {"payload_digest": [bytes(15), bytes(17), "x" * 16], "newest_sequence": [-1, 2**63, True, 1.0]},
+    ),
+    (
+        UpdateReceipt,
+        {**CLIENT, "update_id": None, "code": ReceiptCode.INCOMPLETE},
+        {"missing": [[-1], [1000], [True], [0] * 1001, 0], "payload_digest": [bytes(15), bytes(17)]},
+    ),
+]
+
+
+@pytest.mark.parametrize(("kind", "fields", "wrong"), NEW, ids=lambda value: getattr(value, "kind_name", ""))
+def test_the_messages_of_version_2_refuse_what_is_out_of_bounds(kind, fields, wrong):
+    """Keys, digests, serials, chunks and deadlines have exact sizes and bounds."""
+    assert kind(**fields)
+    for field, values in wrong.items():
+        for value in values:
+            with pytest.raises(ValidationError):
+                kind(**{**fields, field: value})
+
+
+def test_a_roster_holds_many_revocations():
+    """There is no limit below that of a chunked message."""
+    revoked = [Revocation(client_id=f"device-{i}", void_below=i + 2) for i in range(10_000)]
+    roster = Roster(federation="mail", version=1, through=0, revoked=revoked, salt=bytes(32), forgotten=[])
+    assert roster.revoked == revoked
+
+
+def test_messages_are_frozen_and_know_all_their_fields():
+    """Nobody changes a message after it was checked, and a misspelt field is an error."""
+    status = Status(federation="mail", client_id="device-7", online=True)
+    with pytest.raises(ValidationError):
+        status.online = False
+    with pytest.raises(ValidationError):
+        Status(federation="mail", client_id="device-7", online=True, onlin=False)
+    with pytest.raises(ValidationError):
+        Status(federation="mail", client_id="device-7", online=1)
+
+
+def test_text_that_a_database_cannot_store_is_no_text():
+    """PostgreSQL refuses NUL in text; one join must not be able to fail a federator's commit."""
+    with pytest.raises(ValidationError):
+        Join(federation="mail", client_id="device-7", sdk_version="1\x00")
+
+
+@settings(derandomize=True)
+@given(hnp.arrays(np.float32, st.integers(1, 50), elements=st.floats(width=32, allow_nan=False)))
+def test_a_vector_survives_the_wire(values):
+    """Packing and unpacking is the identity, and the view cannot be written through."""
+    packed = pack_vector(values)
+    assert len(packed) == 4 * len(values)
+    unpacked = unpack_vector(packed)
+    np.testing.assert_array_equal(unpacked, values)
+    assert not unpacked.flags.writeable
+
+
+def test_a_vector_is_little_endian_float32_wherever_it_comes_from():
+    """The wire form does not depend on the type, the byte order or the memory layout of the array."""
+    expected = bytes.fromhex("0000803f000020c0")
+    for array in ([1.0, -2.5], np.array([1.0, -2.5], ">f8"), np.array([1.0, 9.0, -2.5, 9.0])[::2]):
+        assert pack_vector(array) == expected
+
+
+def test_a_round_that_is_open_is_not_the_last_that_was():
+    """Whoever waits for the next round goes by that, so the two contradict each other."""
+    fields = {
+        "federation": "mail",
+        "round": 1,
+        "base_version": 0,
+        "base_hash": bytes(16),
+        "withdraws_below": 0,
+        "opened_at": 0.0,
+        "closes_at": 1.0,
+        "training": PdgdTraining(),
+    }
+    assert RoundAnnouncement(**fields, open=False, last=True).last
+    assert not RoundAnnouncement(**fields, open=True).last
+    with pytest.raises(ValidationError, match="said to be the last"):
+        RoundAnnouncement(**fields, open=True, last=True)

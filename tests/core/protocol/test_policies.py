@@ -1,0 +1,329 @@
+"""Policies: what an operator may sign, whose turn it is, and what goes with a ticket."""
+
+import hashlib
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+from pydantic import ValidationError
+
+from foltr.core.errors import MessageError
+from foltr.core.protocol.policies import (
+    MAX_SECURE_DIM,
+    GammaNoise,
+    GaussianNoise,
+    HelperKeys,
+    L2NormProof,
+    Policy,
+    SecureEvaluation,
+    SecureVotes,
+    allowance_of,
+    cohort_of,
+    is_turn_of,
+    least_noise,
+)
+from foltr.core.protocol.signed_policies import issue_policy, read_policy
+from foltr.core.protocol.signed_tickets import (
+    issue_ticket,
+    misplaced,
+    open_ticket,
+    read_ticket,
+    set_digest,
+    ticket_hash,
+)
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.tickets import Ticket
+from foltr.core.protocol.updates import MaskedVector
+from foltr.core.secure.ledger import Charge, Spent, norm_proof_charge, participations_left
+
+HELPERS = [
+    HelperKeys(
+        name=name, signing_key=bytes([i]) * 32, sealing_key=bytes([i + 16]) * 32, epoch_keys=[bytes([i + 16]) * 32]
+    )
+    for i, name in enumerate(("north", "south"))
+]
+FIELDS = {
+    "federation": "mail",
+    "version": 1,
+    "issued_at": 1000.0,
+    "helpers": HELPERS,
+    "noise": GaussianNoise(variance=622_754),
+    "dim": 136,
+    "bound": 256,
+    "n_min": 100,
+    "n_max": 10_000,
+    "n_interactions": 5,
+    "epoch_s": 10**10,
+    "max_participations": 20,
+    "epsilon": 8.0,
+    "delta": 1e-6,
+}
+PROOF = L2NormProof(federator_key=bytes(32), federator_seal=bytes(80), helper_seals=[bytes(80)] * 2)
+PROVEN = {"norm_proof": PROOF, "noise": GaussianNoise(variance=622_756)}
+VOTING = {**PROVEN, "votes": SecureVotes(weight=64), "noise": GaussianNoise(variance=661_679)}
+EVALUATING = {**VOTING, "evaluation": SecureEvaluation(weight=32), "noise": GaussianNoise(variance=690_870)}
+KEY, DEVICE = SigningKey(bytes(range(32))), SigningKey(bytes(range(1, 33)))
+
+
+def refusal(**changed) -> str:
+    with pytest.raises(ValidationError) as caught:
+        Policy(**{**FIELDS, **changed})
+    return str(caught.value)
+
+
+def test_a_policy_with_too_little_noise_is_none():
+    """Nobody reads a policy whose epsilon is not true: one unit less of variance, or of scale, is refused."""
+    assert least_noise(Policy(**FIELDS)) == 622_754
+    assert "needs 622754" in refusal(noise=GaussianNoise(variance=622_753))
+    assert "needs 640" in refusal(noise=GammaNoise(scale=639))
+    assert Policy(**{**FIELDS, "noise": GammaNoise(scale=640)})
+
+
+def test_a_policy_allows_what_it_was_made_for():
+    """C^2 / (2 sigma^2) for one participation, or C / s: k of them, and no more."""
+    allowed = allowance_of(Policy(**FIELDS))
+    assert (allowed.participations, allowed.epsilon, allowed.delta) == (20, 8.0, 1e-6)
+    assert allowed.charge == Charge(256**2 / (2 * 622_754), None)
+    assert allowance_of(Policy(**{**FIELDS, "noise": GammaNoise(scale=640)})).charge == Charge(0.4**2 / 2, 0.4)
+    assert participations_left(Spent(), allowed) == 20
+
+
+@pytest.mark.parametrize("noise", [GaussianNoise(variance=622_756), GammaNoise(scale=641)], ids=lambda one: one.kind)
+def test_a_policy_with_norm_proofs_charges_them(noise):
+    """Beside the noise, whose charge is as ever; and k participations are still what it was made for."""
+    proven = allowance_of(Policy(**{**FIELDS, "norm_proof": PROOF, "noise": noise}))
+    bare = allowance_of(Policy(**{**FIELDS, "noise": noise}))
+    assert proven.charge == bare.charge + norm_proof_charge(256)
+    assert (proven.is_pure, bare.is_pure) == (False, noise.kind == "gamma")
+    assert participations_left(Spent(), proven) == 20
+
+
+def test_more_participations_or_a_smaller_epsilon_need_more_noise():
+    """What was enough for twenty participations is not for twenty-one, nor for a smaller epsilon or delta."""
+    assert "needs" in refusal(max_participations=21)
+    assert "needs" in refusal(epsilon=7.9)
+    assert "needs" in refusal(delta=1e-7)
+    assert "needs" in refusal(bound=257)
+
+
+def test_norm_proofs_need_more_noise():
+    """What a proof tells is taken from the budget: the noise of a policy without proofs is too little beside them."""
+    assert least_noise(Policy(**{**FIELDS, **PROVEN})) == 622_756
+    assert "needs 622756" in refusal(norm_proof=PROOF, noise=GaussianNoise(variance=622_755))
+    assert "needs 641" in refusal(norm_proof=PROOF, noise=GammaNoise(scale=640))
+    assert Policy(**{**FIELDS, "norm_proof": PROOF, "noise": GammaNoise(scale=641)})
+
+
+def test_votes_need_more_noise():
+    """A client's vector may be longer by its vote: of a quarter of C the noise has a sixteenth more variance."""
+    assert least_noise(Policy(**{**FIELDS, **VOTING})) == 661_679
+    assert pytest.approx(17 / 16, rel=1e-5) == 661_679 / 622_756
+    assert "needs 661679" in refusal(**{**VOTING, "noise": GaussianNoise(variance=661_678)})
+    assert "needs" in refusal(**{**VOTING, "votes": SecureVotes(weight=65)})
+
+
+def test_a_policy_with_votes_charges_them():
+    """(C^2 + v^2) / (2 sigma^2) beside the proofs; and k participations are what it was made for, and no more."""
+    allowed = allowance_of(Policy(**{**FIELDS, **VOTING}))
+    assert allowed.charge == Charge((256**2 + 64**2) / (2 * 661_679), None) + norm_proof_charge(256)
+    assert participations_left(Spent(), allowed) == 20
+    assert allowed.charge.times(20).epsilon_at(1e-6) == pytest.approx(8.0, abs=1e-4)
+
+
+def test_a_sum_has_two_numbers_more_where_clients_vote():
+    """Of the update, worse, better; and whoever keeps the proofs adds no more than C and a vote of each kind."""
+    plain, voting = Policy(**{**FIELDS, **PROVEN}), Policy(**{**FIELDS, **VOTING})
+    assert (plain.n_summed, plain.vote_weight, plain.longest_message) == (136, 0, 256)
+    assert (voting.n_summed, voting.vote_weight, voting.longest_message) == (138, 64, 272)
+    assert voting.longest_message**2 >= 256**2 + 2 * 64**2 > (voting.longest_message - 1) ** 2
+
+
+def test_an_evaluation_needs_more_noise_and_is_charged():
+    """(C^2 + v^2 + 3 u^2) / (2 sigma^2) beside the proofs, and k participations are still what it was made for."""
+    assert least_noise(Policy(**{**FIELDS, **EVALUATING})) == 690_870
+    assert pytest.approx((64 + 4 + 3) / 64, rel=1e-5) == 690_870 / 622_756
+    assert "needs 690870" in refusal(**{**EVALUATING, "noise": GaussianNoise(variance=690_869)})
+    allowed = allowance_of(Policy(**{**FIELDS, **EVALUATING}))
+    charge = Charge((256**2 + 64**2 + 3 * 32**2) / (2 * 690_870), None)
+    assert allowed.charge == charge + norm_proof_charge(256)
+    assert participations_left(Spent(), allowed) == 20
+
+
+def test_a_sum_has_three_numbers_more_where_clients_say_what_lists_have_earned():
+    """Behind those of votes, or without them; whoever keeps the proofs adds no more than all of these."""
+    both, alone = Policy(**{**FIELDS, **EVALUATING}), Policy(**{**FIELDS, **EVALUATING, "votes": None})
+    assert (both.n_summed, both.evaluation_weight) == (141, 32)
+    assert (alone.n_summed, alone.vote_weight) == (139, 0)
+    for made, squared in ((both, 256**2 + 2 * 64**2 + 3 * 32**2), (alone, 256**2 + 3 * 32**2)):
+        assert made.longest_message**2 >= squared > (made.longest_message - 1) ** 2
+    assert both.message_shape.weights == (64, 64, 32, 32, 32)
+
+
+def test_a_policy_says_whether_clients_vote_and_evaluate():
+    """It comes back as it was, with either and without."""
+    for changed in (PROVEN, VOTING, EVALUATING, {**EVALUATING, "votes": None}):
+        made = Policy(**{**FIELDS, **changed})
+        assert read_policy(issue_policy(KEY, made).signed, KEY.public, "mail").policy == made
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-votes"),
+        ({"norm_proof": None}, "choose --norm-proof l2, or --no-votes"),
+        ({"votes": SecureVotes(weight=257), "noise": GaussianNoise(variance=10**7)}, "257 is above the bound .256"),
+    ],
+    ids=["gamma", "no proofs", "too heavy"],
+)
+def test_votes_that_cannot_be_protected_are_refused(changed, words):
+    """The error says what to choose instead."""
+    with pytest.raises(ValidationError, match=words):
+        Policy(**{**FIELDS, **VOTING, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"noise": GammaNoise(scale=700)}, "choose --mechanism gaussian, or --no-evaluation"),
+        ({"norm_proof": None}, "choose --norm-proof l2, or --no-evaluation"),
+        ({"evaluation": SecureEvaluation(weight=257), "noise": GaussianNoise(variance=10**7)}, "257 is above the"),
+        ({"dim": MAX_SECURE_DIM - 2, "bound": 1300, "noise": GaussianNoise(variance=10**9)}, "or --no-evaluation"),
+    ],
+    ids=["gamma", "no proofs", "too heavy", "too long"],
+)
+def test_an_evaluation_that_cannot_be_protected_is_refused(changed, words):
+    """Likewise, also where there are no votes."""
+    with pytest.raises(ValidationError, match=words):
+        Policy(**{**FIELDS, **EVALUATING, "votes": None, **changed})
+
+
+def test_a_sum_that_no_message_holds_is_refused():
+    """Votes come on top of the update: a device could not send what a policy of the longest update with votes asks."""
+    longest = {"dim": MAX_SECURE_DIM - 1, "bound": 1300, "noise": GaussianNoise(variance=10**9)}
+    assert "choose a smaller --dim, or --no-votes" in refusal(**{**VOTING, **longest})
+    assert Policy(**{**FIELDS, **VOTING, **longest, "votes": None}).n_summed == MAX_SECURE_DIM - 1
+    fits = Policy(**{**FIELDS, **VOTING, **longest, "dim": MAX_SECURE_DIM - 2})
+    assert MaskedVector(dim=fits.n_summed, values=bytes(8 * fits.n_summed), ticket=b"x").dim == MAX_SECURE_DIM
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"noise": GammaNoise(scale=641, n_shares=90)}, "choose --noise-by helpers, or --norm-proof none"),
+        ({"norm_proof": PROOF.model_copy(update={"helper_seals": [bytes(80)] * 3})}, "3 sealed verify keys for 2"),
+        ({"epsilon": 0.01, "noise": GaussianNoise(variance=10**12)}, "a proof costs rho 4.6e-08"),
+        ({"delta": 3e-11, "noise": GaussianNoise(variance=10**12)}, "choose a larger delta"),
+        ({"dim": 474_526, "bound": 2756, "noise": GaussianNoise(variance=10**12)}, "too long for the masks"),
+    ],
+    ids=["noise by clients", "seals", "share of proofs", "delta", "masks"],
+)
+def test_norm_proofs_that_cannot_be_kept_are_refused(changed, words):
+    """In words that say what to do next, by whoever reads the policy."""
+    assert words in refusal(**{**PROVEN, **changed})
+
+
+def test_what_cannot_be_kept_is_no_policy():
+    """One helper, helpers that are one, cohorts nobody opens, and sums that wrap around are refused in words."""
+    assert "helpers" in refusal(helpers=HELPERS[:1])
+    assert "same name or key" in refusal(helpers=[HELPERS[0], HELPERS[0]])
+    assert "same name or key" in refusal(
+        helpers=[HELPERS[0], HELPERS[1].model_copy(update={"sealing_key": HELPERS[0].sealing_key})]
+    )
+    assert "below n_min" in refusal(n_max=99)
+    assert "above n_min" in refusal(noise=GammaNoise(scale=640, n_shares=101))
+    longest = {"bound": 2**31 - 1, "noise": GammaNoise(scale=2**28), "max_participations": 1}
+    assert Policy(**{**FIELDS, **longest})
+    assert "62 bits" in refusal(**longest, n_max=2**31 - 1)
+    assert "draw noise of a scale up to" in _gamma_refusal(scale=2**17, n_shares=2)
+    assert "--shares 2 or more, or --noise-by helpers" in _gamma_refusal(scale=640, n_shares=1)
+
+
+def _gamma_refusal(**fields) -> str:
+    with pytest.raises(ValidationError) as caught:
+        GammaNoise(**fields)
+    return str(caught.value)
+
+
+def test_a_policy_is_read_from_its_operator_only():
+    """Signed by another key or for another federation it is refused; its hash is that of the signed bytes."""
+    issued = issue_policy(KEY, Policy(**FIELDS))
+    assert read_policy(issued.signed, KEY.public, "mail") == issued
+    assert issued.hash == hashlib.sha256(issued.signed).digest()
+    with pytest.raises(MessageError, match="not signed"):
+        read_policy(issued.signed, DEVICE.public, "mail")
+    with pytest.raises(MessageError, match="not signed"):
+        read_policy(issued.signed, KEY.public, "search")
+
+
+def test_every_client_has_one_turn_in_a_period():
+    """Of rounds that follow one another each period has exactly one that is a client's."""
+    for client_id in ("device-1", "device-2", "device-3"):
+        turns = [number for number in range(1, 41) if is_turn_of(bytes(32), 4, number, client_id)]
+        assert len(turns) == 10
+        assert {later - sooner for sooner, later in pairwise(turns)} == {4}
+    assert all(is_turn_of(bytes(32), 1, number, "device-1") for number in range(1, 10))
+
+
+def test_cohorts_are_drawn_anew_each_round():
+    """Clients spread over all cohorts, and who is with whom changes from round to round and with the policy."""
+    clients = [f"device-{i}" for i in range(2000)]
+    sizes = Counter(cohort_of(bytes(32), 20, 1, client_id) for client_id in clients)
+    assert set(sizes) == set(range(20))
+    assert max(sizes.values()) < 150
+    first, second, other = (
+        [cohort_of(policy_hash, 20, number, client_id) for client_id in clients]
+        for policy_hash, number in ((bytes(32), 1), (bytes(32), 2), (b"\x01" * 32, 1))
+    )
+    for drawn in (second, other):
+        assert sum(a == b for a, b in zip(first, drawn, strict=True)) < 200
+
+
+def ticket(policy, **changed) -> Ticket:
+    fields = {
+        "federation": "mail",
+        "client_id": "device-7",
+        "round": 4,
+        "cohort": 0,
+        "policy_hash": policy.hash,
+        "update_id": "0123456789abcdef" * 2,
+        "participation": 1,
+        "digest": bytes(32),
+        "seals": [bytes(80), bytes(80)],
+    }
+    return Ticket(**{**fields, **changed})
+
+
+def test_a_ticket_is_its_clients():
+    """It is read with its client's key; another key, or another name, is refused."""
+    policy = issue_policy(KEY, Policy(**FIELDS))
+    signed = issue_ticket(DEVICE, ticket(policy))
+    assert read_ticket(signed, DEVICE.public, "mail", "device-7") == ticket(policy)
+    assert open_ticket(signed).ticket == ticket(policy)
+    assert open_ticket(signed).is_signed_by(DEVICE.public)
+    with pytest.raises(MessageError, match="not signed by its client"):
+        read_ticket(signed, KEY.public, "mail", "device-7")
+    with pytest.raises(MessageError, match="another client's"):
+        read_ticket(signed, DEVICE.public, "mail", "device-8")
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"policy_hash": bytes(32)}, "another policy"),
+        ({"round": 5}, "of round 5"),
+        ({"cohort": 1}, "of cohort 1"),
+        ({"seals": [bytes(80)] * 3}, "3 seals for 2"),
+        ({"participation": 21}, "participation 21 of 20"),
+    ],
+)
+def test_a_ticket_that_was_moved_is_found(changed, words):
+    """Another policy, round or cohort, other helpers, and a participation too many are each said in words."""
+    policy = issue_policy(KEY, Policy(**FIELDS))
+    assert misplaced(ticket(policy), policy, 4) is None
+    assert words in misplaced(ticket(policy, **changed), policy, 4)
+
+
+def test_a_set_is_named_by_its_tickets_in_order():
+    """Another ticket, another order or one ticket less is another set."""
+    named = {set_digest(map(ticket_hash, each)) for each in ([b"a", b"b"], [b"b", b"a"], [b"a"], [b"ab"], [])}
+    assert len(named) == 5

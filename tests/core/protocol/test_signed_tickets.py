@@ -1,0 +1,68 @@
+"""What names a ticket to those who draw challenges for its norm proof."""
+
+import hashlib
+
+import pytest
+
+from foltr.core.protocol.signed_tickets import issue_ticket, open_ticket, sign_ticket_anew, ticket_hash, ticket_name
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.tickets import Ticket
+
+FIELDS = {
+    "federation": "mail",
+    "client_id": "device-7",
+    "round": 4,
+    "cohort": 2,
+    "policy_hash": bytes(range(32)),
+    "update_id": "0123456789abcdef" * 2,
+    "participation": 3,
+    "digest": bytes(range(32, 64)),
+    "seals": [bytes([number]) * 80 for number in (1, 2, 3)],
+}
+
+
+def test_a_ticket_signed_anew_has_the_same_challenge():
+    """A device whose key was renewed sends the same vector and seeds: a second challenge would tell more of them."""
+    old, new = SigningKey.generate(), SigningKey.generate()
+    signed = issue_ticket(old, Ticket(**FIELDS))
+    anew = sign_ticket_anew(new, signed)
+    assert ticket_hash(signed) != ticket_hash(anew)
+    assert ticket_name(open_ticket(signed).ticket) == ticket_name(open_ticket(anew).ticket)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("federation", "mails"),
+        ("client_id", "device-8"),
+        ("round", 5),
+        ("cohort", 3),
+        ("policy_hash", bytes(32)),
+        ("update_id", "f" * 32),
+        ("participation", 4),
+        ("digest", bytes(32)),
+    ],
+)
+def test_another_ticket_has_another_challenge(field, value):
+    """Whatever of it is another: nobody learns from one ticket how the next one is checked."""
+    assert ticket_name(Ticket(**FIELDS)) != ticket_name(Ticket(**FIELDS | {field: value}))
+
+
+def test_no_two_pairs_of_names_are_written_alike():
+    """A letter that moves from one name to the next is seen."""
+    names = [("mail", "device-7"), ("maild", "evice-7"), ("mai", "ldevice-7")]
+    tickets = [Ticket(**FIELDS | {"federation": first, "client_id": second}) for first, second in names]
+    assert len({ticket_name(ticket) for ticket in tickets}) == 3
+
+
+def test_the_bytes_that_are_hashed_are_those_of_the_documentation():
+    """Numbers are of eight bytes, least first, and names have their length in front."""
+    written = (
+        b"foltr ticket\n"
+        + bytes(range(32))
+        + b"\x04mail\x08device-7"
+        + b"".join(bytes([number]) + bytes(7) for number in (4, 2, 3))
+        + bytes.fromhex("0123456789abcdef" * 2)
+        + bytes(range(32, 64))
+    )
+    assert ticket_name(Ticket(**FIELDS)) == hashlib.sha256(written).digest()

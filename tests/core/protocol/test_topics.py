@@ -1,0 +1,145 @@
+"""Topics: what is written where, and that nothing else is taken for it."""
+
+import tracemalloc
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.fields import NAME_PATTERN
+from foltr.core.protocol.topics import ClientTopic, Topics, check_name
+
+TOPICS = Topics("mail")
+names = st.from_regex(NAME_PATTERN, fullmatch=True)
+SAID = ("join", "leave", "status", "updates", "chunks", "forget", "unlearning")
+
+
+def test_the_topics_are_spelled_as_documented():
+    """The layout is public: other software and an ACL rely on it."""
+    assert TOPICS.model == "foltr/v1/mail/model"
+    assert TOPICS.model_chunk(12) == "foltr/v1/mail/model/chunks/12"
+    assert TOPICS.model_chunks == "foltr/v1/mail/model/chunks/+"
+    assert TOPICS.anchor == "foltr/v1/mail/anchor"
+    assert TOPICS.anchor_chunk(12) == "foltr/v1/mail/anchor/chunks/12"
+    assert TOPICS.anchor_chunks == "foltr/v1/mail/anchor/chunks/+"
+    assert TOPICS.evaluation == "foltr/v1/mail/evaluation"
+    assert TOPICS.round == "foltr/v1/mail/round"
+    assert TOPICS.roster == "foltr/v1/mail/roster"
+    assert TOPICS.roster_chunk(12) == "foltr/v1/mail/roster/chunks/12"
+    assert TOPICS.roster_chunks == "foltr/v1/mail/roster/chunks/+"
+    assert TOPICS.federator_key == "foltr/v1/mail/federator-key"
+    assert TOPICS.audit_head == "foltr/v1/mail/audit-head"
+    assert TOPICS.federator_status == "foltr/v1/mail/federator-status"
+    assert TOPICS.operator == "foltr/v1/mail/operator"
+    assert TOPICS.operator_answers == "foltr/v1/mail/operator/answers"
+    assert TOPICS.policy == "foltr/v1/mail/policy"
+    assert TOPICS.schema == "foltr/v1/mail/schema"
+    assert TOPICS.helper_requests("north") == "foltr/v1/mail/helpers/north/requests"
+    assert TOPICS.helper_answers("north") == "foltr/v1/mail/helpers/north/answers"
+    assert TOPICS.enrolment("device-7") == "foltr/v1/mail/enrolment/device-7"
+    assert [TOPICS.client("device-7", topic) for topic in ClientTopic] == [
+        f"foltr/v1/mail/clients/device-7/{name}" for name in (*SAID, "inbox")
+    ]
+
+
+def test_a_federator_hears_all_clients_but_no_inbox():
+    """The filters cover what clients write, and the federator does not read its own receipts."""
+    assert TOPICS.from_all_clients() == tuple(f"foltr/v1/mail/clients/+/{name}" for name in SAID)
+
+
+@settings(derandomize=True)
+@given(names, names, st.sampled_from(ClientTopic))
+def test_parse_undoes_client(federation, client_id, topic):
+    """Every topic of a client is read back as that client's."""
+    topics = Topics(federation)
+    assert topics.parse(topics.client(client_id, topic)) == (client_id, topic)
+
+
+@settings(derandomize=True)
+@given(names, names)
+def test_what_all_may_read_is_no_clients_topic(federation, client_id):
+    """Model, round, roster, orders and enrolments are signed for topics that no client may write to."""
+    topics = Topics(federation)
+    models = [topics.model, topics.model_chunk(0), topics.anchor, topics.anchor_chunk(0)]
+    shared = [*models, topics.round, topics.roster, topics.schema, topics.operator]
+    own = [topics.client(client_id, topic) for topic in ClientTopic]
+    every = [*shared, topics.enrolment(client_id), *own]
+    assert len(set(every)) == len(every)
+    assert [topic for topic in every if topics.parse(topic)] == own
+
+
+@settings(derandomize=True)
+@given(st.text(max_size=40))
+def test_parse_never_raises(text):
+    """Any topic is either a client's or nobody's."""
+    for topic in (text, f"foltr/v1/mail/clients/{text}", f"foltr/v1/mail/clients/device-7/{text}"):
+        parsed = TOPICS.parse(topic)
+        assert parsed is None or TOPICS.client(*parsed) == topic
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "",
+        "foltr/v1/mail/clients",
+        "foltr/v1/mail/clients/",
+        "foltr/v1/mail/clients//updates",
+        "foltr/v1/mail/clients/device-7",
+        "foltr/v1/mail/clients/device-7/",
+        "foltr/v1/mail/clients/device-7/updates/",
+        "foltr/v1/mail/clients/device-7/updates/more",
+        "foltr/v1/mail/clients/device-7/Updates",
+        "foltr/v1/mail/clients/-x/updates",
+        "foltr/v1/mail/clients/a b/updates",
+        "foltr/v1/mail/clients/device-7\n/updates",
+        "foltr/v1/mail2/clients/device-7/updates",
+        "foltr/v2/mail/clients/device-7/updates",
+        "/foltr/v1/mail/clients/device-7/updates",
+        "device-7/updates",
+    ],
+)
+def test_a_foreign_topic_is_nobodys(topic):
+    """Only the exact topics of this federation have an owner."""
+    assert TOPICS.parse(topic) is None
+
+
+@pytest.mark.parametrize("topic", ClientTopic)
+def test_the_longest_name_has_topics(topic):
+    """64 letters: one more is nobody's."""
+    assert TOPICS.parse(TOPICS.client("a" * 64, topic)) == ("a" * 64, topic)
+    assert TOPICS.parse(TOPICS.client("a" * 65, topic)) is None
+
+
+def test_nothing_is_kept_of_topics_that_are_longer_than_any():
+    """Strangers at an open broker may invent thousands of 64 KB each."""
+    tracemalloc.start()
+    try:
+        for i in range(100):
+            TOPICS.parse(f"foltr/v1/mail/clients/{i:x>60000}/updates")
+        assert tracemalloc.get_traced_memory()[0] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "+", "#", "-a", "a\n", "a" * 65, "é"])
+def test_a_name_that_is_no_topic_level_names_the_key(name):
+    """A wrong name fails at start and says which setting it came from."""
+    with pytest.raises(SettingsError, match=r"^client_id: "):
+        check_name("client_id", name)
+
+
+@settings(derandomize=True)
+@given(names)
+def test_a_name_is_handed_back(name):
+    """`check_name` can be used in an assignment."""
+    assert check_name("federation", name) == name
+
+
+@pytest.mark.parametrize("level", ["till-1", "@token.", "@token.0123", f"@token.{'AB' * 8}", "@token.../x", "head"])
+def test_what_is_no_tokens_request_is_none(level):
+    """A name that a device may write below is taken for no token; a token's own topic is."""
+    topics = Topics("mail")
+    assert topics.token_of(f"{topics.root}/tokens/{level}/request") is None
+    assert topics.token_of(topics.enrolment_request("0123456789abcdef")) == "0123456789abcdef"
+    assert topics.token_of(topics.enrolment_answer("0123456789abcdef")) is None

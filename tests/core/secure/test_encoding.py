@@ -1,0 +1,125 @@
+"""Encoded updates keep within their bound whatever they are, and their sum stands for the updates' mean."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as of_numpy
+
+from foltr.core.errors import SettingsError
+from foltr.core.secure.encoding import bound_for, clip_norm_for, decode_mean, encode_l1, encode_l2
+from foltr.core.secure.field import add_up, from_signed
+
+C = 0.15
+ENCODINGS = [(encode_l2, 2), (encode_l1, 1)]
+
+
+def length(encoded, power):
+    """Of integers, as the bound has it: nothing is rounded."""
+    return sum(abs(one) ** power for one in encoded.tolist())
+
+
+def ones(n):
+    """Draws as near to 1 as they come: whatever can be rounded up is."""
+    return b"\xff" * n
+
+
+@pytest.mark.parametrize(("dim", "bound"), [(1, 256), (136, 256), (4096, 256), (4097, 257), (20_000, 566)])
+def test_the_bound_grows_with_the_square_root_of_the_dimension(dim, bound):
+    """max(256, ceil(4 sqrt(d)))."""
+    assert bound_for(dim) == bound == max(256, math.ceil(4 * math.sqrt(dim)))
+
+
+def test_the_clip_norm_grows_with_the_root_of_the_interactions_and_with_the_learning_rate():
+    """0.15 sqrt(B) (learning rate / 0.1)."""
+    assert clip_norm_for(4, 0.1) == pytest.approx(0.3)
+    assert clip_norm_for(1, 0.02) == pytest.approx(0.03)
+
+
+@pytest.mark.parametrize(("encode", "power"), ENCODINGS)
+@settings(deadline=None, derandomize=True, max_examples=200)
+@given(
+    update=of_numpy.arrays(np.float64, st.integers(0, 40), elements=st.floats(width=64)),
+    clip_norm=st.sampled_from([1e-300, 1e-3, 0.15, 1e9]),
+    bound=st.sampled_from([1, 3, 256]),
+    entropy=st.sampled_from([ones, bytes, np.random.default_rng(3).bytes]),
+)
+def test_no_update_is_encoded_beyond_the_bound(encode, power, update, clip_norm, bound, entropy):
+    """Not finite, tiny or huge, and with the worst draws; checked in integers."""
+    encoded = encode(update, clip_norm, bound, entropy)
+    assert encoded.shape == update.shape
+    assert encoded.dtype == np.int64
+    assert length(encoded, power) <= bound**power
+
+
+@pytest.mark.parametrize(("encode", "power"), ENCODINGS)
+@pytest.mark.parametrize("dim", [1, 136, 20_000])
+def test_a_long_update_is_shortened_to_the_bound(rng, encode, power, dim):
+    """Fifty times C: the direction stays, and the norm is the bound, but for what rounding adds."""
+    direction = rng.normal(size=dim)
+    update = direction * 50 * C / np.linalg.norm(direction, power)
+    bound = bound_for(dim)
+    encoded = encode(update, C, bound, rng.bytes)
+    assert (0.98 * bound) ** power <= length(encoded, power) <= bound**power
+    if dim <= 136:
+        cosine = encoded @ update / np.linalg.norm(encoded) / np.linalg.norm(update)
+        assert cosine > 0.99 if power == 2 else cosine > 0.9
+
+
+@pytest.mark.parametrize(("encode", "power"), ENCODINGS)
+@pytest.mark.parametrize("scale", [0.5, 1.0])
+def test_encodings_are_the_update_on_average(rng, encode, power, scale):
+    """Each coordinate of the mean of thousands is within five deviations of the update over the grid's step."""
+    direction = rng.normal(size=30)
+    update = scale * 0.98 * C * direction / np.linalg.norm(direction, power)
+    encoded = np.array([encode(update, C, 256, rng.bytes) for _ in range(4000)])
+    expected = update * 256 / C
+    # A coordinate between two grid points deviates by at most half a step.
+    assert np.abs(encoded.mean(axis=0) - expected).max() < 5 * 0.5 / math.sqrt(4000)
+
+
+@pytest.mark.parametrize("encode", [encode_l2, encode_l1])
+def test_an_update_on_the_grid_is_encoded_exactly(rng, encode):
+    """Nothing is left to chance: not even at the bound, where one number has all of it."""
+    on_grid = np.array([3, -2, 0, 100])
+    assert encode(on_grid, 256.0, 256, rng.bytes).tolist() == on_grid.tolist()
+    assert encode(np.array([0.0, -77.0]), 1.0, 256, rng.bytes).tolist() == [0, -256]
+
+
+@pytest.mark.parametrize("encode", [encode_l2, encode_l1])
+@pytest.mark.parametrize("wrong", [math.nan, math.inf, -math.inf])
+def test_an_update_that_is_not_finite_is_encoded_as_zeros(encode, wrong):
+    """Since to send nothing would tell of it."""
+    assert encode(np.array([1.0, wrong, 2.0]), C, 256, ones).tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("encode", [encode_l2, encode_l1])
+def test_zeros_are_encoded_as_zeros(encode):
+    """With the worst draws, too."""
+    assert encode(np.zeros(5, np.float32), C, 256, ones).tolist() == [0] * 5
+
+
+@pytest.mark.parametrize("encode", [encode_l2, encode_l1])
+@pytest.mark.parametrize("clip_norm", [0.0, -1.0, math.nan, math.inf])
+def test_a_clip_without_a_length_is_refused(encode, clip_norm):
+    """By its name."""
+    with pytest.raises(SettingsError, match="clip_norm"):
+        encode(np.ones(3), clip_norm, 256, ones)
+
+
+def test_systematic_rounding_adds_less_than_one_to_the_norm(rng):
+    """Half the numbers of a long vector would be rounded up each for itself."""
+    update = np.full(10_000, 0.01)
+    encoded = encode_l1(update, 200.0, 200, rng.bytes)
+    assert 99 <= length(encoded, 1) <= 101
+
+
+def test_a_sum_is_decoded_to_the_mean(rng):
+    """Of updates below C, within what rounding leaves."""
+    updates = rng.normal(size=(50, 20)) * C / 10
+    encoded = [from_signed(encode_l2(update, C, 256, rng.bytes)) for update in updates]
+    mean = decode_mean(add_up(encoded, 20), 50, C, 256)
+    assert np.abs(mean - updates.mean(axis=0)).max() < 5 * 0.5 * (C / 256) / math.sqrt(50)
+    assert mean.dtype == np.float64

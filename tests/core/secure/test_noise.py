@@ -1,0 +1,86 @@
+"""The noise of helpers has the distribution that the accounting counts on."""
+
+import time
+
+import numpy as np
+import pytest
+from goodness import discrete_gaussian, discrete_laplace, p_value
+
+from foltr.core.errors import SettingsError
+from foltr.core.secure.noise import LARGEST_SCALE, LARGEST_VARIANCE, draw_gaussian, draw_laplace
+
+FEW, MANY = 100_000, 1_000_000
+# Sigma of epsilon 8 in 20 participations with C_int = 256; and those where the lattice shows.
+VARIANCES = [1, 2, 100, 622_754]
+SCALES = [1, 2, 10, 640]
+
+
+@pytest.mark.parametrize("variance", VARIANCES)
+def test_gaussian_noise_follows_its_distribution(rng, variance):
+    """By the chi-squared test of a hundred thousand."""
+    assert p_value(draw_gaussian(FEW, variance, rng.bytes), discrete_gaussian(variance)) > 1e-3
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_laplace_noise_follows_its_distribution(rng, scale):
+    """By the chi-squared test of a hundred thousand; zero comes up once, not twice."""
+    assert p_value(draw_laplace(FEW, scale, rng.bytes), discrete_laplace(scale)) > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("variance", [2, 622_754])
+def test_a_million_numbers_of_gaussian_noise_follow_its_distribution(rng, variance):
+    """As above, where three times smaller differences show."""
+    assert p_value(draw_gaussian(MANY, variance, rng.bytes), discrete_gaussian(variance)) > 1e-3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("scale", [2, 640])
+def test_a_million_numbers_of_laplace_noise_follow_its_distribution(rng, scale):
+    """As above, where three times smaller differences show."""
+    assert p_value(draw_laplace(MANY, scale, rng.bytes), discrete_laplace(scale)) > 1e-3
+
+
+def test_the_test_sees_a_sigma_that_is_a_tenth_too_small(rng):
+    """So that passing it means something."""
+    assert p_value(draw_gaussian(FEW, 81, rng.bytes), discrete_gaussian(100)) < 1e-9
+    assert p_value(draw_laplace(FEW, 9, rng.bytes), discrete_laplace(10)) < 1e-9
+
+
+@pytest.mark.parametrize("draw", [draw_gaussian, draw_laplace])
+def test_noise_is_as_long_as_asked_and_follows_from_the_bytes(draw):
+    """The same bytes give the same noise; without any given, it is the system's, and never the same."""
+    for size in (0, 1, 7, 1000):
+        assert draw(size, 1000).shape == (size,)
+    seeded = [draw(100, 1000, np.random.default_rng(5).bytes).tolist() for _ in range(2)]
+    assert seeded[0] == seeded[1]
+    assert draw(100, 1000).tolist() != draw(100, 1000).tolist()
+
+
+def test_noise_of_the_largest_size_stays_within_its_bits(rng):
+    """A tail of fifty deviations has no place for an overflow, and the deviation is right."""
+    gaussian = draw_gaussian(5000, LARGEST_VARIANCE, rng.bytes)
+    assert gaussian.std() == pytest.approx(LARGEST_VARIANCE**0.5, rel=0.05)
+    laplace = draw_laplace(5000, LARGEST_SCALE, rng.bytes)
+    assert laplace.std() == pytest.approx(2**0.5 * LARGEST_SCALE, rel=0.08)
+
+
+@pytest.mark.parametrize("value", [0, -1, 2**51])
+def test_noise_without_a_size_is_refused(value):
+    """None at all, or more than can be computed with."""
+    with pytest.raises(SettingsError, match="variance must be from 1"):
+        draw_gaussian(1, value)
+    with pytest.raises(SettingsError, match="scale must be from 1"):
+        draw_laplace(1, value)
+
+
+@pytest.mark.undisturbed
+@pytest.mark.parametrize(("draw", "size_of_noise"), [(draw_gaussian, 3_044_844), (draw_laplace, 1415)])
+def test_noise_for_a_ranker_of_twenty_thousand_weights_is_drawn_at_once(draw, size_of_noise):
+    """In a fifth of a second of processor time, with C_int = 566 and epsilon 8 in 20 participations."""
+    taken = []
+    for _ in range(3):
+        before = time.process_time()
+        draw(20_000, size_of_noise)
+        taken.append(time.process_time() - before)
+    assert min(taken) <= 0.2

@@ -1,0 +1,140 @@
+"""A norm proof is accepted of whoever keeps the bound, and of nobody else."""
+
+import math
+import os
+import time
+
+import numpy as np
+import pytest
+
+from foltr.core.errors import SettingsError
+from foltr.core.numerics.compiled import plain_functions
+from foltr.core.secure.accounting import LARGEST_PROJECTION, MASK_DEVIATION, NORM_PROOF_DELTA, check_masks
+from foltr.core.secure.encoding import bound_for, encode_l2
+from foltr.core.secure.field import MODULUS, add, from_signed, multiply, subtract, sum_of
+from foltr.core.secure.masks import expand_seed, mask_words
+from foltr.core.secure.norm_proof import (
+    ROWS,
+    ProofShape,
+    answer_share,
+    challenge_for,
+    is_norm_kept,
+    proof_shape,
+    prove_norm,
+)
+from foltr.core.secure.norm_sums import combine
+from foltr.core.secure.polynomials import odd_values, weights_at
+
+VERIFY_KEY, TICKET = bytes(range(32)), bytes(32)
+
+
+def accepted(values: np.ndarray, shape: ProofShape, n_helpers: int = 2) -> bool:
+    """Whether federator and helpers together accept what a device has masked."""
+    seeds = [os.urandom(32) for _ in range(n_helpers)]
+    challenge = challenge_for(VERIFY_KEY, TICKET, shape)
+    total = answer_share(mask_words(values, seeds), challenge, shape)
+    for seed in seeds:
+        share = subtract(np.zeros(shape.n_values, np.uint64), expand_seed(seed, shape.n_values))
+        total = add(total, answer_share(share, challenge, shape))
+    return is_norm_kept(total, shape)
+
+
+def honest(dim: int, rng: np.random.Generator) -> tuple[np.ndarray, ProofShape]:
+    """(n_values,) at the bound, as an honest device sends it before the masks."""
+    shape = proof_shape(dim, bound_for(dim))
+    encoded = encode_l2(rng.normal(size=dim), 1e-6, shape.bound, rng.bytes)
+    return np.concatenate([from_signed(encoded), prove_norm(encoded, shape)]), shape
+
+
+def test_gadget_polynomials_are_those_of_the_draft():
+    """Values of G and of the wires at a point, as the reference code of draft-irtf-cfrg-vdaf-20 has them."""
+    wires = np.array([[7, 8], [1, 2], [3, 4], [5, 6]], np.uint64)
+    found = np.empty(8, np.uint64)
+    found[0::2] = sum_of(multiply(wires, wires))
+    between = odd_values(wires)
+    found[1::2] = sum_of(multiply(between, between))
+    assert found[:7].tolist() == [
+        *(113, 5018170599418903, 5, 18441677519833792552, 25, 5114928562164759, 61),
+    ]
+    of_wires, of_gadget = (np.array(weights, np.uint64) for weights in weights_at(9, 4))
+    assert combine(of_wires, wires).tolist() == [18244082086182912824, 18244082086182912825]
+    assert combine(of_gadget, found[:7, np.newaxis]).tolist() == [14960957803211317302]
+    assert int(sum_of(found[2:7:2])) == 91
+
+
+@pytest.mark.parametrize("dim", [1, 46, 136, 1000])
+def test_an_honest_device_is_accepted(dim):
+    """At the bound, whatever its update."""
+    values, shape = honest(dim, np.random.default_rng(dim))
+    assert accepted(values, shape)
+
+
+@pytest.mark.parametrize("part", ["encoding", "squares", "first", "gadget"])
+def test_one_more_anywhere_is_rejected(part):
+    """In the encoding, the squares, the first wire values, G: each is bound by the equation or by the secret point."""
+    values, shape = honest(136, np.random.default_rng(1))
+    at = {"encoding": 5, "squares": 137, "first": shape.n_inputs + 96, "gadget": shape.n_values - 3}[part]
+    values[at] = add(values[at : at + 1], np.ones(1, np.uint64))[0]
+    assert not accepted(values, shape)
+
+
+def test_shapes_are_the_shortest():
+    """Degree and wires as the design has them."""
+    small, large = proof_shape(136, 256), proof_shape(20_000, 566)
+    assert (small.degree, small.n_wires, small.n_answer) == (8, 20, 118)
+    assert (large.degree, large.n_wires, large.n_answer) == (128, 158, 256)
+
+
+@pytest.mark.parametrize(("dim", "bound"), [(1_997_546, 1343), (13, 460_363), (136, 160_420)])
+def test_what_a_policy_can_ask_for_has_a_shape(dim, bound):
+    """Up to the longest vector of whose norm there are proofs; one with a larger bound has neither policy nor shape."""
+    check_masks(dim, bound)
+    assert proof_shape(dim, bound).largest_mask > 78 * LARGEST_PROJECTION // 80
+    for refuse in (check_masks, proof_shape):
+        with pytest.raises(SettingsError, match="too long for the masks"):
+            refuse(dim, bound + 1)
+
+
+@pytest.mark.parametrize(
+    ("dim", "bound", "bits"), [(136, 256, 54), (20_000, 566, 54), (10**6, 1000, 54), (1_997_546, 1343, 53)]
+)
+def test_a_long_vector_is_as_unlikely_to_be_accepted_as_is_claimed(dim, bound, bits):
+    """With a wrong G, by the points at which it may agree; with a sum that wraps around, by what rows let through."""
+    degree = proof_shape(dim, bound).degree
+    assert (2 * degree - 2) / (MODULUS - 2 * degree) <= 2.0**-bits
+    assert 2.0**-bits >= (1 - 0.99**2 / 3) ** ROWS
+    # Paley and Zygmund's fraction: (2 T)^2 beside a sum of squares of p, of which rows have half.
+    assert (2 * LARGEST_PROJECTION) ** 2 <= 0.01 * MODULUS / 2
+    assert 2 * LARGEST_PROJECTION * (dim + 4) < MODULUS // 4
+
+
+def test_delta_covers_long_projections_and_cut_masks():
+    """For the longest vectors that a policy may have, of which masks are cut most; 1 for what is discrete."""
+    room = LARGEST_PROJECTION / 80
+    cut = LARGEST_PROJECTION - room - 1
+    beyond = ROWS * math.erfc((cut - 2 * room - 1) / MASK_DEVIATION / math.sqrt(2)) / 2
+    longer = math.exp(-(255 - ROWS) / 2) * (255 / ROWS) ** (ROWS / 2)
+    kept = 1 - ROWS * math.erfc((cut - 1) / MASK_DEVIATION / math.sqrt(2))
+    for delta in (1e-6, 1e-3):
+        assert beyond + longer + delta * (1 / kept - 1) < NORM_PROOF_DELTA
+
+
+@pytest.mark.undisturbed
+@pytest.mark.parametrize(("dim", "client_ms", "verifier_ms"), [(136, 3, 1), (20_000, 60, 15)])
+def test_proofs_are_made_and_checked_in_milliseconds(dim, client_ms, verifier_ms):
+    """Milliseconds of processor time without numba, each a few times what it takes (docs/privacy.md)."""
+    values, shape = honest(dim, np.random.default_rng(1))
+    encoded = encode_l2(np.random.default_rng(1).normal(size=dim), 1e-6, shape.bound, os.urandom)
+    with plain_functions():
+        assert least_ms(lambda: prove_norm(encoded, shape)) <= client_ms
+        assert least_ms(lambda: answer_share(values, challenge_for(VERIFY_KEY, TICKET, shape), shape)) <= verifier_ms
+
+
+def least_ms(work) -> float:
+    """Of one call, by the processor's time."""
+    taken = []
+    for _ in range(10):
+        before = time.process_time()
+        work()
+        taken.append(time.process_time() - before)
+    return 1e3 * min(taken)

@@ -1,0 +1,75 @@
+"""What an install without an extra says: the command that adds it, to wherever this software came from."""
+
+import json
+import tomllib
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from foltr.core.extras import MODULES, extra_of, install_command
+
+PROJECT = Path(__file__).parents[2]
+
+
+class Installed:
+    def __init__(self, direct_url):
+        self._direct_url = direct_url
+
+    def read_text(self, name):
+        assert name == "direct_url.json"
+        return self._direct_url
+
+
+@pytest.mark.parametrize(
+    ("direct_url", "command"),
+    [
+        ({"url": "file:///src/foltr", "dir_info": {"editable": True}}, "pip install -e '/src/foltr[federator]'"),
+        ({"url": "file:///my%20src/foltr", "dir_info": {}}, "pip install '/my src/foltr[federator]'"),
+        (
+            {"url": "file:///tmp/foltr-0.1.0-py3-none-any.whl", "archive_info": {}},
+            "pip install '/tmp/foltr-0.1.0-py3-none-any.whl[federator]'",
+        ),
+        ({"url": "https://example.org/foltr-0.1.0-py3-none-any.whl"}, "pip install 'foltr[federator]'"),
+        (None, "pip install 'foltr[federator]'"),
+    ],
+    ids=["editable", "checkout", "wheel", "address", "index"],
+)
+def test_the_command_names_where_foltr_came_from(monkeypatch, direct_url, command):
+    """It is in no index, so its name alone would find nothing where it was installed from a file."""
+    text = None if direct_url is None else json.dumps(direct_url)
+    monkeypatch.setattr("foltr.core.extras.distribution", lambda _: Installed(text))
+    assert install_command("federator") == command
+
+
+def test_where_nothing_is_installed_it_is_the_name(monkeypatch):
+    """Say, of a source tree on the path."""
+
+    def nowhere(name):
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("foltr.core.extras.distribution", nowhere)
+    assert install_command("research") == "pip install 'foltr[research]'"
+
+
+def test_every_extra_of_a_command_is_known():
+    """Those that commands need; `bench` and `privacy` are for benchmarks and tests."""
+    extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    assert MODULES.keys() == extras.keys() - {"bench", "privacy"}
+    imported = {
+        "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
+        "opentelemetry-sdk": "opentelemetry",
+        "prometheus-client": "prometheus_client",
+        "pyjwt": "jwt",
+        "sqlalchemy[asyncio]": "sqlalchemy",
+    }
+    for extra, modules in MODULES.items():
+        named = {one.split(">")[0] for one in extras[extra]}
+        assert {imported.get(name, name) for name in named} == set(modules)
+
+
+def test_a_part_of_a_module_is_of_its_extra():
+    """As Python names what it did not find."""
+    assert extra_of("sqlalchemy.ext.asyncio") == "federator"
+    assert extra_of("asyncpg") == "postgres"
+    assert extra_of("numpy") is None

@@ -1,0 +1,99 @@
+"""Failpoints do what the environment asks for, and nothing where it asks for nothing."""
+
+import signal
+import subprocess
+import sys
+
+import pytest
+from cli.commands import environment, foltr_fresh
+
+from foltr.core.errors import SettingsError
+from foltr.core.failpoints import VARIABLE, Failpoint, Failpoints, failpoint
+
+THRICE = """
+from foltr.core.failpoints import Failpoint, failpoint
+for number in (1, 2, 3):
+    failpoint(Failpoint.BATCH_COMMITTED)
+    print(number, flush=True)
+"""
+
+
+def pass_three_times(setting: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", THRICE],
+        env=environment(**{VARIABLE: setting}),
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def test_without_the_variable_nothing_is_active():
+    """The normal case: no failpoint is read from anywhere, and passing all of them does nothing."""
+    for name in Failpoint:
+        failpoint(name)
+        Failpoints("").reach(name)
+    assert pass_three_times("").stdout == "1\n2\n3\n"
+
+
+def test_a_process_is_killed_at_the_pass_it_was_told():
+    """``kill@2``: SIGKILL, so that no handler and no clean-up runs, the second time and not before."""
+    done = pass_three_times("batch_committed=kill@2")
+    assert (done.returncode, done.stdout) == (-signal.SIGKILL, "1\n")
+
+
+def test_a_process_is_killed_at_the_first_pass_without_a_number():
+    """``kill``: at once."""
+    assert pass_three_times("batch_committed=kill").stdout == ""
+
+
+def test_another_failpoint_leaves_it_alone():
+    """A failpoint acts only where it is named."""
+    done = pass_three_times("round_completed=kill")
+    assert (done.returncode, done.stdout) == (0, "1\n2\n3\n")
+
+
+def test_an_error_is_raised_every_time():
+    """``error``: OSError, which storage takes for a passing failure."""
+    failpoints = Failpoints("aggregated=error")
+    for _ in range(3):
+        with pytest.raises(OSError, match="failpoint aggregated"):
+            failpoints.reach(Failpoint.AGGREGATED)
+
+
+def test_an_error_is_raised_at_the_pass_it_was_told():
+    """``error@2``: the second time only."""
+    failpoints = Failpoints("aggregated=error@2")
+    failpoints.reach(Failpoint.AGGREGATED)
+    with pytest.raises(OSError, match="failpoint aggregated"):
+        failpoints.reach(Failpoint.AGGREGATED)
+    failpoints.reach(Failpoint.AGGREGATED)
+
+
+def test_several_failpoints_count_on_their_own():
+    """Separated by commas; the passes of one are not those of another."""
+    failpoints = Failpoints("aggregated=error@1,receipt_sent=error@2,")
+    failpoints.reach(Failpoint.RECEIPT_SENT)
+    with pytest.raises(OSError, match="failpoint aggregated"):
+        failpoints.reach(Failpoint.AGGREGATED)
+    with pytest.raises(OSError, match="failpoint receipt_sent"):
+        failpoints.reach(Failpoint.RECEIPT_SENT)
+
+
+@pytest.mark.parametrize(
+    "action", ["", "stop", "kill@", "kill@0", "kill@-1", "kill@two", "kill@1@2", "Kill", "error @1"]
+)
+def test_an_action_that_is_none_is_refused(action):
+    """A test with a slip in its failpoint must not pass for want of one."""
+    with pytest.raises(SettingsError, match=f"{VARIABLE}: 'aggregated=.*aggregated=kill"):
+        Failpoints(f"aggregated={action}")
+
+
+def test_an_unknown_failpoint_is_refused_in_one_line():
+    """The command says which ones there are, and exits as it does for any wrong setting."""
+    done = foltr_fresh("federator", "run", "--allow-unsigned", **{VARIABLE: "batch_comitted=kill"})
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: {VARIABLE}: there is no failpoint 'batch_comitted'; known are federation_cl")
+    assert "batch_committed" in done.stderr
+    assert "Traceback" not in done.stderr

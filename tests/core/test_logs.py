@@ -1,0 +1,74 @@
+"""A library logs where its application wants it, and configures nothing."""
+
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import structlog
+from structlog.testing import capture_logs
+
+from foltr.core.logs import get_logger
+
+REPOSITORY = Path(__file__).parents[2]
+log = get_logger("foltr.edge_client.client")
+
+
+@pytest.fixture(autouse=True)
+def _unconfigured():
+    structlog.reset_defaults()
+    yield
+    structlog.reset_defaults()
+
+
+def test_lines_go_to_standard_logging(caplog):
+    """Under the module's name below foltr, with the level and everything that belongs to the event."""
+    log.warning("broker_unreachable", broker="127.0.0.1", share="100 %")
+    assert [(record.name, record.levelname, record.getMessage()) for record in caplog.records] == [
+        ("foltr.edge_client.client", "WARNING", "broker_unreachable broker=127.0.0.1 share=100 %")
+    ]
+
+
+def test_the_application_sets_the_level(caplog):
+    """What it did not ask for is not made into text either."""
+
+    class Unprintable:
+        def __str__(self):
+            raise AssertionError
+
+    log.debug("quiet", value=Unprintable())
+    with caplog.at_level(logging.DEBUG, logger="foltr"):
+        log.debug("loud")
+    assert [record.getMessage() for record in caplog.records] == ["loud"]
+
+
+def test_a_traceback_is_kept(caplog):
+    """As the standard library shows it."""
+    try:
+        raise ValueError("reason")
+    except ValueError:
+        log.exception("handler_failed")
+    assert caplog.records[0].exc_info[0] is ValueError
+
+
+def test_an_application_with_structlog_gets_them_there(caplog):
+    """Configured before or after the import, as the command line does."""
+    structlog.configure(processors=[structlog.processors.KeyValueRenderer()])
+    with capture_logs() as lines:
+        log.info("round_open", round=3)
+    assert lines == [{"event": "round_open", "round": 3, "log_level": "info"}]
+    assert not caplog.records
+
+
+def test_importing_a_device_configures_nothing_and_standard_output_stays_the_applications():
+    """In a process of its own: warnings on standard error, nothing on standard output."""
+    program = (
+        "import foltr.edge_client.client, edge_client.messaging.session, broker.link, structlog, logging\n"
+        "assert not structlog.is_configured() and not logging.getLogger().handlers\n"
+        "foltr.broker.link.log.warning('broker_unreachable', attempt=1); broker.link.log.debug('quiet')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=True, timeout=60
+    )
+    assert (done.stdout, done.stderr) == ("", "broker_unreachable attempt=1\n")
