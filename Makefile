@@ -14,13 +14,13 @@ help:
 		printf 'make %-12s %s\n' "$$target" "$$words"; \
 	done
 
-$(INSTALLED): constraints.txt pyproject.toml
+$(INSTALLED): constraints.txt pyproject.toml research/pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 		{ echo "foltr needs Python 3.11 or newer; name one with: make PYTHON=/path/to/python3.11"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing the pinned packages into $(VENV) (about a minute)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --require-hashes -r constraints.txt
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e . -e ./research
 	@touch $@
 
 demo: $(INSTALLED) ## a federation on this machine: broker, federator, 20 devices, real data

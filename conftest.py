@@ -6,7 +6,7 @@ import secrets
 import shutil
 import tempfile
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,9 +14,12 @@ import numpy as np
 import once
 import pytest
 import structlog
-from databases import PostgresDatabases, migrated_sqlite
+from databases import PostgresDatabases, migrated_sqlite, open_migrated
 from servers import IotcoreServer, MissingError, MosquittoServer, PostgresServer
 
+from foltr.storage.database import Database
+
+PROJECT = Path(__file__).parent
 SEED_VARIABLE = "FOLTR_TEST_SEED"
 PAIRS_VARIABLE = "FOLTR_TEST_PAIRS"
 # What a test of a broker and a database is run with: each of the four once. What one is, the other never hears of.
@@ -196,6 +199,32 @@ def mqtt_broker(request: pytest.FixtureRequest) -> str:
     """The address, ``mqtt://127.0.0.1:port``, of a real broker: Mosquitto and then iotcore."""
     broker: MosquittoServer | IotcoreServer = request.getfixturevalue(request.param)
     return broker.url
+
+
+@pytest.fixture
+async def database(migrated_url: str) -> AsyncIterator[Database]:
+    """A migrated database, on SQLite and then on PostgreSQL."""
+    async with await open_migrated(migrated_url) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="session")
+def real_data() -> Callable[[str], Path]:
+    """Return a folder of the research data, or skip the test if it is not on this machine."""
+    root = Path(os.environ.get("FOLTR_DATA", PROJECT.parent / "shared" / "data"))
+
+    def find(name: str) -> Path:
+        if not (root / name).is_dir():
+            pytest.skip(f"no {name} in {root}; set FOLTR_DATA to the folder with the research data")
+        return root / name
+
+    return find
+
+
+@pytest.fixture(scope="session")
+def parsed_cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One cache for the whole run, never the user's own."""
+    return tmp_path_factory.mktemp("parsed")
 
 
 def _started(request: pytest.FixtureRequest, name: str, make: Callable[[], Server]) -> Server:

@@ -28,8 +28,8 @@ class LibraryLogger:
 
 
 def get_logger(module: str) -> LibraryLogger:
-    """The logger of a module: ``get_logger(__name__)`` logs as ``foltr.{module}``."""
-    return LibraryLogger(module if module.startswith("foltr.") else f"foltr.{module}")
+    """The logger of a module: ``get_logger(__name__)``."""
+    return LibraryLogger(module)
 
 
 def _as_line(_logger: WrappedLogger, _method: str, event: EventDict) -> tuple[tuple[str], dict[str, Any]]:

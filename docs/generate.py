@@ -28,12 +28,6 @@ from results_tables import (
 from foltr.api.app import make_app
 from foltr.api.served import Served
 from foltr.api.tokens import TokenFile
-from foltr.edge_client.options import Experiment, Privacy, Ranking
-from foltr.edge_client.search_ranker import SearchRanker
-from foltr.federator.ingest.measures import WorkerMeasures
-from foltr.federator.job import TRANSITIONS as OF_JOBS
-from foltr.federator.measures import FederatorMeasures
-from foltr.federator.round import TRANSITIONS as OF_ROUNDS
 from foltr.cli.config import toml_text
 from foltr.cli.fields import allowed_values, default_of
 from foltr.cli.main import EXIT_FAILED, EXIT_SETTINGS, EXIT_UNAVAILABLE
@@ -56,6 +50,12 @@ from foltr.core.secure.norm_proof import proof_shape
 from foltr.core.secure.plan import plan_noise, ratio_text
 from foltr.core.secure.sealing import SEAL_BYTES
 from foltr.core.user_files import FileKind
+from foltr.edge_client.options import Experiment, Privacy, Ranking
+from foltr.edge_client.search_ranker import SearchRanker
+from foltr.federator.ingest.measures import WorkerMeasures
+from foltr.federator.job import TRANSITIONS as OF_JOBS
+from foltr.federator.measures import FederatorMeasures
+from foltr.federator.round import TRANSITIONS as OF_ROUNDS
 from foltr.helper.measures import HelperMeasures
 from foltr.storage.database import Database
 from foltr.storage.tables import metadata

@@ -8,14 +8,14 @@ from pathlib import Path
 from foltr.broker.failures import Trouble
 from foltr.core.protocol.events import EventKind
 
-ROOMS = ("foltr", "broker", "federator", "edge_client", "helper", "storage", "operations", "api")
+ROOMS = ("core", "foltr", "broker", "federator", "edge_client", "helper", "storage", "research/foltr_research")
 LEVELS = ("debug", "info", "warning", "error", "exception")
 # By the beginning of a file's path, the first that fits; what several share is logged by each of them.
 WHO = {
     "federator": "federator",
     "helper": "helper",
     "edge_client": "device",
-    "api": "API",
+    "foltr/api": "API",
     "foltr/cli/federator": "federator",
     "foltr/cli/helper": "helper",
     "foltr/cli/api": "API",

@@ -13,6 +13,10 @@ import numpy as np
 import numpy.typing as npt
 
 from foltr.broker.link import InboundMessage, LastWill, MqttLink
+from foltr.core.errors import MessageError, UnavailableError
+from foltr.core.logs import get_logger
+from foltr.core.protocol.explorations import Exploration
+from foltr.core.protocol.topics import ClientTopic
 from foltr.edge_client.blockers import Blocker, blocker_of
 from foltr.edge_client.events import Forgotten, Observer
 from foltr.edge_client.forgetting import ENROL_AGAIN
@@ -24,10 +28,6 @@ from foltr.edge_client.recording import Later
 from foltr.edge_client.serps import Serp, as_features, check_width, clicks_on, make_serp, read_candidates
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.training.working_model import WorkingModel
-from foltr.core.errors import MessageError, UnavailableError
-from foltr.core.logs import get_logger
-from foltr.core.protocol.explorations import Exploration
-from foltr.core.protocol.topics import ClientTopic
 
 log = get_logger(__name__)
 

@@ -7,12 +7,12 @@ stay in the store until the client is forgotten, or the log is cut once more.
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from foltr.edge_client.events import AuditLogCut, Observer
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError, MessageError
 from foltr.core.logs import get_logger
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import open_envelope
+from foltr.edge_client.events import AuditLogCut, Observer
+from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
 

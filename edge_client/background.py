@@ -8,12 +8,12 @@ import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
+from foltr.core.errors import UsageError
+from foltr.core.logs import get_logger
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.loop_thread import LoopThread
 from foltr.edge_client.store.store import DeviceStore
-from foltr.core.errors import UsageError
-from foltr.core.logs import get_logger
 
 log = get_logger(__name__)
 

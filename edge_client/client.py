@@ -15,8 +15,8 @@ it is
 - FedIPS, FedAvg: the delta of the ranker's weights (`DenseDelta`); where propensities are estimated, that of the
   relevance function too. Propensities, estimated or given, stay here.
 
-With it goes a vote on the newest model, one of -1, 0 and 1 (`foltr.edge_client.votes.voter`), where the federation has an
-anchor. Under its operator's policy a device sends differences of weights behind masks (`MaskedVector`), and nothing
+With it goes a vote on the newest model, one of -1, 0 and 1 (`foltr.edge_client.votes.voter`), where the federation has
+an anchor. Under its operator's policy a device sends differences of weights behind masks (`MaskedVector`), and nothing
 else (`foltr.edge_client.sums`).
 
 When another client is to be unlearned, a device under no policy sends the same once more, of interactions that it has
@@ -30,6 +30,11 @@ from typing import NoReturn, Self
 import numpy as np
 import numpy.typing as npt
 
+from foltr.core.errors import UsageError
+from foltr.core.operator.credentials import Credentials, read_credentials
+from foltr.core.operator.wish_file import wish_file
+from foltr.core.protocol.explorations import Exploration
+from foltr.core.protocol.schemas import FeatureSchema
 from foltr.edge_client.events import Observer
 from foltr.edge_client.forgetting import ForgetResult
 from foltr.edge_client.options import (
@@ -46,11 +51,6 @@ from foltr.edge_client.options import (
 from foltr.edge_client.runtime import Runtime
 from foltr.edge_client.serps import Serp
 from foltr.edge_client.store.store import DeviceStore
-from foltr.core.errors import UsageError
-from foltr.core.operator.credentials import Credentials, read_credentials
-from foltr.core.operator.wish_file import wish_file
-from foltr.core.protocol.explorations import Exploration
-from foltr.core.protocol.schemas import FeatureSchema
 
 __all__ = ["EdgeClient", "ForgetResult", "Serp"]
 
@@ -71,8 +71,8 @@ class EdgeClient(Runtime):
         connection: which broker and federation, if the credentials do not say it, and how long to wait for the broker.
         ranking: how lists are made.
         privacy: what is kept and told of the user's clicks.
-        on_event: told what happens (`foltr.edge_client.events`), in the event loop; it must not block, and what it raises is
-            in the log.
+        on_event: told what happens (`foltr.edge_client.events`), in the event loop; it must not block, and what it
+            raises is in the log.
         experiment: what experiments and tests choose.
 
     Raises:

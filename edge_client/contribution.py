@@ -6,6 +6,13 @@ import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
+from foltr.core.errors import DataError, FoltrError
+from foltr.core.logs import get_logger
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.updates import MaskedVector, ModelUpdate, UpdateBody, Vote
 from foltr.edge_client.evaluator import Evaluator
 from foltr.edge_client.messaging.session import Session
 from foltr.edge_client.participation import Participation
@@ -15,13 +22,6 @@ from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.sums.secure_sums import SecureSums
 from foltr.edge_client.training.trainer import Learned, Trainer
 from foltr.edge_client.votes.voter import Voter
-from foltr.core.errors import DataError, FoltrError
-from foltr.core.logs import get_logger
-from foltr.core.protocol.announcements import RoundAnnouncement
-from foltr.core.protocol.evaluations import Evaluation
-from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.core.protocol.topics import ClientTopic
-from foltr.core.protocol.updates import MaskedVector, ModelUpdate, UpdateBody, Vote
 
 log = get_logger(__name__)
 

@@ -6,15 +6,15 @@ from datetime import datetime
 import numpy as np
 import numpy.typing as npt
 
+from foltr.core.erasure.states import ForgetState
+from foltr.core.learning.comparison import Comparison
+from foltr.core.learning.gate import Gate
+from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.blockers import Blocker
 from foltr.edge_client.events import AuditLogCut
 from foltr.edge_client.guard.held_back import RefusedModel
 from foltr.edge_client.store.store import DeviceStore
-from foltr.core.erasure.states import ForgetState
-from foltr.core.learning.comparison import Comparison
-from foltr.core.learning.gate import Gate
-from foltr.core.protocol.trainings import PdgdTraining
 
 SERP_LENGTH = PdgdTraining().serp_length
 """How many documents are shown as long as no federation has said it."""

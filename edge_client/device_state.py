@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
+from foltr.core.learning.gate import Gate, Source
+from foltr.core.protocol.explorations import Exploration, InterleavingExploration, NoExploration
 from foltr.edge_client.blockers import Blocker
 from foltr.edge_client.parts import DeviceParts
 from foltr.edge_client.training.working_model import WorkingModel
-from foltr.core.learning.gate import Gate, Source
-from foltr.core.protocol.explorations import Exploration, InterleavingExploration, NoExploration
 
 _WHOSE = {Source.BASE: "the application's", Source.MODEL: "the model's"}
 

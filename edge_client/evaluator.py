@@ -1,11 +1,12 @@
 """A device tells how the ranker does by its user's clicks, where the federation asks.
 
 With an update go three means over the lists that it was made of: whether one was clicked, the reciprocal rank of the
-first click, and the reciprocal rank of these clicks in the application's own order (`foltr.core.learning.rewards`). The base
-order is not kept, only what it earned, in the row of the list.
+first click, and the reciprocal rank of these clicks in the application's own order (`foltr.core.learning.rewards`). The
+base order is not kept, only what it earned, in the row of the list.
 
 A federator that asks says so on a topic of its own, for its own epoch. Under a policy it is the policy that asks, and
-what is told goes behind the masks (`foltr.edge_client.sums`). A method whose updates have noise of the device's own is never
+what is told goes behind the masks (`foltr.edge_client.sums`). A method whose updates have noise of the device's own is
+never
 evaluated: what is said beside them would tell of the clicks what the noise is to hide.
 """
 
@@ -14,9 +15,6 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.edge_client.participation import Participation
-from foltr.edge_client.serps import Serp
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.learning.rewards import base_order_reward, mean_of_lists
 from foltr.core.logs import get_logger
 from foltr.core.methods.registry import spec_of
@@ -24,6 +22,9 @@ from foltr.core.protocol.codec import Envelope
 from foltr.core.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.core.protocol.signing import epoch_and_number
 from foltr.core.protocol.trainings import Training
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.serps import Serp
+from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
 

@@ -52,7 +52,8 @@ class Resting:
 
 @dataclass(frozen=True)
 class GateChanged:
-    """Lists come from the model from here on, or from the application's own order again (`foltr.core.learning.gate`)."""
+    """Lists come from the model from here on, or from the application's own order again
+    (`foltr.core.learning.gate`)."""
 
     is_open: bool
 

@@ -17,11 +17,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Final
 
-from foltr.edge_client.events import ForgetStateChanged, Observer
-from foltr.edge_client.messaging.outbox import Outbox, is_set_within
-from foltr.edge_client.messaging.session import Session
-from foltr.edge_client.participation import Participation
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, FoltrError, MessageError, UnavailableError
 from foltr.core.failpoints import Failpoint, failpoint
@@ -29,6 +24,11 @@ from foltr.core.logs import get_logger
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
+from foltr.edge_client.events import ForgetStateChanged, Observer
+from foltr.edge_client.messaging.outbox import Outbox, is_set_within
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """A device's gate says where each list should be from, and judges by what became of it. Nothing of it is ever sent.
 
-What it decides, and why, is in `foltr.core.learning.gate`. It is stored with the lists that it judged by, so after a restart
-it is what it was before.
+What it decides, and why, is in `foltr.core.learning.gate`. It is stored with the lists that it judged by, so after a
+restart it is what it was before.
 """
 
 import sqlite3
@@ -11,13 +11,13 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from foltr.core.learning.gate import Gate, Source, source_of_next, with_list
+from foltr.core.logs import get_logger
 from foltr.edge_client.events import GateChanged
 from foltr.edge_client.serps import Serp
 from foltr.edge_client.store.gate_rows import read_gate, write_gate
 from foltr.edge_client.store.interaction_rows import Within
 from foltr.edge_client.store.store import DeviceStore
-from foltr.core.learning.gate import Gate, Source, source_of_next, with_list
-from foltr.core.logs import get_logger
 
 log = get_logger(__name__)
 

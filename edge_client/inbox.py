@@ -4,10 +4,6 @@ import time
 from collections.abc import Callable
 
 from foltr.broker.link import InboundMessage
-from foltr.edge_client.events import UpdateAnswered
-from foltr.edge_client.forgetting import ERASED
-from foltr.edge_client.objections import Objection
-from foltr.edge_client.parts import DeviceParts
 from foltr.core.logs import get_logger
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
 from foltr.core.protocol.audit_heads import AuditHead
@@ -17,6 +13,10 @@ from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, Recei
 from foltr.core.protocol.signing import epoch_and_number
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import Chunk, Manifest
+from foltr.edge_client.events import UpdateAnswered
+from foltr.edge_client.forgetting import ERASED
+from foltr.edge_client.objections import Objection
+from foltr.edge_client.parts import DeviceParts
 
 log = get_logger(__name__)
 

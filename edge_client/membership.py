@@ -3,14 +3,14 @@
 import asyncio
 import time
 
-from foltr.edge_client.messaging.outbox import Outbox, is_set_within
-from foltr.edge_client.messaging.session import Session
-from foltr.edge_client.participation import Participation
 from foltr.core.errors import UnavailableError
 from foltr.core.logs import get_logger
 from foltr.core.protocol.membership import Leave
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
+from foltr.edge_client.messaging.outbox import Outbox, is_set_within
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.participation import Participation
 
 log = get_logger(__name__)
 

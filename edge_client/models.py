@@ -5,6 +5,10 @@ import time
 import numpy as np
 import numpy.typing as npt
 
+from foltr.core.errors import DataError
+from foltr.core.logs import get_logger
+from foltr.core.protocol.announcements import ModelAnnouncement
+from foltr.core.protocol.updates import Chunk, Manifest
 from foltr.edge_client.contribution import Contributor
 from foltr.edge_client.events import ModelInUse, Observer
 from foltr.edge_client.guard.guard import Guard
@@ -14,10 +18,6 @@ from foltr.edge_client.participation import Participation
 from foltr.edge_client.serps import Serp
 from foltr.edge_client.store.interaction_rows import Within
 from foltr.edge_client.store.store import DeviceStore
-from foltr.core.errors import DataError
-from foltr.core.logs import get_logger
-from foltr.core.protocol.announcements import ModelAnnouncement
-from foltr.core.protocol.updates import Chunk, Manifest
 
 log = get_logger(__name__)
 

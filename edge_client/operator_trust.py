@@ -2,11 +2,11 @@
 
 from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.link import MqttLink
-from foltr.edge_client.options import DeviceOptions
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError, MessageError
 from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import Credentials
+from foltr.edge_client.options import DeviceOptions
+from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
 

@@ -9,8 +9,6 @@ import random
 from dataclasses import dataclass
 from enum import StrEnum
 
-from foltr.edge_client.objections import Objection, objection_to
-from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
 from foltr.core.protocol.client_selection import is_selected, round_seed
 from foltr.core.protocol.fields import model_hash, payload_digest
@@ -18,6 +16,8 @@ from foltr.core.protocol.policies import is_turn_of
 from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.trainings import Training
+from foltr.edge_client.objections import Objection, objection_to
+from foltr.edge_client.store.bounds import PendingUpdate
 
 FIRST_RESEND_S = 5.0
 RESEND_LIMIT_S = 120.0

@@ -8,6 +8,7 @@ from functools import partial
 import numpy as np
 
 from foltr.broker.link import MqttLink
+from foltr.core.protocol.explorations import Exploration, NoExploration
 from foltr.edge_client.audit_watch import AuditWatch
 from foltr.edge_client.contribution import Contributor, Reports
 from foltr.edge_client.evaluator import Evaluator
@@ -36,7 +37,6 @@ from foltr.edge_client.training.trainer import Trainer
 from foltr.edge_client.visits import Visits
 from foltr.edge_client.votes.anchor import Anchor
 from foltr.edge_client.votes.voter import Voter
-from foltr.core.protocol.explorations import Exploration, NoExploration
 
 
 class DeviceParts:

@@ -9,6 +9,8 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
+from foltr.core.learning.gate import Gate
+from foltr.core.learning.interaction import Interaction
 from foltr.edge_client.contribution import Contributor
 from foltr.edge_client.events import GateChanged, Observer
 from foltr.edge_client.gating import DeviceGate
@@ -17,8 +19,6 @@ from foltr.edge_client.serps import Serp
 from foltr.edge_client.store.interaction_rows import UNNUMBERED, Within
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.votes.voter import Compared
-from foltr.core.learning.gate import Gate
-from foltr.core.learning.interaction import Interaction
 
 Later = Callable[[Callable[[], None]], None]
 """It hands work to the thread that a device runs in, which does it in its turn."""

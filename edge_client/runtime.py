@@ -10,6 +10,12 @@ from pathlib import Path
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, LastWill, MqttLink
+from foltr.core.erasure.states import ForgetState
+from foltr.core.errors import FoltrError, UnavailableError, UsageError
+from foltr.core.logs import get_logger
+from foltr.core.operator.wish_file import drop_wish, is_kept
+from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.blockers import is_lasting
 from foltr.edge_client.device import Device
@@ -19,12 +25,6 @@ from foltr.edge_client.messaging.outbox import is_set_within
 from foltr.edge_client.options import DeviceOptions
 from foltr.edge_client.recording import Later
 from foltr.edge_client.store.store import DeviceStore
-from foltr.core.erasure.states import ForgetState
-from foltr.core.errors import FoltrError, UnavailableError, UsageError
-from foltr.core.logs import get_logger
-from foltr.core.operator.wish_file import drop_wish, is_kept
-from foltr.core.protocol.announcements import RoundAnnouncement
-from foltr.core.protocol.topics import ClientTopic, Topics
 
 log = get_logger(__name__)
 

@@ -4,9 +4,9 @@
     serp = ranker.rank(features)
     ranker.record_clicks(serp, [0, 3])
 
-Any thread may do so, and many at once. It is the device that `foltr.edge_client.client.EdgeClient` is, with a thread of its
-own for the network and for learning. Without credentials it keeps the application's order and the clicks, until there
-are some; what was recorded before is then that client's.
+Any thread may do so, and many at once. It is the device that `foltr.edge_client.client.EdgeClient` is, with a thread of
+its own for the network and for learning. Without credentials it keeps the application's order and the clicks, until
+there are some; what was recorded before is then that client's.
 
 What a caller waits for is the store, which every click is written to before `record_clicks` returns; never the network,
 and never what is learned. Ranking takes a snapshot of the working model and no lock. All is computed by plain
@@ -23,6 +23,13 @@ from typing import Self
 import numpy as np
 import numpy.typing as npt
 
+from foltr.core.erasure.states import ForgetState
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.learning.gate import Gate
+from foltr.core.numerics.compiled import plain_functions
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.explorations import Exploration, NoExploration
+from foltr.core.protocol.schemas import FeatureSchema
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.background import BackgroundDevice
 from foltr.edge_client.blockers import Blocker
@@ -37,13 +44,6 @@ from foltr.edge_client.options import Experiment, Privacy, Ranking, checked_expl
 from foltr.edge_client.recording import store_list
 from foltr.edge_client.serps import Serp, as_features, clicks_on, make_serp, read_candidates
 from foltr.edge_client.store.store import DeviceStore
-from foltr.core.erasure.states import ForgetState
-from foltr.core.errors import DataError, SettingsError
-from foltr.core.learning.gate import Gate
-from foltr.core.numerics.compiled import plain_functions
-from foltr.core.operator.credentials import Credentials
-from foltr.core.protocol.explorations import Exploration, NoExploration
-from foltr.core.protocol.schemas import FeatureSchema
 
 STORE = "foltr-search.sqlite"
 
@@ -66,7 +66,8 @@ class SearchRanker(Device):
             given, and `schema_difference` says so. None: the application scales its features itself.
         ranking: how lists are made.
         privacy: what is kept and told of the user's clicks.
-        on_event: told what happens (`foltr.edge_client.events`), by this ranker's own thread; what it raises is in the log.
+        on_event: told what happens (`foltr.edge_client.events`), by this ranker's own thread; what it raises is in the
+            log.
         experiment: what experiments and tests choose.
 
     Raises:

@@ -8,13 +8,13 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from foltr.edge_client.training.working_model import WorkingModel
 from foltr.core.errors import DataError
 from foltr.core.learning.display import best_list
 from foltr.core.learning.gate import Source
 from foltr.core.learning.linear import rank_by_score
 from foltr.core.methods.lists import SourcedList, draw_base_list, list_from
 from foltr.core.protocol.explorations import SAFE, Exploration, NoExploration
+from foltr.edge_client.training.working_model import WorkingModel
 
 _LARGEST = float(np.finfo(np.float32).max)
 _INTEGERS = (int, np.integer)
@@ -48,7 +48,8 @@ class Serp:
 
 
 class Decides(Protocol):
-    """A gate (`foltr.edge_client.gating`) decides whether lists come from the model or from the application's own order."""
+    """A gate (`foltr.edge_client.gating`) decides whether lists come from the model or from the application's own
+    order."""
 
     def source_of_next(self, *, may_interleave: bool) -> Source:
         """Return where the next list should be from, given that there is a model for it."""

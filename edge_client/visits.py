@@ -1,9 +1,9 @@
 """A device keeps the pace that its federation asks for: it comes by, does what there is to do, and goes. No I/O.
 
-Where a federator announces a pace (`foltr.core.protocol.paces`) a device is connected for a visit only: it reads what is
-retained, joins, sends what it has, waits for the answers, disconnects, and draws when it comes again. It says nothing
-of being connected, and leaves no last will. What is said to it in between it hears at its next visit, as a device does
-that was switched off.
+Where a federator announces a pace (`foltr.core.protocol.paces`) a device is connected for a visit only: it reads what
+is retained, joins, sends what it has, waits for the answers, disconnects, and draws when it comes again. It says
+nothing of being connected, and leaves no last will. What is said to it in between it hears at its next visit, as a
+device does that was switched off.
 
 A pace holds as long as the newest round was announced under the same epoch. One that was stored at an earlier visit is
 kept until a round says otherwise; then the device connects anew, and stays.
@@ -14,8 +14,6 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime
 
-from foltr.edge_client.participation import Participation
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError
 from foltr.core.logs import get_logger
 from foltr.core.protocol.codec import Envelope
@@ -28,6 +26,8 @@ from foltr.core.protocol.paces import (
     retry_pause_s,
 )
 from foltr.core.protocol.signing import epoch_and_number
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
 

@@ -13,6 +13,11 @@ from datetime import datetime
 
 from foltr.broker.buffer import Arrival, BoundedIntake, IntakeLimits
 from foltr.broker.link import InboundMessage
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import RoundState
+from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator.backlogs import Backlogs
 from foltr.federator.between_turns import ErasurePace, HeldRefusals, TurnedAwayRetained
 from foltr.federator.clock import Clock, to_datetime
@@ -35,11 +40,6 @@ from foltr.federator.rows import batch_of
 from foltr.federator.sharing import Alone, Sharing
 from foltr.federator.store import FederationStore
 from foltr.federator.summing.driver import Sender, Summing
-from foltr.core.failpoints import Failpoint, failpoint
-from foltr.core.protocol.audit_heads import AuditHead
-from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import RoundState
-from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.storage.records import Batch, NewEvent
 
 BATCH_LIMIT = 500

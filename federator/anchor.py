@@ -9,12 +9,12 @@ restored one, by either rule, and the newest one of unlearning. So a model is ta
 as a comparison needs.
 """
 
+from foltr.core.aggregation.effectiveness import Decline, RoundEvaluation, decline_in, reward_of_sums
+from foltr.core.aggregation.standing import VOTE_ROUNDS, RoundTally, Standing, Verdict, standing_of_tallies
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.round import Round
 from foltr.federator.secure_terms import SecureTerms
 from foltr.federator.store import FederationStore
-from foltr.core.aggregation.effectiveness import Decline, RoundEvaluation, decline_in, reward_of_sums
-from foltr.core.aggregation.standing import VOTE_ROUNDS, RoundTally, Standing, Verdict, standing_of_tallies
 from foltr.storage.records import ModelRow, RoundRow
 
 

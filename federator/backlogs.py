@@ -3,17 +3,17 @@
 from collections.abc import Sequence
 
 from foltr.broker.buffer import Arrival
+from foltr.core.methods.bodies import BodySpec
+from foltr.core.methods.registry import body_spec
+from foltr.core.protocol.roster_assembly import RosterAssembler
+from foltr.core.protocol.signed_orders import number_of
+from foltr.core.protocol.topics import Topics
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.engine import Backlog, Decidable, Timed
 from foltr.federator.plan import FederationPlan
 from foltr.federator.reading import ChunkOffered, Limits, OperatorSpoke, UpdateOffered, read_message
 from foltr.federator.reassembly import Assembler
 from foltr.federator.store import FederationStore
-from foltr.core.methods.bodies import BodySpec
-from foltr.core.methods.registry import body_spec
-from foltr.core.protocol.roster_assembly import RosterAssembler
-from foltr.core.protocol.signed_orders import number_of
-from foltr.core.protocol.topics import Topics
 from foltr.storage.records import NewOrder, StoredUpdate
 
 

@@ -6,9 +6,9 @@ from contextlib import contextmanager
 from typing import Final
 
 from foltr.broker.link import InboundMessage
+from foltr.core.protocol.topics import Topics
 from foltr.federator.clock import Clock
 from foltr.federator.deciding.decisions import Decisions
-from foltr.core.protocol.topics import Topics
 from foltr.storage.records import NewEvent
 
 # A federator that is killed loses the events of so long, and nothing that anybody was promised.

@@ -1,7 +1,7 @@
 """Decides on what has arrived, message by message; each kind's rules stand in `foltr.federator.deciding`.
 
-The shell (`foltr.federator.actor`) reads messages, lets them be decided, commits what was decided in one transaction, and
-only then sends the answers. The state has changed by then; if the commit cannot be made, the process ends, and the
+The shell (`foltr.federator.actor`) reads messages, lets them be decided, commits what was decided in one transaction,
+and only then sends the answers. The state has changed by then; if the commit cannot be made, the process ends, and the
 next one starts from what is stored. So nothing here may be told to anyone before it is stored.
 """
 
@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from foltr.broker.buffer import RefusedSender
+from foltr.core.erasure.states import Requester
+from foltr.core.protocol.topics import Topics
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.erasure import decide_erasure
 from foltr.federator.deciding.membership import decide_membership
@@ -27,8 +29,6 @@ from foltr.federator.reading import (
     UnlearningAnswered,
     UpdateOffered,
 )
-from foltr.core.erasure.states import Requester
-from foltr.core.protocol.topics import Topics
 from foltr.storage.records import NewOrder, StoredUpdate
 
 MAX_STRANGERS = 10

@@ -11,13 +11,6 @@ from datetime import timedelta
 
 import structlog
 
-from foltr.federator.clock import Clock, to_datetime
-from foltr.federator.deciding.decisions import ErasureWanted
-from foltr.federator.deciding.orders import unknown_to_all
-from foltr.federator.publishing.announcements import ReceiptSender
-from foltr.federator.publishing.audit_heads import AuditHeads
-from foltr.federator.publishing.retained import RetainedTopics
-from foltr.federator.store import FederationStore
 from foltr.core.erasure.audit import AuditEntry
 from foltr.core.erasure.receipt import ErasureReceipt, sign_receipt, utc_text
 from foltr.core.erasure.states import FORGET_STATE, ErasureState
@@ -26,6 +19,13 @@ from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.federator.clock import Clock, to_datetime
+from foltr.federator.deciding.decisions import ErasureWanted
+from foltr.federator.deciding.orders import unknown_to_all
+from foltr.federator.publishing.announcements import ReceiptSender
+from foltr.federator.publishing.audit_heads import AuditHeads
+from foltr.federator.publishing.retained import RetainedTopics
+from foltr.federator.store import FederationStore
 from foltr.storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.records import Batch, NewEvent

@@ -9,13 +9,13 @@ from datetime import datetime
 
 import structlog
 
+from foltr.core.methods.registry import learns_from_kept_lists
+from foltr.core.protocol.states import FROM_BEFORE, JobState, Strategy
+from foltr.core.unlearning.schedule import LEAST_STEPS
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.job import FALLING_BACK, UnlearningPolicy
 from foltr.federator.plan import FederationPlan
 from foltr.federator.store import FederationStore
-from foltr.core.methods.registry import learns_from_kept_lists
-from foltr.core.protocol.states import FROM_BEFORE, JobState, Strategy
-from foltr.core.unlearning.schedule import LEAST_STEPS
 from foltr.storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
 
 _ROUNDS_AT_ONCE = 5000

@@ -12,11 +12,11 @@ import structlog
 
 from foltr.broker.group_probe import GroupProbe
 from foltr.broker.link import InboundMessage, MqttLink
-from foltr.federator.sharing import Sharing
 from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import FEDERATOR_USER
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.topics import Topics
+from foltr.federator.sharing import Sharing
 
 log = structlog.get_logger(__name__)
 

@@ -4,9 +4,9 @@ Theory of operation. A federation is ``idle`` while nobody waits to be unlearned
 ``gathering``, a day as a rule: each job costs all others work, and puts a model in service that knows less, so a crowd
 of names that ask to be forgotten must not have one job each. It ends earlier once enough wait, and later where a model
 was swapped only just now (`UnlearningPolicy.begins_at`). Who comes during a job waits for the next one. A job makes a
-model anew, in steps, while live rounds go on: each step stands for a stored round (`foltr.core.unlearning.schedule`), and
-``between_steps`` it is chosen which round comes next. While it is ``asking``, the members that contributed to the round
-learn from interactions they have kept. The step is over
+model anew, in steps, while live rounds go on: each step stands for a stored round (`foltr.core.unlearning.schedule`),
+and ``between_steps`` it is chosen which round comes next. While it is ``asking``, the members that contributed to the
+round learn from interactions they have kept. The step is over
 
 * once all have answered who are online, and who have not kept silent in an earlier step,
 * at its deadline if there are enough answers for a model, or at once if nobody is left to be asked.
@@ -26,8 +26,8 @@ end until the swap are one more slice, within it, so that no live round is lost.
 Nothing here reads a clock, awaits or stores. The shell (`foltr.federator.job_driver`) announces steps, hands over what
 arrives, and commits what was decided before it moves the machine. What a step was answered is in memory only: a
 federator that starts again resumes the job between two steps, asks the step again, and devices answer once more with
-what they made then. What is stored of a job is coarser: `foltr.core.protocol.states.JobState`. An event that a phase does
-not allow raises ProtocolViolationError and changes nothing.
+what they made then. What is stored of a job is coarser: `foltr.core.protocol.states.JobState`. An event that a phase
+does not allow raises ProtocolViolationError and changes nothing.
 """
 
 import math

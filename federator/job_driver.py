@@ -1,8 +1,8 @@
 """Runs unlearning jobs: one step after the other over MQTT, beside the live rounds, until the model can be swapped.
 
-The thin shell of `foltr.federator.job`: it asks the machine what is due, reads, announces and commits, and moves the machine
-then. A step's model is committed before the next one is announced, so a federator that starts again goes on with the
-step that was under way. The single writer drives it (`foltr.federator.actor`).
+The thin shell of `foltr.federator.job`: it asks the machine what is due, reads, announces and commits, and moves the
+machine then. A step's model is committed before the next one is announced, so a federator that starts again goes on
+with the step that was under way. The single writer drives it (`foltr.federator.actor`).
 """
 
 from collections.abc import Awaitable, Callable, Collection, Sequence
@@ -10,6 +10,14 @@ from datetime import datetime
 
 import structlog
 
+from foltr.core.erasure.audit import AuditEntry
+from foltr.core.erasure.states import ErasureState
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.states import JobState, Strategy
+from foltr.core.protocol.topics import Topics
+from foltr.core.protocol.updates import UnlearningUpdate
+from foltr.core.unlearning.schedule import Course
 from foltr.federator.clock import Clock, to_datetime
 from foltr.federator.closing.removal import change_by, recipes_of, remake
 from foltr.federator.closing.step_model import contributions_of, model_of_step
@@ -31,14 +39,6 @@ from foltr.federator.publishing.audit_heads import AuditHeads
 from foltr.federator.publishing.retained import RetainedTopics
 from foltr.federator.publishing.unlearning import job_progress, step_announcement, weights_of
 from foltr.federator.store import FederationStore, stream_updates
-from foltr.core.erasure.audit import AuditEntry
-from foltr.core.erasure.states import ErasureState
-from foltr.core.failpoints import Failpoint, failpoint
-from foltr.core.protocol.fields import pack_vector
-from foltr.core.protocol.states import JobState, Strategy
-from foltr.core.protocol.topics import Topics
-from foltr.core.protocol.updates import UnlearningUpdate
-from foltr.core.unlearning.schedule import Course
 from foltr.storage.erasure.records import ErasureRow, JobStep, NewJob, UnlearningJobRow
 from foltr.storage.records import NewEvent
 

@@ -3,11 +3,6 @@
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.pace import PacePolicy
-from foltr.federator.round import RoundPolicy
-from foltr.federator.secure_terms import SecureSettings
-from foltr.federator.summing.preconditions import check_policy, check_secure
 from foltr.core.aggregation.rule_spec import ABANDON, shortfall
 from foltr.core.errors import SettingsError
 from foltr.core.methods.preconditions import lacking, ways_out
@@ -19,6 +14,11 @@ from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.states import Pacing, Privacy
 from foltr.core.protocol.topics import check_name
 from foltr.core.protocol.trainings import Activation, LinearRankerSpec, NeuralRankerSpec, PdgdTraining, Training
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.pace import PacePolicy
+from foltr.federator.round import RoundPolicy
+from foltr.federator.secure_terms import SecureSettings
+from foltr.federator.summing.preconditions import check_policy, check_secure
 
 
 @dataclass(frozen=True)

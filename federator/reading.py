@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.round import Offer
 from foltr.core.errors import MessageError
 from foltr.core.methods.bodies import BodySpec, check_body, pack_body
 from foltr.core.protocol.codec import Envelope, open_envelope
@@ -17,6 +16,7 @@ from foltr.core.protocol.membership import Forget, Join, Leave, Status
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import Chunk, Manifest, MaskedVector, ModelUpdate, UnlearningUpdate, Vote
+from foltr.federator.round import Offer
 
 
 @dataclass(frozen=True)

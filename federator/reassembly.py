@@ -15,14 +15,14 @@ as there is room, because its device asks again if it misses the receipt.
 from collections import OrderedDict
 from dataclasses import dataclass
 
-from foltr.federator.deciding.members import Members
-from foltr.federator.reading import ChunkOffered, Limits, PartAnswered, Refused, UpdateOffered, read_update
 from foltr.core.errors import MessageError
 from foltr.core.protocol.chunks import Assembly
 from foltr.core.protocol.fields import CHUNK_BYTES
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import Chunk, Manifest
+from foltr.federator.deciding.members import Members
+from foltr.federator.reading import ChunkOffered, Limits, PartAnswered, Refused, UpdateOffered, read_update
 
 MAX_BYTES = 64 * 1024 * 1024
 # Beside its values an update has names, numbers, a signature and perhaps a ticket; one without values has no more.

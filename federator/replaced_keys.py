@@ -1,10 +1,10 @@
 """Says whether a federator's keys still count: the operator may give it another one, or have another one itself."""
 
-from foltr.federator.deciding.state import FederationState
-from foltr.federator.plan import FederationPlan
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.operator_keys import is_or_was
 from foltr.core.protocol.signing import SigningKey
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.plan import FederationPlan
 
 
 def is_replaced(state: FederationState, plan: FederationPlan, key: SigningKey | None) -> bool:

@@ -4,6 +4,13 @@ import secrets
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from foltr.core.errors import MessageError, SettingsError
+from foltr.core.methods.registry import initial_weights, spec_of
+from foltr.core.numerics.streams import first_model_rng
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.operator_keys import stored_by
+from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
+from foltr.core.protocol.trainings import NeuralRankerSpec
 from foltr.federator.anchor import as_anchor, resume_anchor
 from foltr.federator.clock import to_datetime
 from foltr.federator.closing.stored_rules import training_text
@@ -13,13 +20,6 @@ from foltr.federator.round import RecordedUpdate
 from foltr.federator.rows import resumed_round
 from foltr.federator.secure_terms import SecureTerms
 from foltr.federator.store import FederationStore
-from foltr.core.errors import MessageError, SettingsError
-from foltr.core.methods.registry import initial_weights, spec_of
-from foltr.core.numerics.streams import first_model_rng
-from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.operator_keys import stored_by
-from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
-from foltr.core.protocol.trainings import NeuralRankerSpec
 from foltr.storage.records import ModelRow, NewEvent, RoundRow
 from foltr.storage.sum_records import NewPolicy, PolicyRow
 

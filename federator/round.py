@@ -11,11 +11,11 @@ round's base model; the round may ask a random selection of the clients. With ``
 2022, Algorithm 1) a round is one filling of the buffer: ``max_clients`` updates, made for this round or an
 earlier one, on a base model at most ``staleness_limit`` versions old, each weighted by its staleness.
 
-A round with a secure sum (`foltr.federator.summing`) goes from collecting to ``checking``, while helpers say which clients
-they take out, then to ``opening``, once the sets are stored whose sums they are asked for. A client leaves a checking
-round as it leaves a collecting one. Out of a set that helpers were asked about nobody can be taken: such a round is
-abandoned. Who was left out of it, as its norm proof fails, say, costs the others nothing. What counts there is the
-participation that an update is, ``through``: it must be above its client's mark.
+A round with a secure sum (`foltr.federator.summing`) goes from collecting to ``checking``, while helpers say which
+clients they take out, then to ``opening``, once the sets are stored whose sums they are asked for. A client leaves a
+checking round as it leaves a collecting one. Out of a set that helpers were asked about nobody can be taken: such a
+round is abandoned. Who was left out of it, as its norm proof fails, say, costs the others nothing. What counts there is
+the participation that an update is, ``through``: it must be above its client's mark.
 
 A round without updates begins anew at its deadline while no member is online: a federation that nobody uses writes
 no rounds. The federation decides that (`FederationState.is_idle`), not the round.
@@ -25,8 +25,9 @@ reason, and so it is when aggregation fails. The deadline needs no message to fi
 to look again. Nothing here reads a clock, awaits or stores; the caller commits what was decided before it
 tells anyone. An event that a state does not allow raises ProtocolViolationError and changes nothing.
 
-Which interactions count is one number for each client, its mark (`foltr.federator.deciding.members`): an update counts only
-if it begins there. So no interaction is in two updates, whatever became of the round, and whatever was refused before.
+Which interactions count is one number for each client, its mark (`foltr.federator.deciding.members`): an update counts
+only if it begins there. So no interaction is in two updates, whatever became of the round, and whatever was refused
+before.
 
 ``aggregating`` is a state of its own, and stored, because a decided round must stay decided: after a crash
 between the decision and the model no further update may enter, or the receipts already sent would be untrue.
@@ -38,7 +39,6 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import NamedTuple
 
-from foltr.federator.secure_terms import SecureTerms
 from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.client_selection import HIGHEST_TICKET, is_selected
@@ -46,6 +46,7 @@ from foltr.core.protocol.epochs import has_ended
 from foltr.core.protocol.helper_messages import is_kept
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import ASKING_HELPERS, WITHDRAWABLE, AbandonReason, Pacing, RoundState
+from foltr.federator.secure_terms import SecureTerms
 from foltr.storage.records import StoredUpdate
 
 

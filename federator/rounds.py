@@ -4,6 +4,14 @@ from dataclasses import replace
 
 import structlog
 
+from foltr.core.aggregation.client_records import suspects_of
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
+from foltr.core.aggregation.standing import Verdict
+from foltr.core.errors import DataError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.methods.base import NextModel
+from foltr.core.protocol.states import PAUSING, AbandonReason, RoundState
 from foltr.federator.anchor import as_anchor, count_standing, drop_erased_anchor, find_decline, verdict_on
 from foltr.federator.clock import Clock, to_datetime
 from foltr.federator.closing.collected_updates import CollectedSums
@@ -26,14 +34,6 @@ from foltr.federator.store import FederationStore
 from foltr.federator.summing.driver import SumsStored
 from foltr.federator.summing.machine import GiveUp
 from foltr.federator.summing.masked_sums import ImplausibleSumError
-from foltr.core.aggregation.client_records import suspects_of
-from foltr.core.aggregation.effectiveness import RoundEvaluation
-from foltr.core.aggregation.round_aggregation import OnlySuspectsError, TooFewUpdatesError
-from foltr.core.aggregation.standing import Verdict
-from foltr.core.errors import DataError
-from foltr.core.failpoints import Failpoint, failpoint
-from foltr.core.methods.base import NextModel
-from foltr.core.protocol.states import PAUSING, AbandonReason, RoundState
 from foltr.storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
 from foltr.storage.records import Batch, DeadlineChange, ModelRow, NewEvent
 from foltr.storage.restored_records import RestoredVersion

@@ -6,16 +6,16 @@ from datetime import datetime
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.federator.clock import to_datetime
-from foltr.federator.closing.stored_rules import stored_rule
-from foltr.federator.deciding.decisions import Decisions
-from foltr.federator.round import RecordedUpdate, Round, RoundPolicy, SelectedClients
-from foltr.federator.secure_terms import SecureTerms
 from foltr.core.aggregation.client_records import with_progress_of
 from foltr.core.aggregation.standing import Standing
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.states import RoundState
 from foltr.core.unlearning.measures import cosine, relative_distance
+from foltr.federator.clock import to_datetime
+from foltr.federator.closing.stored_rules import stored_rule
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.round import RecordedUpdate, Round, RoundPolicy, SelectedClients
+from foltr.federator.secure_terms import SecureTerms
 from foltr.storage.erasure.records import JobCompletion, UnlearningJobRow
 from foltr.storage.records import Batch, DeadlineChange, ModelRow, NewEvent, RoundOpening, RoundRow
 from foltr.storage.restored_records import Restoration

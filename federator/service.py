@@ -14,6 +14,15 @@ from foltr.broker.address import BrokerAddress
 from foltr.broker.believed import BelievedAuthorities
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage, LastWill, MqttLink
+from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
+from foltr.core.errors import MessageError, SettingsError, UnavailableError, first_cause
+from foltr.core.operator.credentials import FEDERATOR_USER
+from foltr.core.protocol.codec import Signer
+from foltr.core.protocol.evaluations import EvaluationRequest
+from foltr.core.protocol.signing import EpochSequence, SigningKey
+from foltr.core.protocol.states import OPEN_ROUND, TakesUpdates
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.tracing import NO_TRACER, Tracer
 from foltr.federator.actor import FederationActor
 from foltr.federator.clock import Clock, SteadyClock
 from foltr.federator.group_watch import GroupWatch
@@ -34,15 +43,6 @@ from foltr.federator.sharing import Sharing
 from foltr.federator.store import FederationStore
 from foltr.federator.waiting import wait_for_broker
 from foltr.federator.watching import Watch
-from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
-from foltr.core.errors import MessageError, SettingsError, UnavailableError, first_cause
-from foltr.core.operator.credentials import FEDERATOR_USER
-from foltr.core.protocol.codec import Signer
-from foltr.core.protocol.evaluations import EvaluationRequest
-from foltr.core.protocol.signing import EpochSequence, SigningKey
-from foltr.core.protocol.states import OPEN_ROUND, TakesUpdates
-from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.tracing import NO_TRACER, Tracer
 from foltr.storage.database import Database, is_transient
 from foltr.storage.leases import LEASE_S, Claimant, end_stale_sessions
 

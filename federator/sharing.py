@@ -17,6 +17,8 @@ from typing import Final
 import structlog
 
 from foltr.broker.buffer import BoundedIntake
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.states import RoundState, TakesUpdates
 from foltr.federator.clock import Clock, ClockWatch
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.publishing.announcements import ReceiptSender
@@ -24,8 +26,6 @@ from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.round import RecordedUpdate, Round
 from foltr.federator.rows import deadline_of
 from foltr.federator.store import FederationStore
-from foltr.core.errors import ProtocolViolationError
-from foltr.core.protocol.states import RoundState, TakesUpdates
 from foltr.storage.ingest_records import TakenBack
 from foltr.storage.records import DeadlineChange
 

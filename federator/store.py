@@ -12,10 +12,10 @@ from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 import structlog
 
-from foltr.federator.watching import Watch
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.protocol.states import TakesUpdates
+from foltr.federator.watching import Watch
 from foltr.storage import (
     anchors,
     arrivals,

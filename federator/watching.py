@@ -11,10 +11,10 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Any, TypeVar
 
-from foltr.federator.measures import FederatorMeasures
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.core.tracing import NO_SPAN, NO_TRACER, Attributes, Span, Tracer
+from foltr.federator.measures import FederatorMeasures
 from foltr.storage.records import Batch, CountingUpdate, NewEvent, NewModel, RoundOpening, RoundRow
 
 T = TypeVar("T")

@@ -1,9 +1,7 @@
-"""The shared kernel of foltr: messages, rankers, learners, click models, data, metrics, aggregation.
+"""Federated online learning to rank.
 
-Nothing here does I/O but the readers of data files; nothing here knows asyncio.
-
-An application finds its door here, `from foltr import SearchRanker`: what stands behind it is in `edge_client`, and is
-imported when it is asked for. That is the one exception to the rule that the kernel imports nothing above it.
+An application finds its door here, `from foltr import SearchRanker`: what stands behind it is in `foltr.edge_client`,
+and is imported when it is asked for. Nothing below imports this module.
 """
 
 import importlib
@@ -12,12 +10,12 @@ from typing import TYPE_CHECKING
 from foltr.core.version import __version__
 
 if TYPE_CHECKING:
+    from foltr.core.protocol.schemas import FeatureSchema
     from foltr.edge_client.client import EdgeClient
     from foltr.edge_client.options import Connection, Experiment, Privacy, Ranking
     from foltr.edge_client.search_ranker import SearchRanker
     from foltr.edge_client.sums.privacy_limits import PrivacyLimits
     from foltr.edge_client.training.unlearning_limits import UnlearningLimits
-    from foltr.core.protocol.schemas import FeatureSchema
 
 __all__ = [
     "Connection",

@@ -7,7 +7,8 @@ The connection comes from `AsyncConnection.run_sync`, so one transaction holds e
 
 from alembic import context
 
-from foltr.storage.tables import metadata
+import foltr.storage.tables  # noqa: F401 (fills the metadata)
+from foltr.storage.schema import metadata
 
 context.configure(connection=context.config.attributes["connection"], target_metadata=metadata)
 with context.begin_transaction():

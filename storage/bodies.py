@@ -1,6 +1,7 @@
 """Bodies of updates: where those of a round or of a client are, and the statements that read, store and delete them.
 
-Every statement names the part that it looks into (`foltr.storage.body_parts`): on PostgreSQL it would look into each of them.
+Every statement names the part that it looks into (`foltr.storage.body_parts`): on PostgreSQL it would look into each of
+them.
 """
 
 from collections.abc import Iterator, Sequence

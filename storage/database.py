@@ -151,7 +151,8 @@ class Database:
     ) -> T:
         """Return what a function returns that makes a transaction of this database, its first argument.
 
-        On SQLite the transaction is made in a thread that does nothing else (`foltr.storage.sqlite_thread`), one after the
+        On SQLite the transaction is made in a thread that does nothing else (`foltr.storage.sqlite_thread`), one after
+        the
         other: use it for what is short and frequent.
         """
         if self.dialect != "sqlite":

@@ -21,7 +21,8 @@ ANSWER_TIMEOUT_S: Final = 5
 IDLE_TIMEOUT_S: Final = 2 * STATEMENT_TIMEOUT_S
 
 WRITES, REBUILDS = "foltr_writes", "foltr_rebuilds"
-"""Options of an engine: its transactions write; they change the schema (`foltr.storage.database.Database.rebuilding`)."""
+"""Options of an engine: its transactions write; they change the schema
+(`foltr.storage.database.Database.rebuilding`)."""
 # No isolation level: sqlite3 must not begin transactions by itself, the event below does.
 _SQLITE_OPTIONS: Final = {"isolation_level": None, "timeout": BUSY_TIMEOUT_S}
 

@@ -1,7 +1,7 @@
 """The data keys of clients, one file for each, apart from the database: whoever destroys a key erases every copy.
 
-What a client sent is stored encrypted with its key (`foltr.storage.cipher`). A backup of the database is unreadable for an
-erased client, as long as it does not hold the keys too: keep the two apart.
+What a client sent is stored encrypted with its key (`foltr.storage.cipher`). A backup of the database is unreadable for
+an erased client, as long as it does not hold the keys too: keep the two apart.
 
 A file's name is a hash, but whoever knows a client's name can tell whether it has a key. A file system that keeps old
 blocks (copy on write, snapshots, a worn flash cell) may keep an overwritten key; encrypt the disk below it.

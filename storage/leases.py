@@ -1,8 +1,9 @@
 """The lease of a federation: which process may lead it, for a few seconds at a time, by the database's clock.
 
 It decides who claims the federation, and when a federator that waits may. It fences nobody: that is the epoch's part
-(`foltr.storage.federations`), which every write proves. So a lease that is taken too early costs a change of the leader, and
-nothing else. It is renewed in transactions of its own, and never within one that locks the federation's row.
+(`foltr.storage.federations`), which every write proves. So a lease that is taken too early costs a change of the
+leader, and nothing else. It is renewed in transactions of its own, and never within one that locks the federation's
+row.
 """
 
 import time

@@ -1,7 +1,6 @@
 """The schema's revisions: which one a database is at, and how to move it. Alembic, without its command line.
 
-The scripts live in `migrations/` at the top of the repository; the built wheel carries them inside this
-package as `storage/_migrations` (force-include in pyproject.toml).
+The scripts live in `migrations/`, beside this room in a checkout and in a wheel.
 """
 
 from collections.abc import Callable
@@ -17,7 +16,6 @@ from foltr.core.errors import SettingsError
 from foltr.storage.database import Database
 from foltr.storage.engines import BUSY_TIMEOUT_S
 
-_PACKAGE = Path(__file__).resolve().parent
 # "foltr" in ASCII: the advisory lock under which migrations run one process at a time.
 _LOCK_KEY = 0x666F6C7472
 
@@ -100,5 +98,4 @@ def _config() -> Config:
 
 
 def _migrations() -> Path:
-    inside = _PACKAGE / "_migrations"
-    return inside if inside.is_dir() else _PACKAGE.parent / "migrations"
+    return Path(__file__).resolve().parents[1] / "migrations"

@@ -1,6 +1,7 @@
 """What is deleted of a secure sum when its round is closed, and of one that a client was in when it is erased.
 
-Parts of the transactions that close rounds (`foltr.storage.rounds`) and erase clients (`foltr.storage.erasure.erasures`).
+Parts of the transactions that close rounds (`foltr.storage.rounds`) and erase clients
+(`foltr.storage.erasure.erasures`).
 """
 
 from collections.abc import Sequence

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink
-from foltr.federator.deciding.orders import erasure_ordered
-from foltr.federator.deciding.state import FederationState
-from foltr.federator.engine import Backlog, Timed, decide
-from foltr.federator.plan import FederationPlan
-from foltr.federator.reading import Limits, read_message
-from foltr.federator.round import RoundPolicy
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.operator.credentials import Credentials, read_credentials
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.membership import Join
 from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.federator.deciding.orders import erasure_ordered
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.engine import Backlog, Timed, decide
+from foltr.federator.plan import FederationPlan
+from foltr.federator.reading import Limits, read_message
+from foltr.federator.round import RoundPolicy
 from foltr.storage.records import NewOrder
 
 _LIMITS = Limits(BodySpec("dense", dim=1, n_values=1), max_interactions=1)

@@ -5,7 +5,6 @@ import contextlib
 import numpy as np
 from played import N_FEATURES, TOPICS, WITHIN_S, until
 
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.learning.agreement import lead, preferences
 from foltr.core.learning.comparison import Comparison
 from foltr.core.methods.base import scores_of
@@ -13,6 +12,7 @@ from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.edge_client.store.store import DeviceStore
 
 LINEAR = LinearRankerSpec(n_features=N_FEATURES)
 GOOD = np.zeros(N_FEATURES, np.float32)

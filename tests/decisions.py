@@ -1,9 +1,9 @@
 """Messages that come at one moment, and what is decided on them in words that compare."""
 
+from foltr.core.protocol.orders import OrderAnswer
 from foltr.federator.engine import Backlog, Timed
 from foltr.federator.engine import decide as decide_on
 from foltr.federator.round import RoundPolicy
-from foltr.core.protocol.orders import OrderAnswer
 
 OPENED = 1_000.0
 POLICY = RoundPolicy(min_clients=2, max_clients=5, min_time_s=10.0, max_time_s=60.0)

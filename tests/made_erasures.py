@@ -7,8 +7,8 @@ from pathlib import Path
 from databases import open_migrated
 from receipts import KEY
 
-from foltr.federator.eraser import signed_by
 from foltr.core.erasure.pseudonyms import pseudonym
+from foltr.federator.eraser import signed_by
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.erasure.erasures import complete_erasure, erase_client, note_key_destroyed
 from foltr.storage.erasure.records import ErasureRequest, JobCompletion, JobStep, NewJob

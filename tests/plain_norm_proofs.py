@@ -1,7 +1,7 @@
 """Norm proofs in plain integers: written from the design alone, slow, and with nothing of foltr's arithmetic in it.
 
-An honest device and a verifier compute the same here as in `foltr.core.secure.norm_proof`; and a forger proves whatever it
-likes, as well as it can be proven.
+An honest device and a verifier compute the same here as in `foltr.core.secure.norm_proof`; and a forger proves whatever
+it likes, as well as it can be proven.
 """
 
 import itertools

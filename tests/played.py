@@ -13,7 +13,6 @@ from device_options import grouped
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
-from foltr.edge_client.client import EdgeClient
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.codec import decode, encode
@@ -23,6 +22,7 @@ from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateR
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import ModelUpdate
+from foltr.edge_client.client import EdgeClient
 
 TOPICS = Topics("mail")
 N_FEATURES = 16

@@ -5,13 +5,6 @@ from collections.abc import Callable
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage
-from foltr.federator.actor import FederationActor
-from foltr.federator.measures import FederatorMeasures
-from foltr.federator.plan import FederationPlan
-from foltr.federator.publishing.answer_numbers import AnswerNumbers
-from foltr.federator.sharing import Sharing
-from foltr.federator.store import FederationStore
-from foltr.federator.watching import Watch
 from foltr.core.protocol.fields import Message
 from foltr.core.protocol.helper_messages import CheckRequest, OpenRequest
 from foltr.core.protocol.membership import Join
@@ -20,6 +13,13 @@ from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, Updat
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import TakesUpdates
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.federator.actor import FederationActor
+from foltr.federator.measures import FederatorMeasures
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.answer_numbers import AnswerNumbers
+from foltr.federator.sharing import Sharing
+from foltr.federator.store import FederationStore
+from foltr.federator.watching import Watch
 from foltr.storage.database import Database
 
 TOPICS = Topics("mail")

@@ -10,9 +10,6 @@ from made_policies import OPERATOR, SEALING, VERIFY_KEY, policy
 from played import N_FEATURES, TOPICS, adding_learner, model
 
 from foltr.broker.link import InboundMessage
-from foltr.edge_client.agent import Agent
-from foltr.edge_client.options import DeviceOptions
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
 from foltr.core.protocol.codec import encode, open_envelope
@@ -29,6 +26,9 @@ from foltr.core.secure.field import read_words, subtract, to_signed
 from foltr.core.secure.masks import add_up_masks
 from foltr.core.secure.message_proof import answer_message, is_message_kept
 from foltr.core.secure.sealing import seal_info
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.options import DeviceOptions
+from foltr.edge_client.store.store import DeviceStore
 
 FEDERATOR = SigningKey(bytes(range(2, 34)))
 CLIP_NORM = 2.0

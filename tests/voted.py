@@ -4,8 +4,6 @@ import numpy as np
 from served import TOPICS
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.round import RoundPolicy
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.membership import Forget
@@ -13,6 +11,8 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate, Vote
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.models import get_model, list_models
 from foltr.storage.rounds import latest_round

@@ -10,7 +10,7 @@ from foltr.core.protocol.fields import SCHEMA_VERSION
 from foltr.core.protocol.updates import ModelUpdate
 
 ROOT = Path(__file__).parents[1]
-CAPTURE = runpy.run_path(str(ROOT / "tests" / "foltr" / "captured" / "capture.py"))
+CAPTURE = runpy.run_path(str(ROOT / "tests" / "core" / "captured" / "capture.py"))
 KEY, FIRST_SEQUENCE, name_of = CAPTURE["KEY"], CAPTURE["FIRST_SEQUENCE"], CAPTURE["name_of"]
 MESSAGES = CAPTURE["MESSAGES"] + CAPTURE["VARIANTS"]
 # If these bytes must change once there is a release, SCHEMA_VERSION must too: devices in the field read and write them.

@@ -49,7 +49,7 @@ from foltr.core.protocol.signing import SessionSequence, epoch_and_number, signe
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 
 FOLDER = Path(__file__).parent
-CAPTURE = FOLDER.parents[1] / "tests" / "foltr" / "captured" / "capture.py"
+CAPTURE = FOLDER.parents[1] / "tests" / "core" / "captured" / "capture.py"
 _LARGEST_EXACT = 2**53
 _TOLERANCE = 1e-6
 

@@ -2,10 +2,11 @@
 
 A rule that looks at one round must pay for its safety in every round (thesis, Section 5.7), and with noisy clicks it
 still takes four colluders of ten for the honest ones. This one looks at the clients' history: as long as nothing there
-is beyond chance the result is the mean. A client against whom the evidence (`foltr.core.aggregation.evidence`) is strong is
-left out, and counted again when it has become weak: the two bounds are apart, so that nobody flickers. Whoever is not
-left out has budgets (`foltr.core.aggregation.budgets`), which bound how far it can take the model, caught or not. What is
-much longer than usual is shortened to the usual length at once, and those who send the same have the weight of one.
+is beyond chance the result is the mean. A client against whom the evidence (`foltr.core.aggregation.evidence`) is
+strong is left out, and counted again when it has become weak: the two bounds are apart, so that nobody flickers.
+Whoever is not left out has budgets (`foltr.core.aggregation.budgets`), which bound how far it can take the model,
+caught or not. What is much longer than usual is shortened to the usual length at once, and those who send the same have
+the weight of one.
 
 Fewer than half of all clients that can be judged are ever suspected, whoever is in the round. Where more look
 suspicious nobody can say who is honest: the strongest cases below half are left out, the operator is told, and the

@@ -68,8 +68,8 @@ def reward_of_updates(base_version: int, n_updates: int, total: float, total_of_
 def reward_of_sums(base_version: int, evaluation: RoundEvaluation) -> RoundReward:
     """Return the mean of a round whose updates nobody sees.
 
-    Behind its masks a device says 1 or 0, at random with the mean that it is to be (`foltr.core.secure`): a sum of such has
-    the variance of a binomial at most, whatever the devices' own means are.
+    Behind its masks a device says 1 or 0, at random with the mean that it is to be (`foltr.core.secure`): a sum of such
+    has the variance of a binomial at most, whatever the devices' own means are.
     """
     n, mean = evaluation.n_updates, evaluation.reward / evaluation.n_updates
     inside = min(1.0, max(0.0, mean))

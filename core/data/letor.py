@@ -3,8 +3,8 @@
 Reading text is slow, so what was read is kept as arrays in a cache directory, keyed by the file's path, size
 and time of change and by how it was read. The first time, compiled code reads it (`foltr.core.data.letor_kernels`);
 without numba, and for a file in which that code meets anything unusual, the line reader does
-(`foltr.core.data.letor_lines`), which also tells the line that is wrong. Both give the same arrays: every numeral is the
-float64 that Python's ``float`` makes of it.
+(`foltr.core.data.letor_lines`), which also tells the line that is wrong. Both give the same arrays: every numeral is
+the float64 that Python's ``float`` makes of it.
 """
 
 import contextlib

@@ -193,7 +193,8 @@ def parse(
 def finish_query(
     normalise: bool, features: NDArray[np.float32], block: NDArray[np.float64], state: NDArray[np.int64]
 ) -> None:
-    """Scale the block's rows to [0, 1] by column, as `foltr.core.data.letor_lines.normalise_by_query`, and move them out.
+    """Scale the block's rows to [0, 1] by column, as `foltr.core.data.letor_lines.normalise_by_query`, and move them
+    out.
 
     Args:
         normalise: whether the block holds anything.

@@ -1,7 +1,7 @@
 """LETOR text line by line in plain Python: what every line must be, and which line is not.
 
-This reader decides what is right. The compiled one (`foltr.core.data.letor_kernels`) only reads faster what this one would
-read alike, and leaves to it whatever it does not know; a device without numba reads with it too.
+This reader decides what is right. The compiled one (`foltr.core.data.letor_kernels`) only reads faster what this one
+would read alike, and leaves to it whatever it does not know; a device without numba reads with it too.
 """
 
 import math

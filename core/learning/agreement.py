@@ -1,9 +1,9 @@
 """A user's clicks on a list prefer documents to others; what two models make of that tells which is the better one.
 
 A list's preferences are PDGD's pairs of a clicked document and one that was seen and not clicked (Oosterhuis and de
-Rijke, CIKM 2018; `foltr.core.learning.pdgd`). A model *agrees* with those whose clicked document it scores higher, and its
-*lead* is how many of all candidates it places between the two. Only the order of scores counts, not their size: noisy
-clicks make a likelihood of pairs prefer small weights, and so zeros, to honest ones.
+Rijke, CIKM 2018; `foltr.core.learning.pdgd`). A model *agrees* with those whose clicked document it scores higher, and
+its *lead* is how many of all candidates it places between the two. Only the order of scores counts, not their size:
+noisy clicks make a likelihood of pairs prefer small weights, and so zeros, to honest ones.
 
 Most pairs are of a click below something skipped, so they speak against the order shown, whatever the documents are
 (Joachims, KDD 2002); counted alike, a model turned upside down would do well. So each pair has PDGD's weight rho, the

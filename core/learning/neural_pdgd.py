@@ -1,8 +1,8 @@
 """PDGD for the neural ranker: the gradient of the shown scores, carried back through one hidden layer.
 
 Oosterhuis and de Rijke (CIKM 2018), Section 4; FPDGD (Wang et al. 2021), Eq. 5 and 6 for the gradient with
-respect to the scores, which is the same for every ranker (`foltr.core.learning.pdgd.score_gradient`). With g_i that of the
-shown document x_i, h_i its hidden units and a_i = g_i w2 * h_i * (1 - h_i) (elementwise):
+respect to the scores, which is the same for every ranker (`foltr.core.learning.pdgd.score_gradient`). With g_i that of
+the shown document x_i, h_i its hidden units and a_i = g_i w2 * h_i * (1 - h_i) (elementwise):
 
     dw2 = sum_i g_i h_i,    db1 = sum_i a_i,    dW1 = sum_i outer(x_i, a_i)
 """

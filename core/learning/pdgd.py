@@ -6,9 +6,9 @@ shown documents, where it has k numbers; a ranker only has to carry those back t
 ranker that is one weighted sum of feature rows.
 
 A pair of documents is weighted by its reversal: the probability that the list was shown with the two exchanged and not
-as it was, by the distribution that it was really drawn from (`foltr.core.learning.display`). How it was drawn matters no
-further. By the learner's own scores, where it did not draw the list, a bias would be taken out that the list does not
-have.
+as it was, by the distribution that it was really drawn from (`foltr.core.learning.display`). How it was drawn matters
+no further. By the learner's own scores, where it did not draw the list, a bias would be taken out that the list does
+not have.
 """
 
 import math
@@ -49,8 +49,8 @@ def pdgd_step(
             ranking.
         proximal: FedProx' mu, >= 0; 0 is plain FedAvg.
         base: (d,) the global weights that local training started from; needed where proximal is not 0.
-        reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`; None where these weights drew it
-            from their Plackett-Luce model.
+        reversals: of the list as it was drawn, see `foltr.core.learning.display.Shown`; None where these weights drew
+            it from their Plackett-Luce model.
 
     Returns:
         (d,) a new array of the weights' type.
@@ -141,8 +141,8 @@ def clicked_reversals(
 ) -> NDArray[np.float64]:
     """Return the reversals, of the pairs that clicks compare, of a list that the scores' Plackett-Luce model drew.
 
-    The others are 0. Each is what `foltr.core.learning.display.sampled_list` makes it, to the bit; a simulator learns from
-    each list once, and need not know the rest.
+    The others are 0. Each is what `foltr.core.learning.display.sampled_list` makes it, to the bit; a simulator learns
+    from each list once, and need not know the rest.
 
     Args:
         scores: (docs,) finite.

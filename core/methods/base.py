@@ -104,7 +104,8 @@ class Aggregation(Protocol):
         """Take one update.
 
         Args:
-            staleness_weight: shrinks an update that is out of date (see `foltr.core.aggregation.mean.staleness_weight`).
+            staleness_weight: shrinks an update that is out of date (see
+                `foltr.core.aggregation.mean.staleness_weight`).
             client_id: whose it is; only a rule that tells clients apart needs it.
 
         Raises:

@@ -1,8 +1,8 @@
 """FPDGD with the noise of its paper: local weights are clipped and every device adds a share of Laplace noise.
 
 Wang et al. (ICTIR 2021), Algorithm 3, Eq. 13, 15 and 16. It is here to reproduce the paper's figures. The epsilon
-printed there is not what is guaranteed: `foltr.core.learning.laplace_shares` computes both, and nothing is protected from
-whoever sees single updates, as the federator does.
+printed there is not what is guaranteed: `foltr.core.learning.laplace_shares` computes both, and nothing is protected
+from whoever sees single updates, as the federator does.
 
 What is sent is clipped and noised; the device itself goes on with exact weights. Clicks of a refused update are spent:
 sent again they would come with fresh noise, and enough answers of "late" would average it out.

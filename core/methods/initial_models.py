@@ -3,8 +3,8 @@
     {"schema_hash": "9c1e…", "weights": {"bm25": 8.0, "age in days": -0.5}}
     {"weights": [0.0, 0.0, 8.0, 0.0]}
 
-Weights by name are of the features of a schema (`foltr.core.protocol.schemas`); those that are not named are 0. In a list
-there is one for each feature. ``schema_hash`` may be left out; where it is there it is that of the federation's
+Weights by name are of the features of a schema (`foltr.core.protocol.schemas`); those that are not named are 0. In a
+list there is one for each feature. ``schema_hash`` may be left out; where it is there it is that of the federation's
 schema: under another scaling the same weights would be another ranker.
 """
 

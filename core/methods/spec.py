@@ -1,7 +1,7 @@
 """`MethodSpec` says what a learning method is: it holds all that differs from one method to the next.
 
-Each method's module ends in its spec, and `foltr.core.methods.registry` lists them. Device, federator, simulator and command
-line ask the spec and never for a training's type, so a method is added in one module.
+Each method's module ends in its spec, and `foltr.core.methods.registry` lists them. Device, federator, simulator and
+command line ask the spec and never for a training's type, so a method is added in one module.
 """
 
 from collections.abc import Callable
@@ -164,7 +164,8 @@ class MethodSpec(Generic[TrainingT, RankerT]):
 
     @property
     def no_votes_because(self) -> str | None:
-        """Why devices do not compare models by its lists and vote (`foltr.core.learning.comparison`); None where they do."""
+        """Why devices do not compare models by its lists and vote (`foltr.core.learning.comparison`); None where they
+        do."""
         if self.lists is not Lists.DRAWN:
             return f"devices do not draw the lists of {self.name} by score, and by other lists models do not compare"
         if self.privacy is not None:

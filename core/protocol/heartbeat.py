@@ -10,8 +10,8 @@ from foltr.core.protocol.fields import PRINTABLE, Message, Name, Timestamp
 class FederatorStatus(Message):
     """Federator to all, retained, every ``interval_s``: I am here. ``online=False`` is also its last will.
 
-    Its sequence has the federator's epoch, and rises with its connections (`foltr.core.protocol.signing.BeatSequence`): so
-    neither a federator that another one has replaced nor a last will that comes late can say that the living one is
+    Its sequence has the federator's epoch, and rises with its connections (`foltr.core.protocol.signing.BeatSequence`):
+    so neither a federator that another one has replaced nor a last will that comes late can say that the living one is
     away. ``at`` is seconds since the epoch by the federator's clock, of a last will when its connection began; nobody
     judges by it, for a device's own clock may be wrong.
     """

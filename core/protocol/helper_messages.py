@@ -123,7 +123,8 @@ class CheckAnswer(HelperMessage):
     Attributes:
         digest: of the page's tickets (`foltr.core.protocol.signed_tickets.set_digest`).
         proofs: under a policy with norm proofs, what it says of its share of each of the others in order of position,
-            `words_of_answer` little-endian words of 64 bits, each below p (`foltr.core.secure.message_proof`); else empty.
+            `words_of_answer` little-endian words of 64 bits, each below p (`foltr.core.secure.message_proof`); else
+            empty.
     """
 
     kind_name: ClassVar[str] = "check_answer"

@@ -317,8 +317,8 @@ class ErasureNotice(Message):
     """Federator to one device, once it is stored: how far its erasure is, or why there is none.
 
     ``erasing``: the client is out, and what is stored of it is being deleted. ``forgetting``: all of it is erased but
-    what is in the model. ``forgotten``: that too; ``receipt`` is the signed document (`foltr.core.erasure.receipt`). With
-    each the device deletes what it keeps for the federation.
+    what is in the model. ``forgotten``: that too; ``receipt`` is the signed document (`foltr.core.erasure.receipt`).
+    With each the device deletes what it keeps for the federation.
     """
 
     kind_name: ClassVar[str] = "erasure_notice"

@@ -78,7 +78,8 @@ class MaskedVector(Message):
             vote and of the evaluation.
         ticket: a `foltr.core.protocol.tickets.Ticket` as the device signed it.
         proof: under a policy with norm proofs, that the integers are no longer than its bound, and what is beside
-            them 0 or its weight, behind the same masks (`foltr.core.secure.message_proof`), in words as well; else empty.
+            them 0 or its weight, behind the same masks (`foltr.core.secure.message_proof`), in words as well; else
+            empty.
     """
 
     kind: Literal["masked"] = "masked"

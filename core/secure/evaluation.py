@@ -2,8 +2,8 @@
 
 An evaluation is three means over the lists of an update, each from 0 to 1: how many were clicked, their reward, and
 their base reward (`foltr.core.protocol.evaluations`). A sum takes whole numbers, and a number that is one of two can be
-proven (`foltr.core.secure.vote_proof`), so each mean becomes u with its own probability and else 0. What many devices add is
-on average u times what their means add up to.
+proven (`foltr.core.secure.vote_proof`), so each mean becomes u with its own probability and else 0. What many devices
+add is on average u times what their means add up to.
 
 One draw decides all three numbers. Each has its probability all the same; a mean that is no larger than another one
 never becomes u where that does not, so that nothing is rewarded that was not clicked; and the difference of two varies

@@ -2,7 +2,8 @@
 
 Canonne, Kamath & Steinke, "The discrete Gaussian for differential privacy" (NeurIPS 2020), Algorithms 2 and 3, with
 every step taken for a whole array. Each coordinate of a sum gets one such number; what they promise is in
-`foltr.core.secure.accounting`, and `foltr.core.secure.polya` has the shares that add up to the discrete Laplace distribution.
+`foltr.core.secure.accounting`, and `foltr.core.secure.polya` has the shares that add up to the discrete Laplace
+distribution.
 """
 
 import math

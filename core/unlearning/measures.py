@@ -5,9 +5,9 @@ taught it. Neither can be read from one model alone: the reference is a model re
 retrainings from different interactions tell how far apart such models are anyway.
 
 What a click list says about a ranker is its loss: the mean of log(1 + exp(s_q - s_p)) over the pairs in which PDGD sees
-document p preferred over q (`foltr.core.learning.pdgd.score_gradient`). It needs no relevance grades, which no device has;
-the same number tells how well the ranker serves retained clients. Whether it still knows the leaver is the question of
-`foltr_research.attacks.canary`.
+document p preferred over q (`foltr.core.learning.pdgd.score_gradient`). It needs no relevance grades, which no device
+has; the same number tells how well the ranker serves retained clients. Whether it still knows the leaver is the
+question of `foltr_research.attacks.canary`.
 """
 
 from collections.abc import Sequence

@@ -13,9 +13,10 @@ round that is based on what it refused. Nobody waits for it without end: rounds 
 A model that the federation has withdrawn is used by no device, whatever its guard says: it holds what was unlearned
 since. So the guard stands back where the model that it keeps is withdrawn, and the one that it refused is used.
 
-What it cannot see: a model that becomes worse in many steps of less than `foltr.edge_client.guard.model_judgement.MARGIN`,
-and anything at all before `foltr.edge_client.guard.model_judgement.FEWEST_LISTS` lists are held back. It needs lists drawn
-from the scores, for which the probability of another order is known; methods that show other lists are not guarded.
+What it cannot see: a model that becomes worse in many steps of less than
+`foltr.edge_client.guard.model_judgement.MARGIN`, and anything at all before
+`foltr.edge_client.guard.model_judgement.FEWEST_LISTS` lists are held back. It needs lists drawn from the scores, for
+which the probability of another order is known; methods that show other lists are not guarded.
 """
 
 from collections.abc import Callable, Sequence
@@ -24,11 +25,6 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
-from foltr.edge_client.guard.model_judgement import Judgement, judge
-from foltr.edge_client.serps import Serp
-from foltr.edge_client.store.interaction_rows import Within
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.agreement import agreement, preferences
 from foltr.core.logs import get_logger
@@ -37,6 +33,11 @@ from foltr.core.methods.registry import Ranker, spec_of
 from foltr.core.methods.spec import Lists
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.trainings import Training
+from foltr.edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
+from foltr.edge_client.guard.model_judgement import Judgement, judge
+from foltr.edge_client.serps import Serp
+from foltr.edge_client.store.interaction_rows import Within
+from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
 

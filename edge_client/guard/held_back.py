@@ -9,10 +9,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.core.learning.agreement import Preferences
 from foltr.edge_client.guard.model_judgement import Judgement
 from foltr.edge_client.store.interaction_rows import Within
 from foltr.edge_client.store.store import DeviceStore
-from foltr.core.learning.agreement import Preferences
 
 MOST_LISTS = 200
 """So many of the newest: what a user clicked long ago says little of what is right today."""

@@ -1,8 +1,8 @@
 """Does a new model explain a user's clicks far worse than the old one? The judgement of a device that may refuse it.
 
 The device holds back some of its user's clicks, and learns from none of them. How far a model agrees with the
-preferences in these clicks is said in `foltr.core.learning.agreement`. The old model has shown the lists, and users can only
-click what it showed: an advantage that weighing pairs cannot take out. Hence the margin.
+preferences in these clicks is said in `foltr.core.learning.agreement`. The old model has shown the lists, and users can
+only click what it showed: an advantage that weighing pairs cannot take out. Hence the margin.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,8 @@ FEWEST_LISTS = 30
 """Before so many lists with a preference no model is refused."""
 MARGIN = 0.05
 """The least loss of agreement that is far worse. It is what spares honest models: a round of theirs costs below 0.02
-and thirty rounds below 0.05 nearly always (``research/benchmarks/guard.py``), all zeros or a model turned upside down 0.05 to
-0.5, by how noisy the clicks are."""
+and thirty rounds below 0.05 nearly always (``research/benchmarks/guard.py``), all zeros or a model turned upside down
+0.05 to 0.5, by how noisy the clicks are."""
 STANDARD_ERRORS = 2.0
 """How many times its standard error the loss must be as well, so that it is not the doing of few lists. With 3, hardly
 any model was refused where clicks are noisy, and no fewer honest ones."""

@@ -5,12 +5,6 @@ import time
 from collections.abc import Sequence
 
 from foltr.broker.link import MqttLink
-from foltr.edge_client.messaging.chunk_subscription import ChunkSubscription
-from foltr.edge_client.messaging.session import Session
-from foltr.edge_client.messaging.transfer import WINDOW, UpdateInParts
-from foltr.edge_client.participation import Outgoing, Participation
-from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.edge_client.training.relearning import Relearning
 from foltr.core.errors import UnavailableError
 from foltr.core.logs import get_logger
 from foltr.core.protocol.chunks import needs_chunks
@@ -19,6 +13,12 @@ from foltr.core.protocol.membership import Join
 from foltr.core.protocol.receipts import UpdateReceipt
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.version import __version__
+from foltr.edge_client.messaging.chunk_subscription import ChunkSubscription
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.messaging.transfer import WINDOW, UpdateInParts
+from foltr.edge_client.participation import Outgoing, Participation
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.training.relearning import Relearning
 
 log = get_logger(__name__)
 

@@ -8,8 +8,6 @@ from collections import deque
 from dataclasses import replace
 
 from foltr.broker.link import InboundMessage, LastWill
-from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError, MessageError
 from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import Credentials
@@ -21,6 +19,8 @@ from foltr.core.protocol.signed_tickets import sign_ticket_anew
 from foltr.core.protocol.signing import SessionSequence, SigningKey, epoch_and_number
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import MaskedVector, ModelUpdate
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
 

@@ -10,7 +10,6 @@ import hashlib
 from collections.abc import Callable, Sequence
 from enum import Enum
 
-from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.core.errors import MessageError
 from foltr.core.logs import get_logger
 from foltr.core.protocol.announcements import ModelAnnouncement
@@ -19,6 +18,7 @@ from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, Message, payload_digest
 from foltr.core.protocol.receipts import UpdateReceipt
 from foltr.core.protocol.updates import Chunk, Manifest
+from foltr.edge_client.store.bounds import PendingUpdate
 
 log = get_logger(__name__)
 

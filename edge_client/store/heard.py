@@ -5,12 +5,12 @@ Beside it: what the device drew for itself when the store was made, and its newe
 
 import struct
 
-from foltr.edge_client.store import anchor_rows
-from foltr.edge_client.store.anchor_rows import AnchorKey
-from foltr.edge_client.store.store_file import StoreFile, alone, put_meta
 from foltr.core.erasure.states import ForgetState
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.learning.comparison import Comparison
+from foltr.edge_client.store import anchor_rows
+from foltr.edge_client.store.anchor_rows import AnchorKey
+from foltr.edge_client.store.store_file import StoreFile, alone, put_meta
 
 
 class HeardStore(StoreFile):
@@ -86,7 +86,8 @@ class HeardStore(StoreFile):
         self._put_meta(succession=succession)
 
     def authorities(self) -> bytes | None:
-        """Return what is kept of the operator's newest list of authorities (`foltr.broker.believed`); None before it."""
+        """Return what is kept of the operator's newest list of authorities (`foltr.broker.believed`); None before
+        it."""
         return self._meta("authorities")
 
     def put_authorities(self, kept: bytes) -> None:

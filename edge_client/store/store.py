@@ -27,6 +27,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from foltr.core.errors import DataError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.learning.gate import Gate
+from foltr.core.learning.interaction import Interaction
+from foltr.core.learning.rewards import Earned
+from foltr.core.secure.ledger import Spent
 from foltr.edge_client.store import anchor_rows, ledger, unlearning_rows
 from foltr.edge_client.store.bounds import Bounds, PendingUpdate, Settlement, read_bounds
 from foltr.edge_client.store.counted_rows import newest_began, newest_state, remember_counted
@@ -42,12 +48,6 @@ from foltr.edge_client.store.interaction_rows import (
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store_file import alone, put_meta
 from foltr.edge_client.store.unlearning_rows import Erasure
-from foltr.core.errors import DataError
-from foltr.core.failpoints import Failpoint, failpoint
-from foltr.core.learning.gate import Gate
-from foltr.core.learning.interaction import Interaction
-from foltr.core.learning.rewards import Earned
-from foltr.core.secure.ledger import Spent
 
 __all__ = ["UNNUMBERED", "DeviceStore", "Interaction"]
 

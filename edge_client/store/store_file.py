@@ -17,11 +17,11 @@ from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from foltr.edge_client.store import anchor_rows, gate_rows, ledger, unlearning_rows
-from foltr.edge_client.store.one_process import leave_open, remember_open, take_lock
 from foltr.core.errors import DataError, SettingsError, UsageError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.file_locks import create_private
+from foltr.edge_client.store import anchor_rows, gate_rows, ledger, unlearning_rows
+from foltr.edge_client.store.one_process import leave_open, remember_open, take_lock
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -59,7 +59,7 @@ CREATE TABLE interactions (
     log_probability REAL,     -- of the list as it was drawn
     schema_hash BLOB CHECK (length(schema_hash) = 32),  -- of the schema its features are of; NULL without one
     relearned INTEGER NOT NULL DEFAULT 0 CHECK (relearned >= 0),  -- in so many steps of unlearning jobs
-    base_reward REAL CHECK (base_reward BETWEEN 0 AND 1)  -- foltr.core.learning.rewards; NULL where nobody is to know it
+    base_reward REAL CHECK (base_reward BETWEEN 0 AND 1)  -- foltr.core.learning.rewards; NULL: nobody is to know
 ) STRICT;
 CREATE TABLE bounds (
     only_one INTEGER PRIMARY KEY CHECK (only_one = 1),

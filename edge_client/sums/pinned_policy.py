@@ -7,10 +7,6 @@ Only the operator can sign one, so no federator takes a device out of secure sum
 showing an older one, nor by waiting until the device is started again, as the store has it.
 """
 
-from foltr.edge_client.events import Observer, PolicyForked, quiet
-from foltr.edge_client.objections import Objection
-from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.core.errors import DataError, MessageError
 from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import Credentials
@@ -19,6 +15,10 @@ from foltr.core.protocol.operator_keys import OperatorKeys, signed_by_operator
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.signed_policies import Lineage, SignedPolicy, lineage_of, read_policy
 from foltr.core.protocol.topics import Topics
+from foltr.edge_client.events import Observer, PolicyForked, quiet
+from foltr.edge_client.objections import Objection
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 
 log = get_logger(__name__)
 

@@ -1,9 +1,5 @@
 """A device takes part in secure sums as often as its ledger allows, once in a round, and says once why it does not."""
 
-from foltr.edge_client.store.ledger import LedgerEntry
-from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.sums.masked_update import mask_update
-from foltr.edge_client.sums.pinned_policy import PinnedPolicy
 from foltr.core.logs import get_logger
 from foltr.core.methods.registry import body_spec
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
@@ -14,6 +10,10 @@ from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate, Vote
 from foltr.core.secure.ledger import refusal
+from foltr.edge_client.store.ledger import LedgerEntry
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.sums.masked_update import mask_update
+from foltr.edge_client.sums.pinned_policy import PinnedPolicy
 
 log = get_logger(__name__)
 

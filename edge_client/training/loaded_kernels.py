@@ -15,7 +15,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from foltr.edge_client.training.working_model import BareModel, WorkingModel, device_for
 from foltr.core.errors import SettingsError
 from foltr.core.learning.display import Shown, best_list
 from foltr.core.learning.gate import Source
@@ -26,6 +25,7 @@ from foltr.core.methods.lists import list_from
 from foltr.core.numerics.compiled import calls_machine_code
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.trainings import NeuralRankerSpec
+from foltr.edge_client.training.working_model import BareModel, WorkingModel, device_for
 
 _N_DOCUMENTS = 3
 

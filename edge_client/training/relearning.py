@@ -12,11 +12,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from foltr.edge_client.messaging.session import Session
-from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.training.trainer import Trainer
-from foltr.edge_client.training.unlearning_limits import UnlearningLimits
-from foltr.edge_client.training.working_model import WorkingModel
 from foltr.core.errors import DataError
 from foltr.core.logs import get_logger
 from foltr.core.methods.registry import learns_from_kept_lists
@@ -24,6 +19,11 @@ from foltr.core.protocol.announcements import ModelAnnouncement, NamedErasure, U
 from foltr.core.protocol.chunks import needs_chunks
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import UnlearningUpdate
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.trainer import Trainer
+from foltr.edge_client.training.unlearning_limits import UnlearningLimits
+from foltr.edge_client.training.working_model import WorkingModel
 
 log = get_logger(__name__)
 

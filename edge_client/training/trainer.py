@@ -6,8 +6,9 @@ what counts. It is stored beside the pending update, and a working model that is
 receipt begins with it. If the update counts, the state stays; if it does not, or counts no more, its interactions are
 learned again, from the state before.
 
-Kernels may have to be loaded first (`foltr.edge_client.training.loaded_kernels`). As long as they are nothing is learned, and
-what is computed of a model meanwhile, to make a list or to judge another model, is by the plain functions (`form`).
+Kernels may have to be loaded first (`foltr.edge_client.training.loaded_kernels`). As long as they are nothing is
+learned, and what is computed of a model meanwhile, to make a list or to judge another model, is by the plain functions
+(`form`).
 """
 
 import contextlib
@@ -17,17 +18,6 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.edge_client.participation import Participation
-from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.training.working_model import (
-    BareModel,
-    Learner,
-    LearnerDevice,
-    WorkingModel,
-    device_for,
-    mark_state,
-    unmark_state,
-)
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.logs import get_logger
@@ -39,6 +29,17 @@ from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.trainings import Training
 from foltr.core.protocol.updates import UpdateBody
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.working_model import (
+    BareModel,
+    Learner,
+    LearnerDevice,
+    WorkingModel,
+    device_for,
+    mark_state,
+    unmark_state,
+)
 
 log = get_logger(__name__)
 

@@ -1,7 +1,7 @@
 """The working model of a device: a copy of the global model that ranks lists and learns from their clicks.
 
-The announced method's device part (`foltr.core.methods`) does both. It needs a round's announcement for its settings; as
-long as there is none, or it cannot be used, lists are ranked by the global model as it is.
+The announced method's device part (`foltr.core.methods`) does both. It needs a round's announcement for its settings;
+as long as there is none, or it cannot be used, lists are ranked by the global model as it is.
 """
 
 import copy

@@ -7,11 +7,6 @@ newest round.
 
 import time
 
-from foltr.edge_client.messaging.session import Session
-from foltr.edge_client.messaging.transfer import ModelInParts
-from foltr.edge_client.participation import Participation
-from foltr.edge_client.store.anchor_rows import AnchorKey
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError
 from foltr.core.logs import get_logger
 from foltr.core.protocol.announcements import ModelAnnouncement
@@ -19,6 +14,11 @@ from foltr.core.protocol.codec import Envelope
 from foltr.core.protocol.fields import model_hash
 from foltr.core.protocol.signing import epoch_and_number
 from foltr.core.protocol.updates import Chunk, Manifest
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.messaging.transfer import ModelInParts
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.store.anchor_rows import AnchorKey
+from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)
 

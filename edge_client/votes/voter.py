@@ -2,9 +2,9 @@
 
 Of each list with a preference in its clicks all candidates are scored by both models when it is recorded, before
 anything is learned from it, so neither model was taught by it and none need be held back. What is known is a handful of
-sums (`foltr.core.learning.comparison`), stored in the transaction that stores the list. With an update goes one number of
--1, 0 and 1, and nothing else of this leaves the device. Under a policy it goes behind the masks, into the sum with all
-others (`foltr.edge_client.sums`), so there are votes where the policy has them.
+sums (`foltr.core.learning.comparison`), stored in the transaction that stores the list. With an update goes one number
+of -1, 0 and 1, and nothing else of this leaves the device. Under a policy it goes behind the masks, into the sum with
+all others (`foltr.edge_client.sums`), so there are votes where the policy has them.
 
 It needs lists drawn from the scores, as a guard does. And a method whose updates have noise of the device's own gives
 none: a vote beside them would tell of the clicks what the noise is to hide.
@@ -17,13 +17,6 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.edge_client.guard.guard import WeightsUnder
-from foltr.edge_client.participation import Participation
-from foltr.edge_client.serps import Serp
-from foltr.edge_client.store.anchor_rows import AnchorKey, write_comparison
-from foltr.edge_client.store.interaction_rows import Within
-from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.votes.anchor import Anchor, key_of
 from foltr.core.learning.agreement import lead, preferences
 from foltr.core.learning.comparison import Comparison
 from foltr.core.logs import get_logger
@@ -34,6 +27,13 @@ from foltr.core.protocol.codec import Envelope
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.trainings import Training
 from foltr.core.protocol.updates import Vote
+from foltr.edge_client.guard.guard import WeightsUnder
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.serps import Serp
+from foltr.edge_client.store.anchor_rows import AnchorKey, write_comparison
+from foltr.edge_client.store.interaction_rows import Within
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.votes.anchor import Anchor, key_of
 
 log = get_logger(__name__)
 

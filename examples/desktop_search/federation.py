@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.broker.embedded import embedded_broker
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.service import FederatorService
 from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import Training
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
 from foltr.storage.database import Database
 from foltr.storage.migrate import upgrade
 from foltr.storage.models import list_models

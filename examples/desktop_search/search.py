@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Final
 
 from documents import Document
-from foltr.edge_client.client import Serp
 from features import SCHEMA
 from folder import Folder
 from foltr import SearchRanker
+from foltr.edge_client.client import Serp
 
 N_SHOWN: Final = 10
 _STORE: Final = "clicks.sqlite"

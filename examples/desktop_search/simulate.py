@@ -20,8 +20,6 @@ from numpy.typing import NDArray
 
 from collection import Asked, Collection, make_collection
 from documents import standard_library
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment, Ranking
 from features import SCHEMA
 from federation import Federation, running_federation
 from foltr.cli.output import configure_logging
@@ -33,6 +31,8 @@ from foltr.core.methods.registry import usual_learning_rate
 from foltr.core.numerics.streams import ClientStreams, client_streams
 from foltr.core.protocol.explorations import SAFE, exploration_text, read_exploration
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Ranking
 from queries import N_DEVICES
 
 K: Final = 10

@@ -16,9 +16,6 @@ from typing import Final
 import numpy as np
 
 from foltr.broker.address import BrokerAddress
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.service import FederatorService
 from foltr.cli.output import configure_logging
 from foltr.core.operator.credentials import BrokerAccess, Credentials, public_key_from
 from foltr.core.protocol.enrolment import issue_enrolment
@@ -27,6 +24,9 @@ from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
 from foltr.storage.database import Database
 from foltr.storage.migrate import upgrade
 

@@ -3,10 +3,6 @@
 from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from foltr.federator.closing.stored_rules import round_rng, stored_training
-from foltr.federator.secure_terms import SecureTerms
-from foltr.federator.store import updates_at_once
-from foltr.federator.summing.masked_sums import release
 from foltr.core.aggregation.effectiveness import RoundEvaluation
 from foltr.core.aggregation.mean import staleness_weight
 from foltr.core.aggregation.rule_spec import RuleSpec
@@ -16,6 +12,10 @@ from foltr.core.methods.base import Aggregation
 from foltr.core.methods.bodies import unpack_body
 from foltr.core.methods.registry import Ranker, body_spec, make_aggregation, n_auxiliary, ranker_for
 from foltr.core.protocol.trainings import Training
+from foltr.federator.closing.stored_rules import round_rng, stored_training
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.store import updates_at_once
+from foltr.federator.summing.masked_sums import release
 from foltr.storage.database import Database
 from foltr.storage.federations import get_federation, load_trainings
 from foltr.storage.records import UpdateRow

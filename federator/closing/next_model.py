@@ -3,17 +3,17 @@
 import asyncio
 from datetime import datetime
 
-from foltr.federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums
-from foltr.federator.closing.stored_rules import found_events, new_aggregation
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import Round
-from foltr.federator.store import FederationStore, stream_updates
 from foltr.core.aggregation.crowd import after_suspects_alone
 from foltr.core.aggregation.effectiveness import RoundEvaluation
 from foltr.core.aggregation.standing import RoundTally
 from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.base import Memory, NextModel
 from foltr.core.protocol.fields import model_hash, pack_vector, unpack_vector
+from foltr.federator.closing.collected_updates import CollectedSums, Collecting, Recipe, collect, collect_sums
+from foltr.federator.closing.stored_rules import found_events, new_aggregation
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import Round
+from foltr.federator.store import FederationStore, stream_updates
 from foltr.storage.records import ModelRow, NewModel
 
 

@@ -8,15 +8,15 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from foltr.federator.closing.collected_updates import Collecting, Recipes, collect
-from foltr.federator.closing.stored_rules import stored_rule, stored_training
-from foltr.federator.plan import FederationPlan
-from foltr.federator.store import FederationStore, stream_updates
 from foltr.core.errors import DataError
 from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.base import Memory, NextModel
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.unlearning.measures import relative_distance
+from foltr.federator.closing.collected_updates import Collecting, Recipes, collect
+from foltr.federator.closing.stored_rules import stored_rule, stored_training
+from foltr.federator.plan import FederationPlan
+from foltr.federator.store import FederationStore, stream_updates
 from foltr.storage.erasure.records import UnlearningJobRow
 from foltr.storage.records import RoundRow
 

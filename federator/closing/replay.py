@@ -10,9 +10,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.federator.closing.collected_updates import Collected, Collecting, Recipe, Recipes, collect, collect_sums
-from foltr.federator.closing.stored_rules import stored_rule
-from foltr.federator.secure_terms import SecureTerms
 from foltr.core.aggregation.client_records import with_progress_of
 from foltr.core.aggregation.crowd import after_suspects_alone
 from foltr.core.errors import DataError, SettingsError
@@ -22,6 +19,9 @@ from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.states import RoundState
+from foltr.federator.closing.collected_updates import Collected, Collecting, Recipe, Recipes, collect, collect_sums
+from foltr.federator.closing.stored_rules import stored_rule
+from foltr.federator.secure_terms import SecureTerms
 from foltr.storage.database import Database
 from foltr.storage.defence import kept_defence
 from foltr.storage.evaluations import count_suspects_alone

@@ -7,10 +7,6 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from foltr.federator.closing.stored_rules import round_rng
-from foltr.federator.job import Contribution, UnlearningStep
-from foltr.federator.plan import FederationPlan
-from foltr.federator.publishing.unlearning import weights_of
 from foltr.core.errors import DataError
 from foltr.core.methods.base import Aggregation, Memory, NextModel
 from foltr.core.methods.bodies import unpack_body
@@ -19,6 +15,10 @@ from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.states import CALIBRATED
 from foltr.core.protocol.updates import DenseDelta, PartDelta, UpdateBody
 from foltr.core.unlearning.calibration import calibrated
+from foltr.federator.closing.stored_rules import round_rng
+from foltr.federator.job import Contribution, UnlearningStep
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.unlearning import weights_of
 from foltr.storage.erasure.records import UnlearningJobRow
 from foltr.storage.records import UpdateRow
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, field, replace
 
-from foltr.federator.round import RecordedUpdate
 from foltr.core.erasure.states import Requester
 from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.updates import UnlearningUpdate
+from foltr.federator.round import RecordedUpdate
 from foltr.storage.records import (
     DeadlineChange,
     MembershipChange,

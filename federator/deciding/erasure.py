@@ -5,14 +5,14 @@ knows whether there is anything to erase. So its request ends the batch, and `Fe
 before the next decision.
 """
 
+from foltr.core.erasure.states import Requester
+from foltr.core.errors import MessageError
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.federator.clock import to_datetime
 from foltr.federator.deciding.decisions import Decisions, ErasureWanted
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.deciding.withdrawal import withdraw
 from foltr.federator.reading import ErasureAsked
-from foltr.core.erasure.states import Requester
-from foltr.core.errors import MessageError
-from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.storage.records import NewEvent, NewOrder
 
 

@@ -9,7 +9,6 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from foltr.federator.reading import MembershipAsked, Signed
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.protocol.enrolment import read_enrolment, read_roster
@@ -19,6 +18,7 @@ from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.roster import Roster
 from foltr.core.protocol.states import Membership
 from foltr.core.protocol.tombstones import tombstone_of
+from foltr.federator.reading import MembershipAsked, Signed
 from foltr.storage.records import ClientRow
 
 

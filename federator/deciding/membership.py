@@ -1,12 +1,12 @@
 """Decides on joins, leaves and statuses: `Members` says what each changes, here it becomes rows and receipts."""
 
+from foltr.core.errors import MessageError
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.federator.clock import to_datetime
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.members import Change
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.reading import MembershipAsked
-from foltr.core.errors import MessageError
-from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.storage.records import MembershipChange, NewEvent
 
 

@@ -9,11 +9,6 @@ import math
 from collections.abc import Mapping
 from dataclasses import replace
 
-from foltr.federator.clock import to_datetime
-from foltr.federator.deciding.decisions import Decisions
-from foltr.federator.deciding.erasure import forget
-from foltr.federator.deciding.state import FederationState
-from foltr.federator.deciding.withdrawal import withdraw
 from foltr.core.erasure.states import Requester
 from foltr.core.errors import MessageError
 from foltr.core.protocol.orders import (
@@ -36,6 +31,11 @@ from foltr.core.protocol.orders import (
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_orders import SignedOrder, digest_of, read_order
 from foltr.core.protocol.states import OrderOutcome, RoundState
+from foltr.federator.clock import to_datetime
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.erasure import forget
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.deciding.withdrawal import withdraw
 from foltr.storage.records import DeadlineChange, MembershipChange, NewEvent, NewOrder, QuarantineChange, ResetAllowed
 
 

@@ -3,16 +3,16 @@
 A policy that fits holds from the next round on. A roster is a snapshot of the log of orders, for those who missed some.
 """
 
-from foltr.federator.clock import to_datetime
-from foltr.federator.deciding.decisions import Decisions
-from foltr.federator.deciding.erasure import forget
-from foltr.federator.deciding.orders import note_revoked
-from foltr.federator.deciding.state import FederationState
 from foltr.core.erasure.states import Requester
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.core.protocol.states import RoundState
+from foltr.federator.clock import to_datetime
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.erasure import forget
+from foltr.federator.deciding.orders import note_revoked
+from foltr.federator.deciding.state import FederationState
 from foltr.storage.records import DeadlineChange, NewEvent
 from foltr.storage.sum_records import NewPolicy
 

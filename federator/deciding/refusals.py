@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from foltr.broker.buffer import RefusedSender
+from foltr.core.protocol.receipts import LONGEST_RETRY_S, ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.clock import to_datetime
 from foltr.federator.deciding.decisions import Decisions, Receipt
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.reading import PartAnswered, Refused
-from foltr.core.protocol.receipts import LONGEST_RETRY_S, ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.core.protocol.topics import ClientTopic
 from foltr.storage.records import NewEvent
 
 

@@ -3,13 +3,6 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from foltr.federator.clock import to_datetime
-from foltr.federator.closing.stored_rules import stored_parameters
-from foltr.federator.deciding.members import Members
-from foltr.federator.pace import PaceSteering
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import Aggregate, Round, RoundPolicy, SelectedClients
-from foltr.federator.secure_terms import SecureTerms
 from foltr.core.protocol.client_selection import cutoff, round_seed
 from foltr.core.protocol.operator_keys import stored_by
 from foltr.core.protocol.orders import AskNewest, RevokeClient, RotateEnrolmentKey, RotateKey
@@ -17,6 +10,13 @@ from foltr.core.protocol.paces import latest_pause_s
 from foltr.core.protocol.signed_orders import read_order
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.states import Membership, OrderOutcome, Pacing
+from foltr.federator.clock import to_datetime
+from foltr.federator.closing.stored_rules import stored_parameters
+from foltr.federator.deciding.members import Members
+from foltr.federator.pace import PaceSteering
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import Aggregate, Round, RoundPolicy, SelectedClients
+from foltr.federator.secure_terms import SecureTerms
 from foltr.storage.erasure.records import HeldReset
 from foltr.storage.records import ClientRow, ModelRow, NewOrder, RoundOpening
 from foltr.storage.restored_records import RestoredVersion

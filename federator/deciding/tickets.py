@@ -2,13 +2,13 @@
 
 import hashlib
 
-from foltr.federator.reading import UpdateOffered
-from foltr.federator.secure_terms import SecureTerms
 from foltr.core.errors import MessageError
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_tickets import misplaced, read_ticket
 from foltr.core.protocol.tickets import Ticket
+from foltr.federator.reading import UpdateOffered
+from foltr.federator.secure_terms import SecureTerms
 
 
 def check_ticket(reading: UpdateOffered, terms: SecureTerms, public_key: bytes, federation: str) -> None:

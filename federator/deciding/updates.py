@@ -3,15 +3,15 @@
 from collections.abc import Mapping
 from dataclasses import replace
 
+from foltr.core.errors import MessageError
+from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
+from foltr.core.protocol.states import Pacing, RoundState
 from foltr.federator.clock import to_datetime
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.deciding.tickets import check_ticket
 from foltr.federator.reading import UnlearningAnswered, UpdateOffered
 from foltr.federator.round import Record, Reject
-from foltr.core.errors import MessageError
-from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
-from foltr.core.protocol.states import Pacing, RoundState
 from foltr.storage.records import NewEvent, NewUpdate, StoredUpdate
 
 

@@ -6,11 +6,11 @@ not hear of it learns it from the next answer, which has the mark as every answe
 
 from collections.abc import Iterator
 
+from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
+from foltr.core.protocol.states import RoundState
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.round import Round
-from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
-from foltr.core.protocol.states import RoundState
 
 
 def withdraw(state: FederationState, client_id: str, decisions: Decisions, told: ReceiptCode | None) -> None:

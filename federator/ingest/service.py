@@ -11,14 +11,6 @@ from foltr.broker.address import BrokerAddress
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.group_probe import ProbeAnswers
 from foltr.broker.link import InboundMessage, MqttLink
-from foltr.federator.clock import SteadyClock
-from foltr.federator.ingest.measures import WorkerMeasures
-from foltr.federator.ingest.worker import BEAT_EVERY_S, IngestWorker
-from foltr.federator.plan import FederationPlan
-from foltr.federator.publishing.announcements import ReceiptSender
-from foltr.federator.publishing.answer_numbers import AnswerNumbers
-from foltr.federator.store import FederationStore
-from foltr.federator.waiting import wait_for_broker
 from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.core.errors import SettingsError, first_cause
 from foltr.core.methods.registry import ranker_for
@@ -27,6 +19,14 @@ from foltr.core.protocol.operator_keys import Believed
 from foltr.core.protocol.signing import EpochSequence, SigningKey
 from foltr.core.protocol.states import Privacy
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.federator.clock import SteadyClock
+from foltr.federator.ingest.measures import WorkerMeasures
+from foltr.federator.ingest.worker import BEAT_EVERY_S, IngestWorker
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.announcements import ReceiptSender
+from foltr.federator.publishing.answer_numbers import AnswerNumbers
+from foltr.federator.store import FederationStore
+from foltr.federator.waiting import wait_for_broker
 from foltr.storage.database import Database
 from foltr.storage.federations import get_federation
 

@@ -6,16 +6,16 @@ It is made anew for each batch, under the federation's lock, and decides by the 
 from dataclasses import replace
 from functools import lru_cache
 
-from foltr.federator.closing.stored_rules import stored_training
-from foltr.federator.deciding.state import FederationState
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RecordedUpdate
-from foltr.federator.rows import shared_round
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.enrolment import read_roster
 from foltr.core.protocol.operator_keys import Believed, stored_by
 from foltr.core.protocol.roster import Roster
 from foltr.core.protocol.trainings import Training
+from foltr.federator.closing.stored_rules import stored_training
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RecordedUpdate
+from foltr.federator.rows import shared_round
 from foltr.storage.ingest_records import Ground
 from foltr.storage.records import ModelRow
 

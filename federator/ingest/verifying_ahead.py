@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from foltr.broker.buffer import Arrival
-from foltr.federator.reading import Limits, Refused, Signed, UpdateOffered, read_message
 from foltr.core.protocol.topics import Topics
+from foltr.federator.reading import Limits, Refused, Signed, UpdateOffered, read_message
 
 
 @dataclass(frozen=True)

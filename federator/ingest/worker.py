@@ -17,6 +17,10 @@ import structlog
 
 from foltr.broker.buffer import MAX_REFUSED_SENDERS, BoundedIntake, IntakeLimits, RefusedSender
 from foltr.broker.link import InboundMessage
+from foltr.core.methods.registry import body_spec
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import TakesUpdates
+from foltr.core.protocol.topics import Topics
 from foltr.federator.clock import Clock, ClockWatch, to_datetime
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.deciding.state import FederationState
@@ -31,10 +35,6 @@ from foltr.federator.publishing.answer_numbers import AnswerNumbers
 from foltr.federator.reading import Limits, UpdateOffered
 from foltr.federator.replaced_keys import is_replaced, key_replaced
 from foltr.federator.store import FederationStore
-from foltr.core.methods.registry import body_spec
-from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import TakesUpdates
-from foltr.core.protocol.topics import Topics
 from foltr.storage.ingest_records import BatchKeys, Ground, IngestDecision, NotNow, RoundFacts
 
 log = structlog.get_logger(__name__)

@@ -1,9 +1,9 @@
 """Keeps the lease of a federation while its federator leads, and tells at once when another has it.
 
-It is renewed beside the federator (`foltr.federator.leading.renewing`), so neither a long transaction nor a long computation
-loses it. But a federator whose event loop stands still, or whose turn does not end, is not worth to lead: its lease is
-left to be over. A process that was paused and wakes confirms its lease before it connects to the broker, where its
-successor may be.
+It is renewed beside the federator (`foltr.federator.leading.renewing`), so neither a long transaction nor a long
+computation loses it. But a federator whose event loop stands still, or whose turn does not end, is not worth to lead:
+its lease is left to be over. A process that was paused and wakes confirms its lease before it connects to the broker,
+where its successor may be.
 """
 
 import asyncio
@@ -15,8 +15,8 @@ from typing import Self, TypeVar
 
 import structlog
 
-from foltr.federator.leading.renewing import Renewing
 from foltr.core.errors import UnavailableError
+from foltr.federator.leading.renewing import Renewing
 from foltr.storage.database import Database, is_transient
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.leases import LEASE_S, Lease, find_lease

@@ -14,12 +14,6 @@ from typing import NamedTuple
 import structlog
 
 from foltr.broker.link import MqttLink
-from foltr.federator.deciding.decisions import Receipt
-from foltr.federator.deciding.state import FederationState
-from foltr.federator.plan import FederationPlan
-from foltr.federator.publishing.answer_numbers import AnswerNumbers
-from foltr.federator.publishing.delivery import keep_published, wait_while
-from foltr.federator.round import Round
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint, failpoint
 from foltr.core.methods.registry import n_auxiliary
@@ -30,6 +24,12 @@ from foltr.core.protocol.evaluations import EvaluationRequest
 from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.paces import Pace
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.federator.deciding.decisions import Receipt
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.answer_numbers import AnswerNumbers
+from foltr.federator.publishing.delivery import keep_published, wait_while
+from foltr.federator.round import Round
 from foltr.storage.records import ModelRow
 
 log = structlog.get_logger(__name__)

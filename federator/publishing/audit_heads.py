@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 
 import structlog
 
-from foltr.federator.publishing.retained import RetainedTopics
-from foltr.federator.store import FederationStore
 from foltr.core.erasure.audit import FIRST_PREVIOUS_HASH, AuditEntry
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.topics import Topics
+from foltr.federator.publishing.retained import RetainedTopics
+from foltr.federator.store import FederationStore
 from foltr.storage.records import Batch, NewEvent
 
 log = structlog.get_logger(__name__)

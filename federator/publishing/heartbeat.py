@@ -9,13 +9,13 @@ from typing import Self
 import structlog
 
 from foltr.broker.link import LastWill, MqttLink
-from foltr.federator.clock import Clock
 from foltr.core.errors import UnavailableError, first_cause
 from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.signing import BeatSequence, SigningKey
 from foltr.core.protocol.topics import Topics
 from foltr.core.version import __version__
+from foltr.federator.clock import Clock
 from foltr.storage.errors import WriterFencedError
 
 log = structlog.get_logger(__name__)

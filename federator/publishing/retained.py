@@ -4,9 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 from foltr.broker.link import MqttLink
-from foltr.federator.publishing.delivery import keep_published, wait_while
 from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.fields import Message
+from foltr.federator.publishing.delivery import keep_published, wait_while
 
 # Of topics that were not asked for: on a broker without access control anybody may retain on any number of them.
 MAX_WAITING = 1000

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from foltr.federator.job import UnlearningStep
-from foltr.federator.plan import FederationPlan
 from foltr.core.erasure.audit import AuditEntry
 from foltr.core.methods.registry import n_auxiliary
 from foltr.core.protocol.announcements import NamedErasure, UnlearningProgress, UnlearningRound
 from foltr.core.protocol.states import JobState
+from foltr.federator.job import UnlearningStep
+from foltr.federator.plan import FederationPlan
 from foltr.storage.erasure.records import UnlearningJobRow
 
 

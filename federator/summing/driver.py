@@ -1,9 +1,9 @@
 """Drives the secure sum of the open round: sends to helpers what is due, stores what they answer, and says how it ends.
 
-The thin shell of `foltr.federator.summing.machine`. What helpers say waits here until the single writer takes its next turn,
-which stores it before anything is done with it; meanwhile the writer goes on answering devices, also while norm proofs
-are checked. A federator that starts again goes on where this one was: with the checks anew, or with the sets that are
-stored and the answers to them.
+The thin shell of `foltr.federator.summing.machine`. What helpers say waits here until the single writer takes its next
+turn, which stores it before anything is done with it; meanwhile the writer goes on answering devices, also while norm
+proofs are checked. A federator that starts again goes on where this one was: with the checks anew, or with the sets
+that are stored and the answers to them.
 """
 
 import math
@@ -14,6 +14,10 @@ from typing import Protocol
 
 import structlog
 
+from foltr.core.errors import DataError, MessageError
+from foltr.core.failpoints import Failpoint, failpoint
+from foltr.core.protocol.epochs import epoch_of
+from foltr.core.protocol.states import AFTERMATH, ASKING_HELPERS, AbandonReason, Aftermath, RoundState
 from foltr.federator.clock import to_datetime
 from foltr.federator.round import Round, RoundEvent
 from foltr.federator.secure_terms import SecureTerms
@@ -26,10 +30,6 @@ from foltr.federator.summing.pause import Pause
 from foltr.federator.summing.presence import Presence
 from foltr.federator.summing.proof_checks import ProofChecks
 from foltr.federator.summing.verdicts import CheckProofs
-from foltr.core.errors import DataError, MessageError
-from foltr.core.failpoints import Failpoint, failpoint
-from foltr.core.protocol.epochs import epoch_of
-from foltr.core.protocol.states import AFTERMATH, ASKING_HELPERS, AbandonReason, Aftermath, RoundState
 from foltr.storage.records import NewEvent
 from foltr.storage.sum_records import FailedRounds
 

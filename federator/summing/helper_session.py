@@ -8,18 +8,18 @@ helper that does not know the set has lost what it was shown, say: it is shown t
 asked the same.
 
 A client that leaves while tickets are checked changes no position: it is left out of the set. What comes twice, late or
-about something else changes nothing. Nothing here reads a clock, awaits or stores; `foltr.federator.summing.machine` holds
-all talks of a round. An event that a stage does not allow raises ProtocolViolationError and changes nothing.
+about something else changes nothing. Nothing here reads a clock, awaits or stores; `foltr.federator.summing.machine`
+holds all talks of a round. An event that a stage does not allow raises ProtocolViolationError and changes nothing.
 """
 
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from foltr.federator.summing.cohorts import CohortTickets, Page, PageForm, pages_of
 from foltr.core.errors import MessageError, ProtocolViolationError
 from foltr.core.protocol.helper_messages import CheckAnswer, OpenAnswer, TicketFault
 from foltr.core.secure.field import read_words
+from foltr.federator.summing.cohorts import CohortTickets, Page, PageForm, pages_of
 
 
 class Stage(StrEnum):

@@ -1,17 +1,17 @@
 """All that is said to all helpers about one round: what to send now, what follows from an answer, and when to give up.
 
 The round is checking until every helper has answered for every page of every cohort, and there is a verdict on each
-norm proof (`foltr.federator.summing.verdicts`), if its policy asks for them. Then the sets are fixed, and stored, before
-anybody is asked about one; from there on it is opening: every helper commits itself to a set, and once all have, each
-is asked for its sum with the commitments of the others, until every helper has answered every question.
+norm proof (`foltr.federator.summing.verdicts`), if its policy asks for them. Then the sets are fixed, and stored,
+before anybody is asked about one; from there on it is opening: every helper commits itself to a set, and once all have,
+each is asked for its sum with the commitments of the others, until every helper has answered every question.
 
 A cohort in which too few are left is dropped, and its clients are in no sum. Where too few cohorts are left, most
 proofs of one fail, a helper does not open a sum, or one that is asked says nothing useful for `helper_deadline_s`, the
 round is given up: nothing was released.
 
 Requests are repeated, ever more rarely, until they are answered. To each helper only a few are under way at a time. No
-I/O: the shell (`foltr.federator.summing.driver`) sends, stores and drives. What is said to one helper about one cohort is in
-`foltr.federator.summing.helper_session`.
+I/O: the shell (`foltr.federator.summing.driver`) sends, stores and drives. What is said to one helper about one cohort
+is in `foltr.federator.summing.helper_session`.
 """
 
 import math
@@ -19,11 +19,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from foltr.federator.secure_terms import SecureTerms
-from foltr.federator.summing.answers import HelperAnswer
-from foltr.federator.summing.cohorts import CohortTickets, PageForm
-from foltr.federator.summing.helper_session import Commitments, Stage, Talk
-from foltr.federator.summing.verdicts import CheckProofs, Verdicts
 from foltr.core.aggregation.rule_spec import RuleSpec
 from foltr.core.methods.preconditions import lacking
 from foltr.core.protocol.helper_messages import (
@@ -37,6 +32,11 @@ from foltr.core.protocol.helper_messages import (
     is_kept,
 )
 from foltr.core.protocol.states import AbandonReason
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.summing.answers import HelperAnswer
+from foltr.federator.summing.cohorts import CohortTickets, PageForm
+from foltr.federator.summing.helper_session import Commitments, Stage, Talk
+from foltr.federator.summing.verdicts import CheckProofs, Verdicts
 from foltr.storage.sum_records import NewAnswer, NewSet, RoundSumRow
 
 FIRST_REPEAT_S, LONGEST_REPEAT_S = 2.0, 8.0

@@ -3,19 +3,19 @@
 A round that failed has cost each device that sent to it a participation, and those are numbered for life. The next one
 may well fail likewise: who is at fault is often not known, and a helper may be at fault for days. So devices hear of it
 only after a pause, ever longer until one ends with a model, or the operator makes a new policy, for which nothing is
-held back. Which ends of a round count is a table, `foltr.core.protocol.states.AFTERMATH`. How rounds have ended is stored,
-so a federator that starts again, or a standby that takes over, waits as long.
+held back. Which ends of a round count is a table, `foltr.core.protocol.states.AFTERMATH`. How rounds have ended is
+stored, so a federator that starts again, or a standby that takes over, waits as long.
 """
 
 import math
 
 import structlog
 
+from foltr.core.protocol.epochs import ends_soon
+from foltr.core.protocol.states import AbandonReason
 from foltr.federator.round import Round
 from foltr.federator.secure_terms import SecureTerms
 from foltr.federator.store import FederationStore
-from foltr.core.protocol.epochs import ends_soon
-from foltr.core.protocol.states import AbandonReason
 from foltr.storage.sum_records import FailedRounds
 
 log = structlog.get_logger(__name__)

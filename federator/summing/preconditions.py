@@ -1,7 +1,5 @@
 """Whether a federation can have secure sums, and under which policy: each refusal says what to do next."""
 
-from foltr.federator.round import RoundPolicy
-from foltr.federator.secure_terms import SecureSettings
 from foltr.core.errors import SettingsError
 from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.preconditions import lacking
@@ -9,6 +7,8 @@ from foltr.core.methods.registry import spec_of
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.states import Pacing
 from foltr.core.protocol.trainings import Training
+from foltr.federator.round import RoundPolicy
+from foltr.federator.secure_terms import SecureSettings
 
 
 def check_secure(secure: SecureSettings, rounds: RoundPolicy, training: Training, *, is_signed: bool) -> None:

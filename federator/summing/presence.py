@@ -8,16 +8,16 @@ to a backup) would open nothing: that is told once, and it is asked again, in th
 their deadlines have brought the number up. Whatever else a helper says to the page comes from one that is there.
 
 A federator that starts again asks them again: how the last round ended is stored. A helper may answer and then open
-nothing, so such a round is followed by a pause as well (`foltr.federator.summing.pause`). Nothing here reads a clock, awaits
-or sends.
+nothing, so such a round is followed by a pause as well (`foltr.federator.summing.pause`). Nothing here reads a clock,
+awaits or sends.
 """
 
 import structlog
 
-from foltr.federator.summing.answers import HelperAnswer
 from foltr.core.protocol.helper_messages import CheckAnswer, CheckRequest, HelperRefusal, HelperRefusalCode
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
+from foltr.federator.summing.answers import HelperAnswer
 
 log = structlog.get_logger(__name__)
 

@@ -7,12 +7,12 @@ thread, beside the single writer, which goes on answering devices.
 import asyncio
 from collections.abc import Callable, Mapping
 
-from foltr.federator.summing.verdicts import CheckProofs
 from foltr.core.errors import DataError, MessageError
 from foltr.core.protocol.signed_tickets import open_ticket, ticket_name
 from foltr.core.secure.coins import Words
 from foltr.core.secure.field import add, read_words
 from foltr.core.secure.message_proof import MessageShape, answer_message, is_message_kept
+from foltr.federator.summing.verdicts import CheckProofs
 from foltr.storage.sum_records import TicketRow
 
 

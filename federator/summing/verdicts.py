@@ -16,13 +16,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 
-from foltr.federator.store import updates_at_once
-from foltr.federator.summing.cohorts import CohortTickets, Page, PageForm
 from foltr.core.protocol.helper_messages import CheckAnswer
 from foltr.core.protocol.policies import Policy
 from foltr.core.secure.coins import Words
 from foltr.core.secure.field import add, read_words
 from foltr.core.secure.norm_proof import is_disagreement
+from foltr.federator.store import updates_at_once
+from foltr.federator.summing.cohorts import CohortTickets, Page, PageForm
 from foltr.storage.sum_records import TicketRow
 
 

@@ -1,4 +1,5 @@
-"""What was signed elsewhere is handed on by the operator's access to the broker: orders here, wishes in `foltr.api.wishes`.
+"""What was signed elsewhere is handed on by the operator's access to the broker: orders here, wishes in
+`foltr.api.wishes`.
 
 No key that signs any is here.
 """

@@ -45,7 +45,8 @@ class Round(Shown):
     these are 0, and ``tally_*`` say what they come to, in votes, with noise of ``tally_deviation`` in each of the two.
 
     ``clicked``, ``reward`` and ``base_reward`` are means over its ``n_evaluations`` updates that say how well it does
-    (`foltr.core.protocol.evaluations`); in secure sums over all updates, with noise of ``evaluation_deviation`` in each.
+    (`foltr.core.protocol.evaluations`); in secure sums over all updates, with noise of ``evaluation_deviation`` in
+    each.
     """
 
     round: int

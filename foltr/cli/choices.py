@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from foltr.core.aggregation.rule_spec import MEAN, PRE_STEPS, RULES, parameters_of_rule, read_rule
 from foltr.cli import options
 from foltr.cli.output import console, print_rows
+from foltr.core.aggregation.rule_spec import MEAN, PRE_STEPS, RULES, parameters_of_rule, read_rule
 from foltr.core.methods.preconditions import LEAST_FOR_ADAPTIVE, least_updates
 from foltr.core.methods.registry import METHODS, parameters_of
 

@@ -6,7 +6,8 @@ from foltr.core.errors import DataError, SettingsError, UnavailableError
 
 
 def find_data(name: str | None, seed: int, fold: int | None = None, *, normalise: bool = True) -> LoadedData:
-    """As `foltr.core.data.sources.load_data`; by default the MSLR sample, or a synthetic set where that cannot be had."""
+    """As `foltr.core.data.sources.load_data`; by default the MSLR sample, or a synthetic set where that cannot be
+    had."""
     if name is None and fold is not None:
         raise SettingsError(f"fold {fold}: only a folder has folds; expected --data with a folder")
     sample = name in (None, MSLR_SAMPLE)

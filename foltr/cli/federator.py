@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import structlog
 import typer
 
-from foltr.core.alive_file import AliveFile
 from foltr.cli import options
 from foltr.cli.federation_files import read_initial_model, read_schema_setting
 from foltr.cli.ingest import serve_ingest
@@ -23,6 +22,7 @@ from foltr.cli.output import configure_logging, say
 from foltr.cli.setting_groups import Rounds
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.cli.tracer import tracer_to
+from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
@@ -30,8 +30,8 @@ from foltr.core.protocol.states import Pacing
 from foltr.operations.operator_access import broker_record, open_authority, service_access
 
 if TYPE_CHECKING:
-    from foltr.federator.plan import FederationPlan
     from foltr.core.operator.authority import Authority
+    from foltr.federator.plan import FederationPlan
 
 # 70 times as many as by default; objects of this kind are some 100 bytes each.
 _N_NEW_OBJECTS = 50_000

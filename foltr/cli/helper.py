@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import structlog
 import typer
 
-from foltr.core.alive_file import AliveFile
 from foltr.cli.fields import Option
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import broker_of, helper_credentials
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings, takes_settings
+from foltr.core.alive_file import AliveFile
 from foltr.core.user_files import file_name_of
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from foltr.core.alive_file import AliveFile
 from foltr.cli.doctor.checks_sharing import told
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import federator_identity
 from foltr.cli.settings import Settings
+from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.operator.credentials import FEDERATOR_USER
 

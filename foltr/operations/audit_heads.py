@@ -7,13 +7,13 @@ from pathlib import Path
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.visit import hear_retained
-from foltr.edge_client.store.heard import HeardStore
 from foltr.core.errors import DataError, MessageError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import Credentials
 from foltr.core.operator.heard_keys import believe_heard, key_topics
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.topics import Topics
+from foltr.edge_client.store.heard import HeardStore
 from foltr.operations.noted_entries import NotedEntry, contradictions, newest_noted, noted_entry
 
 _ASK = "Ask the operator which backup was restored, and why; keep the file with what was noted"

@@ -9,7 +9,6 @@ from pathlib import Path
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage
 from foltr.broker.visit import visit_again, visiting
-from foltr.edge_client.forgetting import refusal_in_words
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, MessageError, UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, Credentials
@@ -19,6 +18,7 @@ from foltr.core.protocol.codec import Envelope, open_envelope
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.states import JobState
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.edge_client.forgetting import refusal_in_words
 
 _ANSWER_S = 3.0
 _CONNECT_S = 5.0

@@ -1,4 +1,5 @@
-"""One-time tokens, as an operator makes them and has the broker let them in; `foltr.operations.enrolment_desk` answers."""
+"""One-time tokens, as an operator makes them and has the broker let them in; `foltr.operations.enrolment_desk`
+answers."""
 
 import re
 import time

@@ -1,14 +1,15 @@
-"""Reads from the database what the newest round of a federation is like, for `foltr.operations.why` and the overview."""
+"""Reads from the database what the newest round of a federation is like, for `foltr.operations.why` and the
+overview."""
 
 from datetime import UTC, datetime
 
-from foltr.federator.summing.pause import held_until, let_go_at
 from foltr.core.aggregation.standing import VOTE_ROUNDS, Standing, standing_of_tallies
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.epochs import ends_soon
 from foltr.core.protocol.events import EventKind
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.states import Membership
+from foltr.federator.summing.pause import held_until, let_go_at
 from foltr.operations.situation import Situation
 from foltr.storage.anchors import count_votes, list_tallies
 from foltr.storage.database import Database

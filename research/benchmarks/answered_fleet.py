@@ -10,10 +10,6 @@ from itertools import count
 import numpy as np
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.actor import FederationActor
-from foltr.federator.clock import SteadyClock
-from foltr.federator.plan import FederationPlan
-from foltr.federator.store import FederationStore
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, UnlearningRound
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import Message, pack_vector
@@ -21,6 +17,10 @@ from foltr.core.protocol.membership import Status
 from foltr.core.protocol.receipts import ErasureNotice, UpdateReceipt
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate, UnlearningUpdate
+from foltr.federator.actor import FederationActor
+from foltr.federator.clock import SteadyClock
+from foltr.federator.plan import FederationPlan
+from foltr.federator.store import FederationStore
 
 NAME = "web"
 TOPICS = Topics(NAME)

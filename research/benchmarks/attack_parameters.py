@@ -1,12 +1,13 @@
 """Which parameters of attacks by who has read a rule do the most harm to it, by a small search.
 
-Run: OPENBLAS_NUM_THREADS=1 python research/benchmarks/attack_parameters.py DATA [DATA ...] [--rule adaptive] [--attackers 4]
+Run: OPENBLAS_NUM_THREADS=1 python research/benchmarks/attack_parameters.py DATA [DATA ...] [--rule adaptive]
+    [--attackers 4]
      [--tries 16] [--jobs 2] [--attack NAME ...] [--keep FOLDER] [--out FILE]
 
 DATA is what `foltr simulate --data` takes; of data in folds the first is taken. Ten clients, 400 rounds, two click
 models; the seeds are none of those that experiments report. Without ``--out`` the findings are printed; the file that
-`foltr reproduce robustness-aware` reads is research/foltr_research/reproductions/robustness/chosen_parameters.json. With ``--attack`` the
-findings about others that are in the file stay.
+`foltr reproduce robustness-aware` reads is research/foltr_research/reproductions/robustness/chosen_parameters.json.
+With ``--attack`` the findings about others that are in the file stay.
 """
 
 import argparse

@@ -28,18 +28,18 @@ _BUSY = 0.1
 _TOP = """# Benchmarks
 
 `make bench` measures every part beside its peer in the same run and writes this page; nobody edits it. A bar is what is
-good enough (`research/benchmarks/bars.py`), and a verdict is computed from it and the figure: a figure in x is a ratio, "in"
-something else is how many of that it is, and a missed bar says where the time goes. Figures are medians; where a peer
-stands beside, the ratio says more than either time. Devices, broker, database and federator share the machine. n is how
-many devices or clients there are, or updates of as many, and d how many weights each update has.
+good enough (`research/benchmarks/bars.py`), and a verdict is computed from it and the figure: a figure in x is a
+ratio, "in" something else is how many of that it is, and a missed bar says where the time goes. Figures are medians;
+where a peer stands beside, the ratio says more than either time. Devices, broker, database and federator share the
+machine. n is how many devices or clients there are, or updates of as many, and d how many weights each update has.
 """
 
 _INTRODUCTIONS = {
     LEARNERS: """
 Interactions a second on one core: a query of 120 documents with 136 features is ranked, 10 are shown, clicked and
-learned from. The peer is `research/benchmarks/plain_pdgd.py`, PDGD and FPDGD as their papers write them down. It leaves out what
-costs the published programs time beside the method, so it is rather faster than they are, by whom the bars of 50 and 12
-times were set.
+learned from. The peer is `research/benchmarks/plain_pdgd.py`, PDGD and FPDGD as their papers write them down. It leaves
+out what costs the published programs time beside the method, so it is rather faster than they are, by whom the bars of
+50 and 12 times were set.
 """,
     READING: """
 The peer is scikit-learn's `load_svmlight_file` into a dense array, which normalises nothing and checks less.

@@ -1,6 +1,7 @@
 """What a device's comparison of two models costs for each list, and how much a list tells, by data and clicks.
 
-Run: OPENBLAS_NUM_THREADS=1 python research/benchmarks/comparison.py DATA [--fold N] [--rounds N] [--lists N] [--json FILE]
+Run: OPENBLAS_NUM_THREADS=1 python research/benchmarks/comparison.py DATA [--fold N] [--rounds N] [--lists N] [--json
+    FILE]
 
 DATA is what `foltr simulate --data` takes. The cost is processor time for `preferences`, two models' scores of all
 candidates, `lead` and `Comparison.with_list`, of a linear ranker with 136 features and 10 documents shown. What a list

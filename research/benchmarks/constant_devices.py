@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from servers import read_devices
 
+from foltr.cli.output import configure_logging
+from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment, Privacy
 from foltr.edge_client.store.store import Interaction
 from foltr.edge_client.sums.privacy_limits import PrivacyLimits
-from foltr.cli.output import configure_logging
-from foltr.core.protocol.trainings import PdgdTraining
 
 
 def constant(weights: np.ndarray, interaction: Interaction, training: PdgdTraining) -> np.ndarray:  # noqa: ARG001

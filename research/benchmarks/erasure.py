@@ -1,8 +1,9 @@
 """How long a federation does not answer while a client is forgotten, and whether any file has its name afterwards.
 
-``python research/benchmarks/erasure.py [--gigabytes 1] [--clients 10000] [--db URL]``: a database is filled with the updates of
-past rounds; then updates arrive one after the other, each in its own transaction, while one client is forgotten as a
-federator does it. What is measured is the longest time in which no update was stored, beside the usual one.
+``python research/benchmarks/erasure.py [--gigabytes 1] [--clients 10000] [--db URL]``: a database is filled with the
+updates of past rounds; then updates arrive one after the other, each in its own transaction, while one client is
+forgotten as a federator does it. What is measured is the longest time in which no update was stored, beside the usual
+one.
 """
 
 import argparse
@@ -20,9 +21,9 @@ from pathlib import Path
 
 from sqlalchemy import insert, text
 
-from foltr.federator.store import FederationStore
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.protocol.states import Privacy
+from foltr.federator.store import FederationStore
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.clients import find_keys
 from foltr.storage.database import Database

@@ -19,9 +19,9 @@ import numpy as np
 from sqlalchemy import Table, func, make_url, select, text
 from sqlalchemy.dialects import postgresql, sqlite
 
-from foltr.federator.store import FederationStore
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.protocol.states import Privacy, RoundState
+from foltr.federator.store import FederationStore
 from foltr.storage.body_parts import part_for
 from foltr.storage.body_tables import ROW_BY_ROW, update_bodies
 from foltr.storage.cipher import AES_256_GCM

@@ -1,11 +1,11 @@
 """How long an update waits for its answer while many are forgotten from a large database, and how many rounds end.
 
-``python research/benchmarks/forgetting.py [--gigabytes 1] [--devices 200] [--leaving 50] [--sybils 10] [--strategy rollback]``:
-a database is filled with the sealed updates of past rounds of these devices; sybils were in the newest only. Then the
-federation's actor runs as in the service, on that database and the real clock, without a network: every device sends
-an update for each round, and the next one after its answer; in the midst of it many ask to be forgotten. What is
-measured is the time from an update's arrival to its answer. It ends when the job's model is in service, or after
-``--seconds``.
+``python research/benchmarks/forgetting.py [--gigabytes 1] [--devices 200] [--leaving 50] [--sybils 10] [--strategy
+rollback]``: a database is filled with the sealed updates of past rounds of these devices; sybils were in the newest
+only. Then the federation's actor runs as in the service, on that database and the real clock, without a network: every
+device sends an update for each round, and the next one after its answer; in the midst of it many ask to be forgotten.
+What is measured is the time from an update's arrival to its answer. It ends when the job's model is in service, or
+after ``--seconds``.
 """
 
 import argparse
@@ -23,14 +23,14 @@ import numpy as np
 from answered_fleet import NAME, Fleet, serving
 from sqlalchemy import insert, text
 
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.store import FederationStore
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.states import JobState, Privacy, Strategy
 from foltr.core.protocol.topics import ClientTopic
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.store import FederationStore
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.cipher import AES_256_GCM, associated_data, encrypt
 from foltr.storage.clients import find_keys

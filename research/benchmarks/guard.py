@@ -1,6 +1,7 @@
 """How often a device's guard refuses an honest model, and how often one of four spoilt ones, by data and clicks.
 
-Run: OPENBLAS_NUM_THREADS=1 python research/benchmarks/guard.py DATA [--fold N] [--federations N] [--rounds N] [--json FILE]
+Run: OPENBLAS_NUM_THREADS=1 python research/benchmarks/guard.py DATA [--fold N] [--federations N] [--rounds N] [--json
+    FILE]
 
 DATA is what `foltr simulate --data` takes. In each federation of 10 clients, 5 interactions a round (FPDGD), the first
 client holds back a tenth of its lists with clicks. Honest: every model from the 30th list on is judged against the one
@@ -18,14 +19,14 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from foltr.edge_client.guard.held_back import MOST_LISTS
-from foltr.edge_client.guard.model_judgement import FEWEST_LISTS, Judgement, judge
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.evaluation.click_models import ClickModel, click_model, simulate_clicks
 from foltr.core.learning.agreement import agreement, preferences
 from foltr.core.learning.display import sampled_list
 from foltr.core.learning.linear import score
 from foltr.core.learning.pdgd import pdgd_step
+from foltr.edge_client.guard.held_back import MOST_LISTS
+from foltr.edge_client.guard.model_judgement import FEWEST_LISTS, Judgement, judge
 from foltr_research.simulation.clients.loading import load_experiment
 from foltr_research.simulation.config import SimulationConfig
 

@@ -1,6 +1,7 @@
 """What a federation takes whose history has ten million updates: each question, a round's end, forgetting, retention.
 
-Run: python research/benchmarks/histories.py [--updates 10000000] [--clients 1000] [--db URL] [--folder FOLDER] [--json FILE]
+Run: python research/benchmarks/histories.py [--updates 10000000] [--clients 1000] [--db URL] [--folder FOLDER] [--json
+    FILE]
      [--only PART ...]
 
 A history is written in bulk (`filled_history`) to an empty PostgreSQL database, or to SQLite in the folder, and gone on
@@ -37,12 +38,12 @@ from answered_fleet import Fleet, serving
 from filled_history import NAME, Past, fill, sizes
 from servers import describe_machine
 
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.store import FederationStore
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.topics import ClientTopic
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.store import FederationStore
 from foltr.operations.overview import read_overview
 from foltr.operations.reading import read_situation
 from foltr.storage import pages, queries

@@ -1,6 +1,7 @@
 """A fleet too large to stay connected takes turns over real MQTT: what it costs, and that no process grows.
 
-Run: python research/benchmarks/paced_fleet.py [--devices 20000] [--minutes 8] [--updates 300] [--max-time 20] [--json FILE]
+Run: python research/benchmarks/paced_fleet.py [--devices 20000] [--minutes 8] [--updates 300] [--max-time 20] [--json
+    FILE]
 
 Each device is an `EdgeClient` with a store of its own, as in an application that runs now and then: it is made when its
 next visit is due, records a few lists, comes by, is told until when to rest, and is closed. Between two visits a device

@@ -1,8 +1,9 @@
 """Round time per client update, durable and receipted, beside a bare paho + Mosquitto exchange in the same run.
 
-Run: python research/benchmarks/round_overhead.py [--clients N ...] [--json FILE]     unsigned, signed and signed with TLS
-     python research/benchmarks/round_overhead.py --signed | --unsigned [--tls none|tls|mtls] [--fleets K]     one of them
-     python research/benchmarks/round_overhead.py --signed --profile FOLDER --clients 100
+Run: python research/benchmarks/round_overhead.py [--clients N ...] [--json FILE]     unsigned, signed and signed with
+    TLS
+     python research/benchmarks/round_overhead.py --signed | --unsigned [--tls none|tls|mtls] [--fleets K]     one of
+     them python research/benchmarks/round_overhead.py --signed --profile FOLDER --clients 100
 
 What is timed: federator (its own process, SQLite with synchronous=FULL), Mosquitto (its own process, configured by
 ``foltr broker config``), and all n devices with a connection each (one process or K, learning replaced by a constant

@@ -30,12 +30,12 @@ import numpy as np
 from round_overhead import round_ends
 from servers import FEDERATION, FOLTR, HERE, Servers, Watch, describe_machine, write_devices
 
-from foltr_research.cli.demos.helper_process import HelperProcess
 from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity, write_credentials
 from foltr.core.operator.policy_terms import PolicyTerms, policy_of
 from foltr.core.protocol.signed_policies import issue_policy
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.secure.sealing import SealingKey
+from foltr_research.cli.demos.helper_process import HelperProcess
 
 DIM = 136
 _TIMEOUT_S = 600.0

@@ -32,9 +32,9 @@ from foltr.broker.access import Anonymous, ClientCertificates, Passwords
 from foltr.broker.broker_records import BrokerCredentials, read_credentials
 from foltr.broker.mosquitto import CONFIG_NAME, MosquittoSettings
 from foltr.broker.provision import provision_broker, provision_users
-from foltr.edge_client.options import Connection
 from foltr.core.operator.credentials import BrokerAccess, Credentials, write_secret
 from foltr.core.operator.folder import create_authority
+from foltr.edge_client.options import Connection
 
 FEDERATION = "bench"
 HERE = Path(__file__).parent
@@ -140,7 +140,8 @@ class Servers:
     def start_federator(
         self, *arguments: str, profile: Path | None = None, **variables: str
     ) -> subprocess.Popen[bytes]:
-        """``foltr federator run`` with ``arguments`` and ``variables``; with ``profile`` as research/benchmarks/profiled.py."""
+        """``foltr federator run`` with ``arguments`` and ``variables``; with ``profile`` as
+        research/benchmarks/profiled.py."""
         foltr = FOLTR if profile is None else [sys.executable, str(HERE / "profiled.py"), str(profile), "foltr"]
         identity = ["--credentials", str(self._operator_dir / "federator.json")]
         if not self.signed:

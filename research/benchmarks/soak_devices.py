@@ -17,12 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 from servers import read_devices
 
+from foltr.cli.output import configure_logging
+from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment
 from foltr.edge_client.store.store import Interaction
 from foltr.edge_client.training.working_model import Learner
-from foltr.cli.output import configure_logging
-from foltr.core.protocol.trainings import PdgdTraining
 
 
 def one_hot_learner(column: int) -> Learner:

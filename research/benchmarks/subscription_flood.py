@@ -1,7 +1,8 @@
 """Whether one user ends the broker with subscriptions: rounds a second, and the broker's memory, while it tries.
 
 Run: python research/benchmarks/subscription_flood.py [--by device token] [--plugin off on] [--seconds 20] [--json FILE]
-     python research/benchmarks/subscription_flood.py --seconds 0 --rest 60     rounds a second with and without the plugin alone
+     python research/benchmarks/subscription_flood.py --seconds 0 --rest 60     rounds a second with and without the
+     plugin alone
 
 A device, or whoever has an unused one-time token, subscribes to filters of 190 levels, no two alike, a thousand in each
 packet, or fewer where the broker ends its connection for that, as fast as the broker answers, and in a session that is

@@ -1,6 +1,7 @@
 """Whether one device takes the updates of all others where ingest workers run: rounds a second while it tries.
 
-Run: python research/benchmarks/swallowed_updates.py [--plugin off on] [--workers 1] [--guess] [--seconds 20] [--json FILE]
+Run: python research/benchmarks/swallowed_updates.py [--plugin off on] [--workers 1] [--guess] [--seconds 20] [--json
+    FILE]
 
 A device subscribes to the group of the workers, so that the broker gives it a share of the updates of all, which it may
 not even read. What the group is called follows from the federator's private key; here the device knows it all the same,
@@ -26,9 +27,9 @@ from attacked import AttackedFederation, add_options
 from servers import FEDERATION, describe_machine
 from subscriber import Subscriber
 
-from foltr.federator.ingest.service import shared_filter
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.topics import Topics
+from foltr.federator.ingest.service import shared_filter
 
 _LONGEST_S = 60.0
 

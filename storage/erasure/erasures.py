@@ -1,7 +1,7 @@
 """Erasing a client: all that is stored of it, in short transactions, and what is left to prove it.
 
-The data key lies outside the database (`foltr.storage.keys`): it is destroyed after the transaction, and again at the next
-start if the federator died in between.
+The data key lies outside the database (`foltr.storage.keys`): it is destroyed after the transaction, and again at the
+next start if the federator died in between.
 """
 
 import asyncio

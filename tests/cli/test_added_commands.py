@@ -13,8 +13,7 @@ from foltr.cli.commands import ENTRY_POINTS, RESEARCH
 # As where the package is not installed: nothing of it can be imported, and nothing is added.
 WITHOUT_RESEARCH = """
 import importlib.metadata
-for name in ("foltr_research.attacks", "foltr_research.simulation", "foltr_research.reproductions", "foltr_research.cli"):
-    sys.modules[name] = None
+sys.modules["foltr_research"] = None
 everything = importlib.metadata.entry_points
 importlib.metadata.entry_points = lambda **of: () if of.get("group") == "foltr.commands" else everything(**of)
 """

@@ -7,9 +7,9 @@ from cli.commands import foltr
 from own_servers import provisioned
 
 from foltr.broker.provision import reload_broker
+from foltr.core.errors import UnavailableError
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Connection
-from foltr.core.errors import UnavailableError
 
 
 @pytest.fixture

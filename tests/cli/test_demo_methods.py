@@ -8,10 +8,10 @@ import pytest
 from cli.commands import foltr, start, stop
 
 from foltr.broker.embedded import embedded_broker
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment
 from foltr.core.learning.linear import rank_by_score, score
 from foltr.core.methods.registry import METHODS
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment
 
 # What a method needs beside its name.
 NEEDED = {

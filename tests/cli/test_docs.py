@@ -18,9 +18,9 @@ from cli.test_main import free_port
 from cli.test_readme import blocks
 from made_history import made_history
 
-from foltr.core.aggregation.rule_spec import read_rule
 from foltr.cli.method import choose_rule
 from foltr.cli.settings import load_settings
+from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.protocol.events import FINDINGS, EventKind
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import AbandonReason

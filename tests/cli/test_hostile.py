@@ -22,10 +22,10 @@ from cli.hostile import COMPUTES, SERVES, Case, cases, commands, is_number, make
 from made_history import made_history
 from receipts import KEY, RECEIPT
 
-from foltr.edge_client.store.store import DeviceStore
 from foltr.cli.fleet.running import DeviceChoices
 from foltr.cli.settings import GROUPS
 from foltr.core.erasure.receipt import sign_receipt
+from foltr.edge_client.store.store import DeviceStore
 from foltr_research.simulation.config import SimulationConfig
 
 WANTED = os.environ.get("FOLTR_TEST_HOSTILE", "150")

@@ -14,16 +14,16 @@ from databases import migrated_sqlite, open_migrated
 from integration.peers import DIM, FEDERATION, Operator, served
 from sqlalchemy import select
 
-from foltr.edge_client.client import EdgeClient
-from foltr.federator.pace import PacePolicy
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
 from foltr.core.learning.interaction import Interaction
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.fpdgd import FPDGD
 from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.edge_client.client import EdgeClient
+from foltr.federator.pace import PacePolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 from foltr.storage.bodies import is_body_of
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.database import Database

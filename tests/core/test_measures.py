@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from foltr.federator.measures import FederatorMeasures
 from foltr.core.measures import Label, Measures
 from foltr.core.protocol.receipts import ReceiptCode
+from foltr.federator.measures import FederatorMeasures
 from foltr.helper.measures import HelperMeasures
 
 KIND = Label("kind", ("update", "join"))

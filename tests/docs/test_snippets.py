@@ -22,11 +22,11 @@ from made_history import made_history
 from servers import accepts
 from sqlalchemy import text
 
-from foltr.edge_client.client import EdgeClient
 from foltr.cli.commands import COMMANDS
 from foltr.core.methods.initial_models import InitialModel
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.trainings import LinearRankerSpec
+from foltr.edge_client.client import EdgeClient
 from foltr.storage.database import Database
 
 MATRIX = [[12.0, 30.0, 0.5, 2.0], [3.0, 60.0, 0.1, 9.0], [25.0, 10.0, 0.9, 1.0]]

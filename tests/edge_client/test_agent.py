@@ -9,9 +9,6 @@ from played import N_FEATURES, TOPICS, adding_learner, content, model
 from structlog.testing import capture_logs
 
 from foltr.broker.link import InboundMessage
-from foltr.edge_client.agent import Agent
-from foltr.edge_client.options import DeviceOptions, Experiment
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import decode, encode
 from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
@@ -21,6 +18,9 @@ from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, Recei
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import ModelUpdate
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.options import DeviceOptions, Experiment
+from foltr.edge_client.store.store import DeviceStore
 
 INBOX, JOIN, STATUS, UPDATES = (
     TOPICS.client("device-7", topic)

@@ -4,12 +4,12 @@ from contextlib import closing
 
 import pytest
 
-from foltr.edge_client.audit_watch import AuditWatch
-from foltr.edge_client.events import AuditLogCut
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import encode
+from foltr.edge_client.audit_watch import AuditWatch
+from foltr.edge_client.events import AuditLogCut
+from foltr.edge_client.store.store import DeviceStore
 
 TOPIC = "foltr/v1/mail/audit-head"
 

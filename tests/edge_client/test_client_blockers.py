@@ -5,13 +5,13 @@ import pytest
 from own_servers import provisioned
 from played import TOPICS, WITHIN_S, Federator, device, until
 
-from foltr.edge_client.blockers import BlockerKind
-from foltr.edge_client.client import EdgeClient
 from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
+from foltr.edge_client.blockers import BlockerKind
+from foltr.edge_client.client import EdgeClient
 
 
 async def beat(federator, *, online=True):

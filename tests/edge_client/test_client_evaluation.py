@@ -9,14 +9,14 @@ from structlog.testing import capture_logs
 from under_policy import CLIP_NORM, identity, opened
 from under_policy import FEDERATOR as KEY
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment, Ranking
 from foltr.core.learning.rewards import Earned, mean_of_lists
 from foltr.core.protocol.evaluations import Evaluation, EvaluationRequest
 from foltr.core.protocol.policies import SecureRound
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import EvolutionTraining, FpdgdPaperTraining
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment, Ranking
 
 ASKED = EvaluationRequest(federation="mail")
 

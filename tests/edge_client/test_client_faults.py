@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, model, see, until
 
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
+from foltr.edge_client.store.store import DeviceStore
 
 
 async def test_nonsense_from_the_network_is_ignored(mqtt_broker):

@@ -25,8 +25,6 @@ from played import (
 )
 from structlog.testing import capture_logs
 
-from foltr.edge_client.client import EdgeClient, ForgetResult
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError, FoltrError, UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.codec import decode, encode, open_envelope
@@ -34,6 +32,8 @@ from foltr.core.protocol.membership import Forget, Status
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
+from foltr.edge_client.client import EdgeClient, ForgetResult
+from foltr.edge_client.store.store import DeviceStore
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 INBOX, FORGET, STATUS = (

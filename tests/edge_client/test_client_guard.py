@@ -4,12 +4,12 @@ import numpy as np
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see, taken_in, until
 from structlog.testing import capture_logs
 
-from foltr.edge_client.guard.model_judgement import FEWEST_LISTS
 from foltr.core.learning.agreement import preferences
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.edge_client.guard.model_judgement import FEWEST_LISTS
 
 GOOD = np.zeros(N_FEATURES, np.float32)
 GOOD[:2] = 3.0, 1.0

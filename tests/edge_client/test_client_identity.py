@@ -8,11 +8,6 @@ import pytest
 from device_options import grouped
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, content, device, model, see, until
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.events import AuditLogCut
-from foltr.edge_client.options import Connection
-from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_secret
 from foltr.core.protocol.audit_heads import AuditHead
@@ -23,6 +18,11 @@ from foltr.core.protocol.roster import FederatorKey
 from foltr.core.protocol.signing import SESSION_STEPS, SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import ModelUpdate
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.events import AuditLogCut
+from foltr.edge_client.options import Connection
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 

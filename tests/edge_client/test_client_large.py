@@ -8,10 +8,6 @@ from played import TOPICS, WITHIN_S, Federator, adding_learner, device, until
 from structlog.testing import capture_logs
 
 from foltr.broker.link import MqttLink
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.messaging.transfer import WINDOW
-from foltr.edge_client.models import Models
-from foltr.edge_client.options import Experiment
 from foltr.core.learning.linear import score
 from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
@@ -23,6 +19,10 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import Chunk, Manifest, ModelUpdate, Vote
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.messaging.transfer import WINDOW
+from foltr.edge_client.models import Models
+from foltr.edge_client.options import Experiment
 
 N_FEATURES = 7 * CHUNK_BYTES // 4 - 200  # seven chunks: more than are sent at once
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()

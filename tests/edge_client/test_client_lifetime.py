@@ -11,12 +11,12 @@ import pytest
 from played import N_FEATURES, WITHIN_S, Federator, device, see, until
 from structlog.testing import capture_logs
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.events import Connected, ForgetStateChanged, Forgotten, ModelInUse, UpdateAnswered
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.erasure.states import ForgetState
 from foltr.core.errors import DataError, UsageError
 from foltr.core.protocol.receipts import ReceiptCode
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.events import Connected, ForgetStateChanged, Forgotten, ModelInUse, UpdateAnswered
+from foltr.edge_client.store.store import DeviceStore
 
 DOCUMENTS = np.eye(3, N_FEATURES)
 

@@ -9,8 +9,6 @@ from drawn import interaction_of, reversals_of, shown_by
 from methods_of import LINEAR, NEURAL, trainings
 from played import N_FEATURES, WITHIN_S, Federator, device, taken_in, until
 
-from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.training.working_model import mark_state, unmark_state
 from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.core.data.synthetic import synthetic_dataset
 from foltr.core.errors import DataError, SettingsError
@@ -26,6 +24,8 @@ from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.trainings import FedPerTraining, PersonalTraining
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.working_model import mark_state, unmark_state
 
 K, N_INTERACTIONS = 5, 4
 METHODS = [*trainings(), "fedips, propensities estimated"]

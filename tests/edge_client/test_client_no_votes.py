@@ -10,8 +10,6 @@ from structlog.testing import capture_logs
 from under_policy import CLIP_NORM, identity
 from under_policy import FEDERATOR as KEY
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.policies import SecureRound
 from foltr.core.protocol.receipts import ReceiptCode
@@ -23,6 +21,8 @@ from foltr.core.protocol.trainings import (
     NeuralRankerSpec,
 )
 from foltr.core.protocol.updates import Vote
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment
 
 # --- where nobody votes -----------------------------------------------------------------------------------------
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 from played import N_FEATURES, Federator, adding_learner, content, device, model, see
 
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import unpack_vector
+from foltr.edge_client.store.store import DeviceStore
 
 NAN, INF = float("nan"), float("inf")
 ROW = [0.0] * N_FEATURES

@@ -7,9 +7,9 @@ from made_policies import policy
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner, until
 from under_policy import CLIP_NORM, FEDERATOR, identity, opened
 
-from foltr.edge_client.client import EdgeClient
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.policies import SecureRound, allowance_of
+from foltr.edge_client.client import EdgeClient
 
 WEIGHT = 64
 VOTING = policy(proofs=True, vote_weight=WEIGHT, n_interactions=ENOUGH)

@@ -14,15 +14,15 @@ from made_policies import policy
 from played import TOPICS, WITHIN_S, Federator, adding_learner, see
 from under_policy import CLIP_NORM, FEDERATOR, identity, opened
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.operator.credentials import write_credentials
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.policies import SecureRound
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.updates import ModelUpdate
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment
+from foltr.edge_client.store.store import DeviceStore
 
 REPOSITORY = Path(__file__).parents[2]
 POLICY = policy(proofs=True)

@@ -3,8 +3,6 @@
 import pytest
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, content, device, see
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.announcements import NamedErasure, UnlearningRound
@@ -15,6 +13,8 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import UnlearningUpdate
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
 
 OPERATOR, FEDERATOR, STRANGER = SigningKey.generate(), SigningKey.generate(), SigningKey.generate()
 UNLEARNING = TOPICS.client("device-7", ClientTopic.UNLEARNING)

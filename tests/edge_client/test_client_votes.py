@@ -7,9 +7,6 @@ from structlog.testing import capture_logs
 from under_policy import FEDERATOR as KEY
 from under_policy import identity
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.guard.model_judgement import FEWEST_LISTS as FEWEST_OF_A_GUARD
-from foltr.edge_client.options import Connection, Experiment
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import pack_vector
@@ -17,6 +14,9 @@ from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import Vote
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.guard.model_judgement import FEWEST_LISTS as FEWEST_OF_A_GUARD
+from foltr.edge_client.options import Connection, Experiment
 
 # --- what it says -----------------------------------------------------------------------------------------------
 

@@ -6,9 +6,6 @@ import pytest
 from played import QUIET_S, TOPICS, WITHIN_S, Federator, content, device, retained, see, taken_in, until
 from structlog.testing import capture_logs
 
-from foltr.edge_client.client import EdgeClient, ForgetResult
-from foltr.edge_client.events import ForgetStateChanged
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError, FoltrError
 from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.codec import decode
@@ -16,6 +13,9 @@ from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.signing import SigningKey, sequence_of
 from foltr.core.protocol.topics import ClientTopic
+from foltr.edge_client.client import EdgeClient, ForgetResult
+from foltr.edge_client.events import ForgetStateChanged
+from foltr.edge_client.store.store import DeviceStore
 
 INBOX, FORGET, STATUS = (
     TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.FORGET, ClientTopic.STATUS)

@@ -9,11 +9,6 @@ from methods_of import LINEAR, trainings
 from played import N_FEATURES, Federator, model, until
 from structlog.testing import capture_logs
 
-from foltr.edge_client.device_state import DeviceState, Order, order_of_next
-from foltr.edge_client.options import Ranking
-from foltr.edge_client.search_ranker import SearchRanker
-from foltr.edge_client.serps import make_serp, read_candidates
-from foltr.edge_client.training.working_model import WorkingModel, device_for
 from foltr.core.learning.gate import FadingMean, Gate, Source, source_of_next
 from foltr.core.methods.base import DeviceContext
 from foltr.core.operator.credentials import BrokerAccess, device_identity
@@ -22,6 +17,11 @@ from foltr.core.protocol.explorations import read_exploration
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.edge_client.device_state import DeviceState, Order, order_of_next
+from foltr.edge_client.options import Ranking
+from foltr.edge_client.search_ranker import SearchRanker
+from foltr.edge_client.serps import make_serp, read_candidates
+from foltr.edge_client.training.working_model import WorkingModel, device_for
 
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 CANDIDATES = read_candidates(np.random.default_rng(4).random((12, LINEAR.n_features)), None)

@@ -2,10 +2,10 @@
 
 import stat
 
-from foltr.edge_client import enrolling
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.one_time_tokens import OneTimeToken
 from foltr.core.protocol.signing import SigningKey, key_to_text
+from foltr.edge_client import enrolling
 
 
 def token(number):

@@ -11,12 +11,6 @@ from played import N_FEATURES, TOPICS, adding_learner, content, model
 from structlog.testing import capture_logs
 
 from foltr.broker.link import InboundMessage
-from foltr.edge_client.agent import Agent
-from foltr.edge_client.events import ModelInUse
-from foltr.edge_client.features import Features
-from foltr.edge_client.objections import Objection, objection_to
-from foltr.edge_client.options import DeviceOptions
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.errors import DataError
 from foltr.core.operator.credentials import BrokerAccess, Credentials
 from foltr.core.protocol.announcements import NamedErasure, RoundAnnouncement, UnlearningRound
@@ -31,6 +25,12 @@ from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import ModelUpdate
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.events import ModelInUse
+from foltr.edge_client.features import Features
+from foltr.edge_client.objections import Objection, objection_to
+from foltr.edge_client.options import DeviceOptions
+from foltr.edge_client.store.store import DeviceStore
 
 INBOX, JOIN, UPDATES = (
     TOPICS.client("device-7", topic) for topic in (ClientTopic.INBOX, ClientTopic.JOIN, ClientTopic.UPDATES)

@@ -2,8 +2,8 @@
 
 import pytest
 
-from foltr.edge_client.federator_watch import FederatorWatch
 from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.edge_client.federator_watch import FederatorWatch
 
 
 def beat(*, online=True, federation="mail", at=1e9):

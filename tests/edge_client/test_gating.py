@@ -6,6 +6,12 @@ import numpy as np
 import pytest
 from played import Federator, device
 
+from foltr.core.errors import DataError
+from foltr.core.learning.gate import Gate, ShownCount, Source
+from foltr.core.operator.credentials import BrokerAccess, device_identity
+from foltr.core.protocol.explorations import read_exploration
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client import gating
 from foltr.edge_client.events import GateChanged
 from foltr.edge_client.gating import DeviceGate
@@ -14,12 +20,6 @@ from foltr.edge_client.recording import store_list
 from foltr.edge_client.search_ranker import SearchRanker
 from foltr.edge_client.serps import make_serp, read_candidates
 from foltr.edge_client.store.store import DeviceStore
-from foltr.core.errors import DataError
-from foltr.core.learning.gate import Gate, ShownCount, Source
-from foltr.core.operator.credentials import BrokerAccess, device_identity
-from foltr.core.protocol.explorations import read_exploration
-from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.trainings import PdgdTraining
 
 N_FEATURES = 16
 SWAPS = PdgdTraining(min_interactions=1000, max_interactions=1000)

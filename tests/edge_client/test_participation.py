@@ -5,6 +5,11 @@ from itertools import pairwise, product
 
 import pytest
 
+from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
+from foltr.core.protocol.client_selection import HIGHEST_TICKET, round_seed, ticket
+from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
+from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.edge_client.participation import (
     ANSWER_TIME_S,
     FIRST_RESEND_S,
@@ -13,11 +18,6 @@ from foltr.edge_client.participation import (
     Participation,
 )
 from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement, Selection
-from foltr.core.protocol.client_selection import HIGHEST_TICKET, round_seed, ticket
-from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
-from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 
 CLIENT = "device-7"
 ID, OTHER_ID = "a" * 32, "b" * 32

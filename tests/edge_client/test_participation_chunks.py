@@ -2,9 +2,9 @@
 
 import random
 
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.edge_client.participation import FIRST_RESEND_S, Outgoing, Participation
 from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 
 CLIENT, ID, NOW = "device-7", "a" * 32, 1_000.0
 LONGEST = 1.25

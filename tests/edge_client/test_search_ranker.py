@@ -13,14 +13,6 @@ from device_options import grouped
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, model
 from structlog.testing import capture_logs
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.events import Connected, ModelInUse, UpdateAnswered
-from foltr.edge_client.forgetting import ForgetResult
-from foltr.edge_client.options import Experiment, Privacy
-from foltr.edge_client.search_ranker import SearchRanker
-from foltr.edge_client.store.interaction_rows import insert_interaction
-from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.training.working_model import WorkingModel
 from foltr.core.errors import DataError, SettingsError, UnavailableError, UsageError
 from foltr.core.numerics.compiled import plain_functions
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
@@ -29,6 +21,14 @@ from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.events import Connected, ModelInUse, UpdateAnswered
+from foltr.edge_client.forgetting import ForgetResult
+from foltr.edge_client.options import Experiment, Privacy
+from foltr.edge_client.search_ranker import SearchRanker
+from foltr.edge_client.store.interaction_rows import insert_interaction
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.working_model import WorkingModel
 
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 DOCUMENTS = np.eye(5, N_FEATURES, dtype=np.float32)

@@ -8,10 +8,10 @@ import sys
 import pytest
 from played import N_FEATURES, model
 
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.operator.credentials import BrokerAccess, device_identity, write_credentials
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.signing import SigningKey
+from foltr.edge_client.store.store import DeviceStore
 
 OPERATOR, FEDERATOR = SigningKey.generate(), SigningKey.generate()
 

@@ -4,8 +4,6 @@ import numpy as np
 import pytest
 from methods_of import LINEAR, trainings
 
-from foltr.edge_client.serps import clicks_on, make_serp, read_candidates
-from foltr.edge_client.training.working_model import WorkingModel, device_for
 from foltr.core.errors import DataError
 from foltr.core.learning.display import sampled_list
 from foltr.core.learning.gate import Source
@@ -15,6 +13,8 @@ from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.explorations import SAFE, NoExploration, read_exploration
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.edge_client.serps import clicks_on, make_serp, read_candidates
+from foltr.edge_client.training.working_model import WorkingModel, device_for
 
 FEATURES = np.random.default_rng(4).random((8, 6), np.float32)
 BASE = [3.0, 9.0, 1.0, 4.0, 9.0, 0.0, 2.0, 8.0]

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from foltr.core.protocol.paces import latest_pause_s
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.visits import Visits
-from foltr.core.protocol.paces import latest_pause_s
 
 NOW, PERIOD_S = 2_000_000_000.0, 3600.0
 

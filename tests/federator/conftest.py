@@ -11,8 +11,6 @@ from databases import open_migrated
 from served import GENEROUS, Served
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.plan import FederationPlan
-from foltr.federator.reading import Limits, OperatorSpoke, Reading, read_message
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.enrolment import issue_enrolment, issue_roster
@@ -33,6 +31,8 @@ from foltr.core.protocol.signed_orders import issue_order
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate
+from foltr.federator.plan import FederationPlan
+from foltr.federator.reading import Limits, OperatorSpoke, Reading, read_message
 from foltr.storage.keys import KeyStore
 
 FEDERATION = "mail"

@@ -4,9 +4,9 @@ import asyncio
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage
-from foltr.federator.round import RoundPolicy
 from foltr.core.protocol.states import Pacing
 from foltr.core.protocol.topics import Topics
+from foltr.federator.round import RoundPolicy
 from foltr.storage.models import list_models
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import list_contributions, list_events, list_rounds

@@ -4,14 +4,14 @@ from functools import partialmethod
 
 import pytest
 
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.round import RoundPolicy
-from foltr.federator.store import FederationStore
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.federator.store import FederationStore
 from foltr.storage.erasure.client_rows import rows_of
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.queries import get_round

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.publishing.audit_heads import head_of
-from foltr.federator.round import RoundPolicy
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.protocol.announcements import UnlearningRound
 from foltr.core.protocol.fields import pack_vector, unpack_vector
@@ -22,6 +19,9 @@ from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import EvolutionTraining, PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.publishing.audit_heads import head_of
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.audit_log import find_audit_entry
 from foltr.storage.erasure.erasures import find_erasure, list_erasures
 from foltr.storage.models import get_model, latest_model, list_models

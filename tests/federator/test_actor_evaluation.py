@@ -9,9 +9,6 @@ from msgpack import unpackb
 from voted import NAMES, ONES, STEPWISE, D, forget, order, origins, said, unlearn
 
 import foltr.storage.anchors
-from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import replay_round
-from foltr.federator.round import RoundPolicy
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.evaluations import Evaluation
@@ -19,6 +16,9 @@ from foltr.core.protocol.orders import QuarantineClient
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.trainings import FpdgdPaperTraining
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.models import get_anchor, latest_model

@@ -7,14 +7,14 @@ import pytest
 from served import Served
 from structlog.testing import capture_logs
 
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.round import RoundPolicy
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.queries import list_events

@@ -5,10 +5,10 @@ from dataclasses import replace
 from voted import ONES, STEPWISE, forget
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.round import RoundPolicy
 from foltr.core.protocol.membership import Status
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.federator.round import RoundPolicy
 from foltr.storage.queries import list_events, list_rounds
 
 POLICY = RoundPolicy(1, 9, 0.0, 60.0)

@@ -9,9 +9,6 @@ from backups import back_up, restore
 from served import GENEROUS, TOPICS, Served
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.job_driver import Unlearner
-from foltr.federator.round import RoundPolicy
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.membership import Forget, Status
 from foltr.core.protocol.orders import AllowReset, LiftQuarantine, OrderAnswer, QuarantineClient, RevokeClient
@@ -20,6 +17,9 @@ from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import EvolutionTraining, PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.job_driver import Unlearner
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.erasure.unlearning_jobs import list_jobs, pause_job
 from foltr.storage.errors import WriterFencedError

@@ -3,8 +3,6 @@
 import numpy as np
 import pytest
 
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
 from foltr.core.errors import SettingsError
 from foltr.core.failpoints import Failpoint
 from foltr.core.learning.evolution_strategies import AdamState, adam_ascent, es_direction
@@ -21,6 +19,8 @@ from foltr.core.protocol.trainings import (
     PdgdTraining,
 )
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, PartDelta
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 from foltr.storage.federations import get_federation
 from foltr.storage.models import list_models
 from foltr.storage.queries import list_rounds

@@ -6,8 +6,6 @@ import pytest
 from served import Served
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.round import RoundPolicy
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.orders import AllowReset, OrderAnswer
@@ -16,6 +14,8 @@ from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import EvolutionTraining, PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.erasure.gathering import find_reset
 from foltr.storage.erasure.unlearning_jobs import list_jobs

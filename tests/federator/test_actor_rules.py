@@ -11,11 +11,6 @@ from served import TOPICS
 from structlog.testing import capture_logs
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.closing.stored_rules import round_rng
-from foltr.federator.plan import FederationPlan
-from foltr.federator.resumption import claim
-from foltr.federator.round import RoundPolicy
-from foltr.federator.store import FederationStore
 from foltr.core.aggregation.client_records import Records
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.round_report import ClientFate, Finding, RoundReport
@@ -29,6 +24,11 @@ from foltr.core.protocol.orders import LiftQuarantine, OrderAnswer, QuarantineCl
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import DenseDelta
+from foltr.federator.closing.stored_rules import round_rng
+from foltr.federator.plan import FederationPlan
+from foltr.federator.resumption import claim
+from foltr.federator.round import RoundPolicy
+from foltr.federator.store import FederationStore
 from foltr.storage.federations import get_federation
 from foltr.storage.models import list_models
 from foltr.storage.queries import (

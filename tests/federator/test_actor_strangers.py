@@ -5,12 +5,6 @@ from served import TOPICS, Served
 
 from foltr.broker.buffer import IntakeLimits, RefusalCause, RefusedSender
 from foltr.broker.link import InboundMessage
-from foltr.federator import between_turns
-from foltr.federator.deciding.decisions import Decisions
-from foltr.federator.deciding.refusals import answer_turned_away
-from foltr.federator.engine import MAX_STRANGERS
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.errors import DataError, MessageError
 from foltr.core.protocol.codec import encode
@@ -20,6 +14,12 @@ from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
+from foltr.federator import between_turns
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.refusals import answer_turned_away
+from foltr.federator.engine import MAX_STRANGERS
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.audit_log import stream_audit
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.queries import list_clients, list_events

@@ -6,13 +6,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from foltr.federator.round import RoundPolicy
 from foltr.core.aggregation.client_records import Records
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import DenseDelta
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.client_rows import NAMING_TABLES
 from foltr.storage.erasure.erasures import list_erasures, note_told
 from foltr.storage.federations import get_federation

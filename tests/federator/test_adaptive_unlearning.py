@@ -6,10 +6,6 @@ import numpy as np
 import pytest
 
 import foltr.storage.erasure.unlearning_jobs
-from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import replay_round
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.round import RoundPolicy
 from foltr.core.aggregation.client_records import Records, suspects_of
 from foltr.core.aggregation.fates import Fate
 from foltr.core.aggregation.rule_spec import read_rule
@@ -19,6 +15,10 @@ from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.states import RoundState, Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.models import get_model, latest_model
 from foltr.storage.queries import list_contributions, list_rounds

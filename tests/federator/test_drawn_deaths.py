@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from voted import NAMES, REMOVE, D, said
 
-from foltr.federator.round import RoundPolicy
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.fields import pack_vector, unpack_vector
@@ -17,6 +16,7 @@ from foltr.core.protocol.membership import Status
 from foltr.core.protocol.states import Pacing
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import DenseDelta
+from foltr.federator.round import RoundPolicy
 from foltr.storage.models import list_models
 from foltr.storage.queries import list_contributions, list_rounds
 from foltr.storage.rounds import latest_round

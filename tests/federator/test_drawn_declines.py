@@ -5,10 +5,10 @@ import pytest
 from backups import back_up, restore
 from voted import NAMES, REMOVE, D, forget, said
 
-from foltr.federator.round import RoundPolicy
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.updates import DenseDelta
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.models import latest_model
 from foltr.storage.rounds import latest_round

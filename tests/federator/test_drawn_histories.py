@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from voted import NAMES, REMOVE, D, forget, said
 
-from foltr.federator.round import RoundPolicy
 from foltr.core.aggregation.standing import Verdict, standing_of
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.updates import DenseDelta
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.models import latest_model, list_models
 from foltr.storage.rounds import latest_round

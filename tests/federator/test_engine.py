@@ -7,6 +7,14 @@ from decisions import backlog
 
 from foltr.broker.buffer import RefusalCause, RefusedSender
 from foltr.broker.link import InboundMessage
+from foltr.core.methods.bodies import BodySpec
+from foltr.core.protocol.client_selection import ticket
+from foltr.core.protocol.fields import payload_digest
+from foltr.core.protocol.orders import OrderAnswer
+from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import AbandonReason, Pacing, RoundState
+from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.federator import engine
 from foltr.federator.clock import to_datetime
 from foltr.federator.deciding.refusals import answer_turned_away
@@ -16,14 +24,6 @@ from foltr.federator.engine import Backlog, Timed
 from foltr.federator.plan import FederationPlan
 from foltr.federator.reading import Limits, read_message
 from foltr.federator.round import RoundPolicy
-from foltr.core.methods.bodies import BodySpec
-from foltr.core.protocol.client_selection import ticket
-from foltr.core.protocol.fields import payload_digest
-from foltr.core.protocol.orders import OrderAnswer
-from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
-from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import AbandonReason, Pacing, RoundState
-from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.storage.records import StoredUpdate
 
 OPENED = 1_000.0

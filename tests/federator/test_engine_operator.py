@@ -3,12 +3,6 @@
 import pytest
 from decisions import OPENED, POLICY, answers, backlog, decide, events, members, told
 
-from foltr.federator import engine
-from foltr.federator.deciding.decisions import Decisions
-from foltr.federator.deciding.orders import erasure_ordered
-from foltr.federator.deciding.state import FederationState
-from foltr.federator.plan import FederationPlan
-from foltr.federator.reading import OperatorSpoke
 from foltr.core.protocol.orders import ForgetTombstone, VoidOrder
 from foltr.core.protocol.receipts import UpdateReceipt
 from foltr.core.protocol.signed_orders import digest_of, issue_question
@@ -16,6 +10,12 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import AbandonReason
 from foltr.core.protocol.tombstones import tombstone_of
 from foltr.core.protocol.topics import Topics
+from foltr.federator import engine
+from foltr.federator.deciding.decisions import Decisions
+from foltr.federator.deciding.orders import erasure_ordered
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.plan import FederationPlan
+from foltr.federator.reading import OperatorSpoke
 from foltr.storage.records import StoredUpdate
 
 STORED = {("a", "0" * 32): StoredUpdate(1, counts=True)}

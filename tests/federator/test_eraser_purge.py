@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from foltr.federator.round import RoundPolicy
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.topics import ClientTopic
+from foltr.federator.round import RoundPolicy
 from foltr.storage.database import Database
 from foltr.storage.erasure.erasures import deletions_to_purge
 from foltr.storage.federations import get_federation

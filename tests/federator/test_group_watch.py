@@ -9,8 +9,8 @@ from links import WITHIN_S, link_to
 from structlog.testing import capture_logs
 
 from foltr.broker.group_probe import ProbeAnswers
-from foltr.federator.group_watch import GroupWatch
 from foltr.core.protocol.topics import Topics
+from foltr.federator.group_watch import GroupWatch
 
 TOPICS = Topics("fed")
 GROUP = f"$share/a-group/{TOPICS.client('+', 'updates')}"

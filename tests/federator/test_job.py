@@ -9,6 +9,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from foltr.core.errors import ProtocolViolationError, SettingsError
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.core.unlearning.schedule import Course
 from foltr.federator.job import (
     TRANSITIONS,
     Contribution,
@@ -20,11 +25,6 @@ from foltr.federator.job import (
     UnlearningPolicy,
     UnlearningStep,
 )
-from foltr.core.errors import ProtocolViolationError, SettingsError
-from foltr.core.protocol.fields import pack_vector
-from foltr.core.protocol.states import Strategy
-from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
-from foltr.core.unlearning.schedule import Course
 
 
 @pytest.mark.parametrize(

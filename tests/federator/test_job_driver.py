@@ -3,16 +3,16 @@
 import numpy as np
 import pytest
 
-from foltr.federator import gathering
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.round import RoundPolicy
-from foltr.federator.store import FederationStore
 from foltr.core.protocol.announcements import UnlearningRound
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.federator import gathering
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
+from foltr.federator.store import FederationStore
 from foltr.storage.models import latest_model
 
 N_FEATURES = 4

@@ -5,10 +5,10 @@ import structlog
 from served import TOPICS
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.log_lines import log_findings
-from foltr.federator.round import RoundPolicy
 from foltr.core.protocol.membership import Leave
 from foltr.core.protocol.topics import ClientTopic
+from foltr.federator.log_lines import log_findings
+from foltr.federator.round import RoundPolicy
 from foltr.storage.queries import list_events
 from foltr.storage.records import NewEvent, NewModel
 

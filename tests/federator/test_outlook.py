@@ -5,15 +5,15 @@ from dataclasses import replace
 import pytest
 from structlog.testing import capture_logs
 
+from foltr.core.protocol.membership import Forget
+from foltr.core.protocol.states import Strategy
+from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.deciding.state import FederationState
 from foltr.federator.gathering import warn_if_late
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.pace import PacePolicy
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
-from foltr.core.protocol.membership import Forget
-from foltr.core.protocol.states import Strategy
-from foltr.core.protocol.topics import ClientTopic
 
 DAY_S = 86_400.0
 DAILY = PacePolicy(2, DAY_S, DAY_S)

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from foltr.federator.pace import Coming, PacePolicy, PaceSteering, deadline_for, period_for
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.paces import first_pause_s, latest_pause_s, next_pause_s, overdue_pause_s, retry_pause_s
+from foltr.federator.pace import Coming, PacePolicy, PaceSteering, deadline_for, period_for
 
 M, MAX_TIME_S = 100, 600.0
 POLICY = PacePolicy(M, shortest_s=10.0, longest_s=86_400.0)

@@ -4,8 +4,6 @@ from dataclasses import FrozenInstanceError, replace
 
 import pytest
 
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
 from foltr.core.aggregation.rule_spec import MEAN, read_rule
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import MAX_DIM
@@ -20,6 +18,8 @@ from foltr.core.protocol.trainings import (
     NeuralRankerSpec,
     PdgdTraining,
 )
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 
 SCHEMA = FeatureSchema(name="shop", version=1, features=[Feature(name="bm25", scaling="ratio")])
 NAN, INF = float("nan"), float("inf")

@@ -3,12 +3,12 @@
 import pytest
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.predecessor import Predecessor
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.chunks import manifest_of
 from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.signing import EpochSequence, SigningKey
 from foltr.core.protocol.topics import Topics
+from foltr.federator.predecessor import Predecessor
 
 TOPICS = Topics("mail")
 KEY, OTHER = SigningKey(b"f" * 32), SigningKey(b"o" * 32)

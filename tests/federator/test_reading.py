@@ -8,6 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foltr.broker.link import InboundMessage
+from foltr.core.methods.bodies import BodySpec, unpack_body
+from foltr.core.protocol.codec import encode, open_envelope
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.fields import MAX_ABS_DELTA, pack_vector, payload_digest
+from foltr.core.protocol.membership import Join, Leave, Status
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.core.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta
 from foltr.federator.reading import (
     ChunkOffered,
     Limits,
@@ -20,15 +29,6 @@ from foltr.federator.reading import (
     read_update,
 )
 from foltr.federator.round import Offer
-from foltr.core.methods.bodies import BodySpec, unpack_body
-from foltr.core.protocol.codec import encode, open_envelope
-from foltr.core.protocol.evaluations import Evaluation
-from foltr.core.protocol.fields import MAX_ABS_DELTA, pack_vector, payload_digest
-from foltr.core.protocol.membership import Join, Leave, Status
-from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.protocol.updates import Chunk, DenseDelta, EvolutionPair, Manifest, ModelUpdate, PartDelta
 
 TOPICS = Topics("mail")
 UPDATE_ID = "0123456789abcdef" * 2

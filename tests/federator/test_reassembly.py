@@ -4,18 +4,6 @@ import numpy as np
 import pytest
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.deciding.members import Members
-from foltr.federator.reading import Limits, MembershipAsked, Refused, Signed, UpdateOffered, read_message
-from foltr.federator.reassembly import (
-    IDLE_S,
-    KEPT_AT_MOST_S,
-    OVERHEAD_BYTES,
-    PART_KEEPS_S,
-    READ_AGAIN_AFTER_S,
-    RETRY_AFTER_S,
-    Assembler,
-    PartAnswered,
-)
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.chunks import chunk_of, manifest_of
 from foltr.core.protocol.codec import encode, open_envelope
@@ -28,6 +16,18 @@ from foltr.core.protocol.tickets import MAX_TICKET_BYTES
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import DenseDelta, MaskedVector, ModelUpdate
 from foltr.core.secure.norm_proof import proof_shape
+from foltr.federator.deciding.members import Members
+from foltr.federator.reading import Limits, MembershipAsked, Refused, Signed, UpdateOffered, read_message
+from foltr.federator.reassembly import (
+    IDLE_S,
+    KEPT_AT_MOST_S,
+    OVERHEAD_BYTES,
+    PART_KEEPS_S,
+    READ_AGAIN_AFTER_S,
+    RETRY_AFTER_S,
+    Assembler,
+    PartAnswered,
+)
 
 TOPICS = Topics("mail")
 N_FEATURES = 100_000  # 400,000 bytes: three chunks

@@ -6,16 +6,16 @@ from collections import Counter
 import pytest
 from sqlalchemy import select
 
-from foltr.federator import retention
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import DenseDelta, UnlearningUpdate
+from foltr.federator import retention
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 from foltr.storage.body_tables import body_parts, update_bodies
 from foltr.storage.errors import PartsRefusedError
 from foltr.storage.models import latest_model

@@ -8,6 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.federator.round import (
     TRANSITIONS,
     Abandon,
@@ -20,9 +23,6 @@ from foltr.federator.round import (
     RoundEvent,
     RoundPolicy,
 )
-from foltr.core.errors import ProtocolViolationError
-from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.storage.records import StoredUpdate
 
 OPENED = 1_000.0

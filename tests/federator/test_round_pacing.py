@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.client_selection import cutoff, round_seed
+from foltr.core.protocol.states import WITHDRAWABLE, AbandonReason, Pacing, RoundState
 from foltr.federator.round import (
     Abandon,
     Aggregate,
@@ -15,9 +18,6 @@ from foltr.federator.round import (
     RoundPolicy,
     SelectedClients,
 )
-from foltr.core.errors import ProtocolViolationError
-from foltr.core.protocol.client_selection import cutoff, round_seed
-from foltr.core.protocol.states import WITHDRAWABLE, AbandonReason, Pacing, RoundState
 from foltr.storage.records import StoredUpdate
 
 OPENED = 1_000.0

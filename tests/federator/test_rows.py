@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 from remembered import memory_of
 
-from foltr.federator.deciding.decisions import Decisions, ErasureWanted
-from foltr.federator.round import RecordedUpdate, SelectedClients
-from foltr.federator.rows import batch_of, resumed_round, swap_of
 from foltr.core.aggregation.client_records import Records
 from foltr.core.erasure.states import Requester
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.states import JobState, Pacing, RoundState, Strategy
+from foltr.federator.deciding.decisions import Decisions, ErasureWanted
+from foltr.federator.round import RecordedUpdate, SelectedClients
+from foltr.federator.rows import batch_of, resumed_round, swap_of
 from foltr.storage.erasure.records import UnlearningJobRow
 from foltr.storage.records import Batch, MembershipChange, ModelRow, NewEvent, QuarantineChange, RoundOpening, RoundRow
 

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 import foltr.federator.store
-from foltr.federator.store import FederationStore, Transactions
 from foltr.core.errors import ProtocolViolationError, UnavailableError
+from foltr.federator.store import FederationStore, Transactions
 from foltr.storage import arrivals
 from foltr.storage.records import Batch, NewEvent
 

@@ -7,14 +7,14 @@ import pytest
 from voted import D
 
 import foltr.core.aggregation.crowd
-from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import counterfactual, replay_round
-from foltr.federator.round import RoundPolicy
 from foltr.core.aggregation.client_records import suspects_of
 from foltr.core.aggregation.crowd import LEAST_TIME_ALONE
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.updates import DenseDelta
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import counterfactual, replay_round
+from foltr.federator.round import RoundPolicy
 from foltr.storage.evaluations import count_suspects_alone
 from foltr.storage.models import latest_model
 from foltr.storage.queries import get_round, list_events

@@ -7,11 +7,6 @@ import pytest
 from voted import REMOVE, STEPWISE, D, done, forget, origins, play, ruin, unlearn, weights_of
 
 import foltr.storage.anchors
-from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import counterfactual, replay_round
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.publishing.unlearning import step_announcement
-from foltr.federator.round import RoundPolicy
 from foltr.core.aggregation.client_records import Records
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError
@@ -19,6 +14,11 @@ from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.states import Pacing, Strategy
 from foltr.core.protocol.updates import DenseDelta
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import counterfactual, replay_round
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.publishing.unlearning import step_announcement
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.models import get_anchor, get_model, latest_model, list_models
 from foltr.storage.queries import get_round

@@ -8,13 +8,13 @@ from served import TOPICS
 from voted import NAMES, ONES, REMOVE, STEPWISE, answer, done, forget, order, origins, play, said, unlearn
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.round import RoundPolicy
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.membership import Forget, Status
 from foltr.core.protocol.orders import AllowReset, OrderAnswer
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import ClientTopic
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.gathering import find_reset, waiting_reset
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.models import latest_model

@@ -7,15 +7,15 @@ import pytest
 from databases import open_migrated
 from served import GENEROUS, Served
 
+from foltr.core.aggregation.effectiveness import RoundEvaluation
+from foltr.core.protocol.evaluations import Evaluation
+from foltr.core.protocol.membership import Forget, Leave
+from foltr.core.protocol.topics import ClientTopic
 from foltr.federator.measures import FederatorMeasures
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
 from foltr.federator.service import read_actor
 from foltr.federator.watching import Watch
-from foltr.core.aggregation.effectiveness import RoundEvaluation
-from foltr.core.protocol.evaluations import Evaluation
-from foltr.core.protocol.membership import Forget, Leave
-from foltr.core.protocol.topics import ClientTopic
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
 from foltr.storage.records import Batch, NewModel, NewUpdate

@@ -33,6 +33,23 @@ from fuzz.corpus import (
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink
+from foltr.core.errors import MessageError
+from foltr.core.methods.bodies import BodySpec, check_body, unpack_body
+from foltr.core.methods.registry import body_spec, make_aggregation
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.codec import encode, open_envelope
+from foltr.core.protocol.enrolment import read_enrolment, read_federator_key, read_roster
+from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, Message
+from foltr.core.protocol.messages import MESSAGE_TYPES
+from foltr.core.protocol.orders import OrderAnswer
+from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_orders import read_order
+from foltr.core.protocol.signed_policies import read_policy
+from foltr.core.protocol.signed_schemas import read_schema
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.states import Membership
+from foltr.core.protocol.topics import ClientTopic
+from foltr.core.secure.field import read_words
 from foltr.edge_client.agent import Agent
 from foltr.edge_client.options import DeviceOptions, Experiment
 from foltr.edge_client.store.store import DeviceStore
@@ -53,23 +70,6 @@ from foltr.federator.reading import (
 from foltr.federator.reassembly import Assembler
 from foltr.federator.round import Round, RoundPolicy
 from foltr.federator.secure_terms import SecureTerms
-from foltr.core.errors import MessageError
-from foltr.core.methods.bodies import BodySpec, check_body, unpack_body
-from foltr.core.methods.registry import body_spec, make_aggregation
-from foltr.core.operator.credentials import Credentials
-from foltr.core.protocol.codec import encode, open_envelope
-from foltr.core.protocol.enrolment import read_enrolment, read_federator_key, read_roster
-from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, Message
-from foltr.core.protocol.messages import MESSAGE_TYPES
-from foltr.core.protocol.orders import OrderAnswer
-from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.signed_orders import read_order
-from foltr.core.protocol.signed_policies import read_policy
-from foltr.core.protocol.signed_schemas import read_schema
-from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.states import Membership
-from foltr.core.protocol.topics import ClientTopic
-from foltr.core.secure.field import read_words
 from foltr.storage.records import ClientRow
 from foltr.storage.tables import CLIENT_ID_MAX, DETAIL_MAX, SHORT_TEXT_MAX
 

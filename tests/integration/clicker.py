@@ -12,11 +12,11 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from foltr.core.operator.credentials import read_credentials
+from foltr.core.protocol.trainings import PdgdTraining
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment
 from foltr.edge_client.store.store import Interaction
-from foltr.core.operator.credentials import read_credentials
-from foltr.core.protocol.trainings import PdgdTraining
 
 # float32 counts exactly up to 2^24.
 MOST_CLICKS = 22

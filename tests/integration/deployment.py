@@ -12,14 +12,14 @@ from databases import open_migrated
 from prepared import PreparedProcess
 
 from foltr.broker.address import BrokerAddress
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.service import FederatorService
 from foltr.core.failpoints import VARIABLE
 from foltr.core.operator.credentials import BrokerAccess, Credentials, read_credentials
 from foltr.core.operator.folder import create_authority
 from foltr.core.protocol.states import Privacy
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
 from foltr.storage.database import Database
 from foltr.storage.keys import KeyStore
 from foltr.storage.queries import list_rounds

@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment
-from foltr.edge_client.store.store import Interaction
 from foltr.core.operator.credentials import Credentials, read_credentials
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment
+from foltr.edge_client.store.store import Interaction
 from foltr.storage.database import Database
 from foltr.storage.models import list_models
 from foltr.storage.queries import list_contributions, list_rounds

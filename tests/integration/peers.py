@@ -11,9 +11,6 @@ import numpy as np
 from foltr.broker.address import BrokerAddress
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage, MqttLink
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.service import FederatorService
 from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import encode, open_envelope
@@ -24,6 +21,9 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
 from foltr.storage.database import Database
 
 FEDERATION = "test"

@@ -10,12 +10,12 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, unt
 from integration.users import in_use
 from prepared import with_defaults
 
+from foltr.core.aggregation.fates import Fate
+from foltr.core.errors import UnavailableError
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment
 from foltr.federator.closing.collected_updates import load_recipes
 from foltr.federator.closing.replay import replay_round
-from foltr.core.aggregation.fates import Fate
-from foltr.core.errors import UnavailableError
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.queries import list_contributions, list_events, list_rounds
 

@@ -19,8 +19,6 @@ from foltr.api.access import COOKIE
 from foltr.api.tokens import Role
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
 from foltr.core.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
 from foltr.core.operator.enrolment_rotation import begin_rotation
 from foltr.core.operator.folder import open_authority
@@ -30,6 +28,8 @@ from foltr.core.protocol.orders import SetDeadline
 from foltr.core.protocol.signed_orders import issue_order
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_client
 

@@ -6,8 +6,8 @@ from cli.commands import foltr_process
 from integration.deployment import FEDERATION, Deployment, until
 from sqlalchemy import text
 
-from foltr.edge_client.client import EdgeClient
 from foltr.core.protocol.signing import key_to_text
+from foltr.edge_client.client import EdgeClient
 from foltr.storage.queries import list_clients, list_events
 
 N_CLIENTS = 4

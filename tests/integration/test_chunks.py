@@ -14,12 +14,6 @@ from servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.messaging.transfer import WINDOW
-from foltr.edge_client.options import Experiment
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.service import FederatorService
 from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.fields import CHUNK_BYTES, unpack_vector
@@ -28,6 +22,12 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import Chunk, Manifest
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.messaging.transfer import WINDOW
+from foltr.edge_client.options import Experiment
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
 from foltr.storage.models import list_models
 from foltr.storage.queries import count_rejections, list_contributions, list_rounds
 

@@ -20,9 +20,9 @@ from sqlalchemy import event, text
 
 import foltr.storage.database
 from foltr.broker.link import MqttLink
+from foltr.core.errors import DataError, UnavailableError
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment
-from foltr.core.errors import DataError, UnavailableError
 from foltr.storage.database import Database
 from foltr.storage.migrate import upgrade
 

@@ -10,8 +10,6 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, unt
 from integration.oracle import power_learner
 from publishing import publish_once
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
 from foltr.core.operator.credentials import BrokerAccess, device_identity, read_credentials
 from foltr.core.operator.register import read_enrolment_key
 from foltr.core.protocol.enrolment import issue_federator_key, issue_roster
@@ -21,6 +19,8 @@ from foltr.core.protocol.roster import FederatorKey, Revocation, Roster
 from foltr.core.protocol.signed_orders import issue_order
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import list_events
 

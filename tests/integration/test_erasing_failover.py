@@ -10,9 +10,9 @@ from integration.deployment import FEDERATION, Deployment, client_name, died_by_
 from integration.test_forgetting import OPTIONS, VARIABLES, WILLING, check_forgotten, checked, click, completed, taught
 from integration.users import in_use
 
+from foltr.core.failpoints import Failpoint
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment, Privacy
-from foltr.core.failpoints import Failpoint
 from foltr.storage.erasure.client_rows import rows_of
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.events import store_events

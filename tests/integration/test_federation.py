@@ -9,14 +9,14 @@ from integration.oracle import power_learner
 from integration.peers import DIM, FEDERATION, HandMade, Operator, make_plan, served
 
 from foltr.broker.address import BrokerAddress
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment
-from foltr.federator.round import RoundPolicy
-from foltr.federator.service import FederatorService
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.fields import pack_vector, payload_digest, unpack_vector
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.updates import DenseDelta
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
 from foltr.storage.models import list_models
 from foltr.storage.queries import count_rejections, list_clients, list_contributions, list_events, list_rounds
 

@@ -10,9 +10,9 @@ from integration.peers import FEDERATION, TOPICS, HandMade, eventually, make_pla
 from links import Inbox, connected
 
 from foltr.broker.buffer import IntakeLimits
-from foltr.federator.round import RoundPolicy
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
+from foltr.federator.round import RoundPolicy
 from foltr.storage.queries import list_contributions, list_events, list_rounds
 
 N_MESSAGES = 3_000

@@ -7,9 +7,6 @@ import pytest
 from integration.peers import FEDERATION, ONE_EACH, TOPICS, HandMade, Operator, eventually, served
 from integration.recorder import Recorder
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
-from foltr.federator.round import RoundPolicy
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.codec import encode, open_envelope
 from foltr.core.protocol.enrolment import issue_roster
@@ -21,6 +18,9 @@ from foltr.core.protocol.signed_orders import issue_order
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.federator.round import RoundPolicy
 from foltr.storage.models import latest_model
 from foltr.storage.queries import get_client, get_round, list_contributions, list_events, list_rounds
 

@@ -10,12 +10,12 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, unt
 from integration.users import in_use
 from prepared import with_defaults
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment, Privacy
-from foltr.edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Privacy
+from foltr.edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.models import list_models

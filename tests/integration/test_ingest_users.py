@@ -12,9 +12,9 @@ from own_servers import provisioned
 from subscribing import Subscriber
 
 from foltr.broker.address import BrokerAddress
-from foltr.federator.ingest.service import shared_filter
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.topics import Topics
+from foltr.federator.ingest.service import shared_filter
 
 
 def leading(operator):

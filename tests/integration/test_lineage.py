@@ -11,12 +11,12 @@ from integration.oracle import contribute, power_learner
 from integration.recorder import Recorder
 from sqlalchemy import select, update
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.signing import epoch_and_number
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
 from foltr.storage.federations import get_federation
 from foltr.storage.models import latest_model
 from foltr.storage.queries import list_contributions, list_rounds

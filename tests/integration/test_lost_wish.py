@@ -13,11 +13,11 @@ from integration.users import in_use
 
 from foltr.api.access import COOKIE
 from foltr.api.tokens import Role
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment, Privacy
 from foltr.core.failpoints import Failpoint
 from foltr.core.operator.credentials import read_credentials, write_secret
 from foltr.core.operator.wish_file import wish_file
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Privacy
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.events import store_events
 from foltr.storage.queries import list_contributions

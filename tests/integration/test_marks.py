@@ -18,9 +18,6 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, die
 from integration.recorder import Recorder
 from sqlalchemy import select
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
-from foltr.federator.round import RoundPolicy
 from foltr.core.aggregation.mean import staleness_weight
 from foltr.core.failpoints import Failpoint
 from foltr.core.operator.credentials import read_credentials
@@ -29,6 +26,9 @@ from foltr.core.protocol.fields import SCHEMA_VERSION, payload_digest, unpack_ve
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import ModelUpdate
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.federator.round import RoundPolicy
 from foltr.storage.models import list_models
 from foltr.storage.queries import list_contributions, list_rounds
 from foltr.storage.tables import clients, updates

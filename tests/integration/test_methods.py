@@ -9,16 +9,16 @@ from integration.deployment import FEDERATION as DEPLOYED
 from integration.peers import FEDERATION, served
 from prepared import with_defaults
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment, Ranking
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
 from foltr.core.failpoints import Failpoint
 from foltr.core.methods.base import Memory
 from foltr.core.methods.bodies import unpack_body
 from foltr.core.methods.registry import make_aggregation, ranker_for, training_for
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment, Ranking
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 from foltr.storage.federations import get_federation
 from foltr.storage.models import list_models
 from foltr.storage.queries import list_rounds

@@ -9,14 +9,14 @@ from integration.deployment import DIM, FEDERATION, Deployment, client_name, die
 from integration.oracle import power_learner
 from publishing import publish_once
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
 from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.operator.credentials import OPERATOR_USER, BrokerAccess, read_credentials
 from foltr.core.operator.folder import open_authority
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.topics import Topics
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
 from foltr.storage.orders import list_orders
 from foltr.storage.queries import get_round, list_events
 

@@ -15,18 +15,18 @@ from integration.peers import DIM, FEDERATION, Operator, eventually, make_plan, 
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage, MqttLink
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.events import Resting
-from foltr.edge_client.search_ranker import SearchRanker
-from foltr.federator.pace import PacePolicy
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.codec import decode
 from foltr.core.protocol.orders import ForgetClient
 from foltr.core.protocol.paces import Pace
 from foltr.core.protocol.signed_orders import issue_order
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.events import Resting
+from foltr.edge_client.search_ranker import SearchRanker
+from foltr.federator.pace import PacePolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 from foltr.storage.queries import list_clients, list_contributions, list_events, list_rounds
 
 TOPICS = Topics(FEDERATION)

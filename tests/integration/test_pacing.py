@@ -8,7 +8,6 @@ from integration.peers import FEDERATION, PATIENCE_S, TOPICS, HandMade, Operator
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
-from foltr.federator.round import RoundPolicy
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.client_selection import is_selected, round_seed
 from foltr.core.protocol.codec import decode
@@ -17,6 +16,7 @@ from foltr.core.protocol.orders import SetDeadline
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signed_orders import issue_order
 from foltr.core.protocol.states import Pacing
+from foltr.federator.round import RoundPolicy
 from foltr.storage.models import list_models
 from foltr.storage.queries import count_rejections, get_round, list_contributions, list_events, list_rounds
 

@@ -9,9 +9,6 @@ from integration.oracle import contribute, power_learner
 from publishing import publish_once
 from sqlalchemy import select
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
-from foltr.federator.closing.stored_rules import round_rng, stored_rule
 from foltr.core.failpoints import Failpoint
 from foltr.core.methods.base import Memory
 from foltr.core.methods.bodies import unpack_body
@@ -21,6 +18,9 @@ from foltr.core.operator.folder import open_authority
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.topics import Topics
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.federator.closing.stored_rules import round_rng, stored_rule
 from foltr.storage.federations import get_federation
 from foltr.storage.models import get_model
 from foltr.storage.orders import list_orders

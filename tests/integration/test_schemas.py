@@ -5,15 +5,15 @@ import pytest
 from integration.peers import DIM, FEDERATION, ONE_EACH, TOPICS, Operator, eventually, served
 from links import connected
 
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.fields import pack_vector, unpack_vector
+from foltr.core.protocol.schemas import Feature, FeatureSchema
+from foltr.core.protocol.signed_schemas import issue_schema
 from foltr.edge_client.blockers import BlockerKind
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment, Ranking
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
-from foltr.core.errors import SettingsError
-from foltr.core.protocol.fields import pack_vector, unpack_vector
-from foltr.core.protocol.schemas import Feature, FeatureSchema
-from foltr.core.protocol.signed_schemas import issue_schema
 from foltr.storage.models import latest_model, list_models
 
 SHOP = FeatureSchema(

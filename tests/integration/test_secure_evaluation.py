@@ -9,15 +9,15 @@ from integration.users import in_use
 from integration.whole import ANY_POLICY, DIM, N_DEVICES, SCHEMA, running
 from secure_cohorts import FEDERATION
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment, Privacy
-from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import replay_round
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.policies import GaussianNoise, SecureEvaluation, SecureVotes
 from foltr.core.protocol.states import RoundState
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Privacy
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
 from foltr.storage.queries import list_events, list_rounds
 from foltr.storage.tables import updates
 

@@ -12,14 +12,14 @@ from played import adding_learner
 from secure_cohorts import FEDERATION
 from secured import QUIET
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment, Privacy
 from foltr.core.failpoints import Failpoint
 from foltr.core.operator.credentials import (
     read_credentials,
     write_credentials,
 )
 from foltr.core.protocol.states import RoundState
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Privacy
 from foltr.storage.queries import list_rounds
 from foltr.storage.sums import load_answers, load_sums
 

@@ -13,16 +13,16 @@ from integration.users import in_use
 from prepared import with_defaults
 from sqlalchemy import select
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
-from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import replay_round
 from foltr.core.errors import UnavailableError
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.fields import unpack_vector
 from foltr.core.protocol.topics import Topics
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
 from foltr.storage.database import Database
 from foltr.storage.models import get_model, list_models
 from foltr.storage.queries import list_events, list_rounds

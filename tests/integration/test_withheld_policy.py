@@ -9,11 +9,11 @@ from integration.deployment import DIM, FEDERATION, Deployment, until
 from links import Inbox, connected
 from played import adding_learner
 
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.states import Privacy
 from foltr.edge_client.blockers import BlockerKind
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment
-from foltr.core.protocol.codec import open_envelope
-from foltr.core.protocol.states import Privacy
 
 N_DEVICES, WITHIN_S = 4, 30.0
 

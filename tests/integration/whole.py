@@ -15,14 +15,6 @@ from prepared import PreparedProcess, with_defaults
 from secure_cohorts import FEDERATION, HelperPair, SecureFederation
 
 from foltr.broker.address import BrokerAddress
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment, Privacy
-from foltr.edge_client.sums.privacy_limits import PrivacyLimits
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.secure_terms import SecureSettings
-from foltr.federator.service import FederatorService
-from foltr_research.cli.demos.hostile_devices import lying
 from foltr.core.failpoints import VARIABLE
 from foltr.core.methods.initial_models import InitialModel
 from foltr.core.operator.credentials import (
@@ -38,9 +30,17 @@ from foltr.core.protocol.schemas import Feature, FeatureSchema
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.states import RoundState
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment, Privacy
+from foltr.edge_client.sums.privacy_limits import PrivacyLimits
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.secure_terms import SecureSettings
+from foltr.federator.service import FederatorService
 from foltr.storage.database import Database
 from foltr.storage.models import latest_model
 from foltr.storage.queries import list_rounds
+from foltr_research.cli.demos.hostile_devices import lying
 
 DIM, N_DEVICES, TIMEOUT_S = 4, 5, 60.0
 ONE_EACH = PdgdTraining(min_interactions=1, max_interactions=1)

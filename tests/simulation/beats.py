@@ -14,9 +14,9 @@ from simulation.network import Fault, Wire
 from simulation.promises import BrokenPromiseError
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.publishing.heartbeat import Heartbeat
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.topics import Topics
+from foltr.federator.publishing.heartbeat import Heartbeat
 from foltr.storage.errors import WriterFencedError
 
 if TYPE_CHECKING:

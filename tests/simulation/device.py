@@ -17,14 +17,14 @@ from simulation.network import SimulatedBroker, Wire
 from simulation.promises import BrokenPromiseError
 
 from foltr.broker.link import InboundMessage, LastWill
-from foltr.edge_client.agent import Agent
-from foltr.edge_client.options import DeviceOptions, Experiment, Privacy, Ranking
-from foltr.edge_client.store.store import Interaction
-from foltr.edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.core.errors import DataError, FoltrError, UnavailableError
 from foltr.core.protocol.explorations import NoExploration
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.options import DeviceOptions, Experiment, Privacy, Ranking
+from foltr.edge_client.store.store import Interaction
+from foltr.edge_client.training.unlearning_limits import UnlearningLimits
 
 FEDERATION = "sim"
 _FEATURES = np.ones((1, 1), np.float32)

@@ -11,11 +11,11 @@ from enum import StrEnum
 from functools import cache
 from typing import Any, Protocol, TypeVar
 
+from foltr.core.erasure.states import ForgetState
+from foltr.core.errors import DataError
 from foltr.edge_client.store.bounds import PendingUpdate, Settlement
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import DeviceStore, Interaction
-from foltr.core.erasure.states import ForgetState
-from foltr.core.errors import DataError
 
 T = TypeVar("T")
 

@@ -6,10 +6,10 @@ from simulation.device import FEDERATION, SimulatedDevice
 from simulation.promises import BrokenPromiseError
 from simulation.restoring import enter_epoch, forget_again, is_behind
 
-from foltr.federator.publishing.audit_heads import head_of
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import decode
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.federator.publishing.audit_heads import head_of
 
 if TYPE_CHECKING:
     from simulation.world import World

@@ -11,13 +11,13 @@ from simulation.judge_erasure import ErasureJudge
 from simulation.process import FederatorProcess
 from simulation.promises import BrokenPromiseError
 
-from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.core.aggregation.mean import RunningMean, staleness_weight
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.client_selection import is_selected
 from foltr.core.protocol.fields import pack_vector, payload_digest, unpack_vector
 from foltr.core.protocol.receipts import DeviceReaction, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.states import RoundState
+from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.storage.records import RoundRow, UpdateRow
 
 _COUNTS = (ReceiptCode.ACCEPTED, ReceiptCode.DUPLICATE)

@@ -6,9 +6,9 @@ from simulation.database import Tables
 from simulation.disk import DeviceDisk, Gone
 from simulation.promises import BrokenPromiseError
 
-from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.core.protocol.codec import decode
 from foltr.core.protocol.updates import ModelUpdate
+from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.storage.records import UpdateRow
 
 

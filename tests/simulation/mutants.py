@@ -17,6 +17,10 @@ import foltr.federator.actor
 import foltr.federator.closing.collected_updates
 import foltr.federator.deciding.orders
 import foltr.federator.resumption
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.signed_orders import SignedOrder
+from foltr.core.protocol.signing import BeatSequence, EpochSequence
+from foltr.core.protocol.states import Membership
 from foltr.edge_client.messaging.session import Session
 from foltr.edge_client.participation import Outgoing, Participation
 from foltr.edge_client.store.bounds import Settlement
@@ -28,10 +32,6 @@ from foltr.federator.deciding.state import FederationState
 from foltr.federator.engine import Backlog, decide
 from foltr.federator.round import Offer, Record, RecordedUpdate, Reject, Round
 from foltr.federator.rows import resumed_round
-from foltr.core.protocol.audit_heads import AuditHead
-from foltr.core.protocol.signed_orders import SignedOrder
-from foltr.core.protocol.signing import BeatSequence, EpochSequence
-from foltr.core.protocol.states import Membership
 from foltr.storage.records import Batch, ClientRow, NewOrder
 
 

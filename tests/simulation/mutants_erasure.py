@@ -12,6 +12,8 @@ from simulation.store_unlearning import SimulatedFederationStore
 
 import foltr.federator.actor
 import foltr.federator.eraser
+from foltr.core.protocol.audit_heads import AuditHead
+from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.edge_client.store.heard import HeardStore
 from foltr.federator.actor import FederationActor
 from foltr.federator.deciding.decisions import Decisions, ErasureWanted
@@ -20,8 +22,6 @@ from foltr.federator.eraser import Eraser
 from foltr.federator.job import Unlearning, UnlearningStep
 from foltr.federator.job_driver import Unlearner
 from foltr.federator.publishing.audit_heads import AuditHeads
-from foltr.core.protocol.audit_heads import AuditHead
-from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 
 
 def _forgotten_names_join_again() -> Any:

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 from simulation.clock import Schedule
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.predecessor import Predecessor
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.federator.predecessor import Predecessor
 
 
 class Fault(StrEnum):

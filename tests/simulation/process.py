@@ -19,8 +19,6 @@ from simulation.store_unlearning import SimulatedFederationStore
 
 from foltr.broker.buffer import BoundedIntake, IntakeLimits
 from foltr.broker.link import InboundMessage
-from foltr.federator.actor import FederationActor
-from foltr.federator.plan import FederationPlan
 from foltr.core.errors import ProtocolViolationError, SettingsError, UnavailableError
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
@@ -30,6 +28,8 @@ from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, UpdateReceipt
 from foltr.core.protocol.signing import EpochSequence
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.federator.actor import FederationActor
+from foltr.federator.plan import FederationPlan
 from foltr.storage.errors import WriterFencedError
 
 _LONGEST_TRANSACTION_S = 0.3

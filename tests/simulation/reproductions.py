@@ -7,9 +7,9 @@ from simulation.reproductions_erasure import ERASURE_REPRODUCTIONS
 from simulation.scenario import Operation, Reproduction, Scenario, Step, Trust
 
 from foltr.broker.buffer import IntakeLimits
+from foltr.core.protocol.states import Pacing, Strategy
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
-from foltr.core.protocol.states import Pacing, Strategy
 
 REPRODUCTIONS = (
     # A device was told that it is revoked about an update that counted before: its clicks would count again.

@@ -3,9 +3,9 @@
 from simulation.scenario import Operation, Reproduction, Scenario, Step, Trust
 
 from foltr.broker.buffer import IntakeLimits
+from foltr.core.protocol.states import Pacing, Strategy
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
-from foltr.core.protocol.states import Pacing, Strategy
 
 ERASURE_REPRODUCTIONS = (
     # A join came in one batch with the wish to be forgotten, and was told "forgotten" before the erasure was stored.

@@ -6,9 +6,9 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from foltr.broker.buffer import DEFAULT_LIMITS, IntakeLimits
+from foltr.core.protocol.states import Pacing, Strategy
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.round import RoundPolicy
-from foltr.core.protocol.states import Pacing, Strategy
 
 
 class Operation(StrEnum):

@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING, Any
 from simulation.process import FederatorProcess, pause
 from simulation.scenario import Trust
 
+import foltr.core.protocol.codec
+import foltr.core.protocol.signing
+import foltr.core.unlearning.schedule
 import foltr.edge_client.contribution
 import foltr.edge_client.forgetting
 import foltr.edge_client.membership
@@ -24,9 +27,6 @@ import foltr.federator.eraser
 import foltr.federator.publishing.heartbeat
 import foltr.federator.resumption
 import foltr.federator.store
-import foltr.core.protocol.codec
-import foltr.core.protocol.signing
-import foltr.core.unlearning.schedule
 import foltr.storage.records
 from foltr.core.erasure.receipt import ErasureReceipt
 from foltr.core.failpoints import Failpoint

@@ -11,12 +11,12 @@ from typing import Any
 
 from simulation.database import NAME, Session, Tables, federation_of, require
 
-from foltr.federator.store import Transactions
 from foltr.core.errors import DataError, ProtocolViolationError
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.fields import model_hash
 from foltr.core.protocol.states import OPEN_ROUND, Membership, OrderOutcome, Privacy, RoundState
 from foltr.core.protocol.trainings import Activation
+from foltr.federator.store import Transactions
 from foltr.storage.body_parts import DropStep
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.records import (

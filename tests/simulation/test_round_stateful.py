@@ -11,6 +11,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from foltr.core.errors import ProtocolViolationError
+from foltr.core.protocol.client_selection import ticket
+from foltr.core.protocol.states import AbandonReason, Pacing, RoundState
 from foltr.federator.round import (
     Abandon,
     Aggregate,
@@ -22,9 +25,6 @@ from foltr.federator.round import (
     RoundPolicy,
     SelectedClients,
 )
-from foltr.core.errors import ProtocolViolationError
-from foltr.core.protocol.client_selection import ticket
-from foltr.core.protocol.states import AbandonReason, Pacing, RoundState
 from foltr.storage.records import StoredUpdate
 
 NUMBER, BASE, GRACE_S = 5, 4, 3.0

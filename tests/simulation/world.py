@@ -25,7 +25,6 @@ from simulation.scenario import Operation, Scenario, Step, Trust, draw_unlearnin
 from simulation.seams import StandInKey, simulated
 
 from foltr.broker.link import InboundMessage
-from foltr.federator.plan import FederationPlan
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.enrolment import issue_enrolment
@@ -42,6 +41,7 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Pacing
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.trainings import PdgdTraining
+from foltr.federator.plan import FederationPlan
 
 _GRACE_S = 5.0
 _IN_ROUND = (

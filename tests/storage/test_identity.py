@@ -57,7 +57,8 @@ async def test_sequence_numbers_of_membership_and_status_are_kept_apart(stored) 
 
 
 async def test_a_join_is_stored_as_it_was_decided(stored) -> None:
-    """Whether it is online, and where its sequence begins, the federator decides (`foltr.federator.deciding.members`)."""
+    """Whether it is online, and where its sequence begins, the federator decides
+    (`foltr.federator.deciding.members`)."""
     at = moment(stored)
     first = {"at": at, "sequence": 100, "public_key": KEY, "enrolment_serial": 1}
     await tell(stored, ("joined", first), ("offline", {"at": at, "sequence": 200}))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from cli.commands import foltr_process
 
-from foltr.federator.leading.standby import Standby
-from foltr.core.alive_file import NO_ALIVE_FILE
 from foltr.cli.db import rekey as rekey_command
+from foltr.core.alive_file import NO_ALIVE_FILE
 from foltr.core.errors import DataError
+from foltr.federator.leading.standby import Standby
 from foltr.storage import keys as keys_module
 from foltr.storage import rekeying
 from foltr.storage.database import Database

@@ -115,10 +115,10 @@ class Demo:
         database: "Database",
         address: "BrokerAddress",
     ) -> None:
+        from foltr.cli.fleet.fleet import Fleet
         from foltr.federator.plan import FederationPlan
         from foltr.federator.round import RoundPolicy
         from foltr.federator.service import FederatorService
-        from foltr.cli.fleet.fleet import Fleet
 
         settings = self._settings
         names = [f"device-{i:03d}" for i in range(1, self._n_clients + 1)]

@@ -53,8 +53,8 @@ def enrol_in_slot(slots: Path, tokens: Path, settings: Settings) -> Slot | None:
         SettingsError: the folders cannot be read or written.
         UnavailableError: the broker, or the operator's desk, does not answer.
     """
-    from foltr.edge_client.enrolling import TokenRefusedError
     from foltr.core.operator.one_time_tokens import read_token
+    from foltr.edge_client.enrolling import TokenRefusedError
 
     if not tokens.is_dir():
         raise SettingsError(

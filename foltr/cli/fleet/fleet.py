@@ -12,14 +12,8 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from foltr.edge_client.blockers import REFUSALS, Blocker, BlockerKind
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.contribution import Alteration
-from foltr.edge_client.options import Connection, Experiment, Privacy, Ranking
-from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
-from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
-from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.cli.fleet.simulated_user import SimulatedUser
+from foltr.core.alive_file import NO_ALIVE_FILE, AliveFile
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.data.sources import LoadedData
 from foltr.core.errors import FoltrError, UnavailableError, first_cause
@@ -27,6 +21,12 @@ from foltr.core.evaluation.click_models import ClickModel, click_model, examinat
 from foltr.core.numerics.streams import client_streams
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.schemas import FeatureSchema
+from foltr.edge_client.blockers import REFUSALS, Blocker, BlockerKind
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.contribution import Alteration
+from foltr.edge_client.options import Connection, Experiment, Privacy, Ranking
+from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
+from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 
 log = structlog.get_logger(__name__)
 

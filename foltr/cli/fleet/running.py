@@ -12,19 +12,19 @@ import structlog
 import typer
 from pydantic import BaseModel, Field, ValidationError
 
-from foltr.edge_client.guard.guard import checked_share
-from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
-from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
-from foltr.core.alive_file import AliveFile
 from foltr.cli.fields import Option
 from foltr.cli.operator.identities import device_credentials, device_files
 from foltr.cli.output import console, print_json
 from foltr.cli.settings import Settings
+from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.topics import check_name
 from foltr.core.secure.accounting import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
 from foltr.core.user_files import file_name_of
+from foltr.edge_client.guard.guard import checked_share
+from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
+from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
 
 if TYPE_CHECKING:
     from foltr.cli.fleet.fleet import Fleet

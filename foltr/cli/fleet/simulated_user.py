@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.edge_client.blockers import REFUSALS
-from foltr.edge_client.client import EdgeClient
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.errors import UnavailableError
 from foltr.core.evaluation.click_models import ClickModel, clicks_from_draws, personal
 from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.edge_client.blockers import REFUSALS
+from foltr.edge_client.client import EdgeClient
 
 # A broker that does not let a device in may only not have heard of its enrolment yet.
 _LOOK_S = 30.0

@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from foltr.core.aggregation.fates import Fate
 from foltr.cli import options
 from foltr.cli.database import no_such_client, run_query
 from foltr.cli.history.rounds import EVENT_COLUMNS
 from foltr.cli.listing import Listing, Wanted, print_listing
 from foltr.cli.output import print_json, print_record, print_rows, say
+from foltr.core.aggregation.fates import Fate
 from foltr.core.protocol.states import Membership, RoundState
 
 if TYPE_CHECKING:

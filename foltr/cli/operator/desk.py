@@ -7,10 +7,10 @@ from typing import Any
 
 import structlog
 
-from foltr.core.alive_file import AliveFile
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import load_settings, takes_settings
+from foltr.core.alive_file import AliveFile
 from foltr.core.file_locks import lock_store
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER

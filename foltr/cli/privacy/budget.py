@@ -12,9 +12,9 @@ from foltr.cli.output import report
 from foltr.core.secure.accounting import DEFAULT_DELTA
 
 if TYPE_CHECKING:
-    from foltr.edge_client.store.ledger_file import LedgerFile
     from foltr.core.protocol.policies import Policy
     from foltr.core.secure.ledger import Spent
+    from foltr.edge_client.store.ledger_file import LedgerFile
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.rule_spec import RuleSpec, n_byzantine
+from foltr.core.errors import SettingsError
 from foltr_research.attacks.aware import (
     acceptable,
     alternate,
@@ -35,7 +36,6 @@ from foltr_research.attacks.crafting import (
 )
 from foltr_research.attacks.directions import Towards, direction_of
 from foltr_research.attacks.registry import AttackSpec, check_without_model, has_parameter
-from foltr.core.errors import SettingsError
 
 
 def craft(

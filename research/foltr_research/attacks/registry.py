@@ -1,4 +1,5 @@
-"""The attacks by name: what each is called, and what can be set; `foltr_research.attacks.attacked_round` makes their updates.
+"""The attacks by name: what each is called, and what can be set; `foltr_research.attacks.attacked_round` makes their
+updates.
 
 The threat model is that of Wang's thesis, Section 5.2.1: attackers control fewer than half of the clients, share all
 that those clients know, and aim to make the ranker worse for everybody. With partial knowledge they have their own
@@ -10,11 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, cast
 
-from foltr_research.attacks.directions import TOWARDS
 from foltr.core.errors import SettingsError
 from foltr.core.methods.registry import spec_of
 from foltr.core.protocol.fields import MAX_ABS_DELTA
 from foltr.core.protocol.trainings import Training
+from foltr_research.attacks.directions import TOWARDS
 
 Knowledge = Literal["partial", "full"]
 Setting = float | str

@@ -6,15 +6,15 @@ from typing import Annotated, Any
 
 import typer
 
-from foltr.core.aggregation.rule_spec import read_rule
-from foltr_research.attacks.registry import ATTACKS, attack_parameters_of, check_without_model, read_attack
 from foltr.cli import options
-from foltr_research.cli.collusion import run_attacked
 from foltr.cli.fields import Option, read_parameters
 from foltr.cli.fleet.running import RUN_KEYS, RUN_OPTIONS, Count, NRounds, device_name, make_fleet, report, run_fleet
 from foltr.cli.output import configure_logging, console, print_rows
 from foltr.cli.settings import load_settings, takes_settings
+from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import SettingsError
+from foltr_research.attacks.registry import ATTACKS, attack_parameters_of, check_without_model, read_attack
+from foltr_research.cli.collusion import run_attacked
 
 app = typer.Typer(
     help="List the attacks that simulated clients can run, and run devices that attack a federation.",

@@ -1,9 +1,9 @@
 """Attackers among the devices of one process: they share what they learned, and send what was crafted from it.
 
-What each of them learned is what an honest device would send (`foltr.edge_client.contribution.Alteration`). It hands that
-over, waits for the others of its round, but not for ever, and sends its part of what `foltr_research.attacks` makes of all. With
-full knowledge the honest devices of the process are overheard too. The simulator crafts from the same updates in the
-same order with the same draws, so its attackers send the same bits.
+What each of them learned is what an honest device would send (`foltr.edge_client.contribution.Alteration`). It hands
+that over, waits for the others of its round, but not for ever, and sends its part of what `foltr_research.attacks`
+makes of all. With full knowledge the honest devices of the process are overheard too. The simulator crafts from the
+same updates in the same order with the same draws, so its attackers send the same bits.
 """
 
 import asyncio
@@ -14,17 +14,17 @@ import numpy as np
 import structlog
 from numpy.typing import NDArray
 
-from foltr.edge_client.contribution import Alteration
-from foltr.core.aggregation.rule_spec import RuleSpec
-from foltr_research.attacks.attacked_round import attack_rng, craft
-from foltr_research.attacks.registry import CLICKS, AttackSpec, check_attack
 from foltr.cli.fleet.fleet import Fleet, FleetUser
+from foltr.core.aggregation.rule_spec import RuleSpec
 from foltr.core.errors import SettingsError, first_cause
 from foltr.core.evaluation.click_models import click_model
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.client_selection import is_selected, round_seed
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate, PartDelta, UpdateBody
+from foltr.edge_client.contribution import Alteration
+from foltr_research.attacks.attacked_round import attack_rng, craft
+from foltr_research.attacks.registry import CLICKS, AttackSpec, check_attack
 
 log = structlog.get_logger(__name__)
 

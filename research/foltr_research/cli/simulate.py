@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from foltr.core.aggregation.standing import Verdict
 from foltr.cli import options
-from foltr_research.cli import simulation_options as given
 from foltr.cli.fields import takes_fields
 from foltr.cli.output import console
 from foltr.cli.writing import check_writable
+from foltr.core.aggregation.standing import Verdict
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.events import EventKind
+from foltr_research.cli import simulation_options as given
 from foltr_research.simulation.config import SimulationConfig, check_config
 
 if TYPE_CHECKING:

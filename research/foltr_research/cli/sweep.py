@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Self, cast
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-from foltr_research.cli import simulation_options as given
 from foltr.cli.fields import option_name, takes_fields
 from foltr.cli.output import console
 from foltr.core.errors import SettingsError
+from foltr_research.cli import simulation_options as given
 from foltr_research.simulation.config import SimulationConfig
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 """An experiment, which is data, becomes runs and a report.
 
-Every run is a `SimulationConfig`; runs go through `foltr_research.simulation.sweeps.sweep`, which keeps what is finished: an
-interrupted reproduction goes on where it was, and experiments that need the same runs share them.
+Every run is a `SimulationConfig`; runs go through `foltr_research.simulation.sweeps.sweep`, which keeps what is
+finished: an interrupted reproduction goes on where it was, and experiments that need the same runs share them.
 """
 
 from collections.abc import Callable, Mapping, Sequence

@@ -19,10 +19,10 @@ from numpy.typing import NDArray
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.trainings import Training
+from foltr.core.user_files import read_beginning
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.runners import State
-from foltr.core.user_files import read_beginning
 
 _FORMAT = b"foltr checkpoint 1\n"
 _DIGEST_BYTES = 32

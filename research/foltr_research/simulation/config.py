@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, field_validator
 
 from foltr.core.aggregation.rule_spec import MEAN, RuleSpec, read_rule
-from foltr_research.attacks.registry import CLICKS, AttackSpec, check_attack, read_attack
 from foltr.core.data.sources import SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 from foltr.core.errors import SettingsError
 from foltr.core.evaluation.click_models import check_examined
@@ -40,6 +39,7 @@ from foltr.core.secure.accounting import (
     MOST_EPSILON,
 )
 from foltr.core.secure.plan import N_MAX_HELPERS, N_MIN_HELPERS, NormProof
+from foltr_research.attacks.registry import CLICKS, AttackSpec, check_attack, read_attack
 from foltr_research.simulation.method_names import (
     LAMBDARANK_LEARNING_RATE,
     SIMULATOR_METHODS,

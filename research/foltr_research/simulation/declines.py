@@ -1,7 +1,7 @@
 """What the rounds of a simulation earned, and whether the last of them are a decline.
 
-The rule is `foltr.core.aggregation.effectiveness`. A client's reward is the mean reciprocal rank of the first click over its
-lists, as a device says it with an update. Of secure sums only what they add up to is known.
+The rule is `foltr.core.aggregation.effectiveness`. A client's reward is the mean reciprocal rank of the first click
+over its lists, as a device says it with an update. Of secure sums only what they add up to is known.
 """
 
 from collections.abc import Mapping
@@ -15,7 +15,8 @@ from foltr.core.methods.base import Memory
 from foltr_research.simulation.runners import Experience, State
 
 LIED_REWARDS: Mapping[str, float | None] = {"worse": 0.0, "better": 1.0, "honest": None}
-"""What `foltr_research.simulation.config.SimulationConfig.liars_vote` has hostile clients say; None: what they have seen."""
+"""What `foltr_research.simulation.config.SimulationConfig.liars_vote` has hostile clients say; None: what they have
+seen."""
 
 
 class Declines:

@@ -14,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.aggregation.rule_spec import MEAN
-from foltr_research.attacks.presence import all_names
-from foltr_research.attacks.registry import CLICKS
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.evaluation.click_models import check_grades
@@ -25,6 +23,8 @@ from foltr.core.methods.registry import Ranker, body_spec, initial_weights
 from foltr.core.numerics.compiled import COMPILED
 from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.trainings import Training
+from foltr_research.attacks.presence import all_names
+from foltr_research.attacks.registry import CLICKS
 from foltr_research.simulation.centralised import CentralPdgd, warmed_up
 from foltr_research.simulation.checkpoint import CheckpointPlan, Snapshot, digest_of, load, save
 from foltr_research.simulation.clients.attackers import with_poisoned_clicks

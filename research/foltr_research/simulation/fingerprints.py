@@ -7,8 +7,10 @@ import functools
 import hashlib
 from pathlib import Path
 
-import foltr
+import foltr.core
+import foltr_research
 from foltr.core.data.sources import MSLR_SAMPLE
+from foltr.core.version import __version__
 from foltr_research.simulation.config import GENERATED_DATA
 
 # Neither decides what a run gives: one reads its configuration, the other makes it, and that is compared in full.
@@ -18,15 +20,15 @@ _NOT_NUMERICS = ("cli", "reproductions")
 @functools.cache
 def program_fingerprint() -> str:
     """foltr's version and a SHA-256 of the source files that runs are made of; of this process, read once."""
-    root = Path(foltr.__file__).parent
     digest = hashlib.sha256()
-    for path in sorted(root.rglob("*.py")):
-        name = path.relative_to(root)
-        if name.parts[0] not in _NOT_NUMERICS:
-            content = path.read_bytes()
-            digest.update(f"{name.as_posix()} {len(content)}\n".encode())
-            digest.update(content)
-    return f"{foltr.__version__} {digest.hexdigest()[:32]}"
+    for root in (Path(foltr.core.__file__).parent, Path(foltr_research.__file__).parent):
+        for path in sorted(root.rglob("*.py")):
+            name = path.relative_to(root)
+            if name.parts[0] not in _NOT_NUMERICS:
+                content = path.read_bytes()
+                digest.update(f"{name.as_posix()} {len(content)}\n".encode())
+                digest.update(content)
+    return f"{__version__} {digest.hexdigest()[:32]}"
 
 
 def data_fingerprint(data: str) -> str:

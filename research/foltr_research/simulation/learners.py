@@ -12,14 +12,14 @@ from foltr.core.aggregation.effectiveness import Decline, RoundReward, reward_of
 from foltr.core.aggregation.round_aggregation import TooFewUpdatesError
 from foltr.core.aggregation.rule_spec import MEAN, RuleSpec
 from foltr.core.aggregation.standing import Verdict
-from foltr_research.attacks.attacked_round import attack_rng
-from foltr_research.attacks.presence import is_there, name_in
-from foltr_research.attacks.registry import CLICKS, AttackSpec
 from foltr.core.learning.comparison import Opinion
 from foltr.core.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.core.methods.base import Aggregation, Memory, NextModel
 from foltr.core.methods.registry import Ranker, make_aggregation
 from foltr.core.protocol.trainings import Training
+from foltr_research.attacks.attacked_round import attack_rng
+from foltr_research.attacks.presence import is_there, name_in
+from foltr_research.attacks.registry import CLICKS, AttackSpec
 from foltr_research.simulation.clients.attackers import AttackedAggregation
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.clients.voters import Voters

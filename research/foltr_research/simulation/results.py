@@ -40,8 +40,9 @@ class SimulationResult:
         seconds_learning: in interactions and aggregation; seconds_wall: evaluation and checkpoints too.
         bytes_up, bytes_down: of one client in a round, without envelopes.
         privacy: what the method's privacy parameters claim and give; None for a method without any.
-        robustness: who attacked, and what the aggregation rule did, as `foltr_research.simulation.defence_record.Robustness`,
-            with the honest clients that were ever dropped; None where nobody attacks and the rule is the mean.
+        robustness: who attacked, and what the aggregation rule did, as
+            `foltr_research.simulation.defence_record.Robustness`, with the honest clients that were ever dropped; None
+            where nobody attacks and the rule is the mean.
         data: which data it was and how much of it was evaluated.
     """
 

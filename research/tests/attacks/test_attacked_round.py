@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 
 from foltr.core.aggregation.rule_spec import MEAN, read_rule
+from foltr.core.errors import SettingsError
+from foltr.core.protocol.fields import MAX_ABS_DELTA
 from foltr_research.attacks.attacked_round import attack_rng, craft
 from foltr_research.attacks.aware import creep
 from foltr_research.attacks.crafting import fang_krum, fang_krum_partial, lie, lie_z, reversed_direction
 from foltr_research.attacks.directions import direction_of
 from foltr_research.attacks.registry import MODEL_ATTACKS, AttackSpec, attack_parameters_of, has_parameter, read_attack
-from foltr.core.errors import SettingsError
-from foltr.core.protocol.fields import MAX_ABS_DELTA
 
 OWN = np.random.default_rng(1).standard_normal((3, 6)) + 1.0
 OTHERS = np.random.default_rng(2).standard_normal((7, 6)) + 1.0

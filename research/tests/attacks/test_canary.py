@@ -5,6 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from foltr.core.errors import DataError
+from foltr.core.methods.base import scores_of
+from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 from foltr_research.attacks.canary import (
     LEAST_SHADOWS,
     area_under_curve,
@@ -13,9 +16,6 @@ from foltr_research.attacks.canary import (
     threshold,
     wilson,
 )
-from foltr.core.errors import DataError
-from foltr.core.methods.base import scores_of
-from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
 RATIOS = st.lists(st.sampled_from([-1.0, 0.0, 0.5, 2.0]), min_size=1, max_size=12)
 FEATURES = np.array([[0.0, 1.0], [1.0, 0.0], [0.5, 1.0], [0.5, 0.0]], np.float32)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from foltr_research.attacks.directions import TOWARDS, direction_of
 from foltr.core.errors import SettingsError
+from foltr_research.attacks.directions import TOWARDS, direction_of
 
 MODEL = np.array([3.0, 0.0, 4.0])
 

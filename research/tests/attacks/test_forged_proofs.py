@@ -5,7 +5,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foltr_research.attacks.forged_proofs import forge_norm_proof, square_root
 from foltr.core.secure.coins import seeded_entropy
 from foltr.core.secure.field import MODULUS, from_signed, to_signed
 from foltr.core.secure.norm_proof import (
@@ -16,6 +15,7 @@ from foltr.core.secure.norm_proof import (
     is_norm_kept,
     proof_shape,
 )
+from foltr_research.attacks.forged_proofs import forge_norm_proof, square_root
 
 SHAPE = proof_shape(46, 256)
 

@@ -4,9 +4,9 @@ import re
 
 import pytest
 
+from foltr.core.protocol.fields import NAME_PATTERN
 from foltr_research.attacks.presence import all_names, is_there, n_rounds_there, name_in
 from foltr_research.attacks.registry import MODEL_ATTACKS, read_attack
-from foltr.core.protocol.fields import NAME_PATTERN
 
 SYBILS = read_attack("sybils", {"life": 3})
 LATE = read_attack("late-joiners", {"start": 4})

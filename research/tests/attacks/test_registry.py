@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from foltr.core.errors import SettingsError
+from foltr.core.methods.registry import METHODS, training_for
 from foltr_research.attacks.registry import (
     ATTACKS,
     MODEL_ATTACKS,
@@ -13,8 +15,6 @@ from foltr_research.attacks.registry import (
     has_parameter,
     read_attack,
 )
-from foltr.core.errors import SettingsError
-from foltr.core.methods.registry import METHODS, training_for
 
 # Those that may know everybody's updates, and those that make no sense without.
 INFORMED = [name for name in MODEL_ATTACKS if has_parameter(name, "knowledge")]

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from foltr_research.attacks.attacked_round import attack_rng, craft
-from foltr_research.attacks.registry import read_attack
-from foltr_research.cli.collusion import Collusion
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.announcements import RoundAnnouncement, Selection
 from foltr.core.protocol.client_selection import cutoff, round_seed, ticket
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.trainings import EvolutionTraining, PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, ModelUpdate, PartDelta
+from foltr_research.attacks.attacked_round import attack_rng, craft
+from foltr_research.attacks.registry import read_attack
+from foltr_research.cli.collusion import Collusion
 
 D, SEED = 4, 9
 NAMES = ("a", "b", "c", "d")

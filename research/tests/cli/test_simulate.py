@@ -11,12 +11,12 @@ import pytest
 from cli.commands import foltr, foltr_fresh, foltr_process, start
 from cli.test_readme import blocks
 
-from foltr.core.aggregation.rule_spec import PRE_STEPS, RULES, read_rule
-from foltr_research.attacks.registry import ATTACKS
 from foltr.cli import main
-from foltr_research.cli.simulate import describe_exclusions
+from foltr.core.aggregation.rule_spec import PRE_STEPS, RULES, read_rule
 from foltr.core.methods.preconditions import least_updates
 from foltr.core.methods.registry import METHODS
+from foltr_research.attacks.registry import ATTACKS
+from foltr_research.cli.simulate import describe_exclusions
 from foltr_research.simulation import federated
 
 SMALL = ("--clients", "3", "--interactions", "2", "--rounds", "3", "--eval-every", "2")

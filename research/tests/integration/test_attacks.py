@@ -8,18 +8,18 @@ from cli.commands import foltr
 from drawn import sampled
 from integration.peers import FEDERATION, served
 
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr_research.attacks.registry import read_attack
-from foltr_research.cli.collusion import run_attacked
 from foltr.cli.fleet.fleet import Fleet
 from foltr.core.data.sources import LoadedData
 from foltr.core.data.synthetic import synthetic_dataset
 from foltr.core.errors import SettingsError
 from foltr.core.methods.registry import ranker_for
 from foltr.core.protocol.fields import unpack_vector
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 from foltr.storage.models import list_models
 from foltr.storage.queries import list_contributions, list_rounds
+from foltr_research.attacks.registry import read_attack
+from foltr_research.cli.collusion import run_attacked
 
 D, N_DEVICES, N_ROUNDS, INTERACTIONS = 6, 4, 3, 2
 NAMES = [f"device-{i}" for i in range(1, N_DEVICES + 1)]

@@ -8,13 +8,8 @@ import pytest
 from drawn import sampled
 
 from foltr.broker.address import BrokerAddress
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.service import FederatorService
-from foltr.core.aggregation.rule_spec import MEAN, read_rule
-from foltr_research.attacks.registry import read_attack
-from foltr_research.cli.collusion import run_attacked
 from foltr.cli.fleet.fleet import Fleet
+from foltr.core.aggregation.rule_spec import MEAN, read_rule
 from foltr.core.data.sources import LoadedData
 from foltr.core.data.synthetic import split_queries, synthetic_dataset
 from foltr.core.methods.base import Memory
@@ -23,14 +18,19 @@ from foltr.core.methods.registry import body_spec, initial_weights, make_aggrega
 from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.updates import DenseDelta, PartDelta
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
+from foltr.storage.models import list_models
+from foltr.storage.rounds import stream_updates
+from foltr_research.attacks.registry import read_attack
+from foltr_research.cli.collusion import run_attacked
 from foltr_research.simulation.blocks.block_runners import block_runner
 from foltr_research.simulation.clients.attackers import with_poisoned_clicks
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.population import client_name, iid_population
 from foltr_research.simulation.learners import Federation
 from foltr_research.simulation.runners import ReferenceRunner
-from foltr.storage.models import list_models
-from foltr.storage.rounds import stream_updates
 
 N_CLIENTS, N_ROUNDS, INTERACTIONS, SEED = 3, 20, 4, 17
 D = 8

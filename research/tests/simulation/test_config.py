@@ -5,10 +5,10 @@ import json
 import pytest
 
 from foltr.core.aggregation.rule_spec import MEAN, read_rule
-from foltr_research.attacks.registry import read_attack
 from foltr.core.errors import SettingsError
 from foltr.core.methods.registry import METHODS
 from foltr.core.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
+from foltr_research.attacks.registry import read_attack
 from foltr_research.simulation.checkpoint import differences
 from foltr_research.simulation.config import (
     SimulationConfig,

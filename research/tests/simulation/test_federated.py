@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 from simulated import config, data, population, simulated
 
-from foltr_research.cli.simulate import _run
 from foltr.core.data.dataset import select_queries
 from foltr.core.data.intents import synthetic_intents
 from foltr.core.errors import DataError, SettingsError
@@ -17,6 +16,7 @@ from foltr.core.evaluation.metrics import mean_ndcg_at_k, online_performance
 from foltr.core.learning.lambdarank import logging_policy
 from foltr.core.methods.registry import METHODS, initial_weights
 from foltr.core.numerics.streams import first_model_rng
+from foltr_research.cli.simulate import _run
 from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.loading import load_experiment, population_for
 from foltr_research.simulation.clients.partitions import intent_population, label_skew_population

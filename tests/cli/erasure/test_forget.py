@@ -15,12 +15,6 @@ from servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Experiment
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.service import FederatorService
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.operator.credentials import read_credentials, write_secret
 from foltr.core.operator.wish_file import wish_file
@@ -29,6 +23,12 @@ from foltr.core.protocol.codec import encode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Strategy
 from foltr.core.protocol.topics import Topics
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Experiment
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.service import FederatorService
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.keys import KeyStore
 from foltr.storage.queries import list_rounds

@@ -10,13 +10,13 @@ from made_erasures import tampered
 from publishing import publish_once
 from receipts import KEY, RECEIPT
 
-from foltr.edge_client.store.store import DeviceStore
 from foltr.core.erasure.receipt import sign_receipt
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
+from foltr.edge_client.store.store import DeviceStore
 
 TOPIC = Topics("mail").audit_head
 NOTED = "foltr-noted.json"

@@ -8,9 +8,6 @@ from drawn import shown_by
 from own_servers import provisioned
 from played import TOPICS, WITHIN_S, Federator
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import checked_propensities
-from foltr.edge_client.training.working_model import device_for
 from foltr.cli.fleet.fleet import Fleet, FleetUser
 from foltr.core.data.sources import LoadedData
 from foltr.core.data.synthetic import synthetic_dataset
@@ -29,6 +26,9 @@ from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import FedIpsTraining, LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import Vote
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import checked_propensities
+from foltr.edge_client.training.working_model import device_for
 
 N_FEATURES = 6
 TRAINING = FedIpsTraining(min_interactions=2, max_interactions=2, learning_rate=0.1)

@@ -13,14 +13,14 @@ from cli.commands import foltr
 from databases import open_migrated
 from served import GENEROUS, Served
 
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
 from foltr.cli.history import replay
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.trainings import EvolutionTraining
 from foltr.core.protocol.updates import EvolutionPair, ModelUpdate
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 from foltr.storage.keys import KeyStore, keys_folder
 
 NAMES = ("alice", "bob", "carol")

@@ -8,11 +8,11 @@ import pytest
 from cli.commands import foltr
 from made_policies import policy
 
+from foltr.core.protocol.policies import allowance_of
+from foltr.core.secure.accounting import epsilon_of
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.core.protocol.policies import allowance_of
-from foltr.core.secure.accounting import epsilon_of
 
 FIRST, SECOND = policy(), policy(version=2, k=40)
 RHO = allowance_of(FIRST.policy).charge.rho

@@ -17,11 +17,11 @@ from receipts import KEY
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
-from foltr.federator.publishing.audit_heads import head_of
 from foltr.core.erasure.receipt import MAX_RECEIPT_BYTES, ErasureReceipt
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.signing import key_to_text
 from foltr.core.protocol.topics import Topics
+from foltr.federator.publishing.audit_heads import head_of
 from foltr.storage.database import Database
 from foltr.storage.erasure.audit_log import find_audit_entry
 from foltr.storage.erasure.erasures import find_erasure

@@ -6,13 +6,13 @@ import tracemalloc
 
 import pytest
 
-from foltr.federator.deciding.members import Members
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.folder import create_authority, open_authority
 from foltr.core.operator.register import read_register, write_register
 from foltr.core.protocol.fields import MAX_MESSAGE_BYTES
 from foltr.core.protocol.roster_assembly import RosterAssembler
 from foltr.core.protocol.topics import Topics
+from foltr.federator.deciding.members import Members
 
 BROKER = BrokerAccess(broker_url="mqtt://127.0.0.1:1883")
 TOPICS = Topics("mail")

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foltr.edge_client.store.store import KEPT_INTERACTIONS
-from foltr.edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.states import Strategy
 from foltr.core.unlearning.schedule import FEWEST_INTERACTIONS, LEAST_STEPS, MOST_OF_A_LONG_STEP, Course, Schedule
+from foltr.edge_client.store.store import KEPT_INTERACTIONS
+from foltr.edge_client.training.unlearning_limits import UnlearningLimits
 
 
 def thesis(interval: int, strategy: Strategy = Strategy.FED_ERASER) -> Schedule:

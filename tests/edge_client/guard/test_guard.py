@@ -7,14 +7,6 @@ import pytest
 from drawn import even_reversals
 from structlog.testing import capture_logs
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.guard.guard import Guard
-from foltr.edge_client.guard.held_back import MOST_LISTS, HeldBackStore
-from foltr.edge_client.guard.model_judgement import FEWEST_LISTS
-from foltr.edge_client.options import Connection, Ranking
-from foltr.edge_client.serps import Serp, make_serp, read_candidates
-from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.training.working_model import WorkingModel
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.methods.registry import METHODS
 from foltr.core.methods.spec import Lists
@@ -27,6 +19,14 @@ from foltr.core.protocol.trainings import (
     NeuralRankerSpec,
     PdgdTraining,
 )
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.guard.guard import Guard
+from foltr.edge_client.guard.held_back import MOST_LISTS, HeldBackStore
+from foltr.edge_client.guard.model_judgement import FEWEST_LISTS
+from foltr.edge_client.options import Connection, Ranking
+from foltr.edge_client.serps import Serp, make_serp, read_candidates
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.training.working_model import WorkingModel
 
 D, K = 4, 3
 GOOD = np.array([3.0, 1.0, 0.0, 0.0], np.float32)

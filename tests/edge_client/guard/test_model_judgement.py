@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from drawn import reversals_of
 
-from foltr.edge_client.guard.model_judgement import FEWEST_LISTS, MARGIN, judge
 from foltr.core.data.synthetic import synthetic_dataset
 from foltr.core.evaluation.click_models import click_model, simulate_clicks
 from foltr.core.learning.agreement import agreement, preferences
 from foltr.core.learning.linear import sample_plackett_luce, score
 from foltr.core.learning.pdgd import pdgd_step
+from foltr.edge_client.guard.model_judgement import FEWEST_LISTS, MARGIN, judge
 
 K, D = 10, 12
 

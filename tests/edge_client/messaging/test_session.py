@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 
 from foltr.broker.link import InboundMessage
-from foltr.edge_client.messaging.session import Session
-from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.core.errors import DataError, MessageError
 from foltr.core.operator.credentials import BrokerAccess, device_identity
 from foltr.core.protocol.announcements import ModelAnnouncement
@@ -23,6 +20,9 @@ from foltr.core.protocol.signing import SESSION_STEPS, EpochSequence, SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.trainings import LinearRankerSpec
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 
 TOPICS = Topics("mail")
 STATUS, UPDATES = TOPICS.client("device-7", ClientTopic.STATUS), TOPICS.client("device-7", ClientTopic.UPDATES)

@@ -2,10 +2,10 @@
 
 import pytest
 
-from foltr.edge_client.messaging.transfer import MODEL_PATIENCE_S, ModelInParts
 from foltr.core.errors import MessageError
 from foltr.core.protocol.chunks import chunk_of, manifest_of
 from foltr.core.protocol.fields import CHUNK_BYTES
+from foltr.edge_client.messaging.transfer import MODEL_PATIENCE_S, ModelInParts
 
 NOW = 1_000.0
 MODEL, NEWER = b"\x01" * (2 * CHUNK_BYTES + 3), b"\x02" * (2 * CHUNK_BYTES + 3)

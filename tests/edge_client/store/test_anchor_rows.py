@@ -4,9 +4,9 @@ import contextlib
 
 import pytest
 
+from foltr.core.learning.comparison import Comparison
 from foltr.edge_client.store.anchor_rows import write_comparison
 from foltr.edge_client.store.store import DeviceStore
-from foltr.core.learning.comparison import Comparison
 
 FIRST, SAME_VERSION, SECOND = (3, b"a" * 16), (3, b"b" * 16), (4, b"a" * 16)
 KNOWN = Comparison(2.5, 1.5, -1.25, 0.5, -0.125, 0.0625)

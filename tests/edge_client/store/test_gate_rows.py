@@ -5,9 +5,9 @@ from contextlib import closing
 
 import numpy as np
 
+from foltr.core.learning.gate import FadingMean, Gate, ShownCount, Source
 from foltr.edge_client.store import gate_rows
 from foltr.edge_client.store.gate_rows import read_gate, write_gate
-from foltr.core.learning.gate import FadingMean, Gate, ShownCount, Source
 
 
 def drawn_gate(before: Gate, rng: np.random.Generator) -> Gate:

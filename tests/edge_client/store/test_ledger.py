@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 from made_policies import policy
 
-from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.edge_client.store.ledger import LedgerEntry
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.core.errors import DataError
 from foltr.core.protocol.policies import allowance_of
 from foltr.core.secure.ledger import Spent, participations_left, refusal
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.ledger import LedgerEntry
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 
 FIRST, SECOND = policy(), policy(version=2, k=200)
 ALLOWANCE = allowance_of(FIRST.policy)

@@ -16,9 +16,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from foltr.core.errors import DataError
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.core.errors import DataError
 
 REPOSITORY = Path(__file__).parents[3]
 FEATURES = np.arange(6, dtype=np.float32).reshape(3, 2)

@@ -13,15 +13,15 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
+from foltr.core.errors import DataError, SettingsError, UsageError
+from foltr.core.learning.agreement import Preferences
+from foltr.core.learning.comparison import Comparison
 from foltr.edge_client.guard.held_back import HeldBackList, HeldBackStore, RefusedModel
 from foltr.edge_client.guard.model_judgement import Judgement
 from foltr.edge_client.store.anchor_rows import write_comparison
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.edge_client.store.store_file import SCHEMA_VERSION
-from foltr.core.errors import DataError, SettingsError, UsageError
-from foltr.core.learning.agreement import Preferences
-from foltr.core.learning.comparison import Comparison
 
 RANKING = np.array([2, 0], np.int64)
 CLICKS = np.array([True, False])

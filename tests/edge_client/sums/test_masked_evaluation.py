@@ -6,13 +6,13 @@ from made_policies import policy
 from played import N_FEATURES
 from under_policy import DeviceUnderPolicy, identity, learned_update, opened, unmasked
 
-from foltr.edge_client.sums.masked_update import mask_update
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.policies import allowance_of
 from foltr.core.protocol.updates import DenseDelta, Vote
 from foltr.core.secure.norm_proof import proof_shape
+from foltr.edge_client.sums.masked_update import mask_update
 
 DIM, WEIGHT = 40, 32
 KEY = identity().key

@@ -9,7 +9,6 @@ import pytest
 from made_policies import policy
 from under_policy import identity, learned_update, opened, unmasked
 
-from foltr.edge_client.sums.masked_update import encode_body, mask_update
 from foltr.core.numerics.compiled import plain_functions
 from foltr.core.protocol.chunks import needs_chunks
 from foltr.core.protocol.codec import encode
@@ -19,6 +18,7 @@ from foltr.core.protocol.signed_tickets import open_ticket
 from foltr.core.protocol.tickets import MAX_TICKET_BYTES
 from foltr.core.protocol.updates import MAX_PROOF_BYTES, DenseDelta, PartDelta
 from foltr.core.secure.norm_proof import proof_shape
+from foltr.edge_client.sums.masked_update import encode_body, mask_update
 
 DIM, CLIP_NORM = 40, 2.0
 CREDENTIALS = identity()

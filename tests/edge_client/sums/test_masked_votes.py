@@ -5,11 +5,11 @@ import pytest
 from made_policies import policy
 from under_policy import identity, learned_update, opened, unmasked
 
-from foltr.edge_client.sums.masked_update import mask_update
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.updates import DenseDelta, Vote
 from foltr.core.secure.norm_proof import proof_shape
+from foltr.edge_client.sums.masked_update import mask_update
 
 DIM, WEIGHT = 40, 64
 KEY = identity().key

@@ -9,15 +9,15 @@ from played import TOPICS
 from structlog.testing import capture_logs
 from under_policy import FEDERATOR, DeviceUnderPolicy, identity, learnable
 
-from foltr.edge_client.store.anchor_rows import write_comparison
-from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.sums.pinned_policy import PinnedPolicy
 from foltr.core.errors import DataError, MessageError
 from foltr.core.learning.comparison import Comparison
 from foltr.core.protocol.codec import decode
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.trainings import PdgdTraining
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate
+from foltr.edge_client.store.anchor_rows import write_comparison
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.sums.pinned_policy import PinnedPolicy
 
 FIRST = policy()
 SECOND = policy(after=FIRST)

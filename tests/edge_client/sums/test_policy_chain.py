@@ -5,13 +5,13 @@ from made_policies import OPERATOR, policy
 from structlog.testing import capture_logs
 from under_policy import DeviceUnderPolicy, identity
 
-from foltr.edge_client.device_state import state_of
-from foltr.edge_client.events import PolicyForked
 from foltr.core.protocol.operator_keys import issue_link, issue_succession
 from foltr.core.protocol.policies import MAX_PREDECESSORS
 from foltr.core.protocol.signed_policies import Lineage, lineage_of
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.updates import MaskedVector
+from foltr.edge_client.device_state import state_of
+from foltr.edge_client.events import PolicyForked
 
 FIRST = policy()
 SECOND = policy(after=FIRST)

@@ -5,13 +5,13 @@ from made_policies import policy
 from structlog.testing import capture_logs
 from under_policy import DeviceUnderPolicy
 
-from foltr.edge_client.blockers import BlockerKind, blocker_of
-from foltr.edge_client.device_state import state_of
-from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.policies import GaussianNoise
 from foltr.core.protocol.updates import MaskedVector
 from foltr.core.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON
+from foltr.edge_client.blockers import BlockerKind, blocker_of
+from foltr.edge_client.device_state import state_of
+from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 
 USUAL = policy()
 BEYOND = policy(epsilon=1e6, noise=GaussianNoise(variance=1), n_min=2, after=USUAL)

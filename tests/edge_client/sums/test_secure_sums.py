@@ -13,7 +13,6 @@ from structlog.testing import capture_logs
 from under_policy import CLIP_NORM, INBOX, UPDATES, DeviceUnderPolicy, identity, opened
 
 import foltr.edge_client.store.store
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.failpoints import Failpoint
 from foltr.core.methods.registry import METHODS, n_auxiliary, training_for
@@ -27,6 +26,7 @@ from foltr.core.protocol.signed_tickets import open_ticket, ticket_name
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 from foltr.core.protocol.updates import Chunk, DenseDelta, Manifest, MaskedVector, ModelUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 
 CHUNKS = TOPICS.client("device-7", ClientTopic.CHUNKS)
 POLICY = policy()

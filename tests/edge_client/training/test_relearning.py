@@ -9,13 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
-from foltr.edge_client.messaging.session import Session
-from foltr.edge_client.participation import Participation
-from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.edge_client.training.relearning import Relearning
-from foltr.edge_client.training.trainer import Trainer
-from foltr.edge_client.training.unlearning_limits import UnlearningLimits
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.registry import make_device, n_auxiliary
@@ -33,6 +26,13 @@ from foltr.core.protocol.trainings import (
     PdgdTraining,
     PersonalTraining,
 )
+from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.training.relearning import Relearning
+from foltr.edge_client.training.trainer import Trainer
+from foltr.edge_client.training.unlearning_limits import UnlearningLimits
 
 N = 64
 N_FEATURES = 3

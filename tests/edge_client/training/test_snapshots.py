@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from methods_of import RANKERS, see, trainings
 
-from foltr.edge_client.training.working_model import WorkingModel, device_for
 from foltr.core.methods.base import DeviceContext
 from foltr.core.methods.registry import METHODS, n_auxiliary
 from foltr.core.protocol.announcements import ModelAnnouncement
 from foltr.core.protocol.fields import pack_vector
+from foltr.edge_client.training.working_model import WorkingModel, device_for
 
 FEATURES = np.random.default_rng(4).random((8, 6), np.float32)
 

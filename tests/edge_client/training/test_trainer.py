@@ -9,11 +9,6 @@ from drawn import even_reversals
 from structlog.testing import capture_logs
 
 import foltr.edge_client.training.trainer
-from foltr.edge_client.participation import Participation
-from foltr.edge_client.store.bounds import PendingUpdate
-from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
-from foltr.edge_client.training.trainer import Trainer
-from foltr.edge_client.training.working_model import unmark_state
 from foltr.core.numerics.compiled import COMPILED, calls_machine_code
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.fields import model_hash, pack_vector, unpack_vector
@@ -26,6 +21,11 @@ from foltr.core.protocol.trainings import (
     PersonalTraining,
 )
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair
+from foltr.edge_client.participation import Participation
+from foltr.edge_client.store.bounds import PendingUpdate
+from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
+from foltr.edge_client.training.trainer import Trainer
+from foltr.edge_client.training.working_model import unmark_state
 
 N = 48
 PERSONAL = PersonalTraining(min_interactions=2, max_interactions=3, learning_rate=1.0)

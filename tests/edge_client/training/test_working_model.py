@@ -6,14 +6,6 @@ import numpy as np
 import pytest
 from drawn import even_reversals
 
-from foltr.edge_client.training.working_model import (
-    BareModel,
-    LearnerDevice,
-    WorkingModel,
-    device_for,
-    mark_state,
-    unmark_state,
-)
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.interaction import Interaction
 from foltr.core.learning.neural import neural_score
@@ -29,6 +21,14 @@ from foltr.core.protocol.trainings import (
     NeuralRankerSpec,
     PdgdTraining,
     PersonalTraining,
+)
+from foltr.edge_client.training.working_model import (
+    BareModel,
+    LearnerDevice,
+    WorkingModel,
+    device_for,
+    mark_state,
+    unmark_state,
 )
 
 SETTINGS = PdgdTraining(learning_rate=0.5)

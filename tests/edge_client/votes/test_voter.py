@@ -17,11 +17,6 @@ from links import NotedLink
 from played import N_FEATURES, TOPICS, WITHIN_S, Federator, adding_learner
 
 from foltr.broker.link import InboundMessage
-from foltr.edge_client.agent import Agent
-from foltr.edge_client.options import DeviceOptions, Experiment
-from foltr.edge_client.search_ranker import SearchRanker
-from foltr.edge_client.store.store import DeviceStore
-from foltr.edge_client.votes import voter
 from foltr.core.errors import DataError
 from foltr.core.failpoints import VARIABLE, Failpoint
 from foltr.core.learning.agreement import preferences
@@ -33,6 +28,11 @@ from foltr.core.protocol.explorations import SamplingExploration
 from foltr.core.protocol.fields import model_hash, pack_vector
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
+from foltr.edge_client.agent import Agent
+from foltr.edge_client.options import DeviceOptions, Experiment
+from foltr.edge_client.search_ranker import SearchRanker
+from foltr.edge_client.store.store import DeviceStore
+from foltr.edge_client.votes import voter
 
 REPOSITORY = Path(__file__).parents[3]
 OPERATOR, FEDERATOR = SigningKey(bytes([3]) * 32), SigningKey(bytes([4]) * 32)

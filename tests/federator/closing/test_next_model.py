@@ -2,8 +2,8 @@
 
 import pytest
 
-from foltr.federator.round import RoundPolicy
 from foltr.core.aggregation.rule_spec import read_rule
+from foltr.federator.round import RoundPolicy
 from foltr.storage.models import latest_model
 
 

@@ -10,12 +10,6 @@ from databases import open_migrated
 from served import GENEROUS, Served
 
 import foltr.federator.job_driver
-from foltr.federator.closing import removal
-from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import counterfactual
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.failpoints import Failpoint
@@ -26,6 +20,12 @@ from foltr.core.protocol.states import JobState, Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import EvolutionTraining
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair
+from foltr.federator.closing import removal
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import counterfactual
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.erasure.unlearning_jobs import list_jobs
 from foltr.storage.keys import KeyStore

@@ -7,11 +7,6 @@ import pytest
 from served import GENEROUS, Served
 from sqlalchemy import update
 
-from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import counterfactual, replay_round
-from foltr.federator.job import UnlearningPolicy
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.fields import pack_vector, unpack_vector
@@ -20,6 +15,11 @@ from foltr.core.protocol.states import Pacing, Strategy
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import EvolutionTraining, FedIpsTraining
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, UnlearningUpdate
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import counterfactual, replay_round
+from foltr.federator.job import UnlearningPolicy
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
 from foltr.storage.aggregation_tables import trainings
 from foltr.storage.database import Database
 from foltr.storage.keys import KeyStore

@@ -3,11 +3,11 @@
 import pytest
 from drawn import sampled
 
-from foltr.federator.closing.stored_rules import stored_training, training_text
 from foltr.core.errors import DataError
 from foltr.core.methods.registry import METHODS
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.trainings import FedIpsTraining
+from foltr.federator.closing.stored_rules import stored_training, training_text
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from foltr.federator.deciding.members import Change, Members
 from foltr.core.errors import MessageError
 from foltr.core.protocol.signing import SESSION_STEPS, SessionSequence, SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
+from foltr.federator.deciding.members import Change, Members
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from foltr.federator.deciding.members import Change, Members
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.protocol.states import Membership
+from foltr.federator.deciding.members import Change, Members
 from foltr.storage.records import ClientRow
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)

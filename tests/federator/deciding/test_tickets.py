@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from secure_cohorts import UPDATE_ID, SecureFederation
 
-from foltr.federator.deciding.tickets import check_ticket
-from foltr.federator.reading import UpdateOffered
-from foltr.federator.round import Offer
-from foltr.federator.secure_terms import SecureTerms
 from foltr.core.errors import MessageError
 from foltr.core.protocol.policies import SecureVotes
 from foltr.core.protocol.signed_tickets import issue_ticket, open_ticket
 from foltr.core.secure.field import write_words
 from foltr.core.secure.norm_proof import proof_shape
+from foltr.federator.deciding.tickets import check_ticket
+from foltr.federator.reading import UpdateOffered
+from foltr.federator.round import Offer
+from foltr.federator.secure_terms import SecureTerms
 
 FEDERATION = SecureFederation(proofs=True)
 CLIENT = FEDERATION.client("device-7")

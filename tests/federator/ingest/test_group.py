@@ -2,9 +2,9 @@
 
 import pytest
 
-from foltr.federator.ingest.service import shared_filter
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
+from foltr.federator.ingest.service import shared_filter
 
 TOPICS = Topics("fed")
 

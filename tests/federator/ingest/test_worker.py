@@ -14,13 +14,6 @@ from structlog.testing import capture_logs
 
 from foltr.broker.buffer import IntakeLimits
 from foltr.broker.link import InboundMessage
-from foltr.federator.ingest.service import plan_of
-from foltr.federator.ingest.worker import IngestWorker
-from foltr.federator.plan import FederationPlan
-from foltr.federator.publishing.answer_numbers import AnswerNumbers
-from foltr.federator.round import RoundPolicy
-from foltr.federator.sharing import WORKERS_LATE_S
-from foltr.federator.store import FederationStore
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.evaluations import Evaluation
 from foltr.core.protocol.fields import model_hash
@@ -30,6 +23,13 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Pacing, Privacy, RoundState, TakesUpdates
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.updates import Vote
+from foltr.federator.ingest.service import plan_of
+from foltr.federator.ingest.worker import IngestWorker
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.answer_numbers import AnswerNumbers
+from foltr.federator.round import RoundPolicy
+from foltr.federator.sharing import WORKERS_LATE_S
+from foltr.federator.store import FederationStore
 from foltr.storage.database import Database
 from foltr.storage.ingest import look_at_workers
 from foltr.storage.ingest_tables import ingest_workers

@@ -10,9 +10,9 @@ import pytest
 from databases import migrated_sqlite, open_migrated
 from sqlalchemy import delete, update
 
+from foltr.core.errors import SettingsError, UnavailableError
 from foltr.federator.leading import keeper as keeper_module
 from foltr.federator.leading.keeper import LeaseKeeper, lost_to
-from foltr.core.errors import SettingsError, UnavailableError
 from foltr.storage.database import Database
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.errors import WriterFencedError

@@ -10,10 +10,10 @@ from databases import open_migrated
 from sealed import add_sealed_update
 from sqlalchemy import delete, text, update
 
-from foltr.federator.leading import standby as standby_module
-from foltr.federator.leading.standby import Standby
 from foltr.core.alive_file import NO_ALIVE_FILE
 from foltr.core.errors import SettingsError
+from foltr.federator.leading import standby as standby_module
+from foltr.federator.leading.standby import Standby
 from foltr.storage.database import Database
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.federations import claim_federation

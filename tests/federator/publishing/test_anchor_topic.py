@@ -4,7 +4,6 @@ import asyncio
 
 import pytest
 
-from foltr.federator.publishing.announcements import Announcer
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.codec import Signer, open_envelope
 from foltr.core.protocol.evaluations import EvaluationRequest
@@ -13,6 +12,7 @@ from foltr.core.protocol.signing import EpochSequence, SigningKey, epoch_and_num
 from foltr.core.protocol.topics import Topics
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import Manifest
+from foltr.federator.publishing.announcements import Announcer
 
 TOPICS = Topics("mail")
 KEY = SigningKey(b"federator" + bytes(23))

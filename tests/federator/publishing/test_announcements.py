@@ -3,14 +3,14 @@
 from dataclasses import replace
 from datetime import UTC, datetime
 
-from foltr.federator.deciding.state import FederationState
-from foltr.federator.plan import FederationPlan
-from foltr.federator.publishing.announcements import model_announcement, round_announcement
-from foltr.federator.round import Round, RoundPolicy, SelectedClients
 from foltr.core.protocol.announcements import Selection
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.schemas import Feature, FeatureSchema
 from foltr.core.protocol.trainings import LinearRankerSpec
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.announcements import model_announcement, round_announcement
+from foltr.federator.round import Round, RoundPolicy, SelectedClients
 from foltr.storage.records import ModelRow
 
 PLAN = FederationPlan("mail", 2)

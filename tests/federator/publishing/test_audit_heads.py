@@ -3,11 +3,11 @@
 import pytest
 from sqlalchemy import text
 
-from foltr.federator.publishing.audit_heads import head_of
-from foltr.federator.round import RoundPolicy
 from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.topics import ClientTopic
+from foltr.federator.publishing.audit_heads import head_of
+from foltr.federator.round import RoundPolicy
 from foltr.storage.erasure.audit_log import find_audit_entry
 from foltr.storage.queries import list_events
 

@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
+from foltr.core.errors import UnavailableError
 from foltr.federator.publishing import delivery
 from foltr.federator.publishing.delivery import keep_published, wait_while
-from foltr.core.errors import UnavailableError
 
 
 class Link:

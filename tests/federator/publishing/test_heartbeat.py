@@ -5,12 +5,12 @@ import asyncio
 import pytest
 from links import NotedLink
 
-from foltr.federator.publishing.heartbeat import Heartbeat
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.codec import open_envelope
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.signing import SigningKey, epoch_and_number
 from foltr.core.protocol.topics import Topics
+from foltr.federator.publishing.heartbeat import Heartbeat
 from foltr.storage.errors import WriterFencedError
 
 TOPICS = Topics("mail")

@@ -6,17 +6,17 @@ from datetime import UTC, datetime
 
 import pytest
 
-from foltr.federator.deciding.state import FederationState
-from foltr.federator.deciding.withdrawal import take_back_round
-from foltr.federator.plan import FederationPlan
-from foltr.federator.publishing.announcements import ReceiptSender
-from foltr.federator.round import RecordedUpdate, Round, RoundPolicy
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.codec import Signer, open_envelope
 from foltr.core.protocol.receipts import ReceiptCode, UpdateReceipt
 from foltr.core.protocol.signing import EpochSequence
 from foltr.core.protocol.states import Membership
 from foltr.core.protocol.topics import Topics
+from foltr.federator.deciding.state import FederationState
+from foltr.federator.deciding.withdrawal import take_back_round
+from foltr.federator.plan import FederationPlan
+from foltr.federator.publishing.announcements import ReceiptSender
+from foltr.federator.round import RecordedUpdate, Round, RoundPolicy
 from foltr.storage.records import ClientRow
 
 AT = datetime(2026, 1, 2, tzinfo=UTC)

@@ -4,12 +4,12 @@ import asyncio
 
 from secure_cohorts import SecureFederation
 
-from foltr.federator.publishing.requests import RequestSender
 from foltr.core.errors import UnavailableError
 from foltr.core.protocol.codec import Signer, open_envelope
 from foltr.core.protocol.helper_messages import CheckRequest
 from foltr.core.protocol.signing import EpochSequence
 from foltr.core.protocol.topics import Topics
+from foltr.federator.publishing.requests import RequestSender
 
 
 class Link:

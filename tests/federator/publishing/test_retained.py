@@ -2,9 +2,9 @@
 
 import asyncio
 
-from foltr.federator.publishing.retained import MAX_WAITING, RetainedTopics
 from foltr.core.protocol.codec import Signer
 from foltr.core.protocol.signing import EpochSequence
+from foltr.federator.publishing.retained import MAX_WAITING, RetainedTopics
 
 
 class Link:

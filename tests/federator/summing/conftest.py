@@ -9,9 +9,9 @@ from secure_cohorts import SecureFederation
 from secured import CLIP_NORM, QUIET, SecureRounds
 from served import Served
 
+from foltr.core.protocol.trainings import PdgdTraining
 from foltr.federator.round import RoundPolicy
 from foltr.federator.secure_terms import SecureSettings
-from foltr.core.protocol.trainings import PdgdTraining
 
 
 @pytest.fixture

@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 from secure_cohorts import SecureFederation
 
-from foltr.federator.secure_terms import SecureTerms
-from foltr.federator.summing import cohorts
-from foltr.federator.summing.cohorts import PageForm, cohorts_of
-from foltr.federator.summing.machine import FixSets, GiveUp, SumMachine
-from foltr.federator.summing.verdicts import CheckProofs
 from foltr.core.aggregation.rule_spec import MEAN
 from foltr.core.protocol.helper_messages import CheckAnswer, CheckRequest, RefusedTicket, TicketFault, is_kept
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.core.protocol.states import AbandonReason
 from foltr.core.secure.field import MODULUS, add_up
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.summing import cohorts
+from foltr.federator.summing.cohorts import PageForm, cohorts_of
+from foltr.federator.summing.machine import FixSets, GiveUp, SumMachine
+from foltr.federator.summing.verdicts import CheckProofs
 from foltr.storage.sum_records import TicketRow
 
 N_MIN, MOST_EVENTS, ENOUGH_TURNS = 3, 60, 2000

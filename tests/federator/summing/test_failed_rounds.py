@@ -10,7 +10,6 @@ from proven import alter, forget, zeros
 from secured import MOST_STEPS, PAUSE_S, QUIET
 from sqlalchemy import delete
 
-from foltr.federator.round import _ENDS_WITH, RoundEvent
 from foltr.core.protocol.helper_messages import (
     CheckAnswer,
     CheckRequest,
@@ -22,6 +21,7 @@ from foltr.core.protocol.helper_messages import (
     TicketFault,
 )
 from foltr.core.protocol.states import AFTERMATH, PAUSING, AbandonReason, Aftermath, RoundState
+from foltr.federator.round import _ENDS_WITH, RoundEvent
 from foltr.operations.reading import read_situation
 from foltr.operations.why import _WHAT_TO_DO, explain
 from foltr.storage.body_tables import update_bodies

@@ -4,12 +4,12 @@ from itertools import product
 
 import pytest
 
-from foltr.federator.summing.cohorts import PAGE_BYTES, PageForm, cohorts_of, pages_of
-from foltr.federator.summing.helper_session import TRANSITIONS, Stage, Talk, TalkEvent
 from foltr.core.errors import ProtocolViolationError
 from foltr.core.protocol.helper_messages import CheckAnswer, OpenAnswer, OpenRequest, RefusedTicket, TicketFault
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.core.secure.field import MODULUS
+from foltr.federator.summing.cohorts import PAGE_BYTES, PageForm, cohorts_of, pages_of
+from foltr.federator.summing.helper_session import TRANSITIONS, Stage, Talk, TalkEvent
 from foltr.storage.sum_records import TicketRow
 
 ABOUT = {"federation": "mail", "helper": "north", "policy_hash": bytes(32), "round": 1, "cohort": 0}

@@ -5,9 +5,6 @@ import math
 import pytest
 from secure_cohorts import SecureFederation
 
-from foltr.federator.secure_terms import SecureTerms
-from foltr.federator.summing.cohorts import cohorts_of
-from foltr.federator.summing.machine import AT_ONCE, FixSets, GiveUp, SumMachine
 from foltr.core.aggregation.rule_spec import MEAN, read_rule
 from foltr.core.protocol.helper_messages import (
     CheckAnswer,
@@ -20,6 +17,9 @@ from foltr.core.protocol.helper_messages import (
 )
 from foltr.core.protocol.signed_tickets import set_digest, ticket_hash
 from foltr.core.protocol.states import AbandonReason
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.summing.cohorts import cohorts_of
+from foltr.federator.summing.machine import AT_ONCE, FixSets, GiveUp, SumMachine
 from foltr.storage.sum_records import TicketRow
 
 FEDERATION = SecureFederation(n_min=3)

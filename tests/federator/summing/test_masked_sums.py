@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 from secure_cohorts import FEDERATION, SecureFederation
 
-from foltr.federator.secure_terms import SecureTerms
-from foltr.federator.summing.masked_sums import ImplausibleSumError, add_masked, release
 from foltr.core.errors import DataError
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.protocol.codec import encode
@@ -18,6 +16,8 @@ from foltr.core.protocol.helper_messages import OpenAnswer
 from foltr.core.protocol.topics import Topics
 from foltr.core.protocol.updates import PartDelta
 from foltr.core.secure.field import add_up, from_signed, write_words
+from foltr.federator.secure_terms import SecureTerms
+from foltr.federator.summing.masked_sums import ImplausibleSumError, add_masked, release
 from foltr.storage.records import UpdateRow
 from foltr.storage.sum_records import HelperAnswerRow, RoundSumRow
 

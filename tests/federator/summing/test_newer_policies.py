@@ -5,11 +5,11 @@ from types import SimpleNamespace
 import pytest
 from secured import QUIET
 
-from foltr.federator.clock import to_datetime
-from foltr.federator.deciding.policies import UNDER_WAY_S
 from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.core.protocol.verify_keys import seal_verify_key
 from foltr.core.secure.sealing import SealingKey
+from foltr.federator.clock import to_datetime
+from foltr.federator.deciding.policies import UNDER_WAY_S
 from foltr.storage.queries import list_events
 from foltr.storage.rounds import find_round
 from foltr.storage.sums import load_sums

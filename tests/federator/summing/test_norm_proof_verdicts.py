@@ -8,8 +8,8 @@ import pytest
 from proven import faults, forget, lie, mean_of, model_of, order, refused, started
 from secured import MOST_STEPS, PAUSE_S, QUIET
 
-from foltr.federator.summing import proof_checks
 from foltr.core.protocol.states import AbandonReason, RoundState
+from foltr.federator.summing import proof_checks
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.sums import load_sums

@@ -6,8 +6,6 @@ from proven import SHAPE, TOO_LONG, alter, faults, lie, mean_of, model_of, refus
 from secured import QUIET
 from sqlalchemy import delete, select, update
 
-from foltr.federator.summing import proof_checks
-from foltr.federator.summing.verdicts import CheckProofs
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.protocol.policies import GammaNoise
@@ -16,6 +14,8 @@ from foltr.core.secure.field import MODULUS
 from foltr.core.secure.message_proof import MessageShape
 from foltr.core.secure.norm_proof import prove_norm
 from foltr.core.secure.sealing import SealingKey
+from foltr.federator.summing import proof_checks
+from foltr.federator.summing.verdicts import CheckProofs
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.queries import list_events
 from foltr.storage.sums import load_sums, load_tickets

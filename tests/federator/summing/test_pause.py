@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 from made_policies import policy
 
-from foltr.federator.summing.pause import Pause, held_until, let_go_at
 from foltr.core.protocol.states import PAUSING, AbandonReason
+from foltr.federator.summing.pause import Pause, held_until, let_go_at
 from foltr.storage.sum_records import FailedRounds
 
 ENDED_AT = datetime.fromtimestamp(1000.0, UTC)

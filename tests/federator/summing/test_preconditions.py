@@ -5,9 +5,6 @@ import math
 import pytest
 from secure_cohorts import SecureFederation
 
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.secure_terms import SecureSettings
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.explorations import SamplingExploration
@@ -15,6 +12,9 @@ from foltr.core.protocol.policies import GaussianNoise
 from foltr.core.protocol.states import Pacing, Privacy
 from foltr.core.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, PdgdTraining
 from foltr.core.secure.sealing import SealingKey
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.secure_terms import SecureSettings
 
 FEW = SecureFederation(dim=1, n_min=2, n_max=10_000, n_interactions=1)
 ONE = PdgdTraining(min_interactions=1, max_interactions=1)

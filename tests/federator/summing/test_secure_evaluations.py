@@ -7,13 +7,13 @@ import pytest
 from proven import faults, forget, mean_of, model_of, refused
 from secured import QUIET
 
-from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import replay_round
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.policies import GaussianNoise, SecureEvaluation, SecureVotes
 from foltr.core.protocol.states import RoundState
 from foltr.core.secure.message_proof import MessageShape, prove_message
 from foltr.core.secure.norm_proof import proof_shape
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
 from foltr.storage.anchors import list_tallies
 from foltr.storage.models import list_models
 from foltr.storage.queries import get_round, list_events

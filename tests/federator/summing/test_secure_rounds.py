@@ -6,9 +6,6 @@ from played_helpers import TOPICS
 from secured import CLIP_NORM, QUIET
 from sqlalchemy import select, update
 
-from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import counterfactual, replay_round
-from foltr.federator.job import UnlearningPolicy
 from foltr.core.aggregation.rule_spec import read_rule
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.errors import DataError
@@ -25,6 +22,9 @@ from foltr.core.protocol.states import AbandonReason, RoundState
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import DenseDelta, MaskedVector
 from foltr.core.secure.field import MODULUS
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import counterfactual, replay_round
+from foltr.federator.job import UnlearningPolicy
 from foltr.storage.bodies import is_body_of
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.erasure.erasures import list_erasures

@@ -10,14 +10,14 @@ from secured import QUIET
 import foltr.storage.anchors
 import foltr.storage.rounds
 import foltr.storage.sums
-from foltr.federator.closing.collected_updates import load_recipes
-from foltr.federator.closing.replay import replay_round
-from foltr.federator.job import UnlearningPolicy
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.policies import GaussianNoise, SecureVotes
 from foltr.core.protocol.states import RoundState
 from foltr.core.protocol.topics import ClientTopic
+from foltr.federator.closing.collected_updates import load_recipes
+from foltr.federator.closing.replay import replay_round
+from foltr.federator.job import UnlearningPolicy
 from foltr.storage.anchors import list_tallies
 from foltr.storage.erasure.erasures import list_erasures
 from foltr.storage.erasure.unlearning_jobs import list_jobs

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 from secure_cohorts import SecureFederation
 
-from foltr.federator.summing.cohorts import PageForm, cohorts_of, pages_of
-from foltr.federator.summing.verdicts import Verdicts
 from foltr.core.protocol.helper_messages import CheckAnswer, RefusedTicket, TicketFault, tickets_of_page
 from foltr.core.protocol.policies import Policy
 from foltr.core.secure.field import MODULUS, add_up, write_words
+from foltr.federator.summing.cohorts import PageForm, cohorts_of, pages_of
+from foltr.federator.summing.verdicts import Verdicts
 from foltr.storage.sum_records import TicketRow
 
 POLICY = SecureFederation(3, proofs=True).policy.policy

@@ -9,14 +9,27 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from foltr.broker.address import BrokerAddress
+from foltr.cli.demo.learning_demo import Demo, ndcg_of
+from foltr.cli.demo.progress import always, say, wait_until, watch
+from foltr.cli.fleet.simulated_user import SimulatedUser
+from foltr.cli.output import print_rows
+from foltr.cli.settings import Settings
+from foltr.core.errors import SettingsError
+from foltr.core.evaluation.click_models import click_model
+from foltr.core.numerics.streams import client_streams
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.signing import key_to_text
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Connection, Experiment, Ranking
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
 from foltr.federator.service import FederatorService
-from foltr.cli.demo.learning_demo import Demo, ndcg_of
-from foltr.cli.demo.progress import always, say, wait_until, watch
+from foltr.storage.database import Database
+from foltr.storage.erasure.erasures import list_erasures
+from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.models import get_model, latest_model
+from foltr.storage.rounds import find_round
 from foltr_research.cli.demos.departure import FORGET_S, Departure, Place, check_receipt, hand_over
 from foltr_research.cli.demos.leaver import GIVE_UP_S, LeavingDevice, Z, expected_ndcg
 from foltr_research.cli.demos.residue import (
@@ -27,20 +40,7 @@ from foltr_research.cli.demos.residue import (
     stored_updates,
     traces_of,
 )
-from foltr.cli.fleet.simulated_user import SimulatedUser
-from foltr.cli.output import print_rows
-from foltr.cli.settings import Settings
-from foltr.core.errors import SettingsError
-from foltr.core.evaluation.click_models import click_model
-from foltr.core.numerics.streams import client_streams
-from foltr.core.operator.credentials import Credentials
-from foltr.core.protocol.signing import key_to_text
 from foltr_research.simulation.clients.population import client_name
-from foltr.storage.database import Database
-from foltr.storage.erasure.erasures import list_erasures
-from foltr.storage.erasure.unlearning_jobs import list_jobs
-from foltr.storage.models import get_model, latest_model
-from foltr.storage.rounds import find_round
 
 if TYPE_CHECKING:
     from foltr.core.data.sources import LoadedData

@@ -7,9 +7,6 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.edge_client.contribution import Alteration
-from foltr.edge_client.sums.masked_update import encode_body, mask_body
-from foltr_research.attacks.forged_proofs import forge_norm_proof
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.epochs import epoch_of
 from foltr.core.protocol.signed_policies import SignedPolicy
@@ -19,8 +16,11 @@ from foltr.core.secure.coins import SEED_BYTES, seeded_entropy
 from foltr.core.secure.evaluation import longest_evaluation
 from foltr.core.secure.field import from_signed
 from foltr.core.secure.vote_proof import encode_vote, prove_votes
+from foltr.edge_client.contribution import Alteration
+from foltr.edge_client.sums.masked_update import encode_body, mask_body
 from foltr.storage.database import Database
 from foltr.storage.sums import load_sums
+from foltr_research.attacks.forged_proofs import forge_norm_proof
 
 TIMES: Final = 50
 """As long as the bound allows."""

@@ -3,8 +3,6 @@
 from pathlib import Path
 from typing import Final
 
-from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import Connection, Experiment, Ranking
 from foltr.cli.settings import Settings
 from foltr.core.data.sources import LoadedData
 from foltr.core.methods.registry import parameters_of
@@ -13,6 +11,8 @@ from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.trainings import Training
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate, UpdateBody
+from foltr.edge_client.client import EdgeClient
+from foltr.edge_client.options import Connection, Experiment, Ranking
 from foltr_research.simulation.clients.population import iid_population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSimulation

@@ -7,28 +7,28 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from foltr.edge_client.sums.privacy_limits import PrivacyLimits
-from foltr.federator.plan import FederationPlan
-from foltr.federator.round import RoundPolicy
-from foltr.federator.secure_terms import SecureSettings
-from foltr.federator.service import FederatorService
 from foltr.cli.demo.learning_demo import Demo
 from foltr.cli.demo.progress import always, say, watch
-from foltr_research.cli.demos.helper_process import HelperProcess, running
-from foltr_research.cli.demos.hostile_devices import TIMES, count_norm_proofs, lying
-from foltr_research.cli.demos.secure_setup import Parties, Promise, set_up
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.settings import Settings
 from foltr.core.errors import FoltrError, SettingsError
 from foltr.core.methods.registry import n_auxiliary, parameters_of
 from foltr.core.operator.policy_terms import costs_in_words
 from foltr.core.protocol.policies import Policy
-from foltr_research.simulation.clients.population import client_name, iid_population
-from foltr_research.simulation.config import SimulationConfig
-from foltr_research.simulation.federated import run
+from foltr.edge_client.sums.privacy_limits import PrivacyLimits
+from foltr.federator.plan import FederationPlan
+from foltr.federator.round import RoundPolicy
+from foltr.federator.secure_terms import SecureSettings
+from foltr.federator.service import FederatorService
 from foltr.storage.database import Database
 from foltr.storage.queries import count_bodies
 from foltr.storage.rounds import latest_round
+from foltr_research.cli.demos.helper_process import HelperProcess, running
+from foltr_research.cli.demos.hostile_devices import TIMES, count_norm_proofs, lying
+from foltr_research.cli.demos.secure_setup import Parties, Promise, set_up
+from foltr_research.simulation.clients.population import client_name, iid_population
+from foltr_research.simulation.config import SimulationConfig
+from foltr_research.simulation.federated import run
 
 if TYPE_CHECKING:
     from foltr.broker.address import BrokerAddress

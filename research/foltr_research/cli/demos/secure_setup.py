@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, cast, get_args
 
-from foltr_research.cli.demos.helper_process import HelperProcess
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity
 from foltr.core.operator.policy_terms import NoiseBy, PolicyTerms, policy_of
@@ -18,6 +17,7 @@ from foltr.core.secure.accounting import DEFAULT_EPSILON
 from foltr.core.secure.mechanisms import MechanismName
 from foltr.core.secure.plan import NormProof
 from foltr.core.secure.sealing import SealingKey
+from foltr_research.cli.demos.helper_process import HelperProcess
 
 if TYPE_CHECKING:
     from foltr.broker.address import BrokerAddress

@@ -1,4 +1,5 @@
-"""The search of FedIPS' and FedAvg's learning rates: ``python -m foltr_research.reproductions.experiments.fedips_rates DATA``.
+"""The search of FedIPS' and FedAvg's learning rates: ``python -m foltr_research.reproductions.experiments.fedips_rates
+DATA``.
 
 A fifth of the training queries is held out for validation; test queries are not looked at. Both methods have the same
 candidates. `foltr_research.reproductions.experiments.fedips.RATES` is what this finds.

@@ -5,11 +5,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from foltr.core.secure.encoding import clip_norm_for
 from foltr_research.reproductions.claims import Check, Claim, both, not_above, relative_loss
 from foltr_research.reproductions.experiment import Experiment, Scale, Section, Table, Variant
 from foltr_research.reproductions.experiments.secure_sums import CLICKS, COMMON, INTERACTIONS, PERIOD, ROUNDS, secure
 from foltr_research.reproductions.outcomes import DataProfile, Results
-from foltr.core.secure.encoding import clip_norm_for
 from foltr_research.simulation.config import SimulationConfig
 
 N, EPSILON, COHORTS = 1000, 8, 20

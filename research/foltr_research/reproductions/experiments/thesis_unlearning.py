@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import Any
 
 from foltr.core.protocol.states import Strategy
+from foltr.core.unlearning.schedule import Schedule
 from foltr_research.reproductions.claims import HIGHER, Claim, Verdict, higher, not_above, similar
 from foltr_research.reproductions.experiment import CLICKS, Experiment, Scale, Table, Variant
 from foltr_research.reproductions.experiments.foltr_es import eval_every
@@ -19,7 +20,6 @@ from foltr_research.simulation.clients.loading import load_experiment, populatio
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSimulation
 from foltr_research.simulation.unlearning.rounds import Trained
-from foltr.core.unlearning.schedule import Schedule
 
 CLIENTS, INTERACTIONS = 10, 5
 # The last by name, so that a federation of one client fewer has the nine others, with the same users.

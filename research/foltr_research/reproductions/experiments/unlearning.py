@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
+from foltr.core.unlearning.calibration import steps_saved
 from foltr_research.reproductions.claims import HIGHER, Check, Claim, Difference, Status, Verdict, difference_of
 from foltr_research.reproductions.experiment import Experiment, Section
 from foltr_research.reproductions.experiments.thesis_unlearning import (
@@ -44,7 +45,6 @@ from foltr_research.simulation.unlearning.strategies import (
     ROLLBACK,
     ROLLBACK_LOG,
 )
-from foltr.core.unlearning.calibration import steps_saved
 
 _PLACE = ("population", "leaver", "clicks")
 _WITHIN = f"final nDCG@10 of {RETRAINED} is above by at most {TOLERANCE}"

@@ -161,8 +161,8 @@ standard deviations of these; below 0, unlearning took away more than the client
 with the canary, those that the outsider told by this model. Mistaken: of those without, which it took for one.
 {FALSE_POSITIVE_RATE:.0%} of both is a guess, and so is an AUC of 0.5. The last two columns: by this model and the one
 before together. In brackets 95 % intervals over federations, each of another seed. What a way does is in
-`foltr_research.simulation.unlearning.strategies`; what learns anew from fresh interactions knows as little of the leaver as
-`{AGAIN}`.
+`foltr_research.simulation.unlearning.strategies`; what learns anew from fresh interactions knows as little of the
+leaver as `{AGAIN}`.
 """
 
 

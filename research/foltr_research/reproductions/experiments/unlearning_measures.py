@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.methods.base import scores_of
+from foltr.core.unlearning.measures import click_losses, cosine, distance_gap, list_overlap, relative_distance
 from foltr_research.reproductions.experiment import CLICKS, Scale, Variant
 from foltr_research.reproductions.experiments.thesis_unlearning import (
     CLIENTS,
@@ -27,7 +28,6 @@ from foltr_research.simulation.unlearning.departure import History, Leaver, Unle
 from foltr_research.simulation.unlearning.own_labels import with_reset_labels
 from foltr_research.simulation.unlearning.rounds import Trained
 from foltr_research.simulation.unlearning.strategies import AGAIN, INTERVAL, LATE_WAYS, LONG, WAYS, federate
-from foltr.core.unlearning.measures import click_losses, cosine, distance_gap, list_overlap, relative_distance
 
 POISONER, LATE, HONEST, RESET = "poisoner", "poisoner, second half", "honest", "opposite labels"
 BEFORE = "before"

@@ -1,7 +1,8 @@
 """Attacks by who has read the defence, as experiments run them: by name, with what they see and how they are set.
 
 Their parameters are those that did the most harm in a search on seeds that no experiment reports
-(`foltr_research.reproductions.robustness.parameter_search`). What it found, and the command, are in ``chosen_parameters.json``.
+(`foltr_research.reproductions.robustness.parameter_search`). What it found, and the command, are in
+``chosen_parameters.json``.
 """
 
 import json

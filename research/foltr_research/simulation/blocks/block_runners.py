@@ -1,7 +1,9 @@
-"""The device side of a simulated round for whole blocks of clients, on `foltr_research.simulation.blocks.drawn_rankings`.
+"""The device side of a simulated round for whole blocks of clients, on
+`foltr_research.simulation.blocks.drawn_rankings`.
 
 What the clients of a block do is what `foltr.core.methods` makes a device do, with the same random numbers and the same
-kernels, so updates are equal bit for bit to those of `foltr_research.simulation.runners.ReferenceRunner`; tests hold it to that.
+kernels, so updates are equal bit for bit to those of `foltr_research.simulation.runners.ReferenceRunner`; tests hold it
+to that.
 """
 
 from collections.abc import Callable

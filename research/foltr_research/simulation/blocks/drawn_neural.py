@@ -1,9 +1,9 @@
 """Many devices' interactions with a neural ranker: some clients go through their lists side by side.
 
-As `foltr_research.simulation.blocks.drawn_rankings`, with the same random numbers, and to the bits that each device ends at:
-products are made one by one as on a device, and by the same library. What is done for all clients of a group at once
-has the same result wherever a number stands: tanh, and the kernel that ranks, clicks and learns. So what calls cost is
-shared by the group.
+As `foltr_research.simulation.blocks.drawn_rankings`, with the same random numbers, and to the bits that each device
+ends at: products are made one by one as on a device, and by the same library. What is done for all clients of a group
+at once has the same result wherever a number stands: tanh, and the kernel that ranks, clicks and learns. So what calls
+cost is shared by the group.
 
 Shapes: n clients; B interactions at most; G clients in a group; d features; w weights.
 """

@@ -1,8 +1,8 @@
 """Rounds of a few clients each, many of them in one go: learning by PDGD and the mean of the updates in machine code.
 
-In a round of ten clients what surrounds the kernels of `foltr_research.simulation.blocks.drawn_rankings` takes longer than they
-do. Where nobody looks at a model before the next round begins from it, as in retraining and unlearning, rounds follow
-each other within one kernel: with the same random numbers and to the same bits as one by one.
+In a round of ten clients what surrounds the kernels of `foltr_research.simulation.blocks.drawn_rankings` takes longer
+than they do. Where nobody looks at a model before the next round begins from it, as in retraining and unlearning,
+rounds follow each other within one kernel: with the same random numbers and to the same bits as one by one.
 
 Shapes: n clients; R rounds; B interactions at most; d features.
 """

@@ -14,12 +14,12 @@ from numpy.typing import NDArray
 from foltr.core.aggregation.effectiveness import RoundEvaluation
 from foltr.core.aggregation.rule_spec import RuleSpec
 from foltr.core.aggregation.standing import RoundTally
-from foltr_research.attacks.attacked_round import craft
-from foltr_research.attacks.presence import is_there, name_in
-from foltr_research.attacks.registry import AttackSpec
 from foltr.core.evaluation.click_models import click_model
 from foltr.core.methods.base import NO_MEMORY, Memory, NextModel
 from foltr.core.protocol.fields import MAX_ABS_DELTA
+from foltr_research.attacks.attacked_round import craft
+from foltr_research.attacks.presence import is_there, name_in
+from foltr_research.attacks.registry import AttackSpec
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.defence_record import NormProofs
 from foltr_research.simulation.kept_updates import KeptUpdates, Receiving

@@ -1,7 +1,7 @@
 """The simulated users of a population: each has the random streams that the same client of the service has.
 
-`foltr.core.numerics.streams` says what a user draws for an interaction and in which order; here many users draw theirs at
-once. A client's streams move on only in rounds it takes part in, so who else takes part changes nothing for it.
+`foltr.core.numerics.streams` says what a user draws for an interaction and in which order; here many users draw theirs
+at once. A client's streams move on only in rounds it takes part in, so who else takes part changes nothing for it.
 """
 
 from dataclasses import dataclass

@@ -1,8 +1,8 @@
 """Each client has a model of its own, and takes the newest one in its place only if it explains its clicks better.
 
-What the test is, `foltr.core.learning.acceptance` says: here are only who judges which models, by what. A client that takes
-no model learns on from its own; what it learned in a round is sent all the same and added to the federation's model,
-as everybody's. In RankGuard, where there is no federation's model, a node's own model stands in the same place.
+What the test is, `foltr.core.learning.acceptance` says: here are only who judges which models, by what. A client that
+takes no model learns on from its own; what it learned in a round is sent all the same and added to the federation's
+model, as everybody's. In RankGuard, where there is no federation's model, a node's own model stands in the same place.
 """
 
 from dataclasses import dataclass

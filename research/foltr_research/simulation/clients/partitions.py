@@ -2,9 +2,9 @@
 
 Wang, thesis 2024, chapter 4 (and Wang and Zuccon 2022, "Is non-IID data a threat in federated online learning to
 rank?"): Type 1, document preferences; Type 2, document labels; Type 3, click preferences; Type 4, quantity. Their IID
-counterparts are `foltr_research.simulation.clients.population.iid_population`, with all click models for Type 3, and for Type
-1 two arrangements of `intent_population`. Data sharing (Zhao et al. 2018; thesis, Section 4.4.3) adds some of a
-common set to what every client has.
+counterparts are `foltr_research.simulation.clients.population.iid_population`, with all click models for Type 3, and
+for Type 1 two arrangements of `intent_population`. Data sharing (Zhao et al. 2018; thesis, Section 4.4.3) adds some of
+a common set to what every client has.
 """
 
 import itertools

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from foltr.core.errors import DataError, FoltrError, SettingsError
+from foltr.core.user_files import FileKind, read_json_file
 from foltr_research.simulation.clients.loading import check_data_name
 from foltr_research.simulation.config import SimulationConfig, check_config
 from foltr_research.simulation.fingerprints import data_fingerprint, program_fingerprint
@@ -21,7 +22,6 @@ from foltr_research.simulation.method_names import check_name_of_method, simulat
 from foltr_research.simulation.results import SimulationResult, config_columns, rows_of
 from foltr_research.simulation.sweeps.executors import BACKENDS, Backend, Outcome, Values, executed
 from foltr_research.simulation.sweeps.tables import check_folder
-from foltr.core.user_files import FileKind, read_json_file
 
 _PARAMETER = "parameters."
 # Fields that hold parameters of something by name; a sweep may vary a single one of them.

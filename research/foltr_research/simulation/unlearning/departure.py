@@ -23,6 +23,8 @@ from foltr.core.methods.base import NO_MEMORY, NextModel, scores_of
 from foltr.core.methods.registry import Ranker, initial_weights, learns_from_kept_lists, make_aggregation
 from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.states import Strategy
+from foltr.core.unlearning.ascent import projected
+from foltr.core.unlearning.schedule import Schedule
 from foltr_research.simulation.blocks.block_runners import PdgdBlockRunner, block_runner
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.clients.population import Population
@@ -34,8 +36,6 @@ from foltr_research.simulation.runners import ReferenceRunner, Runner, State
 from foltr_research.simulation.unlearning.kept_interactions import Log, Recorder, Replay, drawn
 from foltr_research.simulation.unlearning.rounds import Calibration, Change, Progress, Rounds, Step, Trained, unchanged
 from foltr_research.simulation.unlearning.stored_updates import Sent, Stored
-from foltr.core.unlearning.ascent import projected
-from foltr.core.unlearning.schedule import Schedule
 
 Interactions = Literal["fresh", "kept", "drawn"]
 
@@ -217,7 +217,8 @@ class UnlearningSimulation:
             interactions: fresh ones, as in the thesis, whose users go on where the federation ended; kept, the first
                 ones of each client in the replayed round; or drawn from the newest it keeps, as the service's devices
                 draw them.
-            runner: of fresh interactions; see `foltr_research.simulation.federated.run`. The model is the same, its time is not.
+            runner: of fresh interactions; see `foltr_research.simulation.federated.run`. The model is the same, its
+                time is not.
 
         Raises:
             SettingsError: the method cannot learn from kept interactions, or a round was not recorded.

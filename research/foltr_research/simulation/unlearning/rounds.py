@@ -16,10 +16,10 @@ from foltr.core.methods.aggregations import DeltaAggregation, is_plain_mean
 from foltr.core.methods.base import NO_MEMORY, Memory, NextModel
 from foltr.core.methods.registry import Ranker, make_aggregation
 from foltr.core.protocol.trainings import Training
+from foltr.core.unlearning.calibration import calibrated
 from foltr_research.simulation.blocks.block_runners import PdgdBlockRunner
 from foltr_research.simulation.kept_updates import KeptUpdates
 from foltr_research.simulation.runners import Runner
-from foltr.core.unlearning.calibration import calibrated
 
 Curve = tuple[tuple[int, float], ...]
 _MOST_IN_A_ROW = 1024

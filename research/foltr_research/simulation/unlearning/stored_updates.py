@@ -22,7 +22,8 @@ class Sent:
         self.updates = None if n_weights is None else np.full((n_rounds, n_clients, n_weights), np.nan, np.float32)
 
     def keep(self, step: Step, sent: NDArray[np.float32]) -> None:
-        """Keep what clients sent in a round, or in several in a row; see `foltr_research.simulation.unlearning.rounds.Take`."""
+        """Keep what clients sent in a round, or in several in a row; see
+        `foltr_research.simulation.unlearning.rounds.Take`."""
         rounds = slice(step.number - 1, step.number - 1 + len(sent))
         self.lengths[rounds, step.clients] = np.linalg.norm(sent.astype(np.float64), axis=-1)
         if self.updates is not None:

@@ -7,10 +7,10 @@ gradient ascent and FedRemove. Rollback and long steps are ours.
 from collections.abc import Callable, Mapping
 
 from foltr.core.protocol.states import Strategy
+from foltr.core.unlearning.schedule import Schedule
 from foltr_research.simulation.unlearning.departure import History, UnlearningSimulation
 from foltr_research.simulation.unlearning.kept_interactions import KEPT_INTERACTIONS
 from foltr_research.simulation.unlearning.rounds import Trained
-from foltr.core.unlearning.schedule import Schedule
 
 Way = Callable[[UnlearningSimulation, History], Trained]
 

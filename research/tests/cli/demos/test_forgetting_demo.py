@@ -8,12 +8,12 @@ import pytest
 from cli.commands import foltr, foltr_process
 from cli.snippets import commands_of
 
-from foltr_research.cli.demos.departure import check_promise
-from foltr_research.cli.demos.residue import in_files, sqlite_files
 from foltr.core.data.sources import load_data
 from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.errors import FoltrError
 from foltr.core.protocol.signing import key_from_text
+from foltr_research.cli.demos.departure import check_promise
+from foltr_research.cli.demos.residue import in_files, sqlite_files
 from foltr_research.simulation.clients.population import iid_population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSimulation

@@ -6,11 +6,11 @@ from made_policies import VERIFY_KEY, policy
 from played import N_FEATURES
 from under_policy import DeviceUnderPolicy, identity, unmasked
 
-from foltr_research.cli.demos.hostile_devices import TIMES, lying
 from foltr.core.protocol.signed_tickets import ticket_name
 from foltr.core.secure.field import to_signed
 from foltr.core.secure.message_proof import answer_message, is_message_kept
 from foltr.core.secure.norm_proof import ROWS, answer_share, challenge_for, is_norm_kept, proof_shape
+from foltr_research.cli.demos.hostile_devices import TIMES, lying
 
 SIGNED = policy(proofs=True)
 CREDENTIALS = identity(SIGNED)

@@ -8,6 +8,10 @@ from made_history import made_history
 
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
+from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
+from foltr.storage.database import Database
+from foltr.storage.federations import create_federation
 from foltr_research.cli.demos.residue import (
     at_broker,
     in_database,
@@ -17,10 +21,6 @@ from foltr_research.cli.demos.residue import (
     stored_updates,
     traces_of,
 )
-from foltr.core.protocol.signing import SigningKey
-from foltr.core.protocol.topics import Topics
-from foltr.storage.database import Database
-from foltr.storage.federations import create_federation
 
 NAME = "leaver-0a1b2c3d"
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)

@@ -8,10 +8,10 @@ from simulated import config, population, with_quantities
 
 from foltr.core.errors import DataError
 from foltr.core.methods.aggregations import DeltaAggregation
+from foltr.core.unlearning.calibration import calibrated
 from foltr_research.simulation.blocks.block_runners import PdgdBlockRunner, block_runner
 from foltr_research.simulation.clients.crowd import Crowd
 from foltr_research.simulation.config import resolve
-from foltr.core.unlearning.calibration import calibrated
 
 CLIENTS, ROUNDS, FEATURES = 5, 6, 8
 

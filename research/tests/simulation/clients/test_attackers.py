@@ -8,14 +8,14 @@ import pytest
 from simulated import config, data, population, simulated
 
 from foltr.core.aggregation.rule_spec import MEAN, read_rule
-from foltr_research.attacks.attacked_round import attack_rng, craft
-from foltr_research.attacks.registry import ATTACKS, MODEL_ATTACKS, has_parameter, read_attack
 from foltr.core.errors import DataError
 from foltr.core.methods.aggregations import DeltaAggregation
 from foltr.core.methods.registry import initial_weights, make_aggregation
 from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.fields import MAX_ABS_DELTA
 from foltr.core.protocol.updates import EvolutionPair
+from foltr_research.attacks.attacked_round import attack_rng, craft
+from foltr_research.attacks.registry import ATTACKS, MODEL_ATTACKS, has_parameter, read_attack
 from foltr_research.simulation.checkpoint import CheckpointPlan
 from foltr_research.simulation.clients.attackers import AttackedAggregation, with_poisoned_clicks
 from foltr_research.simulation.clients.crowd import Crowd

@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 from simulated import config, population, simulated
 
-from foltr.edge_client.store import store
 from foltr.core.errors import SettingsError
 from foltr.core.methods.base import NextModel
 from foltr.core.protocol.states import Strategy
+from foltr.core.unlearning.measures import cosine
+from foltr.core.unlearning.schedule import FEWEST_INTERACTIONS, Schedule
+from foltr.edge_client.store import store
 from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSimulation, turned_round
 from foltr_research.simulation.unlearning.kept_interactions import KEPT_INTERACTIONS, drawn
 from foltr_research.simulation.unlearning.own_labels import with_reset_labels
-from foltr.core.unlearning.measures import cosine
-from foltr.core.unlearning.schedule import FEWEST_INTERACTIONS, Schedule
 
 ROUNDS = 12
 LAST = 4

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from simulated import config, data
 
-from foltr_research.attacks.canary import pull_of_mark
 from foltr.core.errors import SettingsError
+from foltr_research.attacks.canary import pull_of_mark
 from foltr_research.simulation.clients.loading import Experiment
 from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSimulation
 from foltr_research.simulation.unlearning.marked_documents import MARKED_SHARE, marked_population
