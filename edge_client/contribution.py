@@ -14,8 +14,8 @@ from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode, UpdateR
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import MaskedVector, ModelUpdate, UpdateBody, Vote
 from foltr.edge_client.evaluator import Evaluator
-from foltr.edge_client.messaging.session import Session
 from foltr.edge_client.participation import Participation
+from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import PendingUpdate, Settlement
 from foltr.edge_client.store.ledger import LedgerEntry
 from foltr.edge_client.store.store import DeviceStore

@@ -26,8 +26,8 @@ from foltr.core.protocol.receipts import ErasureNotice, ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
 from foltr.edge_client.events import ForgetStateChanged, Observer
 from foltr.edge_client.messaging.outbox import Outbox, is_set_within
-from foltr.edge_client.messaging.session import Session
 from foltr.edge_client.participation import Participation
+from foltr.edge_client.session import Session
 from foltr.edge_client.store.store import DeviceStore
 
 log = get_logger(__name__)

@@ -9,8 +9,8 @@ from foltr.core.protocol.membership import Leave
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.core.protocol.topics import ClientTopic
 from foltr.edge_client.messaging.outbox import Outbox, is_set_within
-from foltr.edge_client.messaging.session import Session
 from foltr.edge_client.participation import Participation
+from foltr.edge_client.session import Session
 
 log = get_logger(__name__)
 

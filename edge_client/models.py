@@ -12,10 +12,10 @@ from foltr.core.protocol.updates import Chunk, Manifest
 from foltr.edge_client.contribution import Contributor
 from foltr.edge_client.events import ModelInUse, Observer
 from foltr.edge_client.guard.guard import Guard
-from foltr.edge_client.messaging.session import Session
 from foltr.edge_client.messaging.transfer import ModelInParts
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.serps import Serp
+from foltr.edge_client.session import Session
 from foltr.edge_client.store.interaction_rows import Within
 from foltr.edge_client.store.store import DeviceStore
 

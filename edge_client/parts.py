@@ -21,13 +21,13 @@ from foltr.edge_client.guard.guard import Guard
 from foltr.edge_client.membership import Membership
 from foltr.edge_client.messaging.chunk_subscription import ChunkSubscription
 from foltr.edge_client.messaging.outbox import Outbox
-from foltr.edge_client.messaging.session import Session
 from foltr.edge_client.messaging.transfer import ModelInParts
 from foltr.edge_client.models import Models
 from foltr.edge_client.operator_trust import OperatorTrust
 from foltr.edge_client.options import DeviceOptions, checked_exploration, checked_propensities
 from foltr.edge_client.participation import Participation
 from foltr.edge_client.recording import Later, Recorder
+from foltr.edge_client.session import Session
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.sums.pinned_policy import PinnedPolicy
 from foltr.edge_client.sums.secure_sums import SecureSums

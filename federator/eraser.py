@@ -26,7 +26,7 @@ from foltr.federator.publishing.announcements import ReceiptSender
 from foltr.federator.publishing.audit_heads import AuditHeads
 from foltr.federator.publishing.retained import RetainedTopics
 from foltr.federator.store import FederationStore
-from foltr.storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow
+from foltr.storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.records import Batch, NewEvent
 

@@ -16,7 +16,7 @@ from foltr.federator.deciding.state import FederationState
 from foltr.federator.job import FALLING_BACK, UnlearningPolicy
 from foltr.federator.plan import FederationPlan
 from foltr.federator.store import FederationStore
-from foltr.storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
+from foltr.storage.erasure_records import ErasureRow, HeldReset, UnlearningJobRow
 
 _ROUNDS_AT_ONCE = 5000
 

@@ -37,9 +37,9 @@ from foltr.federator.job import Due, Missed, Phase, Unlearning, UnlearningStep
 from foltr.federator.plan import FederationPlan
 from foltr.federator.publishing.audit_heads import AuditHeads
 from foltr.federator.publishing.retained import RetainedTopics
-from foltr.federator.publishing.unlearning import job_progress, step_announcement, weights_of
+from foltr.federator.publishing.unlearning import job_progress, step_announcement
 from foltr.federator.store import FederationStore, stream_updates
-from foltr.storage.erasure.records import ErasureRow, JobStep, NewJob, UnlearningJobRow
+from foltr.storage.erasure_records import ErasureRow, JobStep, NewJob, UnlearningJobRow
 from foltr.storage.records import NewEvent
 
 log = structlog.get_logger(__name__)
@@ -377,7 +377,7 @@ class Unlearner:
             step.number,
             step.round,
             n_steps=step.number + len(ahead),
-            weights=weights_of(job) if made is None else pack_vector(made.weights),
+            weights=job.made_weights() if made is None else pack_vector(made.weights),
             coverage=0.0 if made is None else step.coverage,
             optimizer_state=job.optimizer_state if made is None else made.memory.optimiser,
             defence_state=job.defence_state if made is None else made.memory.defence,

@@ -34,7 +34,7 @@ from foltr.federator.store import FederationStore
 from foltr.federator.summing.driver import SumsStored
 from foltr.federator.summing.machine import GiveUp
 from foltr.federator.summing.masked_sums import ImplausibleSumError
-from foltr.storage.erasure.records import ErasureRow, Sign, UnlearningJobRow
+from foltr.storage.erasure_records import ErasureRow, Sign, UnlearningJobRow
 from foltr.storage.records import Batch, DeadlineChange, ModelRow, NewEvent
 from foltr.storage.restored_records import RestoredVersion
 

@@ -16,7 +16,7 @@ from foltr.federator.closing.stored_rules import stored_rule
 from foltr.federator.deciding.decisions import Decisions
 from foltr.federator.round import RecordedUpdate, Round, RoundPolicy, SelectedClients
 from foltr.federator.secure_terms import SecureTerms
-from foltr.storage.erasure.records import JobCompletion, UnlearningJobRow
+from foltr.storage.erasure_records import JobCompletion, UnlearningJobRow
 from foltr.storage.records import Batch, DeadlineChange, ModelRow, NewEvent, RoundOpening, RoundRow
 from foltr.storage.restored_records import Restoration
 

@@ -22,7 +22,7 @@ from foltr.storage.activity_records import (
     RecentRound,
 )
 from foltr.storage.database import Database
-from foltr.storage.erasure.tables import erasures, unlearning_jobs
+from foltr.storage.erasure_tables import erasures, unlearning_jobs
 from foltr.storage.model_tables import models
 from foltr.storage.tables import clients, events, rounds
 

@@ -10,8 +10,8 @@ from foltr.core.protocol.states import AbandonReason, Membership, RoundState
 from foltr.storage.database import Database, fetch_one
 from foltr.storage.defence import ROUNDS, forget_defence, store_defence
 from foltr.storage.erasure.gathering import drop_reset
-from foltr.storage.erasure.tables import stored_rounds
 from foltr.storage.erasure.unlearning_jobs import fail_open_job
+from foltr.storage.erasure_tables import stored_rounds
 from foltr.storage.events import store_events
 from foltr.storage.federations import fenced_transaction
 from foltr.storage.model_tables import models

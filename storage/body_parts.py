@@ -19,7 +19,7 @@ from foltr.core.protocol.states import RoundState
 from foltr.storage.bodies import in_round
 from foltr.storage.body_tables import ROW_BY_ROW, body_parts, update_bodies
 from foltr.storage.database import Database, is_lock_timeout, lacks_right
-from foltr.storage.erasure.tables import stored_rounds
+from foltr.storage.erasure_tables import stored_rounds
 from foltr.storage.errors import PartsRefusedError
 from foltr.storage.federations import fenced_transaction
 from foltr.storage.schema import INTEGER_MAX

@@ -19,7 +19,7 @@ from foltr.core.protocol.states import Membership
 from foltr.storage.aggregation_tables import defence_records
 from foltr.storage.clients import find_keys
 from foltr.storage.database import Database, insert_into
-from foltr.storage.erasure.records import UnlearningJobRow
+from foltr.storage.erasure_records import UnlearningJobRow
 from foltr.storage.model_tables import models
 from foltr.storage.records import ModelRow
 from foltr.storage.tables import clients

@@ -21,7 +21,7 @@ from foltr.storage.arrivals import find_stored, store_updates
 from foltr.storage.cipher import encrypt_bodies
 from foltr.storage.clients import is_client, select_clients
 from foltr.storage.database import Database, fetch_all, fetch_one
-from foltr.storage.erasure.tables import erasures
+from foltr.storage.erasure_tables import erasures
 from foltr.storage.events import store_events
 from foltr.storage.federations import writer_transaction
 from foltr.storage.ingest import may_end_at, store_worker

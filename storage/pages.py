@@ -15,8 +15,8 @@ from foltr.storage.clients import select_clients
 from foltr.storage.database import Database
 from foltr.storage.erasure.audit_log import read_entry
 from foltr.storage.erasure.erasures import find_erasure
-from foltr.storage.erasure.records import ErasureRow
-from foltr.storage.erasure.tables import audit_log, unlearning_jobs
+from foltr.storage.erasure_records import ErasureRow
+from foltr.storage.erasure_tables import audit_log, unlearning_jobs
 from foltr.storage.federations import get_federation
 from foltr.storage.history_records import ClientHistoryRow, RoundHistoryRow
 from foltr.storage.model_tables import models
@@ -44,7 +44,7 @@ class ModelLine:
 
 @dataclass(frozen=True, slots=True)
 class JobLine:
-    """An unlearning job without its weights; see `foltr.storage.erasure.records.UnlearningJobRow`."""
+    """An unlearning job without its weights; see `foltr.storage.erasure_records.UnlearningJobRow`."""
 
     number: int
     state: JobState

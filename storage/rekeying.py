@@ -19,7 +19,7 @@ from foltr.storage.bodies import pages_of, places_of
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.cipher import AES_256_GCM, associated_data, decrypt, encrypt, fingerprints
 from foltr.storage.database import Database
-from foltr.storage.erasure.tables import erasures
+from foltr.storage.erasure_tables import erasures
 from foltr.storage.federations import claim_federation, fenced_transaction
 from foltr.storage.keys import fingerprint
 from foltr.storage.leases import Claimant

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from foltr.storage.body_parts import is_kept
 from foltr.storage.body_tables import body_parts, update_bodies
 from foltr.storage.database import Database
-from foltr.storage.erasure.tables import stored_rounds
+from foltr.storage.erasure_tables import stored_rounds
 from foltr.storage.federations import fenced_transaction
 from foltr.storage.tables import rounds
 

@@ -27,7 +27,7 @@ from foltr.storage.cipher import decrypt_row
 from foltr.storage.clients import is_left
 from foltr.storage.database import Database, fetch_all, fetch_one, insert_into
 from foltr.storage.defence import ROUNDS, forget_defence, store_defence
-from foltr.storage.erasure.tables import stored_rounds
+from foltr.storage.erasure_tables import stored_rounds
 from foltr.storage.events import store_events
 from foltr.storage.federations import fenced_transaction
 from foltr.storage.marks import take_back_round

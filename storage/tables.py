@@ -32,13 +32,13 @@ from foltr.core.protocol.states import ASKING_HELPERS, CLIENTS, OPEN_ROUND, Memb
 from foltr.storage import (  # noqa: F401
     aggregation_tables,
     body_tables,
+    erasure_tables,
     ingest_tables,
     lease_tables,
     model_tables,
     order_tables,
     sum_tables,
 )
-from foltr.storage.erasure import tables  # noqa: F401
 from foltr.storage.schema import (
     CLIENT_ID_MAX,
     DETAIL_MAX,

@@ -11,8 +11,8 @@ from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.federator.eraser import signed_by
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.erasure.erasures import complete_erasure, erase_client, note_key_destroyed
-from foltr.storage.erasure.records import ErasureRequest, JobCompletion, JobStep, NewJob
 from foltr.storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, pause_job
+from foltr.storage.erasure_records import ErasureRequest, JobCompletion, JobStep, NewJob
 from foltr.storage.federations import claim_federation, create_federation
 from foltr.storage.records import Batch, MembershipChange, NewModel, NewUpdate, RoundOpening
 from foltr.storage.rounds import begin_aggregation, complete_round, open_round

@@ -14,9 +14,9 @@ from foltr.core.protocol.receipts import UpdateReceipt
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.version import __version__
 from foltr.edge_client.messaging.chunk_subscription import ChunkSubscription
-from foltr.edge_client.messaging.session import Session
 from foltr.edge_client.messaging.transfer import WINDOW, UpdateInParts
 from foltr.edge_client.participation import Outgoing, Participation
+from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.training.relearning import Relearning
 

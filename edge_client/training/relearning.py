@@ -19,7 +19,7 @@ from foltr.core.protocol.announcements import ModelAnnouncement, NamedErasure, U
 from foltr.core.protocol.chunks import needs_chunks
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.updates import UnlearningUpdate
-from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.session import Session
 from foltr.edge_client.store.store import DeviceStore
 from foltr.edge_client.training.trainer import Trainer
 from foltr.edge_client.training.unlearning_limits import UnlearningLimits

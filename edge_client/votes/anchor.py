@@ -14,9 +14,9 @@ from foltr.core.protocol.codec import Envelope
 from foltr.core.protocol.fields import model_hash
 from foltr.core.protocol.signing import epoch_and_number
 from foltr.core.protocol.updates import Chunk, Manifest
-from foltr.edge_client.messaging.session import Session
 from foltr.edge_client.messaging.transfer import ModelInParts
 from foltr.edge_client.participation import Participation
+from foltr.edge_client.session import Session
 from foltr.edge_client.store.anchor_rows import AnchorKey
 from foltr.edge_client.store.store import DeviceStore
 

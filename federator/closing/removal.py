@@ -17,7 +17,7 @@ from foltr.federator.closing.collected_updates import Collecting, Recipes, colle
 from foltr.federator.closing.stored_rules import stored_rule, stored_training
 from foltr.federator.plan import FederationPlan
 from foltr.federator.store import FederationStore, stream_updates
-from foltr.storage.erasure.records import UnlearningJobRow
+from foltr.storage.erasure_records import UnlearningJobRow
 from foltr.storage.records import RoundRow
 
 log = structlog.get_logger(__name__)

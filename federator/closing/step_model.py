@@ -18,8 +18,7 @@ from foltr.core.unlearning.calibration import calibrated
 from foltr.federator.closing.stored_rules import round_rng
 from foltr.federator.job import Contribution, UnlearningStep
 from foltr.federator.plan import FederationPlan
-from foltr.federator.publishing.unlearning import weights_of
-from foltr.storage.erasure.records import UnlearningJobRow
+from foltr.storage.erasure_records import UnlearningJobRow
 from foltr.storage.records import UpdateRow
 
 log = structlog.get_logger(__name__)
@@ -46,7 +45,7 @@ async def model_of_step(
         return None
     answers, memory = answers_of(plan, seed, job, step), Memory(job.optimizer_state, job.defence_state)
     try:
-        return await asyncio.to_thread(answers.finish, unpack_vector(weights_of(job)), memory)
+        return await asyncio.to_thread(answers.finish, unpack_vector(job.made_weights()), memory)
     except DataError as error:
         # As in a live round no model comes of it; the step is passed over.
         log.warning("unlearning_step_without_model", job=job.number, step=step.number, cause=str(error))

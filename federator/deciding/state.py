@@ -17,7 +17,7 @@ from foltr.federator.pace import PaceSteering
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import Aggregate, Round, RoundPolicy, SelectedClients
 from foltr.federator.secure_terms import SecureTerms
-from foltr.storage.erasure.records import HeldReset
+from foltr.storage.erasure_records import HeldReset
 from foltr.storage.records import ClientRow, ModelRow, NewOrder, RoundOpening
 from foltr.storage.restored_records import RestoredVersion
 

@@ -9,7 +9,7 @@ from foltr.core.protocol.announcements import NamedErasure, UnlearningProgress, 
 from foltr.core.protocol.states import JobState
 from foltr.federator.job import UnlearningStep
 from foltr.federator.plan import FederationPlan
-from foltr.storage.erasure.records import UnlearningJobRow
+from foltr.storage.erasure_records import UnlearningJobRow
 
 
 def step_announcement(
@@ -23,7 +23,7 @@ def step_announcement(
         open=True,
         ranker=plan.ranker,
         n_auxiliary=n_auxiliary(plan.training, plan.ranker),
-        weights=weights_of(job),
+        weights=job.made_weights(),
         local_interactions=job.local_interactions,
         erasures=[NamedErasure(audit_seq=one.seq, audit_hash=bytes.fromhex(one.hash)) for one in erased],
         closes_at=step.closes_at,
@@ -48,10 +48,3 @@ def job_progress(job: UnlearningJobRow, n_clients: int, version: int | None) -> 
         model_version=version,
         detail=job.reason or "",
     )
-
-
-def weights_of(job: UnlearningJobRow) -> bytes:
-    """The model that a job has made so far; RuntimeError where it is closed."""
-    if job.weights is None:
-        raise RuntimeError(f"unlearning job {job.number} is closed")
-    return job.weights

@@ -28,7 +28,7 @@ from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
 from foltr.core.protocol.fields import NAME_PATTERN
 from foltr.storage import pages, queries
 from foltr.storage.erasure.erasures import find_erasure, list_erasures
-from foltr.storage.erasure.records import ErasureRow
+from foltr.storage.erasure_records import ErasureRow
 from foltr.storage.models import get_model
 from foltr.storage.orders import list_orders
 

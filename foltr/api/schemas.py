@@ -10,7 +10,7 @@ from foltr.core.aggregation.fates import Fate
 from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState, ForgetState, Requester
 from foltr.core.protocol.orders import OrderReply
 from foltr.core.protocol.states import JobState, Membership, OrderOutcome, Pacing, RoundState, Strategy
-from foltr.storage.erasure.records import ErasureRow
+from foltr.storage.erasure_records import ErasureRow
 from foltr.storage.history_records import BodyState
 
 Hex = Annotated[str | None, BeforeValidator(lambda value: value.hex() if isinstance(value, bytes) else value)]

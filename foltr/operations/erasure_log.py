@@ -12,8 +12,8 @@ from foltr.core.errors import DataError
 from foltr.storage.database import Database
 from foltr.storage.erasure.audit_log import stream_audit
 from foltr.storage.erasure.erasures import list_erasures
-from foltr.storage.erasure.records import ErasureRow, UnlearningJobRow
 from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.erasure_records import ErasureRow, UnlearningJobRow
 
 T = TypeVar("T")
 

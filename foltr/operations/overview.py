@@ -36,7 +36,7 @@ from foltr.storage.activity_records import (
 )
 from foltr.storage.database import Database
 from foltr.storage.erasure.gathering import waiting_reset
-from foltr.storage.erasure.records import HeldReset
+from foltr.storage.erasure_records import HeldReset
 from foltr.storage.evaluations import newest_evaluated
 from foltr.storage.federations import get_federation
 from foltr.storage.history_records import ProposalRow

@@ -27,7 +27,7 @@ from foltr.federator.store import FederationStore
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.clients import find_keys
 from foltr.storage.database import Database
-from foltr.storage.erasure.records import ErasureRequest
+from foltr.storage.erasure_records import ErasureRequest
 from foltr.storage.keys import KeyStore, fingerprint
 from foltr.storage.migrate import upgrade
 from foltr.storage.model_tables import models

@@ -27,7 +27,7 @@ from foltr.storage.body_tables import ROW_BY_ROW, update_bodies
 from foltr.storage.cipher import AES_256_GCM
 from foltr.storage.clients import find_keys
 from foltr.storage.database import Database
-from foltr.storage.erasure.tables import stored_rounds
+from foltr.storage.erasure_tables import stored_rounds
 from foltr.storage.keys import KeyStore, fingerprint
 from foltr.storage.model_tables import models
 from foltr.storage.records import Batch, MembershipChange

@@ -35,8 +35,8 @@ from foltr.storage.body_tables import update_bodies
 from foltr.storage.cipher import AES_256_GCM, associated_data, encrypt
 from foltr.storage.clients import find_keys
 from foltr.storage.database import Database
-from foltr.storage.erasure.tables import stored_rounds
 from foltr.storage.erasure.unlearning_jobs import list_jobs
+from foltr.storage.erasure_tables import stored_rounds
 from foltr.storage.keys import KeyStore, fingerprint
 from foltr.storage.migrate import upgrade
 from foltr.storage.model_tables import models

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from foltr.core.erasure.audit import AuditEntry, next_entry
 from foltr.storage.database import Database
-from foltr.storage.erasure.tables import audit_log
+from foltr.storage.erasure_tables import audit_log
 
 CLIENT_ERASED = "client_erased"
 """The kind of entry that says that a client was erased; its body has the pseudonym."""

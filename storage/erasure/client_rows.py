@@ -21,7 +21,7 @@ from foltr.storage.bodies import count_bodies_of
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.clients import key_of
 from foltr.storage.database import Database
-from foltr.storage.erasure.tables import erasures, stored_rounds
+from foltr.storage.erasure_tables import erasures, stored_rounds
 from foltr.storage.order_tables import orders
 from foltr.storage.sum_rows import delete_sums_with, is_in_sum
 from foltr.storage.tables import clients, events, federations, rounds, updates

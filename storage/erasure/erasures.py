@@ -37,8 +37,8 @@ from foltr.storage.erasure.client_rows import (
     leave_only_the_name,
     rounds_of,
 )
-from foltr.storage.erasure.records import ErasureOutcome, ErasureRequest, ErasureRow, Sign
-from foltr.storage.erasure.tables import erasures
+from foltr.storage.erasure_records import ErasureOutcome, ErasureRequest, ErasureRow, Sign
+from foltr.storage.erasure_tables import erasures
 from foltr.storage.events import store_events
 from foltr.storage.federations import fenced_transaction
 from foltr.storage.model_tables import models

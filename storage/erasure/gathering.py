@@ -10,8 +10,8 @@ from foltr.core.erasure.states import ErasureState
 from foltr.core.protocol.states import JobState, RoundState
 from foltr.storage.clients import is_left
 from foltr.storage.database import Database, fetch_one
-from foltr.storage.erasure.records import Gathered, HeldReset
-from foltr.storage.erasure.tables import erasures, unlearning_jobs, unlearning_resets
+from foltr.storage.erasure_records import Gathered, HeldReset
+from foltr.storage.erasure_tables import erasures, unlearning_jobs, unlearning_resets
 from foltr.storage.events import store_events
 from foltr.storage.federations import fenced_transaction
 from foltr.storage.models import is_taken_back

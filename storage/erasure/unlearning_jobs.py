@@ -33,7 +33,7 @@ from foltr.storage.defence import (
 )
 from foltr.storage.erasure.audit_log import CLIENT_ERASED, append_audit, read_entry
 from foltr.storage.erasure.erasures import count_deletion, finish_erasure, move_erasures, select_erasures
-from foltr.storage.erasure.records import (
+from foltr.storage.erasure_records import (
     ErasureOutcome,
     ErasureRow,
     JobCompletion,
@@ -42,7 +42,7 @@ from foltr.storage.erasure.records import (
     Sign,
     UnlearningJobRow,
 )
-from foltr.storage.erasure.tables import audit_log, erasures, stored_rounds, unlearning_jobs
+from foltr.storage.erasure_tables import audit_log, erasures, stored_rounds, unlearning_jobs
 from foltr.storage.events import store_events
 from foltr.storage.federations import fenced_transaction
 from foltr.storage.model_tables import models

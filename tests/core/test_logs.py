@@ -64,7 +64,7 @@ def test_an_application_with_structlog_gets_them_there(caplog):
 def test_importing_a_device_configures_nothing_and_standard_output_stays_the_applications():
     """In a process of its own: warnings on standard error, nothing on standard output."""
     program = (
-        "import foltr.edge_client.client, edge_client.messaging.session, broker.link, structlog, logging\n"
+        "import foltr.edge_client.client, edge_client.session, broker.link, structlog, logging\n"
         "assert not structlog.is_configured() and not logging.getLogger().handlers\n"
         "foltr.broker.link.log.warning('broker_unreachable', attempt=1); broker.link.log.debug('quiet')\n"
     )

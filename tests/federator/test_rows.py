@@ -15,7 +15,7 @@ from foltr.core.protocol.states import JobState, Pacing, RoundState, Strategy
 from foltr.federator.deciding.decisions import Decisions, ErasureWanted
 from foltr.federator.round import RecordedUpdate, SelectedClients
 from foltr.federator.rows import batch_of, resumed_round, swap_of
-from foltr.storage.erasure.records import UnlearningJobRow
+from foltr.storage.erasure_records import UnlearningJobRow
 from foltr.storage.records import Batch, MembershipChange, ModelRow, NewEvent, QuarantineChange, RoundOpening, RoundRow
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,7 +16,7 @@ from foltr.storage.activity_records import ErasureCounts, MemberCounts, RecentRo
 from foltr.storage.arrivals import commit_batch
 from foltr.storage.database import Database
 from foltr.storage.erasure.erasures import erase_client
-from foltr.storage.erasure.records import ErasureRequest
+from foltr.storage.erasure_records import ErasureRequest
 from foltr.storage.federations import claim_federation
 from foltr.storage.policies import adopt_policy
 from foltr.storage.records import Batch, MembershipChange, NewEvent

@@ -8,7 +8,7 @@ from foltr.core.erasure.audit import AuditEntry
 from foltr.core.errors import ProtocolViolationError, SettingsError
 from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.states import OPEN_ROUND, RoundState
-from foltr.storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
+from foltr.storage.erasure_records import ErasureRow, HeldReset, UnlearningJobRow
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.records import ClientRow, FederationRow, ModelRow, NewEvent, NewOrder, NewUpdate, RoundRow, UpdateRow
 

@@ -12,7 +12,7 @@ from foltr.core.errors import DataError
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.receipts import ErasureNotice, MembershipReceipt, ReceiptCode, UpdateReceipt
 from foltr.core.protocol.states import Membership, RoundState, Strategy
-from foltr.storage.erasure.records import UnlearningJobRow
+from foltr.storage.erasure_records import UnlearningJobRow
 from foltr.storage.records import ModelRow
 
 _FOLLOWING = {

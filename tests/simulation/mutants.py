@@ -21,8 +21,8 @@ from foltr.core.protocol.audit_heads import AuditHead
 from foltr.core.protocol.signed_orders import SignedOrder
 from foltr.core.protocol.signing import BeatSequence, EpochSequence
 from foltr.core.protocol.states import Membership
-from foltr.edge_client.messaging.session import Session
 from foltr.edge_client.participation import Outgoing, Participation
+from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import Settlement
 from foltr.edge_client.store.store import DeviceStore
 from foltr.federator.actor import FederationActor

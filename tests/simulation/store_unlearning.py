@@ -26,7 +26,7 @@ from foltr.core.failpoints import Failpoint
 from foltr.core.protocol.announcements import MOST_NAMED
 from foltr.core.protocol.fields import model_hash
 from foltr.core.protocol.states import OPEN_JOB, AbandonReason, JobState, RoundState
-from foltr.storage.erasure.records import (
+from foltr.storage.erasure_records import (
     ErasureOutcome,
     ErasureRow,
     JobCompletion,

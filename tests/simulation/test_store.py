@@ -26,7 +26,7 @@ from foltr.storage.clients import select_clients, select_named
 from foltr.storage.database import Database, fetch_all
 from foltr.storage.erasure import tables as erasure_tables
 from foltr.storage.erasure.audit_log import stream_audit
-from foltr.storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
+from foltr.storage.erasure_records import ErasureRow, HeldReset, UnlearningJobRow
 from foltr.storage.events import event_values
 from foltr.storage.models import model_row
 from foltr.storage.order_tables import orders

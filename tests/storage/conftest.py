@@ -14,7 +14,7 @@ from foltr.storage.arrivals import commit_batch
 from foltr.storage.clients import select_named
 from foltr.storage.database import Database
 from foltr.storage.erasure.erasures import erase_client, note_key_destroyed
-from foltr.storage.erasure.records import ErasureRequest, ErasureRow
+from foltr.storage.erasure_records import ErasureRequest, ErasureRow
 from foltr.storage.federations import claim_federation, create_federation
 from foltr.storage.keys import KeyStore
 from foltr.storage.records import Batch, MembershipChange, NewAggregation, NewFate, NewModel, NewUpdate, RoundOpening

@@ -16,7 +16,6 @@ from foltr.core.errors import ProtocolViolationError
 from foltr.core.failpoints import Failpoint
 from foltr.storage.anchors import count_votes, restore_anchor
 from foltr.storage.erasure.erasures import erase_client, waiting_erasures
-from foltr.storage.erasure.records import JobCompletion, NewJob
 from foltr.storage.erasure.unlearning_jobs import (
     complete_job,
     create_job,
@@ -25,6 +24,7 @@ from foltr.storage.erasure.unlearning_jobs import (
     list_stored_rounds,
     list_taught_rounds,
 )
+from foltr.storage.erasure_records import JobCompletion, NewJob
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
 from foltr.storage.models import get_anchor, get_model, latest_model, list_models, restored_versions

@@ -11,8 +11,8 @@ from foltr.storage.clients import key_of
 from foltr.storage.defence import kept_defence
 from foltr.storage.erasure.client_rows import rows_of
 from foltr.storage.erasure.erasures import note_told
-from foltr.storage.erasure.records import JobCompletion, JobStep, NewJob
 from foltr.storage.erasure.unlearning_jobs import commit_step, complete_job, create_job, fail_job, list_jobs, load_job
+from foltr.storage.erasure_records import JobCompletion, JobStep, NewJob
 from foltr.storage.federations import create_federation
 from foltr.storage.model_tables import models
 from foltr.storage.models import get_model, latest_model

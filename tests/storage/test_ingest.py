@@ -17,7 +17,7 @@ from foltr.storage.arrivals import find_updates, load_clients
 from foltr.storage.database import Database, is_transient
 from foltr.storage.database_clock import DatabaseNow
 from foltr.storage.erasure.erasures import forgotten_pseudonyms
-from foltr.storage.erasure.tables import erasures
+from foltr.storage.erasure_tables import erasures
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation
 from foltr.storage.ingest import (

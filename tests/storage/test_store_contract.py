@@ -19,7 +19,7 @@ from foltr.core.erasure.states import ErasureState
 from foltr.core.errors import DataError, ProtocolViolationError
 from foltr.core.protocol.states import JobState, OrderOutcome, Privacy, RoundState, Strategy
 from foltr.federator.store import FederationStore, stream_updates
-from foltr.storage.erasure.records import ErasureRequest, ErasureRow, JobCompletion, JobStep, NewJob
+from foltr.storage.erasure_records import ErasureRequest, ErasureRow, JobCompletion, JobStep, NewJob
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.records import (
     Batch,

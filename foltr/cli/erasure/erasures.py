@@ -23,7 +23,7 @@ from foltr.operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from foltr.storage.database import Database
-    from foltr.storage.erasure.records import ErasureRow, HeldReset, UnlearningJobRow
+    from foltr.storage.erasure_records import ErasureRow, HeldReset, UnlearningJobRow
 
     Told = tuple[ErasureRow, UnlearningJobRow | None, HeldReset | None]
     """An erasure, its job, and the job that is held until the operator orders it."""

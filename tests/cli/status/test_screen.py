@@ -20,7 +20,7 @@ from foltr.storage.activity_records import (
     NewestModel,
     RecentRefusals,
 )
-from foltr.storage.erasure.records import HeldReset
+from foltr.storage.erasure_records import HeldReset
 from foltr.storage.history_records import ProposalRow
 from foltr.storage.leases import Lease
 from foltr.storage.records import RoundRow

@@ -26,8 +26,8 @@ from foltr.core.protocol.trainings import (
     PdgdTraining,
     PersonalTraining,
 )
-from foltr.edge_client.messaging.session import Session
 from foltr.edge_client.participation import Participation
+from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 from foltr.edge_client.training.relearning import Relearning

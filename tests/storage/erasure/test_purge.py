@@ -14,8 +14,8 @@ from foltr.storage.erasure.erasures import (
     note_purge,
     note_told,
 )
-from foltr.storage.erasure.records import JobCompletion, NewJob
 from foltr.storage.erasure.unlearning_jobs import complete_job, create_job
+from foltr.storage.erasure_records import JobCompletion, NewJob
 from foltr.storage.errors import WriterFencedError
 from foltr.storage.federations import claim_federation, get_federation
 

@@ -13,7 +13,6 @@ from foltr.core.errors import ProtocolViolationError
 from foltr.core.failpoints import Failpoint
 from foltr.storage.erasure.audit_log import stream_audit
 from foltr.storage.erasure.erasures import find_erasure, note_told, waiting_erasures
-from foltr.storage.erasure.records import JobCompletion, JobStep, NewJob
 from foltr.storage.erasure.unlearning_jobs import (
     commit_step,
     complete_job,
@@ -29,6 +28,7 @@ from foltr.storage.erasure.unlearning_jobs import (
     pause_job,
     resume_job,
 )
+from foltr.storage.erasure_records import JobCompletion, JobStep, NewJob
 from foltr.storage.models import get_model, latest_model, list_models
 from foltr.storage.queries import list_events
 from foltr.storage.records import Batch, NewEvent, NewModel

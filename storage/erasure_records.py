@@ -178,6 +178,12 @@ class UnlearningJobRow:
         """Mean of the steps that are done; None before the first."""
         return self.coverage_sum / self.step if self.step else None
 
+    def made_weights(self) -> bytes:
+        """Return the model that the job has made so far; RuntimeError if it is closed."""
+        if self.weights is None:
+            raise RuntimeError(f"unlearning job {self.number} is closed")
+        return self.weights
+
 
 @dataclass(frozen=True, slots=True)
 class JobCompletion:

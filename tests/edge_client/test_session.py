@@ -20,7 +20,7 @@ from foltr.core.protocol.signing import SESSION_STEPS, EpochSequence, SigningKey
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.trainings import LinearRankerSpec
 from foltr.core.protocol.updates import DenseDelta, ModelUpdate
-from foltr.edge_client.messaging.session import Session
+from foltr.edge_client.session import Session
 from foltr.edge_client.store.bounds import PendingUpdate
 from foltr.edge_client.store.store import UNNUMBERED, DeviceStore, Interaction
 
