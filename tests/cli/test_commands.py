@@ -36,7 +36,7 @@ def test_help_imports_the_table_and_nothing_else(arguments):
     imported = set(done.stderr.split())
     ours = {name for name in imported if name.partition(".")[0].startswith("foltr")}
     small = {"foltr.cli.commands", "foltr.cli.main", "foltr.core.errors", "foltr.core.extras", "foltr.core.version"}
-    assert ours == {"foltr", "foltr.cli", *small}
+    assert ours == {"foltr", "foltr.cli", "foltr.core", *small}
     assert imported.isdisjoint({"asyncio", "cryptography", "numpy", "pydantic", "sqlalchemy", "structlog"})
 
 

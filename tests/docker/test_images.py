@@ -157,7 +157,7 @@ def test_files_named_by_the_images_exist():
     for path in copied:
         assert (PROJECT / path).exists(), path
         # The plugin of Mosquitto is built of the packages themselves.
-        assert path in (".", "broker", "foltr") or re.match(r"docker/[\w-]+\.(txt|sh)$", path), path
+        assert path in (".", "broker", "core", "foltr") or re.match(r"docker/[\w-]+\.(txt|sh)$", path), path
     for service in ("federator", "edge-client", "setup", "dashboard"):
         build = COMPOSE["services"][service]["build"]
         assert (DOCKER / build["context"] / build["dockerfile"]).resolve() == DOCKER / "Dockerfile"

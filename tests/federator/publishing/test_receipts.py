@@ -32,7 +32,6 @@ A_MEMBER = ClientRow(
     None,
     None,
     None,
-    None,
     0,
     0,
     None,
