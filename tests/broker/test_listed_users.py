@@ -9,7 +9,7 @@ from broker_folders import Folders
 from foltr.broker.access import REVOKED_NAME, Anonymous, access_list
 from foltr.broker.broker_records import BrokerCredentials, read_record
 from foltr.broker.listed_users import provision_helper, provision_worker, withdraw_worker
-from foltr.broker.passwords import accepts, users
+from foltr.broker.passwords import users
 from foltr.broker.provision import Withdrawal
 from foltr.core.errors import SettingsError, UnavailableError
 
@@ -97,18 +97,6 @@ def test_without_access_control_it_needs_nothing(folders, part):
     folders.provision(Anonymous())
     assert part.let_in(folders.operator, "north") == BrokerCredentials("mqtt://localhost:8883")
     assert names_in(folders, part) == ("north",)
-
-
-def test_a_record_from_before_there_were_workers_is_read(folders):
-    """It names none, and the next worker is let in beside the helpers."""
-    folders.provision()
-    provision_helper(folders.operator, "north")
-    path = folders.operator / "broker.json"
-    path.write_text(path.read_text().replace(',\n  "workers": []', ""))
-    assert "workers" not in path.read_text()
-    worker = provision_worker(folders.operator, "1")
-    assert accepts(folders.broker / "passwords", "@ingest.1", worker.password)
-    assert (read_record(folders.operator).helpers, read_record(folders.operator).workers) == (("north",), ("1",))
 
 
 # --- let in no more -------------------------------------------------------------------------------------------

@@ -6,15 +6,13 @@ from datetime import timedelta
 
 import pytest
 from links import WITHIN_S, Inbox, link_to
-from own_servers import provisioned
 from servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker import revocations
-from foltr.broker.access import ACL_NAME
 from foltr.broker.broker_records import read_credentials
 from foltr.broker.provision import reload_broker
 from foltr.broker.token_users import provision_desk, provision_tokens, withdraw_tokens
-from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.errors import UnavailableError
 from foltr.core.protocol.topics import Topics
 
 TOPICS = Topics("fed")
@@ -163,14 +161,3 @@ async def test_a_desk_whose_file_is_gone_gets_other_access(server):
         pass
     if server.mode == "passwords":
         assert "does not let this user in" in await refusal(former)
-
-
-def test_a_broker_from_before_there_was_a_desk_is_named(tmp_path):
-    """Its access list would drop every request without a word."""
-    server = provisioned(tmp_path, "passwords")
-    acl = server.broker_dir / ACL_NAME
-    acl.write_text(acl.read_text().replace("user @desk", "user @other"))
-    with pytest.raises(SettingsError, match="--force"):
-        provision_tokens(server.operator_dir, [ONE], DAY)
-    with pytest.raises(SettingsError, match="--force"):
-        provision_desk(server.operator_dir)

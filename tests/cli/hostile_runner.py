@@ -87,13 +87,14 @@ def _import_all(made: str) -> None:
     for package in (
         "foltr.cli",
         "foltr.core.methods",
-        "federator",
-        "edge_client",
-        "helper",
-        "broker",
-        "storage",
-        "operations",
-        "api",
+        "foltr_research",
+        "foltr.federator",
+        "foltr.edge_client",
+        "foltr.helper",
+        "foltr.broker",
+        "foltr.storage",
+        "foltr.operations",
+        "foltr.api",
     ):
         found = importlib.import_module(package)
         for module in pkgutil.walk_packages(found.__path__, f"{package}."):

@@ -149,7 +149,6 @@ def _state(enrolment_key: bytes | None, terms: SecureTerms | None = None) -> Fed
         "joined_at": THEN,
         "left_at": None,
         "last_seen_at": THEN,
-        "n_features": None,
         "sdk_version": "0.1.0",
         "public_key": key,
         "enrolment_serial": None if key is None else 3,

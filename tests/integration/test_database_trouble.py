@@ -8,6 +8,7 @@ import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,7 @@ from servers import MosquittoServer, PostgresServer
 from sqlalchemy import event, text
 
 import foltr.storage.database
+import foltr.storage.sqlite_thread
 from foltr.broker.link import MqttLink
 from foltr.core.errors import DataError, UnavailableError
 from foltr.edge_client.client import EdgeClient
@@ -232,12 +234,12 @@ async def test_sqlite_at_its_size_limit(mosquitto_server, tmp_path, monkeypatch)
     """The same without a disk to fill: ``max_page_count`` makes SQLite say that it is full."""
     n_rounds = 60
     path = tmp_path / "foltr.sqlite"
-    make_engine = foltr.storage.database.create_engine
+    make_engine, make_threads = foltr.storage.database.create_engine, foltr.storage.sqlite_thread.create_sqlite_engine
 
-    def limited(*args, **options):
-        engine = make_engine(*args, **options)
+    def limited(make, *args, **options):
+        engine = make(*args, **options)
 
-        @event.listens_for(engine.sync_engine, "checkout")
+        @event.listens_for(getattr(engine, "sync_engine", engine), "checkout")
         def limit(connection, _record, _proxy):  # it belongs to the connection, not to the file
             cursor = connection.cursor()
             cursor.execute(f"PRAGMA max_page_count = {n_pages + 6}")
@@ -250,7 +252,8 @@ async def test_sqlite_at_its_size_limit(mosquitto_server, tmp_path, monkeypatch)
             n_pages = reader.execute("PRAGMA page_count").fetchone()[0]
         async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             # Both have the limit, that of the event loop and that of the thread for transactions.
-            monkeypatch.setattr(foltr.storage.database, "create_engine", limited)
+            monkeypatch.setattr(foltr.storage.database, "create_engine", partial(limited, make_engine))
+            monkeypatch.setattr(foltr.storage.sqlite_thread, "create_sqlite_engine", partial(limited, make_threads))
             async with await Database.connect(deployment.database_url) as database:
                 told = [group.create_task(contribute(credentials)) for credentials in deployment.devices]
                 with pytest.raises(

@@ -116,7 +116,7 @@ async def test_bad_messages_get_a_receipt_and_an_event_and_the_round_goes_on(mqt
             ReceiptCode.WRONG_SHAPE: peer.update(body=DenseDelta(dim=2, values=pack_vector([1.0, 2.0]))),
             ReceiptCode.NOT_FINITE: peer.update(body=DenseDelta(dim=DIM, values=nan)),
             ReceiptCode.TOO_LARGE: bytes(300_000),
-            ReceiptCode.UNSUPPORTED_VERSION: good.replace(b"\xa1v\x04", b"\xa1v\x09"),
+            ReceiptCode.UNSUPPORTED_VERSION: good.replace(b"\xa1v\x01", b"\xa1v\x09"),
             ReceiptCode.OUT_OF_RANGE: peer.update(body=DenseDelta(dim=DIM, values=pack_vector([1e9] * DIM))),
             ReceiptCode.CLIENT_MISMATCH: peer.update(client_id="another"),
             ReceiptCode.WRONG_FEDERATION: peer.update(federation="another"),

@@ -40,7 +40,7 @@ async def outcomes(deployment):
     return [(row.kind, str(row.outcome)) for row in await list_orders(deployment.database, FEDERATION)]
 
 
-@pytest.mark.parametrize("who", ["roster", "federator"])
+@pytest.mark.parametrize("who", ["operator", "federator"])
 async def test_a_federator_that_has_lost_two_rotations_takes_them_one_by_one(deployment, operator, tmp_path, who):
     """However long the second one takes to come, and started anew between them, it is the newest federator."""
     for _ in range(2):

@@ -164,8 +164,8 @@ def simulated(world: "World") -> Iterator[None]:
         replaced.append((foltr.federator.eraser, {"sign_receipt": sign_stand_in}))
     on_devices = {"log": silence, "time": world.time, "is_set_within": _is_set_within}
     in_federators = {"log": silence, "failpoint": failpoint}
-    replaced += [(module, _of(module, on_devices)) for module in _modules_of("edge_client.")]
-    replaced += [(module, _of(module, in_federators)) for module in _modules_of("federator.")]
+    replaced += [(module, _of(module, on_devices)) for module in _modules_of("foltr.edge_client.")]
+    replaced += [(module, _of(module, in_federators)) for module in _modules_of("foltr.federator.")]
     before = [(module, name, vars(module).get(name, _ABSENT)) for module, names in replaced for name in names]
     try:
         for module, names in replaced:

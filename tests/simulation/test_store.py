@@ -19,12 +19,11 @@ from sqlalchemy import select
 
 import foltr.federator.eraser
 from foltr.federator.store import FederationStore
-from foltr.storage import model_tables, tables
+from foltr.storage import erasure_tables, model_tables, tables
 from foltr.storage.bodies import is_body_of
 from foltr.storage.body_tables import update_bodies
 from foltr.storage.clients import select_clients, select_named
 from foltr.storage.database import Database, fetch_all
-from foltr.storage.erasure import tables as erasure_tables
 from foltr.storage.erasure.audit_log import stream_audit
 from foltr.storage.erasure_records import ErasureRow, HeldReset, UnlearningJobRow
 from foltr.storage.events import event_values

@@ -8,9 +8,8 @@ import pytest
 from sqlalchemy import delete, insert, select, update
 from sqlalchemy.exc import DBAPIError
 
-from foltr.storage import history_records, records, sum_records
+from foltr.storage import erasure_records, history_records, records, sum_records
 from foltr.storage.database import Database
-from foltr.storage.erasure import records as erasure_records
 from foltr.storage.tables import metadata
 from foltr.storage.views import views
 

@@ -14,7 +14,7 @@ from cli.commands import program_process
 pytest.importorskip("psutil", reason="the benchmarks need the extra [bench]")
 
 PROJECT = Path(__file__).parents[3]
-BENCHMARKS, DOCS = PROJECT / "benchmarks", PROJECT / "docs"
+BENCHMARKS, DOCS = PROJECT / "research/benchmarks", PROJECT / "docs"
 MACHINE = {"cpu": "a processor", "cores": 2, "memory_gb": 8, "system": "Linux"}
 
 

@@ -1,11 +1,12 @@
 """What tells that a kept result is of other data or of another program."""
 
 import os
-from pathlib import Path
 
 import pytest
 
-import foltr
+import foltr.core
+import foltr_research
+from foltr.core.version import __version__
 from foltr_research.simulation.config import GENERATED_DATA
 from foltr_research.simulation.fingerprints import data_fingerprint, program_fingerprint
 
@@ -38,17 +39,24 @@ def test_what_the_program_makes_has_no_files(name):
 
 def test_the_program_is_its_sources(tmp_path, monkeypatch):
     """A changed or renamed file of the numerics tells, one of the command line or a reproduction does not."""
-    for name in ("__init__.py", "pdgd.py", "cli/main.py", "reproductions/claims.py"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
+    for name in (
+        "core/__init__.py",
+        "core/pdgd.py",
+        "wing/__init__.py",
+        "wing/cli/main.py",
+        "wing/reproductions/claims.py",
+    ):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("one = 1")
-    monkeypatch.setattr(foltr, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(foltr.core, "__file__", str(tmp_path / "core" / "__init__.py"))
+    monkeypatch.setattr(foltr_research, "__file__", str(tmp_path / "wing" / "__init__.py"))
     fingerprint = program_fingerprint.__wrapped__
     first = fingerprint()
-    assert first.startswith(f"{foltr.__version__} ")
-    for name in ("cli/main.py", "reproductions/claims.py"):
+    assert first.startswith(f"{__version__} ")
+    for name in ("wing/cli/main.py", "wing/reproductions/claims.py"):
         (tmp_path / name).write_text("one = 2")
     assert fingerprint() == first
-    (tmp_path / "pdgd.py").write_text("one = 2")
+    (tmp_path / "core/pdgd.py").write_text("one = 2")
     second = fingerprint()
-    (tmp_path / "pdgd.py").rename(Path(tmp_path) / "ips.py")
+    (tmp_path / "core/pdgd.py").rename(tmp_path / "core/ips.py")
     assert len({first, second, fingerprint()}) == 3
