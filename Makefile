@@ -53,7 +53,7 @@ test-together: $(INSTALLED) servers ## the first part of make test: many at once
 
 test-undisturbed: $(INSTALLED) servers ## the second part: those that judge a time
 	@$(BIN)/python -m pytest --numprocesses $(JUDGED) --dist worksteal -m undisturbed \
-		tests/integration/test_forgetting.py $$(grep -rl --include='test_*.py' mark.undisturbed tests)
+		tests/integration/test_forgetting.py $$(grep -rl --include='test_*.py' mark.undisturbed tests research/tests)
 
 # What npm installs is pinned by version and hash, like the rest (`npm run pins` after a change of package.json).
 BROWSER := clients/browser
