@@ -21,6 +21,8 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from foltr.core.erasure.pseudonyms import pseudonym
 from foltr.core.protocol.states import Privacy, RoundState
+from foltr.core.protocol.trainings import PdgdTraining
+from foltr.federator.closing.stored_rules import training_text
 from foltr.federator.store import FederationStore
 from foltr.storage.body_parts import part_for
 from foltr.storage.body_tables import ROW_BY_ROW, update_bodies
@@ -102,6 +104,7 @@ async def _join(store: FederationStore, keys: KeyStore, past: Past) -> None:
         pseudonym_key=PSEUDONYM_KEY, method="fpdgd", hidden=None, privacy=Privacy.TRUSTED,
     )  # fmt: skip
     await store.claim_federation(time.time())
+    await store.note_training(1, training_text(PdgdTraining()))
     joined = {client.client_id for client in await store.load_clients()}
     forgotten = await store.forgotten_pseudonyms()
     new = [name for name in past.names if name not in joined and pseudonym(PSEUDONYM_KEY, name) not in forgotten]

@@ -27,6 +27,8 @@ from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.states import JobState, Privacy, Strategy
 from foltr.core.protocol.topics import ClientTopic
+from foltr.core.protocol.trainings import PdgdTraining
+from foltr.federator.closing.stored_rules import training_text
 from foltr.federator.job import UnlearningPolicy
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
@@ -60,6 +62,7 @@ async def fill(store: FederationStore, db: Database, keys: KeyStore, names: Sequ
         pseudonym_key=bytes(32), method="fpdgd", hidden=None, privacy=Privacy.TRUSTED,
     )  # fmt: skip
     await store.claim_federation(time.time())
+    await store.note_training(1, training_text(PdgdTraining()))
     await store.commit_batch(Batch(membership=[MembershipChange(name, "joined", NOW) for name in names]))
     keys.ensure(NAME, names)
     async with db.reading() as connection:
