@@ -1,6 +1,7 @@
 """What both doors for applications, `EdgeClient` and `SearchRanker`, say of their device."""
 
 import time
+from abc import ABC, abstractmethod
 from datetime import datetime
 
 import numpy as np
@@ -20,18 +21,18 @@ SERP_LENGTH = PdgdTraining().serp_length
 """How many documents are shown as long as no federation has said it."""
 
 
-class Device:
+class Device(ABC):
     """A device as its application sees it. A `SearchRanker` that is not enrolled knows of no federation yet."""
 
     @property
+    @abstractmethod
     def agent(self) -> Agent | None:
         """What acts behind this door; None as long as it is no client of a federation."""
-        raise NotImplementedError
 
     @property
+    @abstractmethod
     def store(self) -> DeviceStore:
         """The device's own file."""
-        raise NotImplementedError
 
     # --- how it stands with its federation --------------------------------------------------------------------
 
