@@ -43,7 +43,7 @@ class BackgroundDevice:
         """Be this client from here on, and connect in the background.
 
         Args:
-            remarks: what was said of the application's features already.
+            remarks: warnings about the application's features that were given already.
 
         Raises:
             SettingsError: the store is another client's.

@@ -76,7 +76,7 @@ class EdgeClient(Runtime):
         experiment: what experiments and tests choose.
 
     Raises:
-        SettingsError: the credentials are wrong, or not enough is said of the federation.
+        SettingsError: the credentials are wrong, or too little of the federation is known.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Finds out, from what is stored, when the next unlearning job begins, whether it may, and where it starts from.
 
-It also warns if a job will take longer than the deadline that devices are told. If devices come by in turns, a step of
+It also warns if a job will take longer than the deadline that devices get. If devices come by in turns, a step of
 a job waits one and a half periods. A hundred steps of a fleet that comes once a day take five months.
 """
 

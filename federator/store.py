@@ -53,7 +53,7 @@ class Transactions:
 
     Args:
         patience_s: how long one transaction is tried.
-        watch: is told of each try.
+        watch: called for each try.
 
     Attributes:
         location: where the database is, without a password.

@@ -71,5 +71,5 @@ def test_every_room_says_what_it_is_for():
 
 
 def test_the_version_is_that_of_the_package():
-    """It is said in two places: in the module that every process reads, and in the package's metadata."""
+    """It stands in two places: the module that every process reads, and the package's metadata."""
     assert tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["version"] == __version__

@@ -58,7 +58,7 @@ class Part:
 
 @dataclass
 class Talk:
-    """What is said to one helper about one cohort.
+    """What goes to one helper about one cohort.
 
     Attributes:
         waiting: the pages without an answer, by the position they begin with.

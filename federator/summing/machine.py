@@ -10,7 +10,7 @@ proofs of one fail, a helper does not open a sum, or one that is asked says noth
 round is given up: nothing was released.
 
 Requests are repeated, ever more rarely, until they are answered. To each helper only a few are under way at a time. No
-I/O: the shell (`foltr.federator.summing.driver`) sends, stores and drives. What is said to one helper about one cohort
+I/O: the shell (`foltr.federator.summing.driver`) sends, stores and drives. What goes to one helper about one cohort
 is in `foltr.federator.summing.helper_session`.
 """
 

@@ -159,7 +159,7 @@ def _option(model: Model, name: str, options: Options) -> Option:
 
 
 def _prefix(model: Model) -> str:
-    """How the variables begin that its settings are read from; empty if there are none."""
+    """The prefix of its settings' variables; empty for a class that reads none."""
     return str(getattr(model, "env_prefix", ""))
 
 

@@ -50,7 +50,7 @@ class Listing(Generic[Row]):
         n_all: how many there are, by the records that were read.
         newest: whether the last ones are kept where not all fit, else the first.
         plain: a record as a program gets it.
-        notes: what is said below the table.
+        notes: the lines below the table.
         in_words: a record as a sentence, for people who watch; None: only programs watch.
     """
 

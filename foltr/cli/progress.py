@@ -18,8 +18,8 @@ def telling(text: str = "", *, after_s: float = 0.0, changes: bool = False) -> I
 
     Args:
         text: shown on a terminal from the beginning.
-        after_s: nothing is told of what ends within so many seconds.
-        changes: without a terminal another text is told at once, else a line every 10 seconds.
+        after_s: what ends within so many seconds prints nothing.
+        changes: without a terminal, print another text at once; else a line every 10 seconds.
     """
     began = time.monotonic()
     told, told_at = "", -math.inf

@@ -1,4 +1,4 @@
-"""How a request to forget a client is sent, what a federation says to it, and in words how far it is."""
+"""Sends a request to forget a client, reads the answers, and says how far the erasure is."""
 
 import asyncio
 import contextlib

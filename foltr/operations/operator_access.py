@@ -1,4 +1,4 @@
-"""How an operator's folder and the broker meet: who reaches it, who is let in, and that the broker is told of it."""
+"""An operator's folder and its broker: reach it, let users in, and have it read its files again."""
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager

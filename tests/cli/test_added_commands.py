@@ -35,7 +35,7 @@ def blow() -> None:
 @pytest.mark.parametrize("name", RESEARCH)
 @pytest.mark.parametrize("options", [(), ("--help",), ("run", "--nonsense", "x")])
 def test_without_the_research_package_a_command_says_what_to_install(name, options, monkeypatch):
-    """One line and exit code 2, whatever it was asked."""
+    """One line and exit code 2, for all arguments."""
     monkeypatch.setattr(commands, "entry_points", lambda **_: ())
     done = foltr(name, *options)
     assert (done.returncode, done.stdout) == (2, "")

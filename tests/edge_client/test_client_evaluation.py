@@ -63,7 +63,7 @@ async def test_an_update_says_what_its_own_lists_earned(mqtt_broker):
 
 
 async def test_nobody_is_told_who_does_not_ask(mqtt_broker):
-    """What its lists earned is told to a federator that asks, and to no other."""
+    """A device sends what its lists earned to a federator that asks, and to no other."""
     async with Federator(mqtt_broker) as federator, device(mqtt_broker) as client:
         await federator.announce(1)
         await client.next_round(timeout_s=WITHIN_S)

@@ -296,7 +296,7 @@ async def test_an_upgrade_with_a_lost_receipt_gives_nothing_back_that_counted(sc
     assert await device.wait_settled(30)
     await scene.all_count_once()
     assert device.n_updates_counted == 2
-    # A device of another version is told so by the real one, and this device does not take it for its own affair.
+    # The real federator answers a device of another version; this device ignores that answer.
     await scene.say_again(0, of_another_version(update))
     await until(lambda: device.receipts.get("unsupported_version") == 3, 20, "the version was not refused")
     scene.click(0)

@@ -27,7 +27,7 @@ from foltr.storage.views import views
 NOW = datetime(2026, 1, 2, 3, 4, 5, 678901, tzinfo=UTC)
 
 
-# A step as a later version may have it: SQLite writes the table anew, to which others refer.
+# A step as a later version may have it: SQLite rewrites the table, to which others refer.
 _NEXT_STEP = """
 import os
 

@@ -34,7 +34,7 @@ def _version(_: Machine) -> Found:
 
 
 def _credentials(machine: Machine) -> Found:
-    """Read the file, whatever its role."""
+    """Read the file of any role."""
     settings = machine.settings
     if settings.credentials is None:
         return absent("none given: looked at as nobody in particular; a process has a file from `foltr device enrol`")

@@ -231,7 +231,7 @@ def _record(signed: "SignedPolicy", published: bool) -> dict[str, object]:
     """A policy as it is printed; the noise is a variance of ``gaussian``, a scale of ``gamma``.
 
     ``epsilon`` is with zeros in the place of updates, ``replace_epsilon`` with others in their place. A vote, or a
-    number of an evaluation, weighs 0 if there are none.
+    number of an evaluation, weighs 0 without one.
     """
     from foltr.core.protocol.policies import GaussianNoise, replace_epsilon_of
 

@@ -22,7 +22,7 @@ CHECKING = FEDERATOR.model_copy(update={"sealing_keys": (key_to_text(KNOWN.feder
 
 
 async def findings_of(credentials, retained=None) -> list[Finding]:
-    """What is said of the policy where the broker retains this one."""
+    """What the command says if the broker retains this policy."""
     federation = "fed" if credentials is None else credentials.federation
     visit = Visit(BrokerAddress.parse("mqtt://127.0.0.1"), federation, credentials)
     if retained is not None:

@@ -1,4 +1,4 @@
-"""What is said to one helper about one cohort goes one way, and what does not belong there changes nothing."""
+"""What goes to one helper about one cohort goes one way, and what does not belong there changes nothing."""
 
 from itertools import product
 
