@@ -29,7 +29,7 @@ def fit(
         typer.Option("--data", metavar="FILE", help="Logged data, as LETOR lines: a grade, and features as they are"),
     ],
     schema: Annotated[Path, typer.Option("--schema", metavar="FILE", help="The feature schema as JSON")],
-    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write, for the setting initial_model")],
+    out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write, for initial_model")],
     held_out: Annotated[float, typer.Option(min=0.0, max=1.0, help="The share of queries that it is judged on")] = 0.2,
     epochs: Annotated[int, typer.Option(min=1, max=100_000, help="How often each query is learned from")] = 50,
     seed: Annotated[
