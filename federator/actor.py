@@ -97,6 +97,8 @@ class FederationActor:
         self._turn_began_at: float | None = None
         # Something has come, since the last turn, that is not for a moment in which workers take updates.
         self._is_called = False
+        # Copies of a stranger's forget request get one answer a turn: each costs transactions before a round may end.
+        self._answered_strangers: set[str] = set()
 
     def _new_summing(self, requests: Sender | None) -> Summing | None:
         plan = self._plan
@@ -190,6 +192,7 @@ class FederationActor:
             now: one moment for all of it: by a later one the round could be due over messages that came in time.
         """
         self._is_called = False
+        self._answered_strangers.clear()
         if not self.state.is_due(now):
             # Taken from even where nothing waits: that is what ends a `wake`, and `run` waits again.
             await self._serve(self.intake.take(BATCH_LIMIT, most_slow=self._erasure_pace.at_once), now)
@@ -383,7 +386,12 @@ class FederationActor:
 
     async def _attend_erasures(self, decisions: Decisions) -> None:
         """Erase those who are to be forgotten, now that it is stored that they leave; and answer who asks again."""
+        is_any_erased = False
         for wanted in decisions.erasures:
+            if wanted.is_stranger and wanted.order is None:
+                if wanted.client_id in self._answered_strangers:
+                    continue
+                self._answered_strangers.add(wanted.client_id)
             self._backlogs.forget(wanted.client_id)
             with self._erasure_pace.measured():
                 row = await self.eraser.erase(wanted)
@@ -391,7 +399,8 @@ class FederationActor:
             if wanted.order is not None:
                 erasure_ordered(self.state, wanted.order, decisions, was_known=row is not None)
             await self._unlearner.erased(wanted.client_id, row)
-        if decisions.erasures:
+            is_any_erased |= row is not None
+        if is_any_erased:
             # What the rule remembers has changed with it.
             await self.rounds.reload_model()
             await self.rounds.reload_anchor()

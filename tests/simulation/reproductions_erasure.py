@@ -176,4 +176,33 @@ ERASURE_REPRODUCTIONS = (
             ),
         ),
     ),
+    # Each of 48 copies of forget requests by clients that never joined cost two transactions and the model read again,
+    # all before the round that was due could end.
+    Reproduction(
+        "copies of a forget request do not hold a round up",
+        "a round ends at its deadline",
+        Scenario(
+            1525713007,
+            8,
+            RoundPolicy(6, 8, 0.0, 5.0),
+            (
+                Step(Operation.TICK, 3, 0.431),
+                Step(Operation.CRASH_BEFORE_COMMIT, 5, 0.661),
+                Step(Operation.FEDERATOR_HEAL, 1, 0.872),
+                Step(Operation.TICK, 2, 0.667),
+                Step(Operation.FORGET_ME, 6, 0.455),
+                Step(Operation.RESTART, 5, 0.701),
+                Step(Operation.FORGET_ME, 4, 0.943),
+                Step(Operation.FORGET_ME, 2, 0.949),
+                Step(Operation.FORGET_ME, 3, 0.184),
+                Step(Operation.SECOND_FEDERATOR, 5, 0.081),
+                Step(Operation.TICK, 2, 0.97),
+            ),
+            trust=Trust.ANYONE,
+            busy_s=2.0,
+            batch_limit=2,
+            unlearning=UnlearningPolicy(Strategy.ROLLBACK, interval=1, every_s=0.0, swap_every_s=0.0, step_s=1.0),
+            device_backlog=2,
+        ),
+    ),
 )
