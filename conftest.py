@@ -5,7 +5,6 @@ import os
 import secrets
 import shutil
 import tempfile
-from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,9 +20,6 @@ from foltr.storage.database import Database
 
 PROJECT = Path(__file__).parent
 SEED_VARIABLE = "FOLTR_TEST_SEED"
-PAIRS_VARIABLE = "FOLTR_TEST_PAIRS"
-# What a test of a broker and a database is run with: each of the four once. What one is, the other never hears of.
-PAIRS = {("mosquitto_server", "postgresql"), ("iotcore_broker", "sqlite")}
 
 Server = TypeVar("Server", PostgresServer, MosquittoServer, IotcoreServer)
 
@@ -42,33 +38,6 @@ def pytest_configure(config: pytest.Config) -> None:
         Path(folder).chmod(0o755)
         os.environ[once.VARIABLE] = folder
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Of a test for both brokers and both databases two pairs are run; all four with FOLTR_TEST_PAIRS=all."""
-    if os.environ.get(PAIRS_VARIABLE) == "all":
-        return
-    variants: dict[tuple[Any, ...], list[pytest.Item]] = defaultdict(list)
-    for item in items:
-        if _pair(item) is not None:
-            others = (value for name, value in item.callspec.params.items() if name not in _PAIRED)
-            variants[item.nodeid.partition("[")[0], *map(repr, others)].append(item)
-    left_out = {
-        item for same in variants.values() if len(same) == len(PAIRS) ** 2 for item in same if _pair(item) not in PAIRS
-    }
-    config.hook.pytest_deselected(items=list(left_out))
-    items[:] = [item for item in items if item not in left_out]
-
-
-_PAIRED = ("mqtt_broker", "migrated_url", "database_url")
-
-
-def _pair(item: pytest.Item) -> tuple[str, str] | None:
-    """The broker and the database of a test that is run with several of both."""
-    params = item.callspec.params if hasattr(item, "callspec") else {}
-    broker, *databases = (params.get(name) for name in _PAIRED)
-    database = next(filter(None, databases), None)
-    return None if broker is None or database is None else (broker, database)
 
 
 def pytest_collection_finish() -> None:
@@ -194,10 +163,10 @@ def iotcore_broker(request: pytest.FixtureRequest) -> Iterator[IotcoreServer]:
     server.stop()
 
 
-@pytest.fixture(params=["mosquitto_server", "iotcore_broker"])
+@pytest.fixture
 def mqtt_broker(request: pytest.FixtureRequest) -> str:
-    """The address, ``mqtt://127.0.0.1:port``, of a real broker: Mosquitto and then iotcore."""
-    broker: MosquittoServer | IotcoreServer = request.getfixturevalue(request.param)
+    """The address, ``mqtt://127.0.0.1:port``, of a real broker: Mosquitto, or what a test or folder names instead."""
+    broker: MosquittoServer | IotcoreServer = request.getfixturevalue(getattr(request, "param", "mosquitto_server"))
     return broker.url
 
 
