@@ -11,7 +11,7 @@ from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
 from foltr.core.errors import UnavailableError
 
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 
 
 class Inbox:

@@ -26,7 +26,7 @@ from foltr.edge_client.client import EdgeClient
 
 TOPICS = Topics("mail")
 N_FEATURES = 16
-WITHIN_S = 20.0
+WITHIN_S = 60.0
 # Long enough for a message that should not come to arrive on a loopback.
 QUIET_S = 0.15
 

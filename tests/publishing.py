@@ -6,7 +6,7 @@ from foltr.broker.address import BrokerAddress
 from foltr.broker.link import MqttLink
 from foltr.core.operator.credentials import BrokerAccess
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S = 60.0
 
 
 def publish_once(access: BrokerAccess, client_id: str, topic: str, payload: bytes, *, retain: bool = False) -> bool:

@@ -26,8 +26,8 @@ from foltr.broker.broker_records import BrokerCredentials, read_credentials
 from foltr.broker.mosquitto import MosquittoSettings
 from foltr.broker.provision import provision_broker, provision_user, reload_broker
 
-START_TIMEOUT_S = 30.0
-STOP_TIMEOUT_S = 10.0
+START_TIMEOUT_S = 120.0
+STOP_TIMEOUT_S = 60.0
 
 
 class MissingError(Exception):

@@ -90,9 +90,11 @@ async def session(server, user, *topics, client_id="some-client", **options):
 
 async def refusal(credentials):
     """Why a user is not let in."""
-    async with Session(credentials, ["#"], "refused").link as link:
+    async with Session(credentials, ["#"], "refused").link as link, asyncio.timeout(WITHIN_S):
+        while not link.connected and link.trouble is None:
+            await asyncio.sleep(0.01)
         with pytest.raises(UnavailableError) as caught:
-            await link.wait_connected(0.3)
+            await link.wait_connected(0.0)
     return str(caught.value)
 
 

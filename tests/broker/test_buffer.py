@@ -251,7 +251,7 @@ async def test_waiting_ends_with_a_message():
     """The one who waits is woken by an arrival, long before the deadline."""
     intake = make_intake()
     asyncio.get_running_loop().call_later(0.01, intake.offer, message("a"))
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await intake.wait(60)
     assert topics(intake.take(1)) == ["a"]
 
@@ -261,7 +261,7 @@ async def test_a_deadline_far_away_is_none_for_now(timeout_s):
     """Whatever the loop's timers can hold, it waits, and a message ends it."""
     intake = make_intake()
     asyncio.get_running_loop().call_later(0.01, intake.offer, message("a"))
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await intake.wait(timeout_s)
     assert len(intake) == 1
 
@@ -273,7 +273,7 @@ async def test_waiting_does_not_wait_while_there_is_something():
     offer_all(intake, "a", "b")
     intake.take(1)
     assert intake.take(9, before=4.0) == []
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await intake.wait(60)
 
 
@@ -281,7 +281,7 @@ async def test_waiting_does_not_wait_while_there_is_something():
 async def test_waiting_ends_with_its_deadline(timeout_s):
     """A deadline in the past is no wait at all."""
     intake = make_intake()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(30):
         await intake.wait(timeout_s)
     assert len(intake) == 0
 
@@ -301,7 +301,7 @@ async def test_it_can_be_woken_without_a_message():
     """To stop, or to look at something else; after the next take it waits again."""
     intake = make_intake()
     asyncio.get_running_loop().call_later(0.01, intake.wake)
-    async with asyncio.timeout(2):
+    async with asyncio.timeout(30):
         await intake.wait(60)
     assert intake.take(10) == []
     with pytest.raises(TimeoutError):

@@ -128,7 +128,7 @@ async def test_run_ends_when_it_is_told_to(serve):
     running = asyncio.create_task(served.actor.run())
     await asyncio.sleep(0)
     served.actor.stop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await running
     assert not served.actor.finished
 

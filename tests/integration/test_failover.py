@@ -424,7 +424,7 @@ async def test_a_standby_without_a_broker_lets_another_try(deployment, monkeypat
 
     await until(gave_it_up_twice, 20, "it keeps the lease", pause_s=0.05)
     service.stop()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         await running
     assert await n_started(deployment) == 0
 

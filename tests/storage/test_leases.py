@@ -113,7 +113,7 @@ async def test_it_is_renewed_while_the_federations_row_is_locked(stored) -> None
     assert await take_lease(stored.db, "web", "a")
     async with stored.db.transaction() as closing:
         await require_epoch(closing, "web", stored.epoch)
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(30):
             assert await renew_lease(stored.db, "web", "a")
             await shift(stored, -0.1)
             assert await take_lease(stored.db, "web", "b")
@@ -140,7 +140,7 @@ async def test_a_leader_that_is_stopped_within_a_transaction_lets_go_of_its_lock
         with pytest.raises(Exception, match=r"idle-in-transaction|closed|in progress") as failed:  # noqa: PT012
             async with leading.transaction() as connection:
                 await require_epoch(connection, "web", stored.epoch)
-                async with asyncio.timeout(3):
+                async with asyncio.timeout(30):
                     await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
                 await require_epoch(connection, "web", stored.epoch)
         assert is_transient(failed.value)
@@ -174,7 +174,7 @@ async def test_the_sessions_of_a_leader_that_hangs_are_ended(stored) -> None:
                 await require_epoch(connection, "web", stored.epoch)  # it leads, and nobody is in its way
                 await shift(stored, -0.1)
                 await end_stale_sessions(stored.db, "web")
-                async with asyncio.timeout(3):
+                async with asyncio.timeout(30):
                     await claim_federation(stored.db, "web", 0.0, Claimant("b", takes_over=True))
                 await require_epoch(connection, "web", stored.epoch)
         assert is_transient(failed.value)

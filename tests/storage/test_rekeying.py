@@ -209,5 +209,5 @@ async def test_who_stands_by_waits_until_the_command_is_done(
     await asyncio.wait({done, taken}, return_when=asyncio.FIRST_COMPLETED)
     assert done.done()
     await done
-    assert await asyncio.wait_for(taken, 2)
+    assert await asyncio.wait_for(taken, 30)
     assert await opened(learned.db, keys.folder) == SENT

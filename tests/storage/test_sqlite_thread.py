@@ -11,7 +11,7 @@ from foltr.storage.database import Database
 from foltr.storage.sqlite_thread import SqliteThread
 from foltr.storage.urls import read_url
 
-WITHIN_S = 5.0
+WITHIN_S = 60.0
 
 
 @pytest.fixture

@@ -56,7 +56,7 @@ def announced(round_number=1, training=None, selection=None):
 
 async def sent(collusion, names, **of_round):
     """What each of them sends, all at work at once."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(30):
         bodies = await asyncio.gather(
             *(collusion.alteration_of(name)(update_of(name), announced(**of_round)) for name in names)
         )

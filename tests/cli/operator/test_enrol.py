@@ -25,7 +25,7 @@ from foltr.core.protocol.signing import SigningKey, key_from_text, key_to_text
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.operations.operator_access import access_to, redirect
 
-TIMEOUT_S = 20.0
+TIMEOUT_S = 60.0
 
 
 @pytest.fixture(params=["passwords", "mtls"])

@@ -38,7 +38,7 @@ async def test_a_standby_that_waited_through_an_upgrade_leads_no_tables_of_anoth
         await connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
     await give_up_lease(database, "mail", "leader")
     with pytest.raises(SettingsError, match="9999, which this foltr does not know"):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 30)
     lease = await find_lease(database, "mail")
     assert lease is not None
     assert lease.holder is None
@@ -49,7 +49,7 @@ async def test_nobody_waits_where_nobody_has_taken_a_lease(database) -> None:
     async with database.transaction() as connection:
         await connection.execute(delete(leases))
     await claim_federation(database, "mail", 0.0)
-    assert await asyncio.wait_for(Standby(database, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()), 1)
+    assert await asyncio.wait_for(Standby(database, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()), 30)
 
 
 async def test_a_standby_whose_tables_are_gone_says_so(database) -> None:
@@ -59,7 +59,7 @@ async def test_a_standby_whose_tables_are_gone_says_so(database) -> None:
         for table in ("alembic_version", "standbys", "leases"):
             await connection.execute(text(f"DROP TABLE {table}"))
     with pytest.raises(SettingsError, match="schema revision none"):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 30)
 
 
 async def test_a_standby_that_lost_the_database_with_the_lease_in_its_hands_leads(database, monkeypatch) -> None:
@@ -99,7 +99,7 @@ async def test_a_standby_with_another_folder_of_keys_does_not_wait(sealed, tmp_p
     """It could not read what its leader has stored: that is said when it starts, and not when nobody else leads."""
     sealed.keys = KeyStore(tmp_path / "another")
     with pytest.raises(SettingsError, match=r"keys of another folder.*the leader's data keys with --keys"):
-        await asyncio.wait_for(Standby(sealed, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()), 5)
+        await asyncio.wait_for(Standby(sealed, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()), 30)
     assert await list_standbys(sealed, "mail") == []
 
 
@@ -110,9 +110,9 @@ async def test_a_standby_whose_keys_are_gone_takes_no_lease(sealed, tmp_path) ->
     (tmp_path / "leaders").rename(tmp_path / "away")
     await give_up_lease(sealed, "mail", "leader")
     with pytest.raises(SettingsError, match="keys of another folder"):
-        await asyncio.wait_for(task, 5)
+        await asyncio.wait_for(task, 30)
     lease = await find_lease(sealed, "mail")
     assert lease is not None
     assert lease.holder is None
     (tmp_path / "away").rename(tmp_path / "leaders")
-    assert await asyncio.wait_for(Standby(sealed, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()), 5)
+    assert await asyncio.wait_for(Standby(sealed, "mail", "standby", NO_ALIVE_FILE).take(asyncio.Event()), 30)
