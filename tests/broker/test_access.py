@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from integration.tcp_proxy import TcpProxy
 from links import WITHIN_S, Inbox
+from played import until
 from servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.access import DEVICE_WRITES, access_list
@@ -90,9 +91,8 @@ async def session(server, user, *topics, client_id="some-client", **options):
 
 async def refusal(credentials):
     """Why a user is not let in."""
-    async with Session(credentials, ["#"], "refused").link as link, asyncio.timeout(WITHIN_S):
-        while not link.connected and link.trouble is None:
-            await asyncio.sleep(0.01)
+    async with Session(credentials, ["#"], "refused").link as link:
+        await until(lambda: link.connected or link.trouble is not None)
         with pytest.raises(UnavailableError) as caught:
             await link.wait_connected(0.0)
     return str(caught.value)
