@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from foltr.cli.doctor.checks_sharing import told
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import federator_identity
 from foltr.cli.settings import Settings
@@ -102,5 +101,8 @@ async def require_sharing(address: "BrokerAddress", federation: str) -> None:
         if trial.sharing not in (Sharing.NONE, Sharing.REFUSED):
             return
         if is_last:
+            found = "refuses the subscription of a group"
+            if trial.sharing is Sharing.NONE:
+                found = f"grants the subscription of a group, and of {trial.n_sent} messages delivers none"
             advice = "do not use foltr federator run --role ingest at this broker"
-            raise UnavailableError(f"broker_url: {told(trial).detail}; {advice}")
+            raise UnavailableError(f"broker_url: the broker {found}; {advice}")

@@ -10,25 +10,20 @@ import secrets
 import ssl
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final, NamedTuple
 
-from foltr.broker.access import ACL_NAME, access_list
 from foltr.broker.address import BrokerAddress
-from foltr.broker.broker_records import Mode, read_record
 from foltr.broker.link import InboundMessage
 from foltr.broker.mosquitto import is_loopback
 from foltr.broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
 from foltr.broker.tls import explain_failure
 from foltr.broker.visit import visiting
-from foltr.cli.doctor.checks import Check, Found, absent, ok, problem, warning
-from foltr.cli.doctor.checks_machine import days_left
-from foltr.core.errors import SettingsError, UnavailableError
+from foltr.cli.doctor.checks import Check, Found, absent, days_left, ok, problem, warning
+from foltr.core.errors import UnavailableError
 from foltr.core.operator.credentials import Credentials, is_worker_user
 from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.user_files import FileKind, read_text_file
 
 _ANSWER_S: Final = 3.0
 # Retained messages and our own come at once or not at all.
@@ -43,14 +38,17 @@ _NEW_LIST: Final = "Write it again where the broker is, `foltr broker config --f
 
 
 class Rights(NamedTuple):
-    """What the broker lets this user do."""
+    """What the broker lets this user do.
+
+    Attributes:
+        lacking: topics that its part needs and that it may not write.
+        others: whether it may write what is another's.
+        anything: whether it may subscribe to what nobody needs; None: a broker of MQTT 3.1.1 does not say.
+    """
 
     lacking: list[str]
-    """Topics that its part needs and that it may not write."""
     others: bool
-    """Whether it may write what is another's."""
     anything: bool | None
-    """Whether it may subscribe to what nobody needs; None: a broker of MQTT 3.1.1 does not say."""
 
 
 @dataclass
@@ -58,7 +56,6 @@ class Visit:
     """One look at a broker, as one user; the first checks fill in what they heard.
 
     Attributes:
-        operator_dir: whose record says where the access list is, if it is on this machine.
         heard: the newest message by topic.
         announced: the round that the federator announces.
     """
@@ -66,7 +63,6 @@ class Visit:
     address: BrokerAddress
     federation: str
     credentials: Credentials | None
-    operator_dir: Path | None = None
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     heard: dict[str, InboundMessage] = field(default_factory=dict)
     rights: Rights | None = None
@@ -155,8 +151,7 @@ async def _connection(visit: Visit) -> list[Found]:
 async def _round_trip(visit: Visit) -> Found:
     """Send a message that means nothing to anybody, and hear what is retained meanwhile."""
     topics, session = visit.topics, f"foltr-doctor-{visit.nonce}" if visit.is_federator else visit.user
-    retained = [*key_topics(visit.federation), topics.policy, topics.schema, topics.round, topics.federator_status]
-    retained += [topics.model, topics.roster, topics.roster_chunks]
+    retained = [*key_topics(visit.federation), topics.policy, topics.round, topics.federator_status, topics.model]
 
     def received(message: InboundMessage) -> None:
         visit.heard[message.topic] = message
@@ -205,43 +200,9 @@ def _subscriptions(visit: Visit) -> Found | None:
     return problem(f"the broker grants {visit.user} {_NOBODYS_FILTER}, which nobody needs, and so any others: {cost}")
 
 
-def list_found(visit: Visit) -> Found | None:
-    """Compare the access list with the one that this foltr writes, if it is on this machine.
-
-    Lines that somebody has added are theirs to add.
-    """
-    if visit.operator_dir is None:
-        return None
-    try:
-        record = read_record(visit.operator_dir)
-        path = Path(record.broker_dir) / ACL_NAME
-        present = set(_rules(read_text_file(path, FileKind.REGISTER)))
-    except (SettingsError, OSError, UnicodeDecodeError):
-        return None
-    if record.mode is Mode.ANONYMOUS:
-        return None
-    whole = _rules(access_list(record.federation, record.helpers, record.workers))
-    lacking = dict.fromkeys(f"`{line}`" for user, line in whole if (user, line) not in present)
-    if not lacking:
-        return ok(f"{path} has all that this foltr writes")
-    return warning(f"{path} lacks {', '.join(lacking)}: the broker drops what is sent there without a word")
-
-
-def _rules(text: str) -> list[tuple[str, str]]:
-    """Return the lines of an access list, each behind the one that says whose it is; a pattern is everybody's."""
-    rules, user = [], ""
-    for line in text.splitlines():
-        if line.startswith("user "):
-            user = line
-        elif line and not line.startswith("#"):
-            rules.append(("" if line.startswith("pattern ") else user, line))
-    return rules
-
-
 BROKER: Final = (
     Check("tls", _encryption, "Set up TLS with `foltr broker config --tls`, and use mqtts://HOST:8883"),
     Check("broker", _connection, is_gate=True),
     Check("access list", _access, _NEW_LIST),
     Check("subscriptions", _subscriptions, f"{_NEW_LIST}. Another broker than Mosquitto: see docs/brokers.md"),
-    Check("access list file", list_found, _NEW_LIST),
 )

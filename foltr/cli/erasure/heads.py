@@ -8,13 +8,12 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.database import reason_as_json
-from foltr.cli.doctor.checks import role_of
 from foltr.cli.erasure.receipts import DEFAULT_NOTED, KEY_HELP, Noted
 from foltr.cli.history.heartbeat import whom_to_ask
+from foltr.cli.operator.identities import read_any_credentials
 from foltr.cli.output import report, say, warn
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.errors import SettingsError, UnavailableError
-from foltr.core.operator.credentials import read_credentials
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 
 if TYPE_CHECKING:
@@ -82,4 +81,4 @@ def _federation_of(settings: Settings) -> str:
     path = DEFAULT_OPERATOR_FOLDER / "operator.json" if settings.credentials is None else Path(settings.credentials)
     if settings.credentials is None and not path.exists():
         return settings.federation
-    return read_credentials(path, role_of(path)).federation
+    return read_any_credentials(path).federation

@@ -9,10 +9,10 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.database import reason_as_json
+from foltr.cli.operator.identities import read_any_credentials
 from foltr.cli.output import report, warn
 from foltr.core.erasure.states import NOTHING_UNLEARNED
 from foltr.core.errors import DataError, SettingsError
-from foltr.core.operator.credentials import read_credentials
 from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
 from foltr.core.protocol.signing import key_to_text
 
@@ -102,12 +102,11 @@ def _verify_asking(file: str, key: str, given: bytes) -> "tuple[bytes, ErasureRe
 def _newest_keys(key: str) -> HeardKeys:
     from foltr.broker.address import BrokerAddress
     from foltr.broker.visit import hear_retained
-    from foltr.cli.doctor.checks import role_of
 
     path = Path(key)
-    if not path.is_file() or role_of(path) not in ("device", "operator"):
+    credentials = read_any_credentials(path) if path.is_file() else None
+    if credentials is None or credentials.role not in ("device", "operator"):
         raise SettingsError("key: with --ask name the credentials file of a device, or the operator's")
-    credentials = read_credentials(path, role_of(path))
     heard = asyncio.run(hear_retained(BrokerAddress.of(credentials.broker), key_topics(credentials.federation)))
     return believe_heard(credentials, heard)
 

@@ -3,8 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foltr.cli.doctor.checks import role_of
-from foltr.cli.operator.identities import broker_of
+from foltr.cli.operator.identities import broker_of, read_any_credentials
 from foltr.cli.settings import Settings
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, Credentials, read_credentials
@@ -78,8 +77,7 @@ def whom_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Cr
 
 def _credentials(settings: Settings, federation: str) -> Credentials | None:
     if settings.credentials is not None:
-        path = Path(settings.credentials)
-        return read_credentials(path, role_of(path))
+        return read_any_credentials(Path(settings.credentials))
     path = DEFAULT_OPERATOR_FOLDER / "operator.json"
     if "broker_url" in settings.model_fields_set or not path.exists():
         return None
