@@ -44,7 +44,7 @@ def test_help_lists_every_command():
 
 
 @pytest.mark.parametrize(
-    ("words", "offered"), [("foltr fed", "federator"), ("foltr rounds w", "why"), ("foltr rounds list --wa", "--watch")]
+    ("words", "offered"), [("foltr fed", "federator"), ("foltr rounds w", "why"), ("foltr status --wa", "--watch")]
 )
 def test_a_shell_completes_commands_and_options(words, offered):
     """Also those of commands that are imported only once they are called."""

@@ -11,7 +11,7 @@ from foltr.cli import options
 from foltr.cli.database import reason_as_json, run_query
 from foltr.cli.erasure.heads import ask_head
 from foltr.cli.erasure.receipts import DEFAULT_NOTED, KEY_HELP, Noted, verify_receipt_file
-from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.listing import Listing, print_listing
 from foltr.cli.output import report, warn
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.erasure.states import ErasureState
@@ -40,9 +40,7 @@ def audit_log(
     db: options.Db = None,
     federation: options.Federation = None,
     limit: options.Limit = None,
-    watch: options.WatchLines = False,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
 ) -> None:
     """List the entries of the log of erasures, oldest first. With --json their hashes, too."""
     from foltr.operations.erasure_log import content_of, stream_entries
@@ -60,8 +58,8 @@ def audit_log(
         others = ", ".join(f"{name} {value}" for name, value in said.items() if name not in ("pseudonym", "job"))
         return EntryLine(entry.seq, f"{entry.at:%Y-%m-%d %H:%M:%S}", entry.kind, about, others)
 
-    listing = Listing("Entries of the audit log", "seq", read, lambda rows: [line(entry) for entry in rows], n_all)
-    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
+    listing = Listing("Entries of the audit log", read, lambda rows: [line(entry) for entry in rows], n_all)
+    print_listing(listing, db, federation, limit, json)
 
 
 def verify_log(

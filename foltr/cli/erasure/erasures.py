@@ -10,7 +10,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.database import run_query
-from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import print_json, print_record, say, to_plain
@@ -46,9 +46,7 @@ def erasures_list(
     db: options.Db = None,
     federation: options.Federation = None,
     limit: options.Limit = None,
-    watch: options.WatchLines = False,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
 ) -> None:
     """List everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is.
 
@@ -64,7 +62,7 @@ def erasures_list(
 
     async def read(database: "Database", name: str, most: int) -> "list[Told]":
         nonlocal n_overdue
-        n_overdue = 0 if jsonl else (await count_erasures(database, name)).n_overdue
+        n_overdue = (await count_erasures(database, name)).n_overdue
         return await _newest(database, name, most)
 
     def notes(rows: "Sequence[Told]") -> list[str]:
@@ -73,9 +71,9 @@ def erasures_list(
         return [sentence for sentence in (overdue, "" if held is None else held.in_words) if sentence]
 
     listing = Listing(
-        "Erasures", "pseudonym", read, lambda rows: [_line(*told) for told in rows], n_all, plain=_in_short, notes=notes
+        "Erasures", read, lambda rows: [_line(*told) for told in rows], n_all, plain=_in_short, notes=notes
     )
-    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
+    print_listing(listing, db, federation, limit, json)
     if n_overdue:
         raise typer.Exit(1)
 

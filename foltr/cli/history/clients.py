@@ -8,7 +8,7 @@ import typer
 from foltr.cli import options
 from foltr.cli.database import no_such_client, run_query
 from foltr.cli.history.rounds import EVENT_COLUMNS
-from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.listing import Listing, print_listing
 from foltr.cli.output import print_json, print_record, print_rows, say
 from foltr.core.aggregation.fates import Fate
 from foltr.core.protocol.states import Membership, RoundState
@@ -44,18 +44,8 @@ class ContributionLine(NamedTuple):
 def clients_list(
     db: options.Db = None,
     federation: options.Federation = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            min=1,
-            max=1_000_000,
-            help="At most so many, by name; default: what fits the screen, of JSON 1000",
-        ),
-    ] = None,
-    watch: options.WatchLines = False,
+    limit: options.Limit = None,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
 ) -> None:
     """The devices that ever joined, by name, and which of them are in quarantine, have left or were revoked."""
     from foltr.storage.activity import count_members
@@ -68,8 +58,8 @@ def clients_list(
         members = await count_members(database, name)
         return members.n_members + members.n_left + members.n_revoked
 
-    listing = Listing("Clients", "client_id", read, _lines, n_all, newest=False)
-    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
+    listing = Listing("Clients", read, _lines, n_all, newest=False)
+    print_listing(listing, db, federation, limit, json)
 
 
 def clients_show(

@@ -10,7 +10,7 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.database import run_query
-from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.listing import Listing, print_listing
 from foltr.cli.output import say
 from foltr.cli.writing import check_folder
 from foltr.core.errors import SettingsError
@@ -38,9 +38,7 @@ def models_list(
     db: options.Db = None,
     federation: options.Federation = None,
     limit: options.Limit = None,
-    watch: options.WatchLines = False,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
 ) -> None:
     """The model versions, newest last."""
     from foltr.storage.models import list_models
@@ -51,8 +49,8 @@ def models_list(
     async def n_all(_database: "Database", _name: str, rows: "Sequence[ModelRow]") -> int:
         return rows[-1].version + 1 if rows else 0
 
-    listing = Listing("Models", "version", read, lambda rows: [_line(row) for row in rows], n_all)
-    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
+    listing = Listing("Models", read, lambda rows: [_line(row) for row in rows], n_all)
+    print_listing(listing, db, federation, limit, json)
 
 
 def models_export(

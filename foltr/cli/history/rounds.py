@@ -9,7 +9,7 @@ import typer
 from foltr.cli import options
 from foltr.cli.database import run_query
 from foltr.cli.history.heartbeat import hear
-from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import send_order
 from foltr.cli.output import print_json, print_record, print_rows, report, say, to_plain
@@ -70,25 +70,21 @@ def rounds_list(
     db: options.Db = None,
     federation: options.Federation = None,
     limit: options.Limit = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on with each round that ends, until Ctrl-C")] = False,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
 ) -> None:
     """The rounds, newest last, from the view round_history, and how many updates were erased since with clients."""
     from foltr.storage.queries import erased_updates, list_rounds
 
     async def read(database: "Database", name: str, most: int) -> "list[Counted]":
-        rows = [row for row in await list_rounds(database, name, limit=most) if row.closed_at is not None or not watch]
+        rows = await list_rounds(database, name, limit=most)
         erased = await erased_updates(database, name, rows[0].round, rows[-1].round) if rows else {}
         return [(row, erased.get(row.round, 0)) for row in rows]
 
     async def n_all(_database: "Database", _name: str, rows: "Sequence[Counted]") -> int:
         return rows[-1][0].round if rows else 0
 
-    listing = Listing(
-        "Rounds", "round", read, _lines, n_all, plain=_plain, notes=_notes, in_words=lambda counted: _ended(counted[0])
-    )
-    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
+    listing = Listing("Rounds", read, _lines, n_all, plain=_plain, notes=_notes)
+    print_listing(listing, db, federation, limit, json)
 
 
 def rounds_why(
@@ -235,12 +231,6 @@ def _notes(rows: "Sequence[Counted]") -> Iterator[str]:
 def _plain(counted: "Counted") -> dict[str, object]:
     row, n_erased = counted
     return {**to_plain(row), "n_erased": n_erased}
-
-
-def _ended(row: "RoundHistoryRow") -> str:
-    how = f"abandoned ({row.reason})" if row.model_version is None else f"completed, model {row.model_version}"
-    at = "" if row.closed_at is None else f"{row.closed_at:%m-%d %H:%M:%S} "
-    return f"{at}round {row.round} {how}: {row.n_updates} updates, {row.n_rejected} refused, {row.duration_s:.1f} s"
 
 
 def _decided(row: "RoundHistoryRow", made: "RoundAggregationRow | None") -> Iterator[str]:

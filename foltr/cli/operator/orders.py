@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from foltr.cli import options
-from foltr.cli.listing import Wanted, print_fitting
+from foltr.cli.listing import print_fitting
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish_roster, send_unanswered
-from foltr.cli.output import print_json, say, say_more
+from foltr.cli.output import print_json, say
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.protocol.orders import Order, VoidOrder, named_client
 from foltr.operations.operator_access import open_authority
@@ -38,13 +38,11 @@ def orders(
     with open_authority(operator) as authority:
         lines = sorted(_lines(authority), key=lambda line: line.number)
         federation = authority.federation
+    chosen = lines if limit is None else lines[-limit:]
     if json:
-        chosen = lines if limit is None else lines[-limit:]
         print_json({"federation": federation, "orders": chosen})
-        return
-    title = f"Orders of {operator} to {federation}"
-    shown = print_fitting(lines[-Wanted(limit).n_rows :], title, limit)
-    say_more(len(lines) - len(shown), "Earlier orders", f"--limit {len(lines)}")
+    else:
+        print_fitting(chosen, "Orders", f" of {operator} to {federation}", len(lines), limit)
 
 
 def send(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:

@@ -39,7 +39,9 @@ def status(
     credentials: options.Credentials = None,
     broker: options.Broker = None,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Print a line of JSON, with --watch one for each look")
+    ] = False,
 ) -> None:
     """Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.
 

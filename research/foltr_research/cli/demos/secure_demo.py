@@ -15,6 +15,7 @@ from foltr.core.errors import FoltrError, SettingsError
 from foltr.core.methods.registry import n_auxiliary, parameters_of
 from foltr.core.operator.policy_terms import costs_in_words
 from foltr.core.protocol.policies import Policy
+from foltr.edge_client.options import Privacy
 from foltr.edge_client.sums.privacy_limits import PrivacyLimits
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
@@ -168,7 +169,7 @@ class SecureDemo(Demo):
             n_rounds=n_rounds,
             give_up_after_s=_GIVE_UP_S,
             # A handful of simulated users, who agree to whatever is tried.
-            privacy_limits=PrivacyLimits(max_epsilon=1e6, min_cohort=2),
+            privacy=Privacy(privacy_limits=PrivacyLimits(max_epsilon=1e6, min_cohort=2)),
         )
 
     async def _kill_one(self, helper: HelperProcess, database: Database) -> None:
