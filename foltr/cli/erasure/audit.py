@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -26,14 +26,13 @@ if TYPE_CHECKING:
     from foltr.storage.database import Database
 
 
-class EntryLine(NamedTuple):
-    """An entry as a line of a table: time in UTC, whom or which job it is about, and what else it says."""
-
-    entry: int
-    at: str
-    kind: str
-    about: str
-    says: str
+_COLUMNS = {
+    "entry": lambda entry: entry.seq,
+    "at": lambda entry: f"{entry.at:%Y-%m-%d %H:%M:%S}",
+    "kind": lambda entry: entry.kind,
+    "about": lambda entry: _about(entry)[0],
+    "says": lambda entry: _about(entry)[1],
+}
 
 
 def audit_log(
@@ -43,7 +42,7 @@ def audit_log(
     json: options.Json = False,
 ) -> None:
     """List the entries of the log of erasures, oldest first. With --json their hashes, too."""
-    from foltr.operations.erasure_log import content_of, stream_entries
+    from foltr.operations.erasure_log import stream_entries
 
     async def read(database: "Database", name: str, most: int) -> "list[AuditEntry]":
         entries = [entry async for entry in stream_entries(database, name)]
@@ -52,14 +51,17 @@ def audit_log(
     async def n_all(_database: "Database", _name: str, entries: "Sequence[AuditEntry]") -> int:
         return entries[-1].seq if entries else 0
 
-    def line(entry: "AuditEntry") -> EntryLine:
-        said = content_of(entry)
-        about = str(said["pseudonym"]) if "pseudonym" in said else f"job {said.get('job')}"
-        others = ", ".join(f"{name} {value}" for name, value in said.items() if name not in ("pseudonym", "job"))
-        return EntryLine(entry.seq, f"{entry.at:%Y-%m-%d %H:%M:%S}", entry.kind, about, others)
-
-    listing = Listing("Entries of the audit log", read, lambda rows: [line(entry) for entry in rows], n_all)
+    listing = Listing("Entries of the audit log", _COLUMNS, read, n_all)
     print_listing(listing, db, federation, limit, json)
+
+
+def _about(entry: "AuditEntry") -> tuple[str, str]:
+    """Whom or which job an entry is about, and what else it says."""
+    from foltr.operations.erasure_log import content_of
+
+    said = content_of(entry)
+    about = str(said["pseudonym"]) if "pseudonym" in said else f"job {said.get('job')}"
+    return about, ", ".join(f"{name} {value}" for name, value in said.items() if name not in ("pseudonym", "job"))
 
 
 def verify_log(

@@ -4,7 +4,7 @@ import re
 from collections.abc import Sequence
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -32,14 +32,6 @@ if TYPE_CHECKING:
 _STATE_OF_JOB = ("weights", "optimizer_state", "defence_state", "coverage_sum")
 _PSEUDONYM = re.compile(r"[0-9a-f]{32}")
 _ALL = 2**31 - 1
-
-
-class ErasureLine(NamedTuple):
-    """An erasure in three lines of a table, so that 80 columns hold whole pseudonyms and times, in UTC."""
-
-    erasure: str
-    when: str
-    job: str
 
 
 def erasures_list(
@@ -70,9 +62,8 @@ def erasures_list(
         held = rows[0][2] if rows else None
         return [sentence for sentence in (overdue, "" if held is None else held.in_words) if sentence]
 
-    listing = Listing(
-        "Erasures", read, lambda rows: [_line(*told) for told in rows], n_all, plain=_in_short, notes=notes
-    )
+    columns = {"erasure": _line, "when": _when, "job": lambda told: _progress(told[0], told[1])}
+    listing = Listing("Erasures", columns, read, n_all, plain=_in_short, notes=notes)
     print_listing(listing, db, federation, limit, json)
     if n_overdue:
         raise typer.Exit(1)
@@ -200,15 +191,18 @@ def _is_overdue(row: "ErasureRow") -> bool:
     return row.overdue_at is not None and row.state is not ErasureState.DONE
 
 
-def _line(row: "ErasureRow", job: "UnlearningJobRow | None", _held: "HeldReset | None") -> ErasureLine:
+def _line(told: "Told") -> str:
+    """An erasure in three lines of a cell, so that 80 columns hold whole pseudonyms and times, in UTC."""
+    row = told[0]
     state = f"OVERDUE, {shown_state(row)}" if _is_overdue(row) else str(shown_state(row))
+    return f"{row.pseudonym}\n{state}, by {row.requested_by}\n{_receipt_in_words(row)}"
+
+
+def _when(told: "Told") -> str:
+    row = told[0]
     erased = "-" if row.state in UNTIL_ERASED else f"{row.erased_at:%Y-%m-%d %H:%M}"
     completed = "-" if row.completed_at is None else f"{row.completed_at:%Y-%m-%d %H:%M}"
-    return ErasureLine(
-        f"{row.pseudonym}\n{state}, by {row.requested_by}\n{_receipt_in_words(row)}",
-        f"requested {row.requested_at:%Y-%m-%d %H:%M}\nerased    {erased}\ncompleted {completed}",
-        _progress(row, job),
-    )
+    return f"requested {row.requested_at:%Y-%m-%d %H:%M}\nerased    {erased}\ncompleted {completed}"
 
 
 def _receipt_in_words(row: "ErasureRow") -> str:

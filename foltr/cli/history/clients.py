@@ -1,7 +1,7 @@
 """``foltr device``: what the database remembers of devices, by their names as clients of the federation."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,30 +15,25 @@ from foltr.core.protocol.states import Membership, RoundState
 
 if TYPE_CHECKING:
     from foltr.storage.database import Database
-    from foltr.storage.history_records import ClientHistoryRow
     from foltr.storage.records import ClientRow
 
 
-class ClientLine(NamedTuple):
-    """A client as a line of a table of 80 columns; `device show` and --json have all of it."""
-
-    client_id: str
-    membership: str
-    online: str
-    joined: str
-    last_seen: str
-
-
-class ContributionLine(NamedTuple):
-    """What a client contributed to a round, and what a rule made of it."""
-
-    round: int
-    state: str
-    interactions: int
-    received: str
-    model: int | None
-    fate: str | None
-    reason: str | None
+_CLIENT_COLUMNS = {
+    "client_id": lambda row: row.client_id,
+    "membership": lambda row: membership_in_words(row) + ("" if row.quarantined_at is None else ", in quarantine"),
+    "online": lambda row: "yes" if row.online else "no",
+    "joined": lambda row: f"{row.joined_at:%m-%d %H:%M:%S}",
+    "last_seen": lambda row: f"{row.last_seen_at:%m-%d %H:%M:%S}",
+}
+_CONTRIBUTION_COLUMNS = {
+    "round": lambda row: row.round,
+    "state": lambda row: row.round_state,
+    "interactions": lambda row: row.n_interactions,
+    "received": lambda row: f"{row.received_at:%m-%d %H:%M:%S}",
+    "model": lambda row: row.model_version,
+    "fate": lambda row: row.fate,
+    "reason": lambda row: row.fate_reason,
+}
 
 
 def clients_list(
@@ -58,7 +53,7 @@ def clients_list(
         members = await count_members(database, name)
         return members.n_members + members.n_left + members.n_revoked
 
-    listing = Listing("Clients", read, _lines, n_all, newest=False)
+    listing = Listing("Clients", _CLIENT_COLUMNS, read, n_all, newest=False)
     print_listing(listing, db, federation, limit, json)
 
 
@@ -88,30 +83,10 @@ def clients_show(
         if n_completed:
             say(fates_in_words(fates, n_completed))
         everything = None if show_all else f"foltr device show {client_id} --all"
-        lines = [_contribution_line(row) for row in contributions]
-        print_rows(lines, title="Contributions", all_with=everything, newest=True)
+        print_rows(contributions, _CONTRIBUTION_COLUMNS, title="Contributions", all_with=everything, newest=True)
         print_rows(events, EVENT_COLUMNS, title="Events", all_with=everything, newest=True)
 
     run_query(db, federation, query)
-
-
-def _lines(rows: "Sequence[ClientRow]") -> list[ClientLine]:
-    return [
-        ClientLine(
-            row.client_id,
-            membership_in_words(row) + ("" if row.quarantined_at is None else ", in quarantine"),
-            "yes" if row.online else "no",
-            f"{row.joined_at:%m-%d %H:%M:%S}",
-            f"{row.last_seen_at:%m-%d %H:%M:%S}",
-        )
-        for row in rows
-    ]
-
-
-def _contribution_line(row: "ClientHistoryRow") -> ContributionLine:
-    received = f"{row.received_at:%m-%d %H:%M:%S}"
-    what = (row.round, str(row.round_state), row.n_interactions, received, row.model_version)
-    return ContributionLine(*what, row.fate, row.fate_reason)
 
 
 def membership_in_words(row: "ClientRow") -> str:

@@ -1,9 +1,8 @@
 """``foltr models``: the model versions that the database holds."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
@@ -23,15 +22,22 @@ if TYPE_CHECKING:
 ModelVersion = Annotated[int | None, typer.Option("--version", min=0, max=2**31 - 1, help="Default: the newest")]
 
 
-class ModelLine(NamedTuple):
-    """A model as a line of a table of 80 columns; --json has all of it."""
+def _made_by(row: "ModelRow") -> str:
+    if row.restored_version is not None:
+        return f"taking back to {row.restored_version}"
+    if row.unlearning_job is not None:
+        return f"unlearning job {row.unlearning_job}"
+    return "-" if row.round is None else f"round {row.round}"
 
-    version: int
-    base: int | None
-    made_by: str
-    created_at: datetime
-    published: str
-    withdrawn: str | None
+
+_COLUMNS = {
+    "version": lambda row: row.version,
+    "base": lambda row: row.base_version,
+    "made_by": _made_by,
+    "created_at": lambda row: row.created_at,
+    "published": lambda row: "no" if row.published_at is None else "yes",
+    "withdrawn": lambda row: None if row.withdrawn_at is None else f"{row.withdrawn_at:%Y-%m-%d}",
+}
 
 
 def models_list(
@@ -49,7 +55,7 @@ def models_list(
     async def n_all(_database: "Database", _name: str, rows: "Sequence[ModelRow]") -> int:
         return rows[-1].version + 1 if rows else 0
 
-    listing = Listing("Models", read, lambda rows: [_line(row) for row in rows], n_all)
+    listing = Listing("Models", _COLUMNS, read, n_all)
     print_listing(listing, db, federation, limit, json)
 
 
@@ -130,18 +136,6 @@ def models_from_feature(
     weights = np.array([weight * (one == name) for one in features.names])
     out.write_text(InitialModel.of(features, weights).to_json())
     say(f"wrote a model that ranks by {name!r} to {out}")
-
-
-def _line(row: "ModelRow") -> ModelLine:
-    if row.restored_version is not None:
-        made_by = f"taking back to {row.restored_version}"
-    elif row.unlearning_job is not None:
-        made_by = f"unlearning job {row.unlearning_job}"
-    else:
-        made_by = "-" if row.round is None else f"round {row.round}"
-    published = "no" if row.published_at is None else "yes"
-    withdrawn = None if row.withdrawn_at is None else f"{row.withdrawn_at:%Y-%m-%d}"
-    return ModelLine(row.version, row.base_version, made_by, row.created_at, published, withdrawn)
 
 
 async def _find_model(database: "Database", name: str, version: int | None) -> "ModelRow":

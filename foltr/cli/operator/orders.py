@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 from foltr.cli import options
-from foltr.cli.listing import print_fitting
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish_roster, send_unanswered
-from foltr.cli.output import print_json, say
+from foltr.cli.output import fitting, print_json, print_rows, say, say_more
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.protocol.orders import Order, VoidOrder, named_client
 from foltr.operations.operator_access import open_authority
@@ -42,7 +41,9 @@ def orders(
     if json:
         print_json({"federation": federation, "orders": chosen})
     else:
-        print_fitting(chosen, "Orders", f" of {operator} to {federation}", len(lines), limit)
+        shown = fitting(chosen, newest=True) if limit is None else chosen
+        print_rows(shown, title=f"Orders of {operator} to {federation}")
+        say_more(len(lines) - len(shown), "Earlier orders", f"--limit {len(lines)}")
 
 
 def send(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
