@@ -121,7 +121,6 @@ COMMANDS: Final[Mapping[str, CommandPlace]] = {
         {
             "list": "history.models:models_list",
             "export": "history.models:models_export",
-            "carry": "history.models:models_carry",
             "from-feature": "history.models:models_from_feature",
         },
     ),

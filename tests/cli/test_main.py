@@ -171,7 +171,6 @@ def test_a_file_may_be_the_output_of_a_command(tmp_path, read_by):
         ("erasure", "log"),
         ("erasure", "verify-log"),
         ("rounds", "replay", "1"),
-        ("rounds", "replay", "--without", "device-1", "--from", "1"),
         ("db", "current"),
         ("db", "vacuum"),
     ],

@@ -68,6 +68,11 @@ def federator_found(visit: Visit) -> Found | None:
     return ok(f"it is there: foltr {status.software_version}, its last beat is from {age}")
 
 
+def _enrolment_key(visit: Visit) -> Found | None:
+    blocker = None if visit.keys is None else visit.keys.hindrance
+    return None if blocker is None else warning(blocker)
+
+
 def policy_found(visit: Visit) -> Found | None:
     """Judge the policy of secure sums at the broker, and whether a helper's credentials belong to it.
 
@@ -101,5 +106,6 @@ def policy_found(visit: Visit) -> Found | None:
 ANNOUNCED: Final = (
     Check("federation", _federation),
     Check("federator", federator_found, "Start it: foltr federator run"),
+    Check("enrolment key", _enrolment_key),
     Check("policy", policy_found, "Retain the right one: foltr policy publish"),
 )

@@ -1,6 +1,5 @@
 """``foltr erasure verify``: whether a federator signed a receipt, checked offline by who doubts it."""
 
-import asyncio
 import hashlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -9,11 +8,8 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.database import reason_as_json
-from foltr.cli.operator.identities import read_any_credentials
 from foltr.cli.output import report, warn
 from foltr.core.erasure.states import NOTHING_UNLEARNED
-from foltr.core.errors import DataError, SettingsError
-from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
 from foltr.core.protocol.signing import key_to_text
 
 if TYPE_CHECKING:
@@ -32,16 +28,12 @@ _DIGESTS = {1: "SHA-256", 2: "Chain of SHA-256"}
 def verify(
     file: Annotated[str, typer.Argument(help="The file with the receipt; - reads standard input")],
     key: Annotated[str, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)],
-    ask: Annotated[
-        bool, typer.Option("--ask", help="Believe the newest key, too, that the broker of the credentials in --key has")
-    ] = False,
     noted: Noted = DEFAULT_NOTED,
     json: options.Json = False,
 ) -> None:
-    """Check that the federator signed this receipt, print what it says, and note its entry of the audit log.
+    """Check offline that the federator signed this receipt, print what it says, and note its entry of the audit log.
 
-    It is done offline, unless --ask says otherwise: where the federator's key was rotated since the credentials in
-    --key were written. Then the command connects as who they are of.
+    If the federator's key was rotated, --key takes the text of the key that it had; the operator knows all of them.
     """
     from foltr.operations.receipt_files import public_key_of
 
@@ -49,11 +41,7 @@ def verify(
     with reason_as_json(json, asked):
         public_key = public_key_of(key)
         asked |= key_identity(public_key)
-        if ask:
-            public_key, receipt = _verify_asking(file, key, public_key)
-            asked |= key_identity(public_key)
-        else:
-            receipt = _verify(file, public_key)
+        receipt = _verify(file, public_key)
         others = _note_receipt(noted, receipt, public_key)
     told = {**asked, "verified": True, "receipt": receipt.model_dump()}
     report(
@@ -68,47 +56,6 @@ def verify(
         ),
         "What a receipt proves and what it does not: docs/erasure.md",
     )
-
-
-def _verify_asking(file: str, key: str, given: bytes) -> "tuple[bytes, ErasureReceipt]":
-    """The key that has signed a receipt, the given one or the newest, and the receipt.
-
-    Raises:
-        DataError: neither has, and why the newest may be another.
-        SettingsError: ``key`` is no credentials file of who may ask.
-        UnavailableError: the broker cannot be reached.
-    """
-    from foltr.core.erasure.receipt import verify_receipt
-    from foltr.operations.receipt_files import read_receipt
-
-    text = read_receipt(file)
-    try:
-        return given, verify_receipt(text, given)
-    except DataError:
-        keys = _newest_keys(key)
-    newest = keys.credentials.federator_public_key
-    try:
-        return newest, verify_receipt(text, newest)
-    except DataError as error:
-        if keys.hindrance is not None:
-            raise DataError(f"{error}; {keys.hindrance}") from error
-        known = "and states no newer one" if newest == given else "and neither is it by the newest that it states"
-        raise DataError(
-            f"{error}; the broker was asked, {known}. If the key was rotated since the receipt was issued, the "
-            "operator has the former one (foltr-operator/orders): --key takes its text"
-        ) from error
-
-
-def _newest_keys(key: str) -> HeardKeys:
-    from foltr.broker.address import BrokerAddress
-    from foltr.broker.visit import hear_retained
-
-    path = Path(key)
-    credentials = read_any_credentials(path) if path.is_file() else None
-    if credentials is None or credentials.role not in ("device", "operator"):
-        raise SettingsError("key: with --ask name the credentials file of a device, or the operator's")
-    heard = asyncio.run(hear_retained(BrokerAddress.of(credentials.broker), key_topics(credentials.federation)))
-    return believe_heard(credentials, heard)
 
 
 def _note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> "list[NotedEntry]":

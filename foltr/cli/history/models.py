@@ -76,42 +76,6 @@ def models_export(
     run_query(db, federation, query)
 
 
-def models_carry(
-    old: Annotated[
-        Path, typer.Option("--from", metavar="FILE", help="The schema of the federation that has the model")
-    ],
-    new: Annotated[Path, typer.Option("--to", metavar="FILE", help="The schema of the federation that is to begin")],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The file to write, for the setting initial_model")
-    ],
-    version: ModelVersion = None,
-    db: options.Db = None,
-    federation: options.Federation = None,
-) -> None:
-    """Write a first model for another schema: the weights of a stored model, where features stayed as they are."""
-    from foltr.core.methods.initial_models import InitialModel, carried
-    from foltr.core.protocol.schemas import FeatureSchema
-    from foltr.storage.federations import get_federation
-
-    check_folder(out)
-    before, after = FeatureSchema.read(old), FeatureSchema.read(new)
-
-    async def query(database: "Database", name: str) -> None:
-        stored, model = await get_federation(database, name), await _find_model(database, name, version)
-        if stored is None or stored.schema_hash != before.hash:
-            raise SettingsError(f"from: {old} is not the schema of {name!r}; foltr schema show FILE has its hash")
-        if stored.ranker != "linear":
-            raise SettingsError(f"federation: {name!r} has a {stored.ranker} ranker, not a weight for each feature")
-        weights, n_stayed = carried(unpack_vector(model.weights)[: before.n_features], before, after)
-        out.write_text(InitialModel.of(after, weights).to_json())
-        say(
-            f"wrote {n_stayed} of {before.n_features} weights of version {model.version} to {out}, for the "
-            f"{after.n_features} features of schema {after.name} {after.version}"
-        )
-
-    run_query(db, federation, query)
-
-
 def models_from_feature(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The feature, as the schema calls it")],
     schema: Annotated[Path, typer.Option("--schema", metavar="FILE", help="The feature schema as JSON")],

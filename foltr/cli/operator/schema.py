@@ -34,16 +34,6 @@ class FeatureRecord(NamedTuple):
     high: float | None
 
 
-class UseRecord(NamedTuple):
-    """What logged data has of one feature: the extremes, and which share of the values the bounds cut off."""
-
-    name: str
-    scaling: str
-    least: float
-    greatest: float
-    clipped: float
-
-
 def new(
     name: Annotated[str, typer.Argument(help="The schema's name, say of the application")],
     out: Annotated[Path, typer.Option("--out", metavar="FILE", help="The file to write")],
@@ -96,18 +86,12 @@ def _measured(data: Path, names: list[str]) -> "tuple[list[str], NDArray[np.floa
     return chosen, sample.values[:, [sample.names.index(name) for name in chosen]]
 
 
-def show(
-    file: SchemaFile,
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="FILE", help="Logged data, as LETOR lines of features as they are")
-    ] = None,
-    json: options.Json = False,
-) -> None:
-    """The features of a schema, in the order of the columns, and its hash; with data, what its bounds cut off of it."""
+def show(file: SchemaFile, json: options.Json = False) -> None:
+    """The features of a schema, in the order of the columns, and its hash."""
     from foltr.core.protocol.schemas import FeatureSchema
 
     schema = FeatureSchema.read(file)
-    rows = _features(schema) if data is None else _use_of(schema, data)
+    rows = _features(schema)
     if json:
         print_json({**_head(schema), "features": rows})
         return
@@ -128,18 +112,6 @@ def publish(
         federation = authority.federation
     say(f"published schema {schema.name} {schema.version} of {federation} at {where}: {schema.hash.hex()}")
     say(f"Its federator is started with --schema {file}, and devices have the same file")
-
-
-def _use_of(schema: "FeatureSchema", data: Path) -> list[UseRecord]:
-    from foltr.core.data.letor import load_raw
-    from foltr.core.learning.scaling import clipped_share
-
-    values = load_raw(data, schema.n_features).features.astype("float64")
-    shares = clipped_share(values, schema.bounds)
-    return [
-        UseRecord(one.name, one.scaling, float(column.min()), float(column.max()), float(share))
-        for one, column, share in zip(schema.features, values.T, shares, strict=True)
-    ]
 
 
 def _head(schema: "FeatureSchema") -> dict[str, str | int]:

@@ -111,7 +111,11 @@ def _mechanisms() -> "list[Mechanism]":
     from foltr.core.secure.encoding import bound_for
     from foltr.core.secure.mechanisms import gamma_mechanism, gaussian_mechanism
 
-    promise: dict[str, Any] = {"epsilon": DEFAULT_EPSILON, "delta": DEFAULT_DELTA, "participations": DEFAULT_PARTICIPATIONS}
+    promise: dict[str, Any] = {
+        "epsilon": DEFAULT_EPSILON,
+        "delta": DEFAULT_DELTA,
+        "participations": DEFAULT_PARTICIPATIONS,
+    }
     bound = bound_for(_AUDITED_DIM)
     votes, evaluation = default_vote_weight(bound), default_evaluation_weight(bound)
     variance = least_variance(bound, vote_weight=votes, evaluation_weight=evaluation, norm_proofs=True, **promise)
