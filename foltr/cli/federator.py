@@ -21,7 +21,6 @@ from foltr.cli.operator.sending import send_order
 from foltr.cli.output import configure_logging, say
 from foltr.cli.setting_groups import Rounds
 from foltr.cli.settings import Settings, load_settings, takes_settings
-from foltr.cli.tracer import tracer_to
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
@@ -182,28 +181,26 @@ async def _serve(settings: Settings) -> None:
         stored = await get_federation(database, plan.federation)
         if stored is not None:
             plan = plan.with_activation(stored.activation)
-        with tracer_to(settings.trace_to, plan.federation) as tracer:
-            service = FederatorService(
-                plan,
-                database,
-                address,
-                key=identity.key,
-                give_up_after_s=settings.give_up_after_s,
-                alive_file=AliveFile(settings.alive_file),
-                tracer=tracer,
-                shares=settings.role == "leader",
-                standby=settings.standby,
-            )
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, service.stop)
+        service = FederatorService(
+            plan,
+            database,
+            address,
+            key=identity.key,
+            give_up_after_s=settings.give_up_after_s,
+            alive_file=AliveFile(settings.alive_file),
+            shares=settings.role == "leader",
+            standby=settings.standby,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, service.stop)
 
-            def note_started() -> None:
-                log.info("federator_started", federation=plan.federation, broker=str(address), db=database.location)
-                _pass_over_in_collections()
+        def note_started() -> None:
+            log.info("federator_started", federation=plan.federation, broker=str(address), db=database.location)
+            _pass_over_in_collections()
 
-            with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
-                await service.run(on_started=note_started)
+        with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
+            await service.run(on_started=note_started)
     log.info("federator_stopped", federation=plan.federation)
 
 
