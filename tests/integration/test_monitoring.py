@@ -1,7 +1,7 @@
 """A federation that is watched as an operator watches it: Prometheus, the board, logs; and who was forgotten.
 
-Everything that outlives a client is looked through for its name: what was scraped, what Prometheus has on its disk, and log
-lines of the default level.
+Everything that outlives a client is looked through for its name: what was scraped, what Prometheus has on its disk, and
+log lines of the default level.
 """
 
 import contextlib
