@@ -15,11 +15,11 @@ from foltr.cli import options
 from foltr.cli.operator.identities import require_same_federation
 from foltr.cli.output import configure_logging, console, print_json, print_rows
 from foltr.cli.settings import Settings, load_settings, takes_settings
+from foltr.core.operator.credentials import Credentials, read_credentials
 from foltr.operations.operator_access import redirect
 
 if TYPE_CHECKING:
     from foltr.api.tokens import TokenRecord
-    from foltr.core.operator.credentials import Credentials
 
 log = structlog.get_logger(__name__)
 
@@ -124,7 +124,6 @@ def token_revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As 
 
 
 def _operator(settings: Settings) -> "Credentials | None":
-    from foltr.core.operator.credentials import read_credentials
 
     if settings.credentials is None:
         return None

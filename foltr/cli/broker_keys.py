@@ -1,20 +1,26 @@
 """``foltr broker renew`` and ``readmit``: another certificate for the broker, and another way in for its users."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from foltr.broker.access import helper_user
+from foltr.broker.authorities import issuing_authority
+from foltr.broker.certificates import CERTIFICATE_DAYS
+from foltr.broker.provision import reload_broker
+from foltr.broker.readmission import readmit_user
+from foltr.broker.renewal import renew_server
 from foltr.cli import options
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import report, say
 from foltr.core.errors import SettingsError
+from foltr.core.operator.authority import Authority
+from foltr.core.operator.credentials import BrokerAccess, Credentials, write_credentials
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.operator.register import read_private
+from foltr.core.protocol.signing import key_to_text
 from foltr.operations.operator_access import RELOAD, open_authority
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
-    from foltr.core.operator.credentials import Credentials
 
 
 def renew(
@@ -31,11 +37,6 @@ def renew(
     Devices believe the old certificate, too, until it ends. Where its key was stolen, replace the authority after
     this: foltr broker authority begin.
     """
-    from foltr.broker.authorities import issuing_authority
-    from foltr.broker.certificates import CERTIFICATE_DAYS
-    from foltr.broker.provision import reload_broker
-    from foltr.broker.renewal import renew_server
-
     done = renew_server(operator, issuing_authority(operator), hosts=host or (), days=days or CERTIFICATE_DAYS)
     told = reload_broker(operator)
     begin = command_in(operator, "foltr broker authority begin")
@@ -63,10 +64,6 @@ def readmit(
     """
     from dataclasses import asdict
 
-    from foltr.broker.provision import reload_broker
-    from foltr.broker.readmission import readmit_user
-    from foltr.core.operator.credentials import BrokerAccess, write_credentials
-
     with open_authority(operator) as authority:
         found = [(path, _known(authority, path)) for path in files]
         for path, credentials in found:
@@ -81,10 +78,6 @@ def readmit(
 
 def _known(authority: "Authority", path: Path) -> "Credentials":
     """The credentials in a file, of somebody whom this folder knows by the key that is in it."""
-    from foltr.core.operator.credentials import Credentials
-    from foltr.core.operator.register import read_private
-    from foltr.core.protocol.signing import key_to_text
-
     try:
         credentials = Credentials.model_validate_json(read_private(path))
     except ValueError:
@@ -108,6 +101,5 @@ def _known(authority: "Authority", path: Path) -> "Credentials":
 
 
 def _user_of(credentials: "Credentials") -> str:
-    from foltr.broker.access import helper_user
 
     return helper_user(credentials.name) if credentials.role == "helper" else credentials.name

@@ -6,6 +6,9 @@ from typing import Annotated
 
 import typer
 
+from foltr.broker.broker_records import Mode
+from foltr.broker.listed_users import provision_worker, withdraw_worker
+from foltr.broker.provision import Withdrawal
 from foltr.cli import options
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import report
@@ -41,8 +44,6 @@ def worker(
 
 
 def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
-    from foltr.broker.broker_records import Mode
-    from foltr.broker.listed_users import provision_worker
 
     with open_authority(operator) as authority:
         record = broker_record(operator)
@@ -69,8 +70,6 @@ def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
 
 
 def _remove(name: str, operator: Path, *, json: bool) -> None:
-    from foltr.broker.listed_users import withdraw_worker
-    from foltr.broker.provision import Withdrawal
 
     with open_authority(operator) as authority:
         is_out = withdraw_worker(operator, name) is Withdrawal.REFUSED

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from foltr.cli.output import console
+from foltr.core.data.mslr_sample import fetch_mslr_sample
 from foltr.core.errors import SettingsError
 
 app = typer.Typer(help="Get ranking data.", no_args_is_help=True)
@@ -22,7 +23,6 @@ def get(
     """Fetch a data set from your configured package index into the cache and print its folder."""
     if name != "mslr-sample":
         raise SettingsError(f"name: there is no data set {name!r}; known is mslr-sample")
-    from foltr.core.data.mslr_sample import fetch_mslr_sample
 
     with console.status("Fetching"):
         folder = fetch_mslr_sample()

@@ -1,13 +1,11 @@
 """The files that a federator is started with: the feature schema, and the model it begins with."""
 
-from typing import TYPE_CHECKING
-
 from foltr.cli.setting_groups import Learning
 from foltr.core.errors import SettingsError
-
-if TYPE_CHECKING:
-    from foltr.core.methods.registry import Ranker
-    from foltr.core.protocol.schemas import FeatureSchema
+from foltr.core.methods.initial_models import InitialModel
+from foltr.core.methods.registry import Ranker
+from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.schemas import FeatureSchema
 
 
 def read_schema_setting(learning: Learning) -> "tuple[Learning, FeatureSchema | None]":
@@ -16,8 +14,6 @@ def read_schema_setting(learning: Learning) -> "tuple[Learning, FeatureSchema | 
     Raises:
         SettingsError: it cannot be read, or another number of features was given beside it.
     """
-    from foltr.core.protocol.schemas import FeatureSchema
-
     if learning.feature_schema is None:
         return learning, None
     schema = FeatureSchema.read(learning.feature_schema)
@@ -35,9 +31,6 @@ def read_initial_model(learning: Learning, ranker: "Ranker", schema: "FeatureSch
     Raises:
         SettingsError: the file is not what it should be, or for another ranker or schema.
     """
-    from foltr.core.methods.initial_models import InitialModel
-    from foltr.core.protocol.fields import pack_vector
-
     if learning.initial_model is None:
         return None
     return pack_vector(InitialModel.read(learning.initial_model).weights_of(ranker, schema))

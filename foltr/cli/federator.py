@@ -23,13 +23,13 @@ from foltr.cli.setting_groups import Rounds
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
+from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.protocol.states import Pacing
 from foltr.operations.operator_access import broker_record, open_authority, service_access
 
 if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
     from foltr.federator.plan import FederationPlan
 
 # 70 times as many as by default; objects of this kind are some 100 bytes each.

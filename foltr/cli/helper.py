@@ -14,10 +14,12 @@ from foltr.cli.operator.identities import broker_of, helper_credentials
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
+from foltr.core.operator.credentials import Credentials, write_secret
+from foltr.core.operator.helper_keys import helper_keys_text
+from foltr.core.protocol.policies import MAX_EPOCHS
 from foltr.core.user_files import file_name_of
 
 if TYPE_CHECKING:
-    from foltr.core.operator.credentials import Credentials
     from foltr.helper.store import HelperStore
 
 log = structlog.get_logger(__name__)
@@ -53,10 +55,6 @@ def keys(
     One is for each of the policy's 64 epochs, and one for its verify key. The private keys stay in the helper's store,
     which may be in use meanwhile. Each call makes others.
     """
-    from foltr.core.operator.credentials import write_secret
-    from foltr.core.operator.helper_keys import helper_keys_text
-    from foltr.core.protocol.policies import MAX_EPOCHS
-
     settings = load_settings(**flags)
     credentials = helper_credentials(settings)
     store = _open(settings, credentials, exclusive=False)

@@ -13,19 +13,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+from foltr.broker.address import BrokerAddress
 from foltr.cli.demo.progress import LINE_S, always, watch
 from foltr.cli.method import choose_method
 from foltr.cli.output import console, print_rows
 from foltr.cli.settings import Settings
+from foltr.core.data.sources import LoadedData
 from foltr.core.errors import first_cause
+from foltr.core.evaluation.metrics import mean_ndcg_of_scores
+from foltr.core.learning.interaction import Interaction
+from foltr.core.learning.lambdarank import logging_policy
+from foltr.core.methods.base import DeviceContext, scores_of
+from foltr.core.methods.lists import make_list
+from foltr.core.methods.registry import Ranker, draws_lists, initial_weights, make_device, method_spec
+from foltr.core.methods.spec import Lists
 from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity
+from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.trainings import Training
 
 if TYPE_CHECKING:
-    from foltr.broker.address import BrokerAddress
-    from foltr.core.data.sources import LoadedData
-    from foltr.core.methods.registry import Ranker
-    from foltr.core.protocol.trainings import Training
     from foltr.storage.database import Database
     from foltr.storage.records import ModelRow
 
@@ -79,7 +86,6 @@ class Demo:
 
     @contextlib.contextmanager
     def _broker(self) -> Any:
-        from foltr.broker.address import BrokerAddress
         from foltr.broker.embedded import embedded_broker
 
         if self._broker_url is not None:
@@ -89,14 +95,9 @@ class Demo:
             yield address
 
     def _method(self, data: "LoadedData") -> "tuple[Training, Ranker]":
-        from foltr.core.methods.registry import draws_lists, method_spec
-        from foltr.core.methods.spec import Lists
 
         extra = {}
         if method_spec(self._settings.learning.method).lists is Lists.LOGGED:
-            from foltr.core.learning.lambdarank import logging_policy
-            from foltr.core.protocol.fields import pack_vector
-
             # The ranker in production: trained on a hundredth of the queries with full information (fedips-2021).
             # Named, so that it is not the stream that synthetic data are drawn from.
             rng = np.random.default_rng(np.random.SeedSequence([self._settings.devices.seed, *b"logging policy"]))
@@ -271,22 +272,12 @@ def command_name() -> str:
 
 def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
     """Of the model that all share: what devices keep to themselves is not in it."""
-    from foltr.core.evaluation.metrics import mean_ndcg_of_scores
-    from foltr.core.methods.base import scores_of
-    from foltr.core.protocol.fields import unpack_vector
-
     weights = unpack_vector(model.weights)[: ranker.n_weights]
     return mean_ndcg_of_scores(scores_of(ranker, weights, data.test.features), data.test).mean
 
 
 def _warm_up(data: "LoadedData", training: "Training", ranker: "Ranker") -> None:
     """Compile what the devices and the evaluation will call, while the screen says so."""
-    from foltr.core.evaluation.metrics import mean_ndcg_of_scores
-    from foltr.core.learning.interaction import Interaction
-    from foltr.core.methods.base import DeviceContext, scores_of
-    from foltr.core.methods.lists import make_list
-    from foltr.core.methods.registry import initial_weights, make_device
-
     rng = np.random.default_rng(0)
     model = initial_weights(training, ranker, rng)
     device = make_device(training, ranker, model, 0, DeviceContext(0))

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Final
 
 import typer
 
+from foltr.broker.address import BrokerAddress
 from foltr.cli import options
 from foltr.cli.doctor.checks import MACHINE, Finding, Machine, State, run
 from foltr.cli.operator.identities import broker_of
@@ -68,7 +69,6 @@ async def _bounded(what: str, looking: Coroutine[Any, Any, list[Finding]]) -> li
 
 
 async def _broker(machine: Machine) -> list[Finding]:
-    from foltr.broker.address import BrokerAddress
     from foltr.cli.doctor.checks_announced import ANNOUNCED
     from foltr.cli.doctor.checks_broker import BROKER, Visit
 

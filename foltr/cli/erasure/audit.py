@@ -14,13 +14,13 @@ from foltr.cli.erasure.receipts import DEFAULT_NOTED, KEY_HELP, Noted, verify_re
 from foltr.cli.listing import Listing, print_listing
 from foltr.cli.output import report, warn
 from foltr.cli.settings import Settings, load_settings
+from foltr.core.erasure.audit import AuditEntry
+from foltr.core.erasure.receipt import ErasureReceipt
 from foltr.core.erasure.states import ErasureState
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.protocol.signing import key_to_text
 
 if TYPE_CHECKING:
-    from foltr.core.erasure.audit import AuditEntry
-    from foltr.core.erasure.receipt import ErasureReceipt
     from foltr.operations.audit_heads import SignedHead
     from foltr.operations.erasure_log import CheckedLog, NamedEntry
     from foltr.storage.database import Database

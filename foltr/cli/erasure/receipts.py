@@ -9,11 +9,11 @@ import typer
 from foltr.cli import options
 from foltr.cli.database import reason_as_json
 from foltr.cli.output import report, warn
+from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.core.erasure.states import NOTHING_UNLEARNED
 from foltr.core.protocol.signing import key_to_text
 
 if TYPE_CHECKING:
-    from foltr.core.erasure.receipt import ErasureReceipt
     from foltr.operations.noted_entries import NotedEntry
 
 KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
@@ -82,7 +82,6 @@ def key_identity(public_key: bytes) -> dict[str, str]:
 
 
 def _verify(file: str, public_key: bytes) -> "ErasureReceipt":
-    from foltr.core.erasure.receipt import verify_receipt
     from foltr.operations.receipt_files import read_receipt
 
     return verify_receipt(read_receipt(file), public_key)

@@ -15,10 +15,14 @@ from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
 from foltr.cli.output import print_json, report, say, warn
 from foltr.cli.progress import telling
+from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.errors import DataError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import OPERATOR_USER, read_credentials
+from foltr.core.operator.folder import is_authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.operator.wish_file import drop_wish, keep_wish, wish_file
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.signing import key_to_text
 from foltr.core.protocol.topics import ClientTopic, Topics, check_name
 from foltr.operations.operator_access import open_authority, redirect
@@ -154,8 +158,6 @@ def _what_is_open(credentials: Path, kept: Path | None) -> str:
 
 def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
     """What names the key that has signed a receipt: the file, or the federator's newest key where it has another."""
-    from foltr.core.erasure.receipt import verify_receipt
-
     given = wish.credentials.federator_public_key
     if newest == given:
         return str(wish.key_file)
@@ -167,7 +169,6 @@ def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
 
 
 def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish":
-    from foltr.core.operator.folder import is_authority
     from foltr.operations.erasure_answers import Wish
 
     if client is None:
@@ -231,8 +232,6 @@ def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | N
 
 
 def _by_client(client: str | None, path: Path, broker: str | None) -> "Wish":
-    from foltr.core.protocol.codec import encode
-    from foltr.core.protocol.membership import Forget
     from foltr.operations.erasure_answers import Wish
 
     own = read_credentials(path, "device")

@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import structlog
 import typer
@@ -11,11 +11,9 @@ from foltr.cli.fleet.slots import Slot, take_slot
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.errors import SettingsError
+from foltr.core.operator.one_time_tokens import OneTimeToken, read_token
 from foltr.core.user_files import file_name_of
 from foltr.operations.operator_access import redirect
-
-if TYPE_CHECKING:
-    from foltr.core.operator.one_time_tokens import OneTimeToken
 
 log = structlog.get_logger(__name__)
 
@@ -34,8 +32,6 @@ def enrol(
     **flags: Any,
 ) -> None:
     """Enrol this device with a one-time token: it makes its own key, and gets its credentials."""
-    from foltr.core.operator.one_time_tokens import read_token
-
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
     read = read_token(token)
@@ -53,7 +49,6 @@ def enrol_in_slot(slots: Path, tokens: Path, settings: Settings) -> Slot | None:
         SettingsError: the folders cannot be read or written.
         UnavailableError: the broker, or the operator's desk, does not answer.
     """
-    from foltr.core.operator.one_time_tokens import read_token
     from foltr.edge_client.enrolling import TokenRefusedError
 
     if not tokens.is_dir():

@@ -18,6 +18,7 @@ from foltr.cli.settings import Settings
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import read_credentials
+from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import check_name
 from foltr.core.user_files import file_name_of
 
@@ -64,7 +65,6 @@ def make_fleet(settings: Settings, name: str, count: int, n_rounds: int | None, 
     """
     from foltr.cli.datasets import find_data
     from foltr.cli.fleet.fleet import Fleet
-    from foltr.core.protocol.schemas import FeatureSchema
 
     schema = None if settings.learning.feature_schema is None else FeatureSchema.read(settings.learning.feature_schema)
     data = find_data(settings.devices.dataset, settings.devices.seed, normalise=schema is None)

@@ -13,7 +13,9 @@ from foltr.cli.listing import Listing, print_listing
 from foltr.cli.output import say
 from foltr.cli.writing import check_folder
 from foltr.core.errors import SettingsError
+from foltr.core.methods.initial_models import InitialModel
 from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.schemas import FeatureSchema
 
 if TYPE_CHECKING:
     from foltr.storage.database import Database
@@ -90,9 +92,6 @@ def models_from_feature(
     ] = 8.0,
 ) -> None:
     """Write a first model that ranks as one feature does, e.g. the score of the search there is."""
-    from foltr.core.methods.initial_models import InitialModel
-    from foltr.core.protocol.schemas import FeatureSchema
-
     check_folder(out)
     features = FeatureSchema.read(schema)
     if name not in features.names:

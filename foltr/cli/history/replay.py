@@ -12,6 +12,7 @@ from foltr.cli import options
 from foltr.cli.database import reason_as_json, run_query
 from foltr.cli.output import report
 from foltr.cli.progress import telling
+from foltr.core.protocol.fields import pack_vector
 
 if TYPE_CHECKING:
     from foltr.federator.closing.replay import Replayed
@@ -79,6 +80,4 @@ def _rounds(tell: Callable[[str], None]) -> Callable[[int], None]:
 
 def _digest(weights: NDArray[np.float32]) -> str:
     """SHA-256 of the weights as they are stored, little-endian float32, in hex."""
-    from foltr.core.protocol.fields import pack_vector
-
     return hashlib.sha256(pack_vector(weights)).hexdigest()

@@ -7,6 +7,8 @@ from typing import Any
 
 import structlog
 
+from foltr.broker.address import BrokerAddress
+from foltr.broker.token_users import provision_desk
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import load_settings, takes_settings
@@ -28,7 +30,6 @@ def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> No
     It connects to the broker and listens nowhere, but it uses the enrolment key: run it on the operator's machine, and
     only as long as devices are to enrol themselves.
     """
-    from foltr.broker.address import BrokerAddress
     from foltr.operations.enrolment_desk import DeskService
 
     settings = load_settings(**flags)
@@ -37,8 +38,6 @@ def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> No
         federation, keys = authority.federation, authority.operator.operator_keys
         access = authority.operator.broker
     if broker_record(operator) is not None:
-        from foltr.broker.token_users import provision_desk
-
         access = BrokerAccess(**asdict(provision_desk(operator)))
         tell_broker(operator)
     url = settings.broker_url if "broker_url" in settings.model_fields_set else None

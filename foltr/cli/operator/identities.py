@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
+from foltr.broker.address import BrokerAddress
 from foltr.cli.settings import Settings
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import Credentials, Role, read_credentials
@@ -15,7 +16,6 @@ from foltr.core.secure.sealing import SealingKey
 from foltr.core.user_files import FileKind, file_name_of, read_json_file
 
 if TYPE_CHECKING:
-    from foltr.broker.address import BrokerAddress
     from foltr.federator.secure_terms import SecureSettings
 
 
@@ -35,8 +35,6 @@ class FederatorIdentity:
 
 def federator_identity(settings: Settings) -> FederatorIdentity:
     """The federator's identity; SettingsError where it has none and was not told to go without."""
-    from foltr.broker.address import BrokerAddress
-
     if settings.credentials is None:
         if not settings.allow_unsigned:
             raise SettingsError(
@@ -94,8 +92,6 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
 
 def broker_of(settings: Settings, credentials: Credentials) -> "BrokerAddress":
     """The broker's address: as set, with the user and certificates of the credentials, or as they say."""
-    from foltr.broker.address import BrokerAddress
-
     access = credentials.broker
     if "broker_url" in settings.model_fields_set:
         access = access.model_copy(update={"broker_url": settings.broker_url})

@@ -1,19 +1,17 @@
 """``foltr operator orders``, ``send`` and ``publish``: what an operator has signed, and what became of it."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from foltr.cli import options
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish_roster, send_unanswered
 from foltr.cli.output import fitting, print_json, print_rows, say, say_more
+from foltr.core.operator.authority import Authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.operator.order_log import LoggedOrder
 from foltr.core.protocol.orders import Order, VoidOrder, named_client
 from foltr.operations.operator_access import open_authority
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
-    from foltr.core.operator.order_log import LoggedOrder
 
 _NOT_SHOWN = ("federation", "client_id", "salt", "tombstone", "replaces", "old_key", "new_key")
 

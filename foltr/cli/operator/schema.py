@@ -10,8 +10,11 @@ from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish as publish_retained
 from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.writing import check_folder
+from foltr.core.data.feature_samples import read_feature_sample
 from foltr.core.errors import SettingsError
+from foltr.core.evaluation.suggested_schema import suggested_schema, unmeasured_schema
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import Topics
 from foltr.operations.operator_access import open_authority
 
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from foltr.core.protocol.schemas import FeatureSchema
 
 SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema as JSON: docs/features.md")]
 
@@ -51,8 +53,6 @@ def new(
 
     Its bounds are a beginning: look at them, and declare those that mean something.
     """
-    from foltr.core.evaluation.suggested_schema import suggested_schema, unmeasured_schema
-
     check_folder(out)
     if out.exists():
         raise SettingsError(f"out: {out} is there already, and bounds in it that somebody chose; name another file")
@@ -71,8 +71,6 @@ def new(
 
 def _measured(data: Path, names: list[str]) -> "tuple[list[str], NDArray[np.float64]]":
     """The names of a sample's columns, and its values; of a CSV file's the named ones."""
-    from foltr.core.data.feature_samples import read_feature_sample
-
     sample = read_feature_sample(data)
     n_columns = sample.values.shape[1]
     if sample.names is None:
@@ -88,8 +86,6 @@ def _measured(data: Path, names: list[str]) -> "tuple[list[str], NDArray[np.floa
 
 def show(file: SchemaFile, json: options.Json = False) -> None:
     """The features of a schema, in the order of the columns, and its hash."""
-    from foltr.core.protocol.schemas import FeatureSchema
-
     schema = FeatureSchema.read(file)
     rows = _features(schema)
     if json:
@@ -103,8 +99,6 @@ def publish(
     file: SchemaFile, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None
 ) -> None:
     """Sign a schema, and retain it at the broker: devices with other features can say what differs."""
-    from foltr.core.protocol.schemas import FeatureSchema
-
     schema = FeatureSchema.read(file)
     with open_authority(operator) as authority:
         authority.issue_schema(schema)

@@ -2,20 +2,17 @@
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
 
 from foltr.cli.output import say
 from foltr.cli.progress import telling
 from foltr.core.errors import DataError, UnavailableError
+from foltr.core.operator.authority import Authority
 from foltr.core.operator.conversation import Conversation, Question
 from foltr.core.operator.next_commands import command_in
 from foltr.core.protocol.orders import OrderAnswer, OrderReply
+from foltr.core.protocol.signed_orders import SignedOrder
 from foltr.core.protocol.topics import Topics
 from foltr.operations.operator_access import redirect
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
-    from foltr.core.protocol.signed_orders import SignedOrder
 
 ANSWER_S = 15.0
 _QUESTION_S = 5.0

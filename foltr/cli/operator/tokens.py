@@ -3,7 +3,7 @@
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
@@ -11,12 +11,10 @@ from foltr.cli import options
 from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.output import print_json, print_rows, report, say
 from foltr.core.errors import SettingsError
+from foltr.core.operator.authority import Authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.operations.issued_tokens import IssuedToken, withdraw_useless
 from foltr.operations.operator_access import RELOAD, open_authority, tell_broker
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
 
 
 class TokenRow(NamedTuple):

@@ -9,11 +9,11 @@ import typer
 
 from foltr.cli import options
 from foltr.cli.output import report
+from foltr.core.protocol.policies import Policy, allowance_of
 from foltr.core.secure.accounting import DEFAULT_DELTA
+from foltr.core.secure.ledger import Spent, participations_left
 
 if TYPE_CHECKING:
-    from foltr.core.protocol.policies import Policy
-    from foltr.core.secure.ledger import Spent
     from foltr.edge_client.store.ledger_file import LedgerFile
 
 
@@ -111,8 +111,6 @@ def _by_policy(ledger: "LedgerFile") -> list[UnderPolicy]:
 
 
 def _left(spent: "Spent", policy: "Policy") -> Left:
-    from foltr.core.protocol.policies import allowance_of
-    from foltr.core.secure.ledger import participations_left
 
     allowance = allowance_of(policy)
     n_left, epsilon = participations_left(spent, allowance), allowance.epsilon_of(spent.charge)

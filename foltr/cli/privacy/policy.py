@@ -4,10 +4,12 @@ import asyncio
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
+from foltr.broker.address import BrokerAddress
+from foltr.broker.visit import hear_retained
 from foltr.cli import options
 from foltr.cli.fields import read_model, takes_fields
 from foltr.cli.operator.access import OperatorFolder
@@ -15,15 +17,17 @@ from foltr.cli.operator.sending import publish as publish_retained
 from foltr.cli.output import print_json, print_record, report, say
 from foltr.cli.privacy.noise_options import NoiseOptions
 from foltr.core.errors import MessageError, SettingsError
+from foltr.core.operator.authority import Authority
+from foltr.core.operator.helper_keys import read_helper_keys
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.operator.policy_log import take_back
+from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
+from foltr.core.protocol.policies import GaussianNoise, replace_epsilon_of
+from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.core.protocol.states import Privacy
 from foltr.core.protocol.topics import Topics
 from foltr.core.secure.accounting import DEFAULT_PARTICIPATIONS
 from foltr.operations.operator_access import open_authority, redirect
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
-    from foltr.core.protocol.signed_policies import SignedPolicy
 
 Helpers = Annotated[
     list[Path],
@@ -48,9 +52,6 @@ def new(
 
     Devices that are enrolled from now on carry it. Each policy needs new keys of the helpers.
     """
-    from foltr.core.operator.helper_keys import read_helper_keys
-    from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
-
     given = read_model(NoiseOptions, asked).model_dump()
     given["participations"] = given["participations"] or min(DEFAULT_PARTICIPATIONS, given["rounds"])
     terms = PolicyTerms(tuple(read_helper_keys(path) for path in helper), **given)
@@ -115,11 +116,6 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
     Raises:
         SettingsError: this folder made policies that do not follow from it.
     """
-    from foltr.broker.address import BrokerAddress
-    from foltr.broker.visit import hear_retained
-    from foltr.core.operator.policy_log import take_back
-    from foltr.core.protocol.signed_policies import read_policy
-
     topic = Topics(authority.federation).policy
     address = BrokerAddress.of(redirect(authority.operator.broker, broker))
     message = asyncio.run(hear_retained(address, [topic])).get(topic)
@@ -158,8 +154,6 @@ def _record(signed: "SignedPolicy", published: bool) -> dict[str, object]:
     ``epsilon`` is with zeros in the place of updates, ``replace_epsilon`` with others in their place. A vote, or a
     number of an evaluation, weighs 0 without one.
     """
-    from foltr.core.protocol.policies import GaussianNoise, replace_epsilon_of
-
     policy, noise = signed.policy, signed.policy.noise
     return {
         "federation": policy.federation,

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 
@@ -11,12 +11,20 @@ from foltr.cli.fields import read_model, takes_fields
 from foltr.cli.output import report
 from foltr.cli.privacy.noise_options import NoiseOptions
 from foltr.cli.progress import telling
-from foltr.core.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
-
-if TYPE_CHECKING:
-    from foltr.core.secure.divergence import Finding
-    from foltr.core.secure.mechanisms import Mechanism
-    from foltr.core.secure.plan import PlannedNoise
+from foltr.core.secure import divergence
+from foltr.core.secure.accounting import (
+    DEFAULT_DELTA,
+    DEFAULT_EPSILON,
+    DEFAULT_PARTICIPATIONS,
+    default_evaluation_weight,
+    default_vote_weight,
+    least_scale,
+    least_variance,
+)
+from foltr.core.secure.divergence import Finding
+from foltr.core.secure.encoding import bound_for
+from foltr.core.secure.mechanisms import Mechanism, gamma_mechanism, gaussian_mechanism
+from foltr.core.secure.plan import PlannedNoise, plan_noise, ratio_text
 
 _PLANNED: Final = ("clients", "rounds", "epsilon", "delta", "dim", "participations", "norm_proof")
 _AUDITED_DIM, _N_SHARES = 136, 20
@@ -32,8 +40,6 @@ def plan(
 
     Of each mechanism twice: with --participations of a client, and with one in every round.
     """
-    from foltr.core.secure.plan import plan_noise
-
     terms = read_model(NoiseOptions, asked)
     is_proven = terms.norm_proof == "l2"
     planned = plan_noise(
@@ -78,8 +84,6 @@ def audit(
     """
     import numpy as np
 
-    from foltr.core.secure import divergence
-
     mechanisms = _mechanisms()
     entropy = os.urandom if seed is None else np.random.default_rng(seed).bytes
     n_done, n_all = 0, 2 * (sums // 2) * len(divergence.DIMS) * len(mechanisms)
@@ -102,15 +106,6 @@ def audit(
 
 def _mechanisms() -> "list[Mechanism]":
     """Gaussian noise with votes and evaluations, gamma beside norm proofs, and gamma that clients draw."""
-    from foltr.core.secure.accounting import (
-        default_evaluation_weight,
-        default_vote_weight,
-        least_scale,
-        least_variance,
-    )
-    from foltr.core.secure.encoding import bound_for
-    from foltr.core.secure.mechanisms import gamma_mechanism, gaussian_mechanism
-
     promise: dict[str, Any] = {
         "epsilon": DEFAULT_EPSILON,
         "delta": DEFAULT_DELTA,
@@ -127,7 +122,6 @@ def _mechanisms() -> "list[Mechanism]":
 
 
 def _planned_in_words(one: "PlannedNoise") -> Iterator[str]:
-    from foltr.core.secure.plan import ratio_text
 
     often = "every round" if one.period == 1 else f"each {one.period}th round"
     yield (
