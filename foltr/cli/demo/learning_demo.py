@@ -14,7 +14,9 @@ import numpy as np
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from foltr.broker.address import BrokerAddress
+from foltr.cli.datasets import find_data
 from foltr.cli.demo.progress import LINE_S, always, watch
+from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.method import choose_method
 from foltr.cli.output import console, print_rows
 from foltr.cli.settings import Settings
@@ -51,7 +53,6 @@ class Demo:
         self._broker_url = broker_url
 
     async def run(self) -> dict[str, Any]:
-        from foltr.cli.datasets import find_data
         from foltr.storage.database import Database
         from foltr.storage.keys import KeyStore, keys_folder
         from foltr.storage.migrate import upgrade
@@ -116,7 +117,6 @@ class Demo:
         database: "Database",
         address: "BrokerAddress",
     ) -> None:
-        from foltr.cli.fleet.fleet import Fleet
         from foltr.federator.plan import FederationPlan
         from foltr.federator.round import RoundPolicy
         from foltr.federator.service import FederatorService

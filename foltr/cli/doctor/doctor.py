@@ -10,6 +10,9 @@ import typer
 from foltr.broker.address import BrokerAddress
 from foltr.cli import options
 from foltr.cli.doctor.checks import MACHINE, Finding, Machine, State, run
+from foltr.cli.doctor.checks_announced import ANNOUNCED
+from foltr.cli.doctor.checks_broker import BROKER, Visit
+from foltr.cli.doctor.checks_database import look
 from foltr.cli.operator.identities import broker_of
 from foltr.cli.output import console, errors, print_json
 from foltr.cli.settings import load_settings
@@ -69,8 +72,6 @@ async def _bounded(what: str, looking: Coroutine[Any, Any, list[Finding]]) -> li
 
 
 async def _broker(machine: Machine) -> list[Finding]:
-    from foltr.cli.doctor.checks_announced import ANNOUNCED
-    from foltr.cli.doctor.checks_broker import BROKER, Visit
 
     settings, credentials = machine.settings, machine.credentials
     if credentials is None:
@@ -89,7 +90,6 @@ async def _database(machine: Machine, stands_by: bool) -> list[Finding]:
         return [Finding("database", State.ABSENT, "not checked: a device has none (extra federator)")]
     if credentials is not None and credentials.role != "federator" and "db_url" not in settings.model_fields_set:
         return [Finding("database", State.ABSENT, "not checked: a federator has one, or name it with --db")]
-    from foltr.cli.doctor.checks_database import look
 
     federation = settings.federation if credentials is None else credentials.federation
     return await look(settings.db_url, settings.keys, federation if stands_by else None)

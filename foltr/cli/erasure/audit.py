@@ -19,9 +19,11 @@ from foltr.core.erasure.receipt import ErasureReceipt
 from foltr.core.erasure.states import ErasureState
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.protocol.signing import key_to_text
+from foltr.operations.audit_heads import SignedHead
+from foltr.operations.noted_entries import note, read_noted
+from foltr.operations.receipt_files import public_key_of
 
 if TYPE_CHECKING:
-    from foltr.operations.audit_heads import SignedHead
     from foltr.operations.erasure_log import CheckedLog, NamedEntry
     from foltr.storage.database import Database
 
@@ -85,8 +87,6 @@ def verify_log(
     noted under --key, and with what the federator has published where a broker is named or the operator's folder is
     here. The exit code is 1 if something differs; the line on standard error names the entry or the erasure.
     """
-    from foltr.operations.receipt_files import public_key_of
-
     if receipt and key is None:
         raise SettingsError("receipt: name the federator's public key with --key, too")
 
@@ -118,7 +118,6 @@ class _Witnesses:
 
 async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, json: bool) -> None:
     from foltr.operations.erasure_log import check_log
-    from foltr.operations.noted_entries import note
 
     for found in witnesses.receipts:
         if found.federation != name:
@@ -159,7 +158,6 @@ async def _published(witnesses: _Witnesses, name: str) -> "tuple[SignedHead | No
 def _named_entries(witnesses: _Witnesses, name: str, published: "SignedHead | None") -> "Iterator[NamedEntry]":
     """What everybody but the database says."""
     from foltr.operations.erasure_log import NamedEntry
-    from foltr.operations.noted_entries import read_noted
 
     for one in witnesses.receipts:
         yield NamedEntry(f"the receipt of {one.pseudonym}", one.audit_seq, one.audit_hash)

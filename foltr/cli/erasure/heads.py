@@ -2,7 +2,7 @@
 
 import asyncio
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -15,9 +15,9 @@ from foltr.cli.output import report, say, warn
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
-
-if TYPE_CHECKING:
-    from foltr.operations.audit_heads import SignedHead
+from foltr.operations.audit_heads import SignedHead, check_heads, heard_by_device, published_head
+from foltr.operations.noted_entries import note, read_noted
+from foltr.operations.receipt_files import public_key_of
 
 
 def log_head(
@@ -35,10 +35,6 @@ def log_head(
 
     The exit code is 1 if it contradicts what was noted before, or what else the device has heard.
     """
-    from foltr.operations.audit_heads import check_heads, heard_by_device
-    from foltr.operations.noted_entries import note, read_noted
-    from foltr.operations.receipt_files import public_key_of
-
     if store is not None and key is None:
         raise SettingsError("key: name the federator's public key with --key, too")
     settings = load_settings(broker_url=broker, credentials=credentials, federation=federation)
@@ -66,8 +62,6 @@ async def ask_head(settings: Settings, federation: str, key: bytes | None) -> "S
     Raises:
         UnavailableError: there is no head that the key has signed, or nobody to ask; it says why.
     """
-    from foltr.operations.audit_heads import published_head
-
     named = whom_to_ask(settings, federation)
     if named is None:
         raise UnavailableError("no broker was named: name it with --broker, or credentials that do with --credentials")

@@ -2,7 +2,7 @@
 
 import hashlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,8 @@ from foltr.cli.output import report, warn
 from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.core.erasure.states import NOTHING_UNLEARNED
 from foltr.core.protocol.signing import key_to_text
-
-if TYPE_CHECKING:
-    from foltr.operations.noted_entries import NotedEntry
+from foltr.operations.noted_entries import NotedEntry, contradictions, note, noted_entry, read_noted
+from foltr.operations.receipt_files import public_key_of, read_receipt
 
 KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
 DEFAULT_NOTED = Path("foltr-noted.json")
@@ -35,8 +34,6 @@ def verify(
 
     If the federator's key was rotated, --key takes the text of the key that it had; the operator knows all of them.
     """
-    from foltr.operations.receipt_files import public_key_of
-
     asked: dict[str, Any] = {"verified": False, "federator_key": None, "key_fingerprint": None}
     with reason_as_json(json, asked):
         public_key = public_key_of(key)
@@ -60,8 +57,6 @@ def verify(
 
 def _note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> "list[NotedEntry]":
     """Note the entry of the audit log that a receipt names; returns what was noted before and contradicts it."""
-    from foltr.operations.noted_entries import contradictions, note, noted_entry, read_noted
-
     source = f"the receipt of {receipt.pseudonym}"
     seen = noted_entry(receipt.federation, key, receipt.audit_seq, receipt.audit_hash, source)
     others = contradictions(read_noted(path), seen)
@@ -71,8 +66,6 @@ def _note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> "list[No
 
 def verify_receipt_file(file: str, key: str) -> "ErasureReceipt":
     """The receipt in a file, if it is signed by the key that ``key`` is, or names."""
-    from foltr.operations.receipt_files import public_key_of
-
     return _verify(file, public_key_of(key))
 
 
@@ -82,7 +75,6 @@ def key_identity(public_key: bytes) -> dict[str, str]:
 
 
 def _verify(file: str, public_key: bytes) -> "ErasureReceipt":
-    from foltr.operations.receipt_files import read_receipt
 
     return verify_receipt(read_receipt(file), public_key)
 

@@ -6,7 +6,7 @@ import os
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -25,10 +25,8 @@ from foltr.core.protocol.codec import encode
 from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.signing import key_to_text
 from foltr.core.protocol.topics import ClientTopic, Topics, check_name
+from foltr.operations.erasure_answers import Answers, Wish, send, state_of
 from foltr.operations.operator_access import open_authority, redirect
-
-if TYPE_CHECKING:
-    from foltr.operations.erasure_answers import Wish
 
 # How long the receipt is waited for: with --wait, and else by who asks for itself.
 _WAIT_S, _WISH_S = 3600.0, 60.0
@@ -69,8 +67,6 @@ def request(
     connects as that client; where the broker has users, a running device is cut off for a moment each time, and
     connects again.
     """
-    from foltr.operations.erasure_answers import Answers, send, state_of
-
     if receipt is not None and not wait and credentials is None:
         raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
     if receipt is not None and not os.access(receipt.parent, os.W_OK):
@@ -169,7 +165,6 @@ def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
 
 
 def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish":
-    from foltr.operations.erasure_answers import Wish
 
     if client is None:
         raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
@@ -232,7 +227,6 @@ def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | N
 
 
 def _by_client(client: str | None, path: Path, broker: str | None) -> "Wish":
-    from foltr.operations.erasure_answers import Wish
 
     own = read_credentials(path, "device")
     if client not in (None, own.name):

@@ -13,6 +13,7 @@ from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.errors import SettingsError
 from foltr.core.operator.one_time_tokens import OneTimeToken, read_token
 from foltr.core.user_files import file_name_of
+from foltr.edge_client.enrolling import TokenRefusedError, enrol_device
 from foltr.operations.operator_access import redirect
 
 log = structlog.get_logger(__name__)
@@ -49,8 +50,6 @@ def enrol_in_slot(slots: Path, tokens: Path, settings: Settings) -> Slot | None:
         SettingsError: the folders cannot be read or written.
         UnavailableError: the broker, or the operator's desk, does not answer.
     """
-    from foltr.edge_client.enrolling import TokenRefusedError
-
     if not tokens.is_dir():
         raise SettingsError(
             f"tokens: {tokens} is no folder; `foltr device enrol --token --out-dir` writes tokens into one"
@@ -74,7 +73,6 @@ def enrol_in_slot(slots: Path, tokens: Path, settings: Settings) -> Slot | None:
 
 
 def _enrol(token: "OneTimeToken", out: Path, settings: Settings, wait_s: float) -> None:
-    from foltr.edge_client.enrolling import enrol_device
 
     url = settings.broker_url if "broker_url" in settings.model_fields_set else None
     asyncio.run(enrol_device(token, out, wait_s=wait_s, broker=redirect(token.broker, url)))

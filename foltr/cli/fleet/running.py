@@ -6,12 +6,14 @@ import socket
 from collections import Counter
 from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import Annotated, Any, Final
 
 import structlog
 import typer
 
+from foltr.cli.datasets import find_data
 from foltr.cli.fields import Option
+from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.operator.identities import device_credentials, device_files
 from foltr.cli.output import report as tell
 from foltr.cli.settings import Settings
@@ -21,9 +23,6 @@ from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import check_name
 from foltr.core.user_files import file_name_of
-
-if TYPE_CHECKING:
-    from foltr.cli.fleet.fleet import Fleet
 
 log = structlog.get_logger(__name__)
 
@@ -63,9 +62,6 @@ def make_fleet(settings: Settings, name: str, count: int, n_rounds: int | None, 
     Args:
         of_fleet: more fields of the `Fleet`.
     """
-    from foltr.cli.datasets import find_data
-    from foltr.cli.fleet.fleet import Fleet
-
     schema = None if settings.learning.feature_schema is None else FeatureSchema.read(settings.learning.feature_schema)
     data = find_data(settings.devices.dataset, settings.devices.seed, normalise=schema is None)
     if schema is not None and schema.n_features != data.train.n_features:

@@ -16,6 +16,7 @@ from foltr.core.alive_file import AliveFile
 from foltr.core.file_locks import lock_store
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.operations.enrolment_desk import DeskService
 from foltr.operations.operator_access import broker_record, open_authority, redirect, tell_broker
 
 log = structlog.get_logger(__name__)
@@ -30,8 +31,6 @@ def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> No
     It connects to the broker and listens nowhere, but it uses the enrolment key: run it on the operator's machine, and
     only as long as devices are to enrol themselves.
     """
-    from foltr.operations.enrolment_desk import DeskService
-
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
     with open_authority(operator) as authority:
