@@ -6,16 +6,15 @@ import math
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from foltr.broker.address import BrokerAddress
 from foltr.cli.datasets import find_data
-from foltr.cli.demo.progress import LINE_S, always, watch
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.method import choose_method
 from foltr.cli.output import console, print_rows
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
     from foltr.storage.records import ModelRow
 
 _POLL_S = 0.2
+# Without a terminal a line says how far it is, so often at most.
+_LINE_S = 1.5
 # A round waits this long for stragglers once four of five clients have sent, and at most that long in all.
 _MIN_TIME_S, _MAX_TIME_S = 2.0, 20.0
 
@@ -67,8 +68,8 @@ class Demo:
         )
         training, ranker = self._method(data)
         console.print(f"Method: {settings.learning.method}, {ranker.kind} ranker", highlight=False)
-        preparing = asyncio.to_thread(_warm_up, data, training, ranker)
-        await watch(preparing, always("Preparing the learner (compiled once, then cached)"))
+        with console.status("Preparing the learner (compiled once, then cached)"):
+            await asyncio.to_thread(_warm_up, data, training, ranker)
         keys = KeyStore(keys_folder(settings.db_url, settings.keys))
         async with await Database.connect(settings.db_url, keys=keys) as database:
             await upgrade(database)
@@ -169,15 +170,8 @@ class Demo:
         from foltr.storage.models import latest_model
         from foltr.storage.rounds import latest_round
 
-        columns = (
-            TextColumn("round {task.completed}/{task.total}"),
-            BarColumn(),
-            TextColumn("nDCG@10 {task.fields[ndcg]}"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=console) as progress:
-            shown = progress.add_task("rounds", total=self._n_rounds, ndcg="-")
-            printed, printed_at = -1, -math.inf
+        printed, printed_at = -1, -math.inf
+        with console.status("waiting for the first round") as status:
             while not federating.done():
                 await asyncio.wait({federating}, timeout=_POLL_S)
                 newest = await latest_round(database, self._settings.federation)
@@ -186,11 +180,12 @@ class Demo:
                     continue
                 ndcg = await asyncio.to_thread(ndcg_of, model, ranker, data)
                 done = newest.number if newest.closed_at is not None else newest.number - 1
-                progress.update(shown, completed=done, ndcg=f"{ndcg:.4f}")
+                shown = f"round {done}/{self._n_rounds}  nDCG@10 {ndcg:.4f}"
+                status.update(shown)
                 is_due = (done % 10 == 0 or done < 4) and done != printed
-                if not console.is_terminal and (is_due or time.monotonic() >= printed_at + LINE_S):
+                if not console.is_terminal and (is_due or time.monotonic() >= printed_at + _LINE_S):
                     printed, printed_at = done, time.monotonic()
-                    console.print(f"round {done}/{self._n_rounds}  nDCG@10 {ndcg:.4f}", highlight=False)
+                    console.print(shown, highlight=False)
 
     async def _report(
         self, data: "LoadedData", ranker: "Ranker", database: "Database", seconds: float
@@ -204,27 +199,17 @@ class Demo:
         by_version = {model.version: ndcg_of(model, ranker, data) for model in models}
         # A round without a model leaves the ranker as it was.
         per_round = [by_version[row.base_version if row.model_version is None else row.model_version] for row in rounds]
-        states: dict[str, int] = {}
-        for row in rounds:
-            states[row.state] = states.get(row.state, 0) + 1
         results = {
             "ndcg_at_10": {"first": by_version[0], "last": per_round[-1], "per_round": per_round},
             "updates": {
                 "accepted": sum(row.n_updates for row in rounds),
                 "rejected": await count_rejections(database, name),
             },
-            "rounds": states,
+            "rounds": dict(Counter(row.state for row in rounds)),
             **self._circumstances(data, seconds),
         }
-        columns = (
-            "round",
-            "state",
-            "n_updates",
-            "n_rejected",
-            "duration_s",
-            "model_version",
-        )  # 80 characters have room
-        print_rows(rounds[-10:], columns, title="The last rounds, from the database", as_json=False)
+        columns = ("round", "state", "n_updates", "n_rejected", "duration_s", "model_version")
+        print_rows(rounds[-10:], columns, title="The last rounds, from the database")
         first, last = by_version[0], per_round[-1]
         console.print(
             f"nDCG@10 on held-out queries: {first:.4f} before, {last:.4f} after {len(rounds)} rounds ({seconds:.1f} s)",

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from foltr.cli.demo.learning_demo import Demo
-from foltr.cli.demo.progress import always, say, watch
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.settings import Settings
 from foltr.core.errors import FoltrError, SettingsError
@@ -26,6 +25,7 @@ from foltr.storage.queries import count_bodies
 from foltr.storage.rounds import latest_round
 from foltr_research.cli.demos.helper_process import HelperProcess, running
 from foltr_research.cli.demos.hostile_devices import TIMES, count_norm_proofs, lying
+from foltr_research.cli.demos.progress import always, say, watch
 from foltr_research.cli.demos.secure_setup import Parties, Promise, set_up
 from foltr_research.simulation.clients.population import client_name, iid_population
 from foltr_research.simulation.config import SimulationConfig
