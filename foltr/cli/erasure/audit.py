@@ -1,8 +1,8 @@
 """``foltr erasure log`` and ``verify-log``: what the log of erasures says, and whether all agree with it."""
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,24 +10,22 @@ import typer
 from foltr.cli import options
 from foltr.cli.database import reason_as_json, run_query
 from foltr.cli.erasure.heads import ask_head
-from foltr.cli.erasure.receipts import DEFAULT_NOTED, KEY_HELP, Noted, verify_receipt_file
+from foltr.cli.erasure.receipts import KEY_HELP, verify_receipt_file
 from foltr.cli.listing import Listing, print_listing
-from foltr.cli.output import report, warn
+from foltr.cli.output import report
 from foltr.cli.settings import Settings, load_settings
 from foltr.core.erasure.audit import AuditEntry
 from foltr.core.erasure.receipt import ErasureReceipt
 from foltr.core.erasure.states import ErasureState
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
-from foltr.core.protocol.signing import key_to_text
-from foltr.operations.audit_heads import SignedHead
-from foltr.operations.noted_entries import note, read_noted
+from foltr.operations.audit_heads import PublishedHead
 from foltr.operations.receipt_files import public_key_of
 
 if TYPE_CHECKING:
     from foltr.operations.erasure_log import CheckedLog, NamedEntry
     from foltr.storage.database import Database
 
-
+_ENTRY = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
 _COLUMNS = {
     "entry": lambda entry: entry.seq,
     "at": lambda entry: f"{entry.at:%Y-%m-%d %H:%M:%S}",
@@ -73,30 +71,38 @@ def verify_log(
         list[str] | None,
         typer.Option("--receipt", metavar="FILE", help="A receipt whose place in the log to check; may be repeated"),
     ] = None,
+    entry: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--entry", metavar="NUMBER:HASH", help="An entry that was noted, as log-head prints it; may be repeated"
+        ),
+    ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="TEXT|FILE", help=f"{KEY_HELP}; checks every stored receipt, too")
     ] = None,
     broker: options.Broker = None,
     credentials: options.Credentials = None,
-    noted: Noted = DEFAULT_NOTED,
     json: options.Json = False,
 ) -> None:
     """Check that no entry was changed or taken out, and that what was said elsewhere is in the log.
 
-    The log is compared with the tables of erasures and unlearning jobs, with the receipts that are named, with what was
-    noted under --key, and with what the federator has published where a broker is named or the operator's folder is
-    here. The exit code is 1 if something differs; the line on standard error names the entry or the erasure.
+    The log is compared with the tables of erasures and unlearning jobs, with the receipts and the entries that are
+    named, and with what the federator has published if a broker is named or the operator's folder is here. The exit
+    code is 1 if something differs; the line on standard error names the entry or the erasure.
     """
     if receipt and key is None:
         raise SettingsError("receipt: name the federator's public key with --key, too")
-
+    noted = [_noted(text) for text in entry or ()]
     with reason_as_json(json, {"verified": False}):
         public_key = None if key is None else public_key_of(key)
-        found = [] if key is None else [verify_receipt_file(one, key) for one in receipt or ()]
-        named = federation or (found[0].federation if found else None)
+        receipts = [] if key is None else [verify_receipt_file(one, key) for one in receipt or ()]
+        named = federation or (receipts[0].federation if receipts else None)
         settings = load_settings(broker_url=broker, credentials=credentials)
-        witnesses = _Witnesses(found, public_key, noted, settings)
-        run_query(db, named, lambda database, name: _verify(database, name, witnesses, json=json))
+
+        async def query(database: "Database", name: str) -> None:
+            await _verify(database, name, _Witnesses(receipts, noted, public_key, settings), json=json)
+
+        run_query(db, named, query)
 
 
 @dataclass(frozen=True)
@@ -105,15 +111,22 @@ class _Witnesses:
 
     Attributes:
         receipts: those that are named; their signatures are right.
+        noted: numbers and hashes of entries that somebody has noted.
         key: the federator's; None checks nothing that is signed.
-        noted: the file of entries that were noted.
         settings: which may name a broker.
     """
 
-    receipts: "list[ErasureReceipt]"
+    receipts: list[ErasureReceipt]
+    noted: list[tuple[int, str]]
     key: bytes | None
-    noted: Path
     settings: Settings
+
+
+def _noted(text: str) -> tuple[int, str]:
+    matched = _ENTRY.fullmatch(text)
+    if matched is None:
+        raise SettingsError(f"entry: {text!r:.90} is not NUMBER:HASH, with 64 hex digits; see: foltr erasure log-head")
+    return int(matched[1]), matched[2]
 
 
 async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, json: bool) -> None:
@@ -128,10 +141,8 @@ async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, jso
     # First: what is published is in the log by then.
     published, why_not = await _published(witnesses, name)
     # An empty log is the beginning of every other.
-    named = [each for each in _named_entries(witnesses, name, published) if each.seq > 0]
+    named = [each for each in _named_entries(witnesses, published) if each.seq > 0]
     log = await check_log(database, name, named, witnesses.key)
-    if published is not None:
-        warn(note(witnesses.noted, [published.entry]))
     result = {
         "verified": True,
         "federation": name,
@@ -141,10 +152,10 @@ async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, jso
         "last_hash": None if log.last is None else log.last.hash,
         "published": None if published is None else published.head.seq,
     }
-    report(json, result, *_in_words(name, log, named, witnesses), why_not)
+    report(json, result, *_in_words(name, log, named, is_signed=witnesses.key is not None), why_not)
 
 
-async def _published(witnesses: _Witnesses, name: str) -> "tuple[SignedHead | None, str]":
+async def _published(witnesses: _Witnesses, name: str) -> tuple[PublishedHead | None, str]:
     """The head that is published; or None, and in a sentence why nothing was compared with it."""
     try:
         return await ask_head(witnesses.settings, name, witnesses.key), ""
@@ -155,7 +166,7 @@ async def _published(witnesses: _Witnesses, name: str) -> "tuple[SignedHead | No
         return None, f"What the federator has published was not compared: {error}."
 
 
-def _named_entries(witnesses: _Witnesses, name: str, published: "SignedHead | None") -> "Iterator[NamedEntry]":
+def _named_entries(witnesses: _Witnesses, published: PublishedHead | None) -> "Iterator[NamedEntry]":
     """What everybody but the database says."""
     from foltr.operations.erasure_log import NamedEntry
 
@@ -163,25 +174,19 @@ def _named_entries(witnesses: _Witnesses, name: str, published: "SignedHead | No
         yield NamedEntry(f"the receipt of {one.pseudonym}", one.audit_seq, one.audit_hash)
     if published is not None:
         yield NamedEntry(f"the head at {published.source}", published.head.seq, published.head.hash.hex())
-    if witnesses.key is not None:
-        mine = (name, key_to_text(witnesses.key))
-        for entry in read_noted(witnesses.noted):
-            if (entry.federation, entry.key) == mine:
-                yield NamedEntry(f"{entry.source}, as noted in {witnesses.noted},", entry.seq, entry.hash, True)
+    for seq, hash_ in witnesses.noted:
+        yield NamedEntry("what was noted", seq, hash_)
 
 
-def _in_words(name: str, log: "CheckedLog", named: "Sequence[NamedEntry]", witnesses: _Witnesses) -> Iterator[str]:
+def _in_words(name: str, log: "CheckedLog", named: "Sequence[NamedEntry]", *, is_signed: bool) -> Iterator[str]:
     many = "1 entry, which is whole" if log.n_entries == 1 else f"{log.n_entries} entries, all whole and in order"
     yield f"The audit log of {name} " + (f"has {many}." if log.n_entries else "is empty.")
     if log.last is not None:
-        yield f"Its last hash is {log.last.hash}. Noted elsewhere, it shows later whether all of this is still there."
+        yield f"Noted elsewhere, this shows later whether all of it is still there: --entry {log.n_entries}:{log.last.hash}"
     n_done = sum(row.state is ErasureState.DONE for row in log.erasures)
     yield f"The table of erasures agrees with it: {len(log.erasures)} in all, {n_done} done."
-    if witnesses.key is not None:
+    if is_signed:
         n_signed = sum(row.receipt is not None for row in log.erasures)
         yield f"The holder of the key has signed {n_signed} stored receipts."
     for each in named:
-        if not each.is_noted:
-            yield f"{each.who[0].upper()}{each.who[1:]} is entry {each.seq}, as it says."
-    if n_noted := sum(each.is_noted for each in named):
-        yield f"What was noted in {witnesses.noted} is in it: {n_noted} in all."
+        yield f"{each.who[0].upper()}{each.who[1:]} is entry {each.seq}, as it says."

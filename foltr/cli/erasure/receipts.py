@@ -1,25 +1,19 @@
 """``foltr erasure verify``: whether a federator signed a receipt, checked offline by who doubts it."""
 
 import hashlib
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from foltr.cli import options
 from foltr.cli.database import reason_as_json
-from foltr.cli.output import report, warn
+from foltr.cli.output import report
 from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.core.erasure.states import NOTHING_UNLEARNED
 from foltr.core.protocol.signing import key_to_text
-from foltr.operations.noted_entries import NotedEntry, contradictions, note, noted_entry, read_noted
 from foltr.operations.receipt_files import public_key_of, read_receipt
 
 KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
-DEFAULT_NOTED = Path("foltr-noted.json")
-Noted = Annotated[
-    Path, typer.Option("--noted", metavar="FILE", help="Where entries of audit logs that were seen are noted")
-]
 # By a receipt's version, what its digest is.
 _DIGESTS = {1: "SHA-256", 2: "Chain of SHA-256"}
 
@@ -27,10 +21,9 @@ _DIGESTS = {1: "SHA-256", 2: "Chain of SHA-256"}
 def verify(
     file: Annotated[str, typer.Argument(help="The file with the receipt; - reads standard input")],
     key: Annotated[str, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)],
-    noted: Noted = DEFAULT_NOTED,
     json: options.Json = False,
 ) -> None:
-    """Check offline that the federator signed this receipt, print what it says, and note its entry of the audit log.
+    """Check offline that the federator signed this receipt, and print what it says.
 
     If the federator's key was rotated, --key takes the text of the key that it had; the operator knows all of them.
     """
@@ -39,29 +32,13 @@ def verify(
         public_key = public_key_of(key)
         asked |= key_identity(public_key)
         receipt = _verify(file, public_key)
-        others = _note_receipt(noted, receipt, public_key)
-    told = {**asked, "verified": True, "receipt": receipt.model_dump()}
     report(
         json,
-        told | ({"contradicts": [entry.source for entry in others]} if others else {}),
+        {**asked, "verified": True, "receipt": receipt.model_dump()},
         *_in_words(receipt),
         f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.",
-        *(
-            f"But {entry.source} is signed with the same key and names entry {entry.seq} with another hash "
-            f"({entry.hash}): the log was written anew. Keep both, and {noted}."
-            for entry in others
-        ),
         "What a receipt proves and what it does not: docs/erasure.md",
     )
-
-
-def _note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> "list[NotedEntry]":
-    """Note the entry of the audit log that a receipt names; returns what was noted before and contradicts it."""
-    source = f"the receipt of {receipt.pseudonym}"
-    seen = noted_entry(receipt.federation, key, receipt.audit_seq, receipt.audit_hash, source)
-    others = contradictions(read_noted(path), seen)
-    warn(note(path, [seen]))
-    return others
 
 
 def verify_receipt_file(file: str, key: str) -> "ErasureReceipt":
