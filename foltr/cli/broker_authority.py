@@ -18,8 +18,8 @@ from foltr.broker.certificates import ends_at, name_of
 from foltr.broker.provision import reload_broker
 from foltr.broker.renewal import cannot_write, folder_with_tls, renew_server, spread_authorities
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import report, say
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.operator.folder import is_authority

@@ -7,7 +7,6 @@ from typing import Any
 import typer
 
 from foltr.cli import options
-from foltr.cli.fleet.enrolling import enrol, enrol_in_slot
 from foltr.cli.fleet.running import (
     RUN_KEYS,
     RUN_OPTIONS,
@@ -19,7 +18,7 @@ from foltr.cli.fleet.running import (
     report,
     run_fleet,
 )
-from foltr.cli.fleet.slots import Slot, take_enrolled_slot, take_new_slot
+from foltr.cli.fleet.slots import Slot, enrol, enrol_in_slot, take_enrolled_slot, take_new_slot
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.errors import SettingsError

@@ -1,23 +1,24 @@
 """``foltr federator``: run the federator of one federation, and give it another key."""
 
 import asyncio
+import ctypes
 import gc
+import os
 import signal
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 import typer
 
 from foltr.cli import options
-from foltr.cli.federation_files import read_initial_model, read_schema_setting
 from foltr.cli.ingest import serve_ingest
-from foltr.cli.memory import share_one_heap
-from foltr.cli.method import choose_method, choose_rule, read_logging_policy
+from foltr.cli.method import choose_method, choose_rule, read_initial_model, read_logging_policy, read_schema_setting
 from foltr.cli.metrics_port import metrics_port
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.identities import FederatorIdentity, choose_privacy, federator_identity
 from foltr.cli.operator.sending import send_order
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import configure_logging, say
 from foltr.cli.setting_groups import Rounds
 from foltr.cli.settings import Settings, load_settings, takes_settings
@@ -45,6 +46,11 @@ RUN_KEYS = (
     *("n_features", "feature_schema", "interactions", "method", "privacy", "aggregation"),
     *("min_clients", "max_clients", "min_time_s", "max_time_s", "stop_after_round"),
 )
+
+
+_M_ARENA_MAX: Final = -8  # of glibc's malloc.h
+# By these whoever runs a process says it, and is not contradicted.
+_SAID_BY: Final = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
 
 
 @app.command("run")
@@ -236,3 +242,19 @@ def _pass_over_in_collections() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_N_NEW_OBJECTS, 20, 20)
+
+
+def share_one_heap() -> bool:
+    """Let all threads have their memory from one heap; before there is another thread.
+
+    glibc gives new threads heaps of their own, each of which keeps for itself what was freed in it. Large updates are
+    unpacked in one thread and stored in another, so what a batch of them takes was there several times. Threads of
+    Python hardly ever ask for memory at the same moment.
+
+    Returns:
+        Whether it was done: it is another system's business, or was said by the environment, otherwise.
+    """
+    if sys.platform != "linux" or any(os.environ.get(name) for name in _SAID_BY):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and mallopt(_M_ARENA_MAX, 1) == 1

@@ -24,3 +24,8 @@ Limit = Annotated[
 All = Annotated[bool, typer.Option("--all", help="Every line, also where they do not fit the screen")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the results to this file as JSON")]
+
+
+OperatorFolder = Annotated[
+    Path, typer.Option("--operator", help="The operator's folder: the enrolment key and what was signed with it")
+]

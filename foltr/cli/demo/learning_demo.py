@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foltr.broker.address import BrokerAddress
-from foltr.cli.datasets import find_data
+from foltr.cli.data import find_data
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.method import choose_method
 from foltr.cli.output import console, print_rows

@@ -10,8 +10,7 @@ import typer
 from foltr.broker.address import BrokerAddress
 from foltr.cli import options
 from foltr.cli.doctor.checks import MACHINE, Finding, Machine, State, run
-from foltr.cli.doctor.checks_announced import ANNOUNCED
-from foltr.cli.doctor.checks_broker import BROKER, Visit
+from foltr.cli.doctor.checks_broker import ANNOUNCED, BROKER, Visit
 from foltr.cli.doctor.checks_database import look
 from foltr.cli.operator.identities import broker_of
 from foltr.cli.output import console, errors, print_json

@@ -11,8 +11,8 @@ from typing import Annotated
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, report, say, warn
 from foltr.cli.progress import telling
 from foltr.core.erasure.receipt import verify_receipt

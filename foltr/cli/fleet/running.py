@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import structlog
 import typer
 
-from foltr.cli.datasets import find_data
+from foltr.cli.data import find_data
 from foltr.cli.fields import Option
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.operator.identities import device_credentials, device_files

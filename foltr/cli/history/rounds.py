@@ -10,8 +10,8 @@ from foltr.cli import options
 from foltr.cli.database import run_query
 from foltr.cli.history.heartbeat import hear
 from foltr.cli.listing import Listing, print_listing
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import send_order
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, print_rows, report, say, to_plain
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError

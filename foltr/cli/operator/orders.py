@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish_roster, send_unanswered
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import fitting, print_json, print_rows, say, say_more
 from foltr.core.operator.authority import Authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in

@@ -10,8 +10,8 @@ import typer
 from foltr.broker.broker_records import Mode
 from foltr.broker.provision import Withdrawal, reload_broker, withdraw_user
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import ask_newest, publish_roster, send_order, send_unanswered
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_rows, say
 from foltr.core.errors import FoltrError, SettingsError, UnavailableError
 from foltr.core.operator.authority import Authority

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish as publish_retained
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.writing import check_folder
 from foltr.core.data.feature_samples import read_feature_sample

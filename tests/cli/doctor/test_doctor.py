@@ -22,7 +22,7 @@ from servers import MissingError, ProvisionedMosquitto
 from foltr.broker.link import MqttLink
 from foltr.cli.doctor import checks_broker, checks_database
 from foltr.cli.doctor.checks import Finding, State, days_left, run
-from foltr.cli.doctor.checks_announced import ANNOUNCED
+from foltr.cli.doctor.checks_broker import ANNOUNCED
 from foltr.core.operator.credentials import Credentials, read_credentials
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.codec import encode

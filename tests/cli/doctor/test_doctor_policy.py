@@ -8,8 +8,7 @@ from secure_cohorts import HelperPair, SecureFederation
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage
 from foltr.cli.doctor.checks import Finding, State, run
-from foltr.cli.doctor.checks_announced import ANNOUNCED
-from foltr.cli.doctor.checks_broker import Visit
+from foltr.cli.doctor.checks_broker import ANNOUNCED, Visit
 
 KNOWN = SecureFederation()
 NORTH = KNOWN.credentials(KNOWN.helpers[0])
