@@ -15,7 +15,6 @@ MODULES: Final = {
     # Before the other extra that has it, too.
     "metrics": ("prometheus_client",),
     "dashboard": ("fastapi", "jinja2", "prometheus_client", "starlette", "uvicorn"),
-    "tracing": ("opentelemetry",),
     "research": ("distributed", "matplotlib", "pyarrow"),
     "ray": ("ray",),
 }

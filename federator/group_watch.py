@@ -83,8 +83,7 @@ class GroupWatch:
                 EventKind.UPDATES_SWALLOWED,
                 unanswered=round(unanswered, 2),
                 n_workers=self._sharing.n_workers,
-                hint="messages to the workers' group reach none of them: somebody else is in it, or a worker hangs; "
-                "foltr doctor --sharing",
+                hint="messages to the workers' group reach none of them: somebody else is in it, or a worker hangs",
             )
 
     def _note_good(self) -> None:

@@ -22,7 +22,6 @@ from foltr.core.protocol.evaluations import EvaluationRequest
 from foltr.core.protocol.signing import EpochSequence, SigningKey
 from foltr.core.protocol.states import OPEN_ROUND, TakesUpdates
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.tracing import NO_TRACER, Tracer
 from foltr.federator.actor import FederationActor
 from foltr.federator.clock import Clock, SteadyClock
 from foltr.federator.group_watch import GroupWatch
@@ -63,7 +62,6 @@ class FederatorService:
         give_up_after_s: how long the broker may be away before `run` raises UnavailableError; None: for ever.
         beat_every_s: how often it tells devices that it is there.
         alive_file: touched with each beat, unless messages and rounds have been waiting behind one turn for minutes.
-        tracer: is told of rounds and of what is stored in them.
         shares: whether ingest workers take updates (`foltr.federator.sharing`).
         standby: wait until the federation's lease can be had; else take over from whoever leads.
 
@@ -82,7 +80,6 @@ class FederatorService:
         intake_limits: IntakeLimits | None = None,
         beat_every_s: float = INTERVAL_S,
         alive_file: AliveFile = NO_ALIVE_FILE,
-        tracer: Tracer = NO_TRACER,
         shares: bool = False,
         standby: bool = False,
     ) -> None:
@@ -129,7 +126,7 @@ class FederatorService:
         claimant = Claimant(self._holder, takes_over=not standby)
         clock = self._clock
         self._store = FederationStore(
-            db, plan.federation, claimant, takes_updates, plan.database_patience_s, Watch(self.measures, tracer)
+            db, plan.federation, claimant, takes_updates, plan.database_patience_s, Watch(self.measures)
         )
         sharing = None
         if numbers is not None:

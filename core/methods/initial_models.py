@@ -79,20 +79,6 @@ class InitialModel(BaseModel):
         return listed
 
 
-def carried(weights: NDArray[np.floating], old: FeatureSchema, new: FeatureSchema) -> tuple[NDArray[np.float64], int]:
-    """Return (features of ``new``,) the weights of the features that are in both schemas, and how many those are.
-
-    A feature is in both where it has the same name and the same scaling; a weight under another scaling would be
-    another weight. The others have 0.
-
-    Args:
-        weights: (features of ``old``,).
-    """
-    known = dict(zip(old.features, weights.tolist(), strict=True))
-    stayed = [feature in known for feature in new.features]
-    return np.array([known.get(feature, 0.0) for feature in new.features]), sum(stayed)
-
-
 def _by_name(weights: dict[str, float], schema: FeatureSchema | None) -> NDArray[np.float32]:
     if schema is None:
         raise SettingsError("initial_model: its weights are by feature name, which takes a schema: --schema FILE")

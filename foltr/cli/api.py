@@ -12,14 +12,14 @@ import structlog
 import typer
 
 from foltr.cli import options
+from foltr.cli.operator.identities import require_same_federation
 from foltr.cli.output import configure_logging, console, print_json, print_rows
 from foltr.cli.settings import Settings, load_settings, takes_settings
-from foltr.core.errors import SettingsError
+from foltr.core.operator.credentials import Credentials, read_credentials
 from foltr.operations.operator_access import redirect
 
 if TYPE_CHECKING:
     from foltr.api.tokens import TokenRecord
-    from foltr.core.operator.credentials import Credentials
 
 log = structlog.get_logger(__name__)
 
@@ -124,15 +124,11 @@ def token_revoke(token_id: Annotated[str, typer.Argument(metavar="ID", help="As 
 
 
 def _operator(settings: Settings) -> "Credentials | None":
-    from foltr.core.operator.credentials import read_credentials
 
     if settings.credentials is None:
         return None
     credentials = read_credentials(Path(settings.credentials), "operator")
-    if "federation" in settings.model_fields_set and settings.federation != credentials.federation:
-        raise SettingsError(
-            f"federation: {settings.federation!r} was given, but the credentials are for {credentials.federation!r}"
-        )
+    require_same_federation(settings, credentials)
     url = settings.broker_url if "broker_url" in settings.model_fields_set else None
     return credentials.model_copy(update={"broker": redirect(credentials.broker, url)})
 

@@ -2,19 +2,21 @@
 
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from foltr.broker.access import PLUGIN_NAME, Anonymous, ClientCertificates, Passwords
+from foltr.broker.broker_records import RECORD_NAME, read_record
+from foltr.broker.mosquitto import CONFIG_NAME, MosquittoSettings, is_loopback, write_config
+from foltr.broker.provision import provision_broker, reload_broker
 from foltr.cli import options
 from foltr.cli.output import say
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError
+from foltr.core.operator.folder import is_authority, open_authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.user_files import resolve
-
-if TYPE_CHECKING:
-    from foltr.broker.mosquitto import MosquittoSettings
 
 PORT, TLS_PORT = 1883, 8883
 HOSTS = ["localhost", "127.0.0.1"]
@@ -95,9 +97,6 @@ def config(
 
     Doing it again is safe: keys, users and passwords stay, and a certificate near its end is renewed.
     """
-    from foltr.broker.access import Anonymous, ClientCertificates, Passwords
-    from foltr.broker.mosquitto import MosquittoSettings, write_config
-
     folder = resolve(out)
     encrypted = tls or mtls
     access = ClientCertificates(folder) if mtls else Passwords(folder) if tls else Anonymous()
@@ -135,9 +134,6 @@ def _provision(
     plugin: Path | None,
     force: bool,
 ) -> None:
-    from foltr.broker.access import PLUGIN_NAME
-    from foltr.broker.mosquitto import CONFIG_NAME, is_loopback
-    from foltr.broker.provision import provision_broker, reload_broker
 
     kept = settings.data_dir / "mosquitto.db"
     granted_all = kept.exists() and not (out / PLUGIN_NAME).exists()
@@ -167,9 +163,6 @@ def _provision(
 
 def _federation_of(operator: Path) -> str | None:
     """Whose folder it is, if it is one already: from the broker it was configured with, or its register."""
-    from foltr.broker.broker_records import RECORD_NAME, read_record
-    from foltr.core.operator.folder import is_authority, open_authority
-
     if (operator / RECORD_NAME).exists():
         return read_record(operator).federation
     if is_authority(operator):

@@ -5,11 +5,24 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from foltr.broker.authorities import (
+    begin_authority,
+    believed_files,
+    end_former_authority,
+    issuing_authority,
+    step_of,
+    switch_authority,
+)
+from foltr.broker.broker_records import BrokerRecord, Mode
+from foltr.broker.certificates import ends_at, name_of
+from foltr.broker.provision import reload_broker
+from foltr.broker.renewal import cannot_write, folder_with_tls, renew_server, spread_authorities
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import report, say
 from foltr.core.errors import SettingsError, UnavailableError
+from foltr.core.operator.folder import is_authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.protocol.topics import Topics
 from foltr.operations.operator_access import RELOAD, broker_record, open_authority
@@ -17,7 +30,6 @@ from foltr.operations.operator_access import RELOAD, broker_record, open_authori
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from foltr.broker.broker_records import BrokerRecord
 
 app = typer.Typer(help="Replace the certificate authority, in steps that devices follow.", no_args_is_help=True)
 
@@ -27,8 +39,6 @@ _NOT_TOLD = "Devices were not told: {} Tell them with: {}"
 @app.command("begin")
 def begin(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
     """Make the next authority, and tell everybody to believe it beside the old one, which still issues."""
-    from foltr.broker.authorities import begin_authority
-
     record = _record(operator)
     _step(operator, lambda: begin_authority(operator, record.federation))
     _tell_everybody(operator, broker)
@@ -42,9 +52,6 @@ def begin(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Br
 @app.command("switch")
 def switch(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
     """Have the next authority issue from now on, the broker's certificate first; the former is believed still."""
-    from foltr.broker.authorities import issuing_authority, switch_authority
-    from foltr.broker.renewal import renew_server
-
     _step(operator, lambda: switch_authority(operator))
     # After the services' credentials: the commands of this folder have to know the broker by its new certificate.
     renew_server(operator, issuing_authority(operator))
@@ -60,8 +67,6 @@ def switch(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.B
 @app.command("end")
 def end(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:
     """Believe the former authority no more, and destroy its key: what was stolen of it is of no use after this."""
-    from foltr.broker.authorities import end_former_authority
-
     _step(operator, lambda: end_former_authority(operator))
     _tell_everybody(operator, broker)
     say("The former authority is believed no more by devices that hear of it, nor by the credentials made from now on.")
@@ -70,9 +75,6 @@ def end(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Brok
 @app.command("show")
 def show(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, json: options.Json = False) -> None:
     """How far the replacement is, and the authorities that are believed."""
-    from foltr.broker.authorities import believed_files, step_of
-    from foltr.broker.certificates import ends_at, name_of
-
     step, found = step_of(operator), []
     for files in believed_files(operator):
         pem = files.load().certificate_pem
@@ -96,8 +98,6 @@ def _record(operator: Path) -> "BrokerRecord":
 
 def _step(operator: Path, change: "Callable[[], None]") -> None:
     """Change the authorities of the folder, once the broker's is seen to be here; then all that goes by them."""
-    from foltr.broker.renewal import cannot_write, folder_with_tls, spread_authorities
-
     folder = folder_with_tls(_record(operator))
     try:
         change()
@@ -108,8 +108,6 @@ def _step(operator: Path, change: "Callable[[], None]") -> None:
 
 
 def _reload(operator: Path) -> None:
-    from foltr.broker.broker_records import Mode
-    from foltr.broker.provision import reload_broker
 
     if not reload_broker(operator):
         say(RELOAD)
@@ -119,9 +117,6 @@ def _reload(operator: Path) -> None:
 
 def _tell_everybody(operator: Path, broker: str | None) -> None:
     """Sign the list of authorities, and retain it; a broker that is away hears of it with the next command."""
-    from foltr.broker.authorities import believed_files
-    from foltr.core.operator.folder import is_authority
-
     if not is_authority(operator):
         return  # nobody was enrolled yet
     with open_authority(operator) as authority:

@@ -1,20 +1,30 @@
-"""``foltr broker renew`` and ``readmit``: another certificate for the broker, and another way in for its users."""
+"""``foltr broker renew``, ``readmit`` and ``worker``: another certificate for the broker, and ways in for its users."""
 
+from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
+from foltr.broker.access import helper_user
+from foltr.broker.authorities import issuing_authority
+from foltr.broker.broker_records import Mode
+from foltr.broker.certificates import CERTIFICATE_DAYS
+from foltr.broker.listed_users import provision_worker, withdraw_worker
+from foltr.broker.provision import Withdrawal, reload_broker
+from foltr.broker.readmission import readmit_user
+from foltr.broker.renewal import renew_server
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import report, say
 from foltr.core.errors import SettingsError
+from foltr.core.operator.authority import Authority
+from foltr.core.operator.credentials import BrokerAccess, Credentials, read_credentials, worker_user, write_credentials
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.operations.operator_access import RELOAD, open_authority
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
-    from foltr.core.operator.credentials import Credentials
+from foltr.core.operator.register import read_private
+from foltr.core.protocol.signing import key_to_text
+from foltr.core.user_files import file_name_of
+from foltr.operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
 
 
 def renew(
@@ -31,11 +41,6 @@ def renew(
     Devices believe the old certificate, too, until it ends. Where its key was stolen, replace the authority after
     this: foltr broker authority begin.
     """
-    from foltr.broker.authorities import issuing_authority
-    from foltr.broker.certificates import CERTIFICATE_DAYS
-    from foltr.broker.provision import reload_broker
-    from foltr.broker.renewal import renew_server
-
     done = renew_server(operator, issuing_authority(operator), hosts=host or (), days=days or CERTIFICATE_DAYS)
     told = reload_broker(operator)
     begin = command_in(operator, "foltr broker authority begin")
@@ -63,10 +68,6 @@ def readmit(
     """
     from dataclasses import asdict
 
-    from foltr.broker.provision import reload_broker
-    from foltr.broker.readmission import readmit_user
-    from foltr.core.operator.credentials import BrokerAccess, write_credentials
-
     with open_authority(operator) as authority:
         found = [(path, _known(authority, path)) for path in files]
         for path, credentials in found:
@@ -81,10 +82,6 @@ def readmit(
 
 def _known(authority: "Authority", path: Path) -> "Credentials":
     """The credentials in a file, of somebody whom this folder knows by the key that is in it."""
-    from foltr.core.operator.credentials import Credentials
-    from foltr.core.operator.register import read_private
-    from foltr.core.protocol.signing import key_to_text
-
     try:
         credentials = Credentials.model_validate_json(read_private(path))
     except ValueError:
@@ -108,6 +105,71 @@ def _known(authority: "Authority", path: Path) -> "Credentials":
 
 
 def _user_of(credentials: "Credentials") -> str:
-    from foltr.broker.access import helper_user
 
     return helper_user(credentials.name) if credentials.role == "helper" else credentials.name
+
+
+def worker(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What the worker is called, e.g. 1")],
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Its credentials file; default: worker-NAME.json here")
+    ] = None,
+    remove: Annotated[
+        bool, typer.Option("--remove", help="Let it in no more; stop the worker first, and delete its file")
+    ] = False,
+    json: options.Json = False,
+) -> None:
+    """Let an ingest worker in at the broker, or no more: federator.json, with a user of the broker of its own.
+
+    It holds the federator's key, as a worker answers devices in its name. Run this again where the federator has
+    another key or the broker another authority: the file is written anew, and its former password counts no more.
+    """
+    if remove:
+        if out is not None:
+            raise SettingsError("out: a worker that is let in no more gets no file; leave it out")
+        _remove(name, operator, json=json)
+    else:
+        _let_in(name, operator, out or Path(file_name_of(f"worker-{name}", ".json")), json=json)
+
+
+def _let_in(name: str, operator: Path, path: Path, *, json: bool) -> None:
+
+    with open_authority(operator) as authority:
+        record = broker_record(operator)
+        if record is None or record.mode is Mode.ANONYMOUS:
+            raise SettingsError(
+                "worker: this broker was not configured to know its users, so workers run with federator.json itself"
+            )
+        federator = operator / "federator.json"
+        if not federator.exists():
+            raise SettingsError(
+                f"federator: bring a copy of federator.json into {operator}: a worker signs with its key"
+            )
+        credentials = read_credentials(federator, "federator")
+        access = BrokerAccess(**asdict(provision_worker(operator, name)))
+        write_credentials(path, credentials.model_copy(update={"name": worker_user(name), "broker": access}))
+        told = tell_broker(operator, lists_changed=True)
+    report(
+        json,
+        {"federation": authority.federation, "worker": name, "file": str(path), "broker_to_reload": not told},
+        f"let the worker {name} of {authority.federation} in: {path}. Keep it as private as federator.json",
+        f"Run it with: foltr federator run --role ingest --credentials {path.name}",
+        "" if told else RELOAD,
+    )
+
+
+def _remove(name: str, operator: Path, *, json: bool) -> None:
+
+    with open_authority(operator) as authority:
+        is_out = withdraw_worker(operator, name) is Withdrawal.REFUSED
+        told = tell_broker(operator, lists_changed=True)
+    who = f"the worker {name} of {authority.federation}"
+    rotate = command_in(operator, "foltr federator rotate-key")
+    report(
+        json,
+        {"federation": authority.federation, "worker": name, "is_out": is_out, "broker_to_reload": not told},
+        f"{who} is let in no more" if is_out else f"{who} has no lines in the access list; it may still connect",
+        f"Its file has the federator's key: was it exposed, run: {rotate}",
+        "" if told else RELOAD,
+    )

@@ -1,10 +1,10 @@
 """``foltr rules`` and ``foltr methods``: what a federation may aggregate and learn by."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import Any
 
 from foltr.cli import options
-from foltr.cli.output import console, print_rows
+from foltr.cli.output import print_json, say
 from foltr.core.aggregation.rule_spec import MEAN, PRE_STEPS, RULES, parameters_of_rule, read_rule
 from foltr.core.methods.preconditions import LEAST_FOR_ADAPTIVE, least_updates
 from foltr.core.methods.registry import METHODS, parameters_of
@@ -45,73 +45,44 @@ _N_AND_M = (
 )
 
 
-@dataclass(frozen=True)
-class RuleRow:
-    """One rule, for `foltr rules`.
-
-    Attributes:
-        needs: the condition on n updates and m hostile clients; None where any number will do.
-        least_clients: updates a round needs to tolerate the default share of hostile ones; None of a pre-step, which
-            needs what its rule needs.
-        parameters: by name, with their defaults in words.
-    """
-
-    rule: str
-    needs: str | None
-    least_clients: int | None
-    parameters: dict[str, str]
-    meaning: str
-
-
-@dataclass(frozen=True)
-class MethodRow:
-    """One method, for `foltr methods`."""
-
-    method: str
-    parameters: dict[str, str]
-    meaning: str
-
-
 def rules(json: options.Json = False) -> None:
     """List the aggregation rules: what they need, and their parameters with defaults."""
-    rows = [
-        RuleRow(name, _NEEDS.get(name), least_updates(read_rule(name)), parameters_of_rule(name), _RULES[name])
-        for name in RULES
-    ]
-    rows += [
-        RuleRow(name, _NEEDS[name], None, parameters_of_rule(f"{name}+mean"), _PRE_STEPS[name]) for name in PRE_STEPS
-    ]
+    rows = [_rule(name, _RULES[name], least_updates(read_rule(name)), parameters_of_rule(name)) for name in RULES]
+    rows += [_rule(name, _PRE_STEPS[name], None, parameters_of_rule(f"{name}+mean")) for name in PRE_STEPS]
     if json:
-        print_rows(rows, (), title="Rules", as_json=True)
+        print_json(rows)
         return
-    _tell(_N_AND_M)
+    say(_N_AND_M)
     for row in rows:
-        least = "" if row.least_clients is None else f"; from {row.least_clients} updates"
-        needs = "" if row.needs is None else f" ({row.needs}{least})"
-        _tell(f"{row.rule}{needs}: {row.meaning}")
-        for name, default in row.parameters.items():
-            _tell(f"    --aggregation-set {name}=VALUE, default {default}")
+        least = "" if row["least_clients"] is None else f"; from {row['least_clients']} updates"
+        needs = "" if row["needs"] is None else f" ({row['needs']}{least})"
+        say(f"{row['rule']}{needs}: {row['meaning']}")
+        for name, default in row["parameters"].items():
+            say(f"    --aggregation-set {name}=VALUE, default {default}")
+
+
+def _rule(name: str, meaning: str, least: int | None, parameters: dict[str, str]) -> dict[str, Any]:
+    """One rule, with the condition on n updates and m hostile clients; a pre-step needs what its rule needs."""
+    return {
+        "rule": name,
+        "needs": _NEEDS.get(name),
+        "least_clients": least,
+        "parameters": parameters,
+        "meaning": meaning,
+    }
 
 
 def methods(json: options.Json = False) -> None:
     """List the methods, with their parameters and defaults."""
-    rows = [
-        MethodRow(name, _parameters_of(name), " ".join((method.training.__doc__ or "").split()).removesuffix("."))
-        for name, method in METHODS.items()
-    ]
+    rows = []
+    for name, method in METHODS.items():
+        # A logging policy is a file, with a setting of its own.
+        parameters = {key: default for key, default in parameters_of(name).items() if key != "logging_policy"}
+        meaning = " ".join((method.training.__doc__ or "").split()).removesuffix(".")
+        rows.append({"method": name, "parameters": parameters, "meaning": meaning})
+        if not json:
+            say(f"{name}: {meaning}")
+            for key, default in parameters.items():
+                say(f"    --set {key}={default}")
     if json:
-        print_rows(rows, (), title="Methods", as_json=True)
-        return
-    for row in rows:
-        _tell(f"{row.method}: {row.meaning}")
-        for name, default in row.parameters.items():
-            _tell(f"    --set {name}={default}")
-
-
-def _parameters_of(method: str) -> dict[str, str]:
-    """Return the parameters that are given as text: a logging policy is a file, with an option of its own."""
-    return {name: default for name, default in parameters_of(method).items() if name != "logging_policy"}
-
-
-def _tell(line: str) -> None:
-    console.print(line, markup=False, highlight=False, soft_wrap=True)
+        print_json(rows)

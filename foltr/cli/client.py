@@ -7,23 +7,23 @@ from typing import Any
 import typer
 
 from foltr.cli import options
-from foltr.cli.fields import takes_fields
-from foltr.cli.fleet.enrolling import enrol, enrol_in_slot
 from foltr.cli.fleet.running import (
     RUN_KEYS,
     RUN_OPTIONS,
     Count,
-    DeviceChoices,
+    MinCohort,
     NRounds,
     device_name,
     make_fleet,
     report,
     run_fleet,
 )
-from foltr.cli.fleet.slots import Slot, take_enrolled_slot, take_new_slot
+from foltr.cli.fleet.slots import Slot, enrol, enrol_in_slot, take_enrolled_slot, take_new_slot
 from foltr.cli.output import configure_logging
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.errors import SettingsError
+from foltr.edge_client.options import Privacy
+from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
 
 app = typer.Typer(help="Run simulated devices.", no_args_is_help=True)
 app.command("enrol")(enrol)
@@ -36,10 +36,14 @@ def _group() -> None:
 
 @app.command("run")
 @takes_settings((*RUN_KEYS, "slots", "tokens", "alive_file"), RUN_OPTIONS)
-@takes_fields(DeviceChoices, DeviceChoices.model_fields)
-def run(count: Count = 1, rounds: NRounds = None, json: options.Json = False, **flags: Any) -> None:
+def run(
+    count: Count = 1,
+    rounds: NRounds = None,
+    min_cohort: MinCohort = USUAL_PRIVACY.min_cohort,
+    json: options.Json = False,
+    **flags: Any,
+) -> None:
     """Run devices whose users issue queries of a data set and click as a click model says."""
-    of_fleet = DeviceChoices.read({name: flags.pop(name) for name in DeviceChoices.model_fields}).of_fleet()
     settings = load_settings(**flags)
     configure_logging(settings.log_level, settings.log_format)
     slot = _take_slot(settings, count)
@@ -48,7 +52,8 @@ def run(count: Count = 1, rounds: NRounds = None, json: options.Json = False, **
         if slot.credentials.exists():
             at["credentials"] = str(slot.credentials)
         settings = load_settings(**flags | at)
-    fleet = make_fleet(settings, device_name(settings), count, rounds, **of_fleet)
+    privacy = Privacy(privacy_limits=PrivacyLimits(min_cohort=min_cohort))
+    fleet = make_fleet(settings, device_name(settings), count, rounds, privacy=privacy)
     asyncio.run(run_fleet(fleet))
     if slot is not None and slot.name in fleet.forgotten:
         slot.close_for_ever()

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import typer
 
+from foltr.broker.address import BrokerAddress
 from foltr.cli import options
 from foltr.cli.federator import RUN_KEYS, make_plan
 from foltr.cli.fields import allowed_values, default_of, unit_of
@@ -54,8 +55,6 @@ def check(config: ConfigFile = None) -> None:
     settings = loaded.settings
     # With secure sums the rest follows from the operator's policy, which only the credentials have.
     if settings.privacy.privacy is not Privacy.SECURE:
-        from foltr.broker.address import BrokerAddress
-
         make_plan(settings, FederatorIdentity(settings.federation, BrokerAddress.parse(settings.broker_url)))
     say(f"{_place(loaded)}: nothing is wrong; {len(loaded.sources)} settings are set")
 

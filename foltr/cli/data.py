@@ -1,11 +1,13 @@
-"""``foltr data``: get real ranking data by package name."""
+"""``foltr data``: get real ranking data by package name; and which data a command works on."""
 
 from typing import Annotated
 
 import typer
 
 from foltr.cli.output import console
-from foltr.core.errors import SettingsError
+from foltr.core.data.mslr_sample import fetch_mslr_sample
+from foltr.core.data.sources import MSLR_SAMPLE, SYNTHETIC, LoadedData, load_data
+from foltr.core.errors import DataError, SettingsError, UnavailableError
 
 app = typer.Typer(help="Get ranking data.", no_args_is_help=True)
 
@@ -22,8 +24,24 @@ def get(
     """Fetch a data set from your configured package index into the cache and print its folder."""
     if name != "mslr-sample":
         raise SettingsError(f"name: there is no data set {name!r}; known is mslr-sample")
-    from foltr.core.data.mslr_sample import fetch_mslr_sample
 
     with console.status("Fetching"):
         folder = fetch_mslr_sample()
     console.print(str(folder), soft_wrap=True, highlight=False)
+
+
+def find_data(name: str | None, seed: int, fold: int | None = None, *, normalise: bool = True) -> LoadedData:
+    """As `foltr.core.data.sources.load_data`; by default the MSLR sample, or a synthetic set where that cannot be
+    had."""
+    if name is None and fold is not None:
+        raise SettingsError(f"fold {fold}: only a folder has folds; expected --data with a folder")
+    sample = name in (None, MSLR_SAMPLE)
+    try:
+        with console.status("Fetching the MSLR-WEB10K sample (once, 2 MB)" if sample else "Reading the data"):
+            return load_data(MSLR_SAMPLE if name is None else name, seed, fold, normalise=normalise)
+    except (UnavailableError, DataError) as error:
+        if name is not None:
+            raise
+        console.print(f"No real data: {error}", style="yellow", markup=False, soft_wrap=True)
+        console.print("Going on with a generated set. It is synthetic: its figures mean little.", style="yellow")
+        return load_data(SYNTHETIC, seed)

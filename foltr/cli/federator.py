@@ -1,36 +1,36 @@
 """``foltr federator``: run the federator of one federation, and give it another key."""
 
 import asyncio
+import ctypes
 import gc
+import os
 import signal
+import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import structlog
 import typer
 
 from foltr.cli import options
-from foltr.cli.federation_files import read_initial_model, read_schema_setting
 from foltr.cli.ingest import serve_ingest
-from foltr.cli.memory import share_one_heap
-from foltr.cli.method import choose_method, choose_rule, read_logging_policy
+from foltr.cli.method import choose_method, choose_rule, read_initial_model, read_logging_policy, read_schema_setting
 from foltr.cli.metrics_port import metrics_port
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.identities import FederatorIdentity, choose_privacy, federator_identity
 from foltr.cli.operator.sending import send_order
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import configure_logging, say
 from foltr.cli.setting_groups import Rounds
 from foltr.cli.settings import Settings, load_settings, takes_settings
-from foltr.cli.tracer import tracer_to
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
+from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.protocol.states import Pacing
 from foltr.operations.operator_access import broker_record, open_authority, service_access
 
 if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
     from foltr.federator.plan import FederationPlan
 
 # 70 times as many as by default; objects of this kind are some 100 bytes each.
@@ -46,6 +46,11 @@ RUN_KEYS = (
     *("n_features", "feature_schema", "interactions", "method", "privacy", "aggregation"),
     *("min_clients", "max_clients", "min_time_s", "max_time_s", "stop_after_round"),
 )
+
+
+_M_ARENA_MAX: Final = -8  # of glibc's malloc.h
+# By these whoever runs a process says it, and is not contradicted.
+_SAID_BY: Final = ("MALLOC_ARENA_MAX", "GLIBC_TUNABLES")
 
 
 @app.command("run")
@@ -182,28 +187,26 @@ async def _serve(settings: Settings) -> None:
         stored = await get_federation(database, plan.federation)
         if stored is not None:
             plan = plan.with_activation(stored.activation)
-        with tracer_to(settings.trace_to, plan.federation) as tracer:
-            service = FederatorService(
-                plan,
-                database,
-                address,
-                key=identity.key,
-                give_up_after_s=settings.give_up_after_s,
-                alive_file=AliveFile(settings.alive_file),
-                tracer=tracer,
-                shares=settings.role == "leader",
-                standby=settings.standby,
-            )
-            loop = asyncio.get_running_loop()
-            for number in (signal.SIGTERM, signal.SIGINT):
-                loop.add_signal_handler(number, service.stop)
+        service = FederatorService(
+            plan,
+            database,
+            address,
+            key=identity.key,
+            give_up_after_s=settings.give_up_after_s,
+            alive_file=AliveFile(settings.alive_file),
+            shares=settings.role == "leader",
+            standby=settings.standby,
+        )
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, service.stop)
 
-            def note_started() -> None:
-                log.info("federator_started", federation=plan.federation, broker=str(address), db=database.location)
-                _pass_over_in_collections()
+        def note_started() -> None:
+            log.info("federator_started", federation=plan.federation, broker=str(address), db=database.location)
+            _pass_over_in_collections()
 
-            with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
-                await service.run(on_started=note_started)
+        with metrics_port(settings.metrics_host, settings.metrics_port, service.read_measures):
+            await service.run(on_started=note_started)
     log.info("federator_stopped", federation=plan.federation)
 
 
@@ -239,3 +242,19 @@ def _pass_over_in_collections() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(_N_NEW_OBJECTS, 20, 20)
+
+
+def share_one_heap() -> bool:
+    """Let all threads have their memory from one heap; before there is another thread.
+
+    glibc gives new threads heaps of their own, each of which keeps for itself what was freed in it. Large updates are
+    unpacked in one thread and stored in another, so what a batch of them takes was there several times. Threads of
+    Python hardly ever ask for memory at the same moment.
+
+    Returns:
+        Whether it was done: it is another system's business, or was said by the environment, otherwise.
+    """
+    if sys.platform != "linux" or any(os.environ.get(name) for name in _SAID_BY):
+        return False
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    return mallopt is not None and mallopt(_M_ARENA_MAX, 1) == 1

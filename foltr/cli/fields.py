@@ -13,12 +13,13 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Final, Literal, TypeVar, Union, get_args, get_origin
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
 from foltr.core.errors import SettingsError
 
 Model = type[BaseModel]
+Read = TypeVar("Read", bound=BaseModel)
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
@@ -124,6 +125,19 @@ def read_values(model: Model, values: Mapping[str, Any], options: Options = NONE
         elif isinstance(value, str) and get_origin(field.annotation) is tuple:
             read[name] = tuple(item.strip() for item in value.split(","))
     return read
+
+
+def read_model(model: type[Read], values: Mapping[str, Any], options: Options = NONE) -> Read:
+    """Return an object of what options say. SettingsError in one line that names each option that is wrong."""
+    try:
+        return model(**read_values(model, values, options))
+    except ValidationError as error:
+        problems = error.errors(include_url=False)
+        told = (
+            f"{option_name(model, str(one['loc'][0]), options)}: {one['msg']}, not {one['input']!r:.60}"
+            for one in problems
+        )
+        raise SettingsError("; ".join(told)) from error
 
 
 def read_parameters(assignments: Iterable[str], option: str) -> dict[str, str]:

@@ -3,7 +3,7 @@
 import asyncio
 import signal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import structlog
 import typer
@@ -14,11 +14,14 @@ from foltr.cli.operator.identities import broker_of, helper_credentials
 from foltr.cli.output import configure_logging, console
 from foltr.cli.settings import Settings, load_settings, takes_settings
 from foltr.core.alive_file import AliveFile
+from foltr.core.operator.credentials import Credentials, write_secret
+from foltr.core.operator.helper_keys import helper_keys_text
+from foltr.core.protocol.policies import MAX_EPOCHS
 from foltr.core.user_files import file_name_of
-
-if TYPE_CHECKING:
-    from foltr.core.operator.credentials import Credentials
-    from foltr.helper.store import HelperStore
+from foltr.helper.desk import Desk
+from foltr.helper.measures import HelperMeasures
+from foltr.helper.service import HelperService
+from foltr.helper.store import HelperStore
 
 log = structlog.get_logger(__name__)
 
@@ -53,10 +56,6 @@ def keys(
     One is for each of the policy's 64 epochs, and one for its verify key. The private keys stay in the helper's store,
     which may be in use meanwhile. Each call makes others.
     """
-    from foltr.core.operator.credentials import write_secret
-    from foltr.core.operator.helper_keys import helper_keys_text
-    from foltr.core.protocol.policies import MAX_EPOCHS
-
     settings = load_settings(**flags)
     credentials = helper_credentials(settings)
     store = _open(settings, credentials, exclusive=False)
@@ -73,16 +72,12 @@ def keys(
 
 
 def _open(settings: Settings, credentials: "Credentials", *, exclusive: bool) -> "HelperStore":
-    from foltr.helper.store import HelperStore
 
     path = Path(settings.store or file_name_of(f"{credentials.federation}-{credentials.name}", ".helper.sqlite"))
     return HelperStore(path, f"{credentials.federation}/{credentials.name}", exclusive=exclusive)
 
 
 async def _serve(settings: Settings, credentials: "Credentials", store: "HelperStore") -> None:
-    from foltr.helper.desk import Desk
-    from foltr.helper.measures import HelperMeasures
-    from foltr.helper.service import HelperService
 
     address = broker_of(settings, credentials)
     measures = HelperMeasures(credentials.federation, credentials.name)

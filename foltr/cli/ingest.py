@@ -2,20 +2,17 @@
 
 import asyncio
 import signal
-from typing import TYPE_CHECKING
 
 import structlog
 
-from foltr.cli.doctor.checks_sharing import told
+from foltr.broker.address import BrokerAddress
+from foltr.broker.sharing import Sharing, try_sharing
 from foltr.cli.metrics_port import metrics_port
 from foltr.cli.operator.identities import federator_identity
 from foltr.cli.settings import Settings
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError, UnavailableError
 from foltr.core.operator.credentials import FEDERATOR_USER
-
-if TYPE_CHECKING:
-    from foltr.broker.address import BrokerAddress
 
 log = structlog.get_logger(__name__)
 
@@ -92,8 +89,6 @@ async def require_sharing(address: "BrokerAddress", federation: str) -> None:
     Raises:
         UnavailableError: it grants the subscription of a group and delivers nothing, or refuses it.
     """
-    from foltr.broker.sharing import Sharing, try_sharing
-
     for is_last in (False, True):
         try:
             trial = await try_sharing(federation, [address], _N_TRIED)
@@ -102,5 +97,8 @@ async def require_sharing(address: "BrokerAddress", federation: str) -> None:
         if trial.sharing not in (Sharing.NONE, Sharing.REFUSED):
             return
         if is_last:
+            found = "refuses the subscription of a group"
+            if trial.sharing is Sharing.NONE:
+                found = f"grants the subscription of a group, and of {trial.n_sent} messages delivers none"
             advice = "do not use foltr federator run --role ingest at this broker"
-            raise UnavailableError(f"broker_url: {told(trial).detail}; {advice}")
+            raise UnavailableError(f"broker_url: the broker {found}; {advice}")

@@ -1,20 +1,30 @@
-"""Which method and ranker a command was asked for."""
+"""Which method and ranker a command was asked for, and the files that a federator is started with."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from foltr.cli.setting_groups import Defence, Learning
+from foltr.core.aggregation.rule_spec import RuleSpec, read_rule
 from foltr.core.errors import SettingsError
+from foltr.core.methods.initial_models import InitialModel
+from foltr.core.methods.registry import (
+    Ranker,
+    check_method,
+    methods_with,
+    parameters_of,
+    ranker_of_method,
+    training_for,
+    usual_learning_rate,
+)
+from foltr.core.methods.spec import Lists
 from foltr.core.numerics.array_files import read_array_file
+from foltr.core.protocol.explorations import read_exploration
 from foltr.core.protocol.fields import pack_vector
+from foltr.core.protocol.schemas import FeatureSchema
+from foltr.core.protocol.trainings import Training
 from foltr.core.user_files import FileKind
-
-if TYPE_CHECKING:
-    from foltr.core.aggregation.rule_spec import RuleSpec
-    from foltr.core.methods.registry import Ranker
-    from foltr.core.protocol.trainings import Training
 
 
 def read_logging_policy(learning: Learning) -> dict[str, bytes]:
@@ -23,9 +33,6 @@ def read_logging_policy(learning: Learning) -> dict[str, bytes]:
     Raises:
         SettingsError: the method has no logging policy, or the file does not hold one weight for each feature.
     """
-    from foltr.core.methods.registry import methods_with, parameters_of
-    from foltr.core.methods.spec import Lists
-
     if learning.logging_policy is None:
         return {}
     if "logging_policy" not in parameters_of(learning.method):
@@ -57,8 +64,6 @@ def choose_rule(defence: Defence, n_sums: int = 1) -> "RuleSpec":
         n_sums: of a round with secure sums. Several are made for a rule that compares them, so the median is the
             default: one hostile device then spoils one of them, and not the model.
     """
-    from foltr.core.aggregation.rule_spec import read_rule
-
     by_default = n_sums > 1 and "aggregation" not in defence.model_fields_set
     return read_rule(
         "median" if by_default else defence.aggregation,
@@ -75,15 +80,6 @@ def choose_method(learning: Learning, n_features: int, n_clients: int, **extra: 
         n_clients: who shares the noise of fpdgd-paper, unless its parameters say.
         extra: parameters that no text can give, i.e. a logging policy; one given as text is refused all the same.
     """
-    from foltr.core.methods.registry import (
-        check_method,
-        parameters_of,
-        ranker_of_method,
-        training_for,
-        usual_learning_rate,
-    )
-    from foltr.core.protocol.explorations import read_exploration
-
     known = parameters_of(learning.method)
     parameters: dict[str, object] = {**extra, **learning.method_parameters}
     if "n_clients" in known:
@@ -96,3 +92,31 @@ def choose_method(learning: Learning, n_features: int, n_clients: int, **extra: 
     ranker = ranker_of_method(learning.method, learning.ranker, n_features, learning.hidden)
     check_method(training, ranker)
     return training, ranker
+
+
+def read_schema_setting(learning: Learning) -> "tuple[Learning, FeatureSchema | None]":
+    """The schema if one is set, and the settings with its number of features.
+
+    Raises:
+        SettingsError: it cannot be read, or another number of features was given beside it.
+    """
+    if learning.feature_schema is None:
+        return learning, None
+    schema = FeatureSchema.read(learning.feature_schema)
+    if "n_features" in learning.model_fields_set and learning.n_features != schema.n_features:
+        raise SettingsError(
+            f"n_features: {learning.n_features}, but {learning.feature_schema} has {schema.n_features}; "
+            "leave n_features out, the schema says how many"
+        )
+    return learning.model_copy(update={"n_features": schema.n_features}), schema
+
+
+def read_initial_model(learning: Learning, ranker: "Ranker", schema: "FeatureSchema | None") -> bytes | None:
+    """The weights that the federation begins with, as they are stored; None where none are set.
+
+    Raises:
+        SettingsError: the file is not what it should be, or for another ranker or schema.
+    """
+    if learning.initial_model is None:
+        return None
+    return pack_vector(InitialModel.read(learning.initial_model).weights_of(ranker, schema))

@@ -19,14 +19,13 @@ Federation = Annotated[str | None, typer_option(Settings, "federation")]
 GiveUpAfter = Annotated[float | None, typer_option(Settings, "give_up_after_s")]
 Limit = Annotated[
     int | None,
-    typer.Option(
-        "--limit", min=1, max=1_000_000, help="At most so many, the newest; default: what fits the screen, of JSON 1000"
-    ),
+    typer.Option("--limit", min=1, max=1_000_000, help="At most so many; default: what fits the screen, of JSON 1000"),
 ]
 All = Annotated[bool, typer.Option("--all", help="Every line, also where they do not fit the screen")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table")]
-Jsonl = Annotated[bool, typer.Option("--jsonl", help="Print a line of JSON, with --watch one for each look")]
-WatchLines = Annotated[
-    bool, typer.Option("--watch", help="With --jsonl: go on with each that is new or changes, until Ctrl-C")
-]
 JsonFile = Annotated[Path | None, typer.Option("--json", help="Write the results to this file as JSON")]
+
+
+OperatorFolder = Annotated[
+    Path, typer.Option("--operator", help="The operator's folder: the enrolment key and what was signed with it")
+]

@@ -7,10 +7,11 @@ import math
 import re
 import sys
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from operator import attrgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import structlog
 from rich.cells import cell_len
@@ -19,6 +20,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from foltr.core.errors import SettingsError
+
+Row = TypeVar("Row")
+Columns = Mapping[str, Callable[[Any], Any]] | Sequence[str]
 
 console = Console()
 errors = Console(stderr=True)
@@ -69,20 +73,20 @@ def report(as_json: bool, data: Any, *sentences: str) -> None:
 
 def print_rows(
     rows: Sequence[Any],
-    columns: Sequence[str] = (),
+    columns: Columns = (),
     *,
     title: str,
     as_json: bool = False,
     all_with: str | None = None,
     newest: bool = False,
 ) -> None:
-    """Print records: every field as JSON, or the named columns as a table, without those that nobody has.
+    """Print records: every field as JSON, or columns of them as a table, without those that nobody has.
 
     Nothing is cut. If the terminal is too narrow, cells are wrapped between words, but those of several lines; if a
     word does not fit then, each record is printed a field a line.
 
     Args:
-        columns: of named tuples all fields, if none is named.
+        columns: the names of fields, or of each column what it says of a record; of named tuples by default all fields.
         all_with: the command that shows all of them. The table has as many as fit the screen, and a line below it says
             how many there are beside. None: it has all.
         newest: whether the last ones are shown then, else the first.
@@ -90,10 +94,10 @@ def print_rows(
     if as_json:
         print_json(list(rows))
         return
-    n = len(rows) if all_with is None else n_fitting(rows, columns, newest=newest)
-    _print_table(rows[len(rows) - n :] if newest else rows[:n], columns, title)
+    shown = rows if all_with is None else fitting(rows, columns, newest=newest)
+    _print_table(shown, columns, title)
     if all_with is not None:
-        say_more(len(rows) - n, "Earlier lines" if newest else "Lines", all_with)
+        say_more(len(rows) - len(shown), "Earlier lines" if newest else "Lines", all_with)
 
 
 def say_more(n_more: int, what: str, option: str) -> None:
@@ -113,22 +117,22 @@ def print_record(record: Any, *, title: str, as_json: bool = False) -> None:
     _print_fields([(name, _cell(value)) for name, value in record.items()])
 
 
-def _print_table(rows: Sequence[Any], columns: Sequence[str], title: str) -> None:
+def _print_table(rows: Sequence[Any], columns: Columns, title: str) -> None:
     if not rows:
         console.print(f"{title}: none", markup=False, highlight=False)
         return
-    columns, cells = _cells(rows, columns)
-    widths = column_widths([list(columns), *cells], console.width)
+    names, cells = _cells(rows, columns)
+    widths = column_widths([names, *cells], console.width)
     if widths is None:
         console.print(title, style="italic", markup=False, highlight=False)
         for line in cells:
-            _print_fields(list(zip(columns, line, strict=True)))
+            _print_fields(list(zip(names, line, strict=True)))
             console.print()
         return
     padding = (0, len(_GAP), 0, 0)
     table = Table(title=escape(title), title_justify="left", box=None, header_style="bold", padding=padding)
     table.pad_edge = False
-    for column, width in zip(columns, widths, strict=True):
+    for column, width in zip(names, widths, strict=True):
         table.add_column(column, width=width)
     for line in cells:
         table.add_row(*map(escape, line))
@@ -144,10 +148,13 @@ def _print_fields(fields: Sequence[tuple[str, str]]) -> None:
     console.print(table)
 
 
-def _cells(rows: Sequence[Any], columns: Sequence[str]) -> tuple[list[str], list[list[str]]]:
+def _cells(rows: Sequence[Any], columns: Columns) -> tuple[list[str], list[list[str]]]:
     """The columns that somebody has a value of, and their cells."""
-    named = [name for name in columns or rows[0]._fields if any(getattr(row, name) is not None for row in rows)]
-    return named, [[_cell(getattr(row, name)) for name in named] for row in rows]
+    if not isinstance(columns, Mapping):
+        columns = {name: attrgetter(name) for name in columns or rows[0]._fields}
+    values = {name: [says(row) for row in rows] for name, says in columns.items()}
+    kept = {name: said for name, said in values.items() if any(value is not None for value in said)}
+    return list(kept), [[_cell(value) for value in line] for line in zip(*kept.values(), strict=True)]
 
 
 def column_widths(lines: Sequence[Sequence[str]], width: int) -> list[int] | None:
@@ -179,25 +186,22 @@ def _parts(cell: str) -> list[str]:
     return (cell.splitlines() if "\n" in cell else cell.split()) or [""]
 
 
-def n_fitting(rows: Sequence[Any], columns: Sequence[str] = (), *, newest: bool, n_other_lines: int = 4) -> int:
-    """How many of these records a table on one screen has room for, from the first or the last on; at least one.
-
-    Args:
-        n_other_lines: the title, the headings, and what is said below.
-    """
+def fitting(rows: Sequence[Row], columns: Columns = (), *, newest: bool) -> Sequence[Row]:
+    """Return the records that a table on one screen has room for, from the first or the last on; at least one."""
     if not rows:
-        return 0
-    columns, cells = _cells(rows, columns)
-    widths = column_widths([columns, *cells], console.width)
-    n_used = 0
-    for n, line in enumerate(reversed(cells) if newest else cells):
+        return rows
+    names, cells = _cells(rows, columns)
+    widths = column_widths([names, *cells], console.width)
+    n, n_used = 0, 0
+    for line in reversed(cells) if newest else cells:
         if widths is None:
-            n_used += len(columns) + 1
+            n_used += len(names) + 1
         else:
             n_used += max(_n_lines(cell, width) for cell, width in zip(line, widths, strict=True))
-        if n_used > screen_rows(n_other_lines):
-            return max(1, n)
-    return len(rows)
+        if n_used > screen_rows():
+            break
+        n += 1
+    return rows[-max(1, n) :] if newest else rows[: max(1, n)]
 
 
 def _n_lines(cell: str, width: int) -> int:
@@ -211,9 +215,9 @@ def one_line(text: str) -> str:
     return shown if len(shown) <= _LONGEST_ERROR else f"{shown[:half]} ... {shown[-half:]}"
 
 
-def screen_rows(n_other_lines: int = 4) -> int:
-    """How many lines of a table fit a screen beside its title, its headings and what is said below."""
-    return max(5, console.height - n_other_lines)
+def screen_rows() -> int:
+    """How many lines of a table fit a screen beside its title, its headings, what is said below, and the shell's."""
+    return max(5, console.height - 6)
 
 
 def say(text: str) -> None:

@@ -62,8 +62,6 @@ class Operations(Group):
     """The port that the process shows its metrics to Prometheus on; 0 takes a free one; unset shows none."""
     metrics_host: str = "127.0.0.1"
     """The address that port is on. Anybody who reaches it may read the metrics, which name no client."""
-    trace_to: str | None = None
-    """Where a federator sends spans of its rounds, by OTLP over HTTP; http://127.0.0.1:4318/v1/traces, say."""
 
 
 class Api(Group):

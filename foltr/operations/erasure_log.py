@@ -32,17 +32,11 @@ _SAME = {
 
 @dataclass(frozen=True)
 class NamedEntry:
-    """An entry that somebody names who is not the database.
-
-    Attributes:
-        who: in words.
-        is_noted: it was, in a file of noted entries.
-    """
+    """An entry that somebody names who is not the database; ``who`` says in words."""
 
     who: str
     seq: int
     hash: str
-    is_noted: bool = False
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 import pytest
 
-from foltr.cli.datasets import find_data
+from foltr.cli.data import find_data
 from foltr.core.errors import SettingsError, UnavailableError
 
 

@@ -22,7 +22,7 @@ from cli.hostile import COMPUTES, SERVES, Case, cases, commands, is_number, make
 from made_history import made_history
 from receipts import KEY, RECEIPT
 
-from foltr.cli.fleet.running import DeviceChoices
+from foltr.cli.privacy.noise_options import NoiseOptions
 from foltr.cli.settings import GROUPS
 from foltr.core.erasure.receipt import sign_receipt
 from foltr.edge_client.store.store import DeviceStore
@@ -182,7 +182,7 @@ def has_limits(parameter: Any) -> bool:
 
 
 def is_bounded_field(name: str) -> bool:
-    models, names = (*GROUPS.values(), SimulationConfig, DeviceChoices), (name, f"{name}_s")
+    models, names = (*GROUPS.values(), SimulationConfig, NoiseOptions), (name, f"{name}_s")
     fields = [model.model_fields[one] for model in models for one in names if one in model.model_fields]
     return bool(fields) and all(is_bounded(field) for field in fields)
 

@@ -44,7 +44,7 @@ def test_help_lists_every_command():
 
 
 @pytest.mark.parametrize(
-    ("words", "offered"), [("foltr fed", "federator"), ("foltr rounds w", "why"), ("foltr rounds list --wa", "--watch")]
+    ("words", "offered"), [("foltr fed", "federator"), ("foltr rounds w", "why"), ("foltr status --wa", "--watch")]
 )
 def test_a_shell_completes_commands_and_options(words, offered):
     """Also those of commands that are imported only once they are called."""
@@ -171,7 +171,6 @@ def test_a_file_may_be_the_output_of_a_command(tmp_path, read_by):
         ("erasure", "log"),
         ("erasure", "verify-log"),
         ("rounds", "replay", "1"),
-        ("rounds", "replay", "--without", "device-1", "--from", "1"),
         ("db", "current"),
         ("db", "vacuum"),
     ],

@@ -9,7 +9,7 @@ from databases import migrated_sqlite
 
 HEAPS = """
 import ctypes, threading
-from foltr.cli.memory import share_one_heap
+from foltr.cli.federator import share_one_heap
 {call}
 barrier = threading.Barrier(4)
 def take():

@@ -121,7 +121,7 @@ def test_a_table_says_how_many_lines_it_leaves_out(capsys, monkeypatch):
     print_rows(rows, title="Lines", all_with="foltr x --all", newest=True)
     printed = capsys.readouterr().out
     assert ("row-29" in printed, "row-00" in printed) == (True, False)
-    assert "Earlier lines not shown: 20; to see them: foltr x --all" in printed
+    assert "Earlier lines not shown: 22; to see them: foltr x --all" in printed
     print_rows(rows, title="Lines", all_with=None)
     assert "not shown" not in capsys.readouterr().out
 

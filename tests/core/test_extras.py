@@ -57,8 +57,6 @@ def test_every_extra_of_a_command_is_known():
     extras = tomllib.loads((PROJECT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     assert MODULES.keys() == extras.keys() - {"bench", "privacy"}
     imported = {
-        "opentelemetry-exporter-otlp-proto-http": "opentelemetry",
-        "opentelemetry-sdk": "opentelemetry",
         "prometheus-client": "prometheus_client",
         "pyjwt": "jwt",
         "sqlalchemy[asyncio]": "sqlalchemy",

@@ -1,6 +1,5 @@
 """What is measured and traced of a federator: what its real store has made, and nothing that was not stored."""
 
-from contextlib import contextmanager
 from datetime import UTC, datetime
 
 import pytest
@@ -25,40 +24,15 @@ THREE = RoundPolicy(min_clients=3, max_clients=3, max_time_s=60)
 NAMES = ("anna", "bert", "carl")
 
 
-class Spans:
-    """Notes spans as they begin and end."""
-
-    def __init__(self):
-        self.seen = []
-
-    def begin(self, name, at, attributes):
-        assert at > 0
-        self.seen.append(("begin", name, dict(attributes)))
-        return self
-
-    @contextmanager
-    def child(self, name, attributes):
-        self.seen.append(("within", name, dict(attributes)))
-        yield
-
-    def note(self, name, began, ended):
-        assert began <= ended
-        self.seen.append(("within", name, {}))
-
-    def end(self, at, attributes):
-        assert at > 0
-        self.seen.append(("end", "round", {key: str(value) for key, value in attributes.items()}))
-
-
 @pytest.fixture
 async def begin(served_url):
     """Starts a federator that is watched, with the number of the round that it ends with."""
     started = []
     async with await open_migrated(served_url) as db:
 
-        async def start(spans=None, policy=TWO, **options):
+        async def start(policy=TWO, **options):
             measures = FederatorMeasures("mail")
-            watch = Watch(measures, *([] if spans is None else [spans]))
+            watch = Watch(measures)
             served = Served(db, FederationPlan("mail", 1, policy, **options), GENEROUS, watch=watch)
             started.append(served)
             await served.actor.start()
@@ -168,30 +142,6 @@ def test_what_secure_sums_have_earned_is_shown():
     model = NewModel(1, b"", evaluation=RoundEvaluation(4, 3.0, -1.0, 2.0, 1.5))
     Watch(measures).made("complete_round", 0.0, (1, model, datetime.now(UTC), None), None)
     assert measures.reward.now == {"shown": -0.25, "base": 0.5}
-
-
-async def test_a_round_is_traced_with_what_is_stored_in_it(begin, unsigned):
-    """From its opening to its model; numbers and states, and no name."""
-    spans = Spans()
-    served, _ = await begin(spans)
-    await served.join([unsigned("anna"), unsigned("bert")])
-    for name in ("anna", "bert"):
-        served.update(unsigned(name))
-    await served.turn()
-    first = spans.seen[: spans.seen.index(("end", "round", {"state": "completed", "model": "1"})) + 1]
-    assert first[0] == ("begin", "round", {"round": 1})
-    assert ("within", "commit_batch", {"n_updates": 2, "n_events": 0}) in first
-    assert [name for _, name, _ in first[-3:]] == ["complete_round", "aggregation", "round"]
-    assert ("begin", "round", {"round": 2}) in spans.seen
-    assert not any(name in str(spans.seen) for name in NAMES)
-
-
-async def test_a_resumed_round_is_traced_from_its_opening(begin):
-    """Its span is begun by whoever goes on with it."""
-    await begin()
-    spans = Spans()
-    await begin(spans)
-    assert spans.seen[0] == ("begin", "round", {"round": 1})
 
 
 async def test_what_the_database_did_not_make_is_no_event(begin, unsigned):

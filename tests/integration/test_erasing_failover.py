@@ -93,6 +93,6 @@ async def test_a_standby_finishes_what_a_killed_leader_began(
             assert said.n_events >= N_REFUSALS
             await check_forgotten(deployment, NAME)
             await completed(deployment, await deployment.n_completed() + 3)
-        key = ("--key", tmp_path / "operator/operator.json", "--noted", tmp_path / "noted.json")
+        key = ("--key", tmp_path / "operator/operator.json")
         verified = foltr_process("erasure", "verify-log", *key, "--db", migrated_url, "--federation", FEDERATION)
         assert verified.returncode == 0, verified.stderr

@@ -1,7 +1,7 @@
-"""A federation that is watched as an operator watches it: Prometheus, the board, logs, traces; and who was forgotten.
+"""A federation that is watched as an operator watches it: Prometheus, the board, logs; and who was forgotten.
 
-Everything that outlives a client is looked through for its name: what was scraped, what Prometheus has on its disk, log
-lines of the default level, and spans.
+Everything that outlives a client is looked through for its name: what was scraped, what Prometheus has on its disk, and
+log lines of the default level.
 """
 
 import contextlib
@@ -11,7 +11,6 @@ import re
 
 import pytest
 from cli.commands import PROJECT, environment, foltr
-from collector import Collector, collector
 from databases import migrated_sqlite
 from integration.deployment import until
 from integration.prometheus import Prometheus, prometheus
@@ -119,47 +118,46 @@ async def unanswered_of_board(server: Prometheus) -> list[tuple[str, str]]:
 @pytest.mark.slow
 @pytest.mark.timeout(240)
 async def test_the_forgotten_name_is_found_nowhere(whole, tmp_path):
-    """Rounds of a federation with helpers, all of it scraped and traced; a device is forgotten; the others go on."""
+    """Rounds of a federation with helpers, all of it scraped; a device is forgotten; the others go on."""
     database_url = migrated_sqlite(tmp_path / "foltr.sqlite")
-    with collector() as spans:
-        for name in ("north", "south"):
-            whole.start_helper(name, **PORT)
-        options = ("--rounds", "10000", "--min-clients", "4")
-        variables = {"FOLTR_TRACE_TO": spans.url, **PORT, **AT_ONCE, **RESETS}
-        whole.start_federator(database_url, "", *options, defaults=STEPS, **variables)
-        start_api(whole, database_url)
-        said = [tmp_path / f"{name}.out" for name in ("federator", "north", "south", "api")]
-        federator, north, south = [await shown_at(log) for log in said[:3]]
-        jobs = {"foltr-federator": [federator], "foltr-helper": [north, south], "foltr": [await api_url(whole)]}
-        async with joined(whole) as devices:
-            await in_rounds(whole, devices, 1)
-            async with prometheus(tmp_path, jobs, tmp_path / "token") as server:
-                await in_rounds(whole, devices, 3)
-                assert FORGOTTEN in json.dumps([device.client_id for device in devices])
-                result = await devices[0].forget_me(timeout_s=60.0)
-                assert result.state == "forgotten"
-                await in_rounds(whole, devices[1:], 2)
+    for name in ("north", "south"):
+        whole.start_helper(name, **PORT)
+    options = ("--rounds", "10000", "--min-clients", "4")
+    variables = {**PORT, **AT_ONCE, **RESETS}
+    whole.start_federator(database_url, "", *options, defaults=STEPS, **variables)
+    start_api(whole, database_url)
+    said = [tmp_path / f"{name}.out" for name in ("federator", "north", "south", "api")]
+    federator, north, south = [await shown_at(log) for log in said[:3]]
+    jobs = {"foltr-federator": [federator], "foltr-helper": [north, south], "foltr": [await api_url(whole)]}
+    async with joined(whole) as devices:
+        await in_rounds(whole, devices, 1)
+        async with prometheus(tmp_path, jobs, tmp_path / "token") as server:
+            await in_rounds(whole, devices, 3)
+            assert FORGOTTEN in json.dumps([device.client_id for device in devices])
+            result = await devices[0].forget_me(timeout_s=60.0)
+            assert result.state == "forgotten"
+            await in_rounds(whole, devices[1:], 2)
 
-                async def is_answered() -> bool:
-                    return await unanswered_of_board(server) == []
+            async def is_answered() -> bool:
+                return await unanswered_of_board(server) == []
 
-                with contextlib.suppress(AssertionError):  # which are not answered is told below
-                    await until(is_answered, 30, "the board is not answered", 0.5)  # rates take two scrapes
-                assert await unanswered_of_board(server) == []
-                rules = (await server.ask("rules"))["groups"][0]["rules"]
-                assert {rule["name"]: rule["health"] for rule in rules if rule["health"] != "ok"} == {}
-                assert {rule["name"] for rule in rules if rule["state"] == "firing"} == set()
-                scraped = [await scrape(url) for url in (federator, north, south)]
-        shown = samples(scraped[0])
-        assert shown["foltr_federator_erasures_total",] == 1
-        assert samples(scraped[1])["foltr_helper_sums_opened_total",] >= 6
-        assert [await complaints(text) for text in scraped] == ["", "", ""]
-        whole.close()
-        stored = b"".join(path.read_bytes() for path in server.data.rglob("*") if path.is_file())
-        check_nowhere(FORGOTTEN, scraped, stored, [path.read_text() for path in said], spans)
+            with contextlib.suppress(AssertionError):  # which are not answered is told below
+                await until(is_answered, 30, "the board is not answered", 0.5)  # rates take two scrapes
+            assert await unanswered_of_board(server) == []
+            rules = (await server.ask("rules"))["groups"][0]["rules"]
+            assert {rule["name"]: rule["health"] for rule in rules if rule["health"] != "ok"} == {}
+            assert {rule["name"] for rule in rules if rule["state"] == "firing"} == set()
+            scraped = [await scrape(url) for url in (federator, north, south)]
+    shown = samples(scraped[0])
+    assert shown["foltr_federator_erasures_total",] == 1
+    assert samples(scraped[1])["foltr_helper_sums_opened_total",] >= 6
+    assert [await complaints(text) for text in scraped] == ["", "", ""]
+    whole.close()
+    stored = b"".join(path.read_bytes() for path in server.data.rglob("*") if path.is_file())
+    check_nowhere(FORGOTTEN, scraped, stored, [path.read_text() for path in said])
 
 
-def check_nowhere(name: str, scraped: list[str], stored: bytes, logs: list[str], spans: Collector) -> None:
+def check_nowhere(name: str, scraped: list[str], stored: bytes, logs: list[str]) -> None:
     """The name is in nothing that outlives the client; and what was looked through is not empty."""
     assert not any(name in text for text in scraped)
     assert b"foltr_federator_rounds_total" in stored
@@ -169,5 +167,3 @@ def check_nowhere(name: str, scraped: list[str], stored: bytes, logs: list[str],
     assert "client_joined" in logs[0]
     assert "client_erased" in logs[0]
     assert [line for text in logs for line in text.splitlines() if name in line] == []
-    assert {"round", "commit_batch", "aggregation", "erase_client"} <= {span.name for span in spans.spans()}
-    assert not any(name.encode() in body for body in spans.bodies)

@@ -6,30 +6,40 @@ import math
 import shutil
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-from foltr.cli.demo.progress import LINE_S, always, watch
+from foltr.broker.address import BrokerAddress
+from foltr.cli.data import find_data
+from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.method import choose_method
 from foltr.cli.output import console, print_rows
 from foltr.cli.settings import Settings
+from foltr.core.data.sources import LoadedData
 from foltr.core.errors import first_cause
+from foltr.core.evaluation.metrics import mean_ndcg_of_scores
+from foltr.core.learning.interaction import Interaction
+from foltr.core.learning.lambdarank import logging_policy
+from foltr.core.methods.base import DeviceContext, scores_of
+from foltr.core.methods.lists import make_list
+from foltr.core.methods.registry import Ranker, draws_lists, initial_weights, make_device, method_spec
+from foltr.core.methods.spec import Lists
 from foltr.core.operator.credentials import BrokerAccess, Credentials, device_identity
+from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.trainings import Training
 
 if TYPE_CHECKING:
-    from foltr.broker.address import BrokerAddress
-    from foltr.core.data.sources import LoadedData
-    from foltr.core.methods.registry import Ranker
-    from foltr.core.protocol.trainings import Training
     from foltr.storage.database import Database
     from foltr.storage.records import ModelRow
 
 _POLL_S = 0.2
+# Without a terminal a line says how far it is, so often at most.
+_LINE_S = 1.5
 # A round waits this long for stragglers once four of five clients have sent, and at most that long in all.
 _MIN_TIME_S, _MAX_TIME_S = 2.0, 20.0
 
@@ -44,7 +54,6 @@ class Demo:
         self._broker_url = broker_url
 
     async def run(self) -> dict[str, Any]:
-        from foltr.cli.datasets import find_data
         from foltr.storage.database import Database
         from foltr.storage.keys import KeyStore, keys_folder
         from foltr.storage.migrate import upgrade
@@ -59,8 +68,8 @@ class Demo:
         )
         training, ranker = self._method(data)
         console.print(f"Method: {settings.learning.method}, {ranker.kind} ranker", highlight=False)
-        preparing = asyncio.to_thread(_warm_up, data, training, ranker)
-        await watch(preparing, always("Preparing the learner (compiled once, then cached)"))
+        with console.status("Preparing the learner (compiled once, then cached)"):
+            await asyncio.to_thread(_warm_up, data, training, ranker)
         keys = KeyStore(keys_folder(settings.db_url, settings.keys))
         async with await Database.connect(settings.db_url, keys=keys) as database:
             await upgrade(database)
@@ -79,7 +88,6 @@ class Demo:
 
     @contextlib.contextmanager
     def _broker(self) -> Any:
-        from foltr.broker.address import BrokerAddress
         from foltr.broker.embedded import embedded_broker
 
         if self._broker_url is not None:
@@ -89,14 +97,9 @@ class Demo:
             yield address
 
     def _method(self, data: "LoadedData") -> "tuple[Training, Ranker]":
-        from foltr.core.methods.registry import draws_lists, method_spec
-        from foltr.core.methods.spec import Lists
 
         extra = {}
         if method_spec(self._settings.learning.method).lists is Lists.LOGGED:
-            from foltr.core.learning.lambdarank import logging_policy
-            from foltr.core.protocol.fields import pack_vector
-
             # The ranker in production: trained on a hundredth of the queries with full information (fedips-2021).
             # Named, so that it is not the stream that synthetic data are drawn from.
             rng = np.random.default_rng(np.random.SeedSequence([self._settings.devices.seed, *b"logging policy"]))
@@ -115,7 +118,6 @@ class Demo:
         database: "Database",
         address: "BrokerAddress",
     ) -> None:
-        from foltr.cli.fleet.fleet import Fleet
         from foltr.federator.plan import FederationPlan
         from foltr.federator.round import RoundPolicy
         from foltr.federator.service import FederatorService
@@ -168,15 +170,8 @@ class Demo:
         from foltr.storage.models import latest_model
         from foltr.storage.rounds import latest_round
 
-        columns = (
-            TextColumn("round {task.completed}/{task.total}"),
-            BarColumn(),
-            TextColumn("nDCG@10 {task.fields[ndcg]}"),
-            TimeElapsedColumn(),
-        )
-        with Progress(*columns, console=console) as progress:
-            shown = progress.add_task("rounds", total=self._n_rounds, ndcg="-")
-            printed, printed_at = -1, -math.inf
+        printed, printed_at = -1, -math.inf
+        with console.status("waiting for the first round") as status:
             while not federating.done():
                 await asyncio.wait({federating}, timeout=_POLL_S)
                 newest = await latest_round(database, self._settings.federation)
@@ -185,11 +180,12 @@ class Demo:
                     continue
                 ndcg = await asyncio.to_thread(ndcg_of, model, ranker, data)
                 done = newest.number if newest.closed_at is not None else newest.number - 1
-                progress.update(shown, completed=done, ndcg=f"{ndcg:.4f}")
+                shown = f"round {done}/{self._n_rounds}  nDCG@10 {ndcg:.4f}"
+                status.update(shown)
                 is_due = (done % 10 == 0 or done < 4) and done != printed
-                if not console.is_terminal and (is_due or time.monotonic() >= printed_at + LINE_S):
+                if not console.is_terminal and (is_due or time.monotonic() >= printed_at + _LINE_S):
                     printed, printed_at = done, time.monotonic()
-                    console.print(f"round {done}/{self._n_rounds}  nDCG@10 {ndcg:.4f}", highlight=False)
+                    console.print(shown, highlight=False)
 
     async def _report(
         self, data: "LoadedData", ranker: "Ranker", database: "Database", seconds: float
@@ -203,27 +199,17 @@ class Demo:
         by_version = {model.version: ndcg_of(model, ranker, data) for model in models}
         # A round without a model leaves the ranker as it was.
         per_round = [by_version[row.base_version if row.model_version is None else row.model_version] for row in rounds]
-        states: dict[str, int] = {}
-        for row in rounds:
-            states[row.state] = states.get(row.state, 0) + 1
         results = {
             "ndcg_at_10": {"first": by_version[0], "last": per_round[-1], "per_round": per_round},
             "updates": {
                 "accepted": sum(row.n_updates for row in rounds),
                 "rejected": await count_rejections(database, name),
             },
-            "rounds": states,
+            "rounds": dict(Counter(row.state for row in rounds)),
             **self._circumstances(data, seconds),
         }
-        columns = (
-            "round",
-            "state",
-            "n_updates",
-            "n_rejected",
-            "duration_s",
-            "model_version",
-        )  # 80 characters have room
-        print_rows(rounds[-10:], columns, title="The last rounds, from the database", as_json=False)
+        columns = ("round", "state", "n_updates", "n_rejected", "duration_s", "model_version")
+        print_rows(rounds[-10:], columns, title="The last rounds, from the database")
         first, last = by_version[0], per_round[-1]
         console.print(
             f"nDCG@10 on held-out queries: {first:.4f} before, {last:.4f} after {len(rounds)} rounds ({seconds:.1f} s)",
@@ -271,22 +257,12 @@ def command_name() -> str:
 
 def ndcg_of(model: "ModelRow", ranker: "Ranker", data: "LoadedData") -> float:
     """Of the model that all share: what devices keep to themselves is not in it."""
-    from foltr.core.evaluation.metrics import mean_ndcg_of_scores
-    from foltr.core.methods.base import scores_of
-    from foltr.core.protocol.fields import unpack_vector
-
     weights = unpack_vector(model.weights)[: ranker.n_weights]
     return mean_ndcg_of_scores(scores_of(ranker, weights, data.test.features), data.test).mean
 
 
 def _warm_up(data: "LoadedData", training: "Training", ranker: "Ranker") -> None:
     """Compile what the devices and the evaluation will call, while the screen says so."""
-    from foltr.core.evaluation.metrics import mean_ndcg_of_scores
-    from foltr.core.learning.interaction import Interaction
-    from foltr.core.methods.base import DeviceContext, scores_of
-    from foltr.core.methods.lists import make_list
-    from foltr.core.methods.registry import initial_weights, make_device
-
     rng = np.random.default_rng(0)
     model = initial_weights(training, ranker, rng)
     device = make_device(training, ranker, model, 0, DeviceContext(0))

@@ -1,16 +1,30 @@
-"""Checks of ``foltr doctor``: each has a name, a function that looks, and the next step if something is wrong."""
+"""Checks of ``foltr doctor``, and those of this machine: its version, and the credentials file with what is in it.
+
+Each check has a name, a function that looks, and the next step if something is wrong.
+"""
 
 import inspect
+import platform
+import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from enum import StrEnum
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, get_args
+from typing import Any, Final, NamedTuple
 
-from foltr.core.errors import FoltrError
-from foltr.core.operator.credentials import Role
-from foltr.core.user_files import FileKind, read_json_file
+from cryptography.x509 import load_pem_x509_certificate
+
+from foltr.cli.operator.identities import read_any_credentials, require_same_federation
+from foltr.cli.settings import Settings
+from foltr.core.errors import FoltrError, MessageError
+from foltr.core.operator.credentials import Credentials
+from foltr.core.protocol.enrolment import read_enrolment
+from foltr.core.protocol.fields import SCHEMA_VERSION
+from foltr.core.version import __version__
+
+_WARNING_DAYS: Final = 30
 
 
 class State(StrEnum):
@@ -46,9 +60,8 @@ class Check(NamedTuple):
     is_gate: bool = False
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One thing looked at. The detail of a problem says what to do."""
+class Finding(NamedTuple):
+    """One thing looked at, as it is printed. The detail of a problem says what to do."""
 
     what: str
     state: State
@@ -72,21 +85,88 @@ async def run(checks: Iterable[Check], subject: object) -> list[Finding]:
         except FoltrError as error:
             found = problem(str(error), "")  # which says what to do
         several = found if isinstance(found, list) else [] if found is None else [found]
-        findings += [Finding(check.what, one.state, _with_next_step(one, check.next_step)) for one in several]
+        for one in several:
+            step = check.next_step if one.next_step is None else one.next_step
+            is_wrong = one.state in (State.PROBLEM, State.WARNING)
+            findings.append(
+                Finding(check.what, one.state, f"{one.detail}. {step}" if step and is_wrong else one.detail)
+            )
         if check.is_gate and any(one.state is State.PROBLEM for one in several):
             break
     return findings
 
 
-def _with_next_step(found: Found, usual: str) -> str:
-    step = usual if found.next_step is None else found.next_step
-    return f"{found.detail}. {step}" if step and found.state in (State.PROBLEM, State.WARNING) else found.detail
+# --- of this machine --------------------------------------------------------------------------------------------
 
 
-def role_of(path: Path) -> Role:
-    """Return the role the file says it is for; anything else fails in `read_credentials`, with its own words."""
+@dataclass
+class Machine:
+    """Who looks: the check of the credentials fills them in."""
+
+    settings: Settings
+    credentials: Credentials | None = None
+
+
+def _version(_: Machine) -> Found:
+    return ok(f"{__version__} on Python {platform.python_version()}, speaks schema version {SCHEMA_VERSION}")
+
+
+def _credentials(machine: Machine) -> Found:
+    settings = machine.settings
+    if settings.credentials is None:
+        return absent("none given: looked at as nobody in particular; a process has a file from `foltr device enrol`")
+    found = read_any_credentials(Path(settings.credentials))
+    require_same_federation(settings, found)
+    machine.credentials = found
+    return ok(
+        f"{settings.credentials}: {found.role} {found.name} of the federation {found.federation}; closed to others"
+    )
+
+
+def _enrolment(machine: Machine) -> Found | None:
+    device = machine.credentials
+    if device is None or device.role != "device":
+        return None
+    payload = device.enrolment_bytes
+    if payload is None:
+        return problem("the credentials file holds none")
     try:
-        role = read_json_file(path, FileKind.CREDENTIALS)["role"]
-    except (OSError, ValueError, KeyError, TypeError):
-        return "device"
-    return role if role in get_args(Role) else "device"
+        enrolment = read_enrolment(payload, device.enrolment_public_key, device.federation, device.name)
+    except MessageError as error:
+        return problem(error.detail)
+    if enrolment.public_key != device.key.public:
+        return problem("it is for another key than the one in the credentials file")
+    issued = datetime.fromtimestamp(enrolment.issued_at, UTC)
+    return ok(f"signed by the operator on {issued:%Y-%m-%d}, serial {enrolment.serial}; it does not expire")
+
+
+def _lasting(machine: Machine, name: str) -> Found | None:
+    """Judge a certificate of the credentials: the client's own, or the authority's."""
+    pem = None if machine.credentials is None else getattr(machine.credentials.broker, name)
+    if pem is None:
+        return None
+    try:
+        certificate = load_pem_x509_certificate(pem.encode())
+    except ValueError:
+        return problem("it is no certificate in PEM form")
+    return days_left(certificate.subject.rfc4514_string(), certificate.not_valid_after_utc.timestamp())
+
+
+def days_left(who: str, not_after: float) -> Found:
+    """Judge a certificate that ends at ``not_after`` (epoch seconds)."""
+    days = (not_after - time.time()) / 86_400
+    if days < 0:
+        return problem(f"{who}; it ended {-days:.0f} days ago")
+    if days < _WARNING_DAYS:
+        return warning(f"{who}; it ends in {days:.0f} days")
+    return ok(f"{who}, valid for {days:.0f} days more")
+
+
+_NEW_AUTHORITY: Final = "Make another with `foltr broker config` in new folders, and enrol everybody again"
+MACHINE: Final = (
+    Check("foltr", _version),
+    Check("credentials", _credentials, is_gate=True),
+    Check("enrolment", _enrolment, "Ask the operator for a new file: foltr device enrol --replace"),
+    Check("client certificate", partial(_lasting, name="certificate"), "Enrol it again: foltr device enrol --replace"),
+    Check("authority", partial(_lasting, name="ca"), _NEW_AUTHORITY),
+)

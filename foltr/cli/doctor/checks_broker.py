@@ -1,4 +1,4 @@
-"""What ``foltr doctor`` looks at on the broker: reachable, encrypted, and who may do what.
+"""What ``foltr doctor`` looks at on the broker: reachable, encrypted, who may do what, and what is retained there.
 
 Nothing it sends is stored or obeyed by anybody: messages to itself, and empty ones, not retained, to a client that
 does not exist or to topics of the user's own, which a federator passes over.
@@ -10,25 +10,26 @@ import secrets
 import ssl
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
+from datetime import UTC, datetime
 from typing import Final, NamedTuple
 
-from foltr.broker.access import ACL_NAME, access_list
 from foltr.broker.address import BrokerAddress
-from foltr.broker.broker_records import Mode, read_record
 from foltr.broker.link import InboundMessage
 from foltr.broker.mosquitto import is_loopback
 from foltr.broker.probe import Probe, RefusedError, TakenOverError, look_at_tls
 from foltr.broker.tls import explain_failure
 from foltr.broker.visit import visiting
-from foltr.cli.doctor.checks import Check, Found, absent, ok, problem, warning
-from foltr.cli.doctor.checks_machine import days_left
-from foltr.core.errors import SettingsError, UnavailableError
+from foltr.cli.doctor.checks import Check, Found, absent, days_left, ok, problem, warning
+from foltr.core.errors import MessageError, UnavailableError
 from foltr.core.operator.credentials import Credentials, is_worker_user
 from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
 from foltr.core.protocol.announcements import RoundAnnouncement
+from foltr.core.protocol.codec import open_envelope
+from foltr.core.protocol.epochs import ends_soon
+from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, SCHEMA_VERSION
+from foltr.core.protocol.heartbeat import FederatorStatus
+from foltr.core.protocol.signed_policies import read_policy
 from foltr.core.protocol.topics import ClientTopic, Topics
-from foltr.core.user_files import FileKind, read_text_file
 
 _ANSWER_S: Final = 3.0
 # Retained messages and our own come at once or not at all.
@@ -42,15 +43,25 @@ _RENEW: Final = "Run the same `foltr broker config` again where the broker is, w
 _NEW_LIST: Final = "Write it again where the broker is, `foltr broker config --force`, and restart the broker"
 
 
+_CLOCK_TOLERANCE_S: Final = 5.0
+# A beat that is late by this machine's clock: three are missing, or the clocks differ.
+_MISSED_BEATS: Final = 3
+_LOG: Final = "Look at its log"
+_ASK: Final = "Ask the operator; devices ignore what it announces"
+
+
 class Rights(NamedTuple):
-    """What the broker lets this user do."""
+    """What the broker lets this user do.
+
+    Attributes:
+        lacking: topics that its part needs and that it may not write.
+        others: whether it may write what is another's.
+        anything: whether it may subscribe to what nobody needs; None: a broker of MQTT 3.1.1 does not say.
+    """
 
     lacking: list[str]
-    """Topics that its part needs and that it may not write."""
     others: bool
-    """Whether it may write what is another's."""
     anything: bool | None
-    """Whether it may subscribe to what nobody needs; None: a broker of MQTT 3.1.1 does not say."""
 
 
 @dataclass
@@ -58,7 +69,6 @@ class Visit:
     """One look at a broker, as one user; the first checks fill in what they heard.
 
     Attributes:
-        operator_dir: whose record says where the access list is, if it is on this machine.
         heard: the newest message by topic.
         announced: the round that the federator announces.
     """
@@ -66,7 +76,6 @@ class Visit:
     address: BrokerAddress
     federation: str
     credentials: Credentials | None
-    operator_dir: Path | None = None
     nonce: str = field(default_factory=lambda: secrets.token_hex(8))
     heard: dict[str, InboundMessage] = field(default_factory=dict)
     rights: Rights | None = None
@@ -155,8 +164,7 @@ async def _connection(visit: Visit) -> list[Found]:
 async def _round_trip(visit: Visit) -> Found:
     """Send a message that means nothing to anybody, and hear what is retained meanwhile."""
     topics, session = visit.topics, f"foltr-doctor-{visit.nonce}" if visit.is_federator else visit.user
-    retained = [*key_topics(visit.federation), topics.policy, topics.schema, topics.round, topics.federator_status]
-    retained += [topics.model, topics.roster, topics.roster_chunks]
+    retained = [*key_topics(visit.federation), topics.policy, topics.round, topics.federator_status, topics.model]
 
     def received(message: InboundMessage) -> None:
         visit.heard[message.topic] = message
@@ -205,43 +213,99 @@ def _subscriptions(visit: Visit) -> Found | None:
     return problem(f"the broker grants {visit.user} {_NOBODYS_FILTER}, which nobody needs, and so any others: {cost}")
 
 
-def list_found(visit: Visit) -> Found | None:
-    """Compare the access list with the one that this foltr writes, if it is on this machine.
-
-    Lines that somebody has added are theirs to add.
-    """
-    if visit.operator_dir is None:
-        return None
-    try:
-        record = read_record(visit.operator_dir)
-        path = Path(record.broker_dir) / ACL_NAME
-        present = set(_rules(read_text_file(path, FileKind.REGISTER)))
-    except (SettingsError, OSError, UnicodeDecodeError):
-        return None
-    if record.mode is Mode.ANONYMOUS:
-        return None
-    whole = _rules(access_list(record.federation, record.helpers, record.workers))
-    lacking = dict.fromkeys(f"`{line}`" for user, line in whole if (user, line) not in present)
-    if not lacking:
-        return ok(f"{path} has all that this foltr writes")
-    return warning(f"{path} lacks {', '.join(lacking)}: the broker drops what is sent there without a word")
-
-
-def _rules(text: str) -> list[tuple[str, str]]:
-    """Return the lines of an access list, each behind the one that says whose it is; a pattern is everybody's."""
-    rules, user = [], ""
-    for line in text.splitlines():
-        if line.startswith("user "):
-            user = line
-        elif line and not line.startswith("#"):
-            rules.append(("" if line.startswith("pattern ") else user, line))
-    return rules
-
-
 BROKER: Final = (
     Check("tls", _encryption, "Set up TLS with `foltr broker config --tls`, and use mqtts://HOST:8883"),
     Check("broker", _connection, is_gate=True),
     Check("access list", _access, _NEW_LIST),
     Check("subscriptions", _subscriptions, f"{_NEW_LIST}. Another broker than Mosquitto: see docs/brokers.md"),
-    Check("access list file", list_found, _NEW_LIST),
+)
+
+
+def _federation(visit: Visit) -> Found | None:
+    """Look at what the federator announces: whether there is anything, by whom, and of which version."""
+    topics, keys = visit.topics, visit.keys
+    if visit.is_federator:  # it may not read what it announces, and need not
+        return None
+    if topics.round not in visit.heard:
+        return absent(f"nothing is announced for {visit.federation!r}: no federator of it has run at this broker yet")
+    try:
+        for topic in (topics.model, topics.round, topics.federator_status):
+            if topic not in visit.heard:
+                continue
+            envelope = open_envelope(visit.heard[topic].payload, MAX_CHUNKED_BYTES)
+            if keys is not None and not envelope.is_signed_by(keys.credentials.federator_public_key, topic):
+                other = "it is another federation of the same name, or its key was replaced"
+                return problem(f"{topic} is not signed by the federator these credentials name: {other}", _ASK)
+        announced = open_envelope(visit.heard[topics.round].payload).read(RoundAnnouncement)
+    except MessageError as error:
+        return problem(f"what {visit.federation!r} announces: {error.detail}")
+    visit.announced = announced
+    closed = "over" if announced.last else "closed, until it is aggregated or helpers are there"
+    signed = "" if keys is None else ", signed by its federator"
+    state = "open" if announced.open else closed
+    return ok(f"round {announced.round} of {visit.federation} is {state}{signed}; schema version {SCHEMA_VERSION}")
+
+
+def federator_found(visit: Visit) -> Found | None:
+    """Say whether the federator is there, by the heartbeat that the broker retains."""
+    if visit.announced is None:
+        return None
+    heard = visit.retained(visit.topics.federator_status)
+    if heard is None:
+        return warning("the broker has no heartbeat of it: it has not run since this broker lost what it retained")
+    status = open_envelope(heard).read(FederatorStatus)
+    if not status.online:
+        if visit.announced.last:
+            return ok("it is away, after its last round")
+        return problem("it is not running, or has lost the broker, which says that it is away")
+    age_s = time.time() - status.at
+    if age_s < -_CLOCK_TOLERANCE_S:
+        return warning(f"this machine's clock is {-age_s:.0f} s behind the federator's", "Set both by NTP")
+    age = f"{max(0.0, age_s):.0f} s ago by this machine's clock"
+    if age_s > _MISSED_BEATS * status.interval_s:
+        cause = "it hangs or cannot reach its database, or the clocks differ"
+        return warning(f"its last beat is from {age}, and one is due each {status.interval_s:g} s: {cause}", _LOG)
+    return ok(f"it is there: foltr {status.software_version}, its last beat is from {age}")
+
+
+def _enrolment_key(visit: Visit) -> Found | None:
+    blocker = None if visit.keys is None else visit.keys.hindrance
+    return None if blocker is None else warning(blocker)
+
+
+def policy_found(visit: Visit) -> Found | None:
+    """Judge the policy of secure sums at the broker, and whether a helper's credentials belong to it.
+
+    A federator hears none: what is retained goes to its own session alone, which nobody else may take.
+    """
+    credentials, retained = visit.credentials, visit.retained(visit.topics.policy)
+    if credentials is None or visit.keys is None or not retained:
+        return None
+    try:
+        newest = read_policy(retained, visit.keys.credentials.operator_keys, credentials.federation)
+    except MessageError as error:
+        return warning(f"what the broker retains is not the operator's ({error.detail}), and obeyed by nobody")
+    policy, carried = newest.policy, credentials.signed_policy
+    shown = f"policy {policy.version} is at the broker ({newest.hash.hex()[:16]})"
+    if carried is not None and carried.policy.version > policy.version:
+        return warning(f"{shown}, and the credentials have {carried.policy.version}")
+    if credentials.role == "helper":
+        keys = policy.helper(credentials.name)
+        if keys is None or keys.signing_key != credentials.key.public:
+            again = "foltr helper keys, then the operator's foltr policy new"
+            return warning(f"{shown}, and does not name this helper with this key, so it is asked nothing", again)
+        shown = f"{shown} and names {credentials.name}"
+    now = time.time()
+    if not ends_soon(policy, now):
+        return ok(f"{shown}: epsilon {policy.epsilon:g}, helpers {', '.join(keys.name for keys in policy.helpers)}")
+    ends = f"{'ended' if policy.ends_at <= now else 'ends'} on {datetime.fromtimestamp(policy.ends_at, UTC):%Y-%m-%d}"
+    again = "foltr helper keys at each helper, foltr policy new, foltr policy publish"
+    return warning(f"{shown}; it {ends}, and no device takes part after that", again)
+
+
+ANNOUNCED: Final = (
+    Check("federation", _federation),
+    Check("federator", federator_found, "Start it: foltr federator run"),
+    Check("enrolment key", _enrolment_key),
+    Check("policy", policy_found, "Retain the right one: foltr policy publish"),
 )

@@ -41,10 +41,6 @@ class Looked:
     has_keys: bool
     standby_of: str | None
 
-    @property
-    def is_sqlite(self) -> bool:
-        return self.database.dialect == "sqlite"
-
 
 async def look(db_url: str, keys: str | None = None, standby_of: str | None = None) -> list[Finding]:
     """Make all checks of one database, and of the data keys that belong to it. FoltrError if it cannot be used."""
@@ -94,7 +90,7 @@ async def _standby(looked: Looked) -> Found | None:
     federation = looked.standby_of
     if federation is None:
         return None
-    if looked.is_sqlite:
+    if looked.database.dialect == "sqlite":
         return warning("with SQLite it is for a process that dies, on this machine", "For a machine, take PostgreSQL")
     lease = await find_lease(looked.database, federation)
     if lease is None or lease.holder is None:
@@ -106,7 +102,7 @@ async def _standby(looked: Looked) -> Found | None:
 
 
 async def _disk(looked: Looked) -> Found | None:
-    if not looked.is_sqlite:
+    if looked.database.dialect != "sqlite":
         return None
     if (mode := await journal_mode(looked.database)) != "wal":
         return problem(f"journal mode {mode}: readers would stop the federator", "Put the file on a local disk")
@@ -118,7 +114,7 @@ async def _disk(looked: Looked) -> Found | None:
 
 async def _bodies(looked: Looked) -> Found | None:
     """Say whether each body belongs to an update: of somebody who was forgotten none may be left."""
-    if looked.is_sqlite:
+    if looked.database.dialect == "sqlite":
         return None
     n_orphans = await count_orphans(looked.database, _BODIES_LIMIT_S)
     if n_orphans is None:

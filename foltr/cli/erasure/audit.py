@@ -1,51 +1,52 @@
-"""``foltr erasure log`` and ``verify-log``: what the log of erasures says, and whether all agree with it."""
+"""``foltr erasure log``, ``log-head``, ``verify-log``: the log of erasures, and whether all agree with it."""
 
+import asyncio
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foltr.cli import options
 from foltr.cli.database import reason_as_json, run_query
-from foltr.cli.erasure.heads import ask_head
-from foltr.cli.erasure.receipts import DEFAULT_NOTED, KEY_HELP, Noted, verify_receipt_file
-from foltr.cli.listing import Listing, Wanted, print_listing
-from foltr.cli.output import report, warn
+from foltr.cli.erasure.receipts import KEY_HELP, verify_receipt_file
+from foltr.cli.history.heartbeat import whom_to_ask
+from foltr.cli.listing import Listing, print_listing
+from foltr.cli.operator.identities import read_any_credentials
+from foltr.cli.output import report
 from foltr.cli.settings import Settings, load_settings
+from foltr.core.erasure.audit import AuditEntry
+from foltr.core.erasure.receipt import ErasureReceipt
 from foltr.core.erasure.states import ErasureState
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
-from foltr.core.protocol.signing import key_to_text
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.operations.audit_heads import PublishedHead, published_head
+from foltr.operations.receipt_files import public_key_of
 
 if TYPE_CHECKING:
-    from foltr.core.erasure.audit import AuditEntry
-    from foltr.core.erasure.receipt import ErasureReceipt
-    from foltr.operations.audit_heads import SignedHead
     from foltr.operations.erasure_log import CheckedLog, NamedEntry
     from foltr.storage.database import Database
 
-
-class EntryLine(NamedTuple):
-    """An entry as a line of a table: time in UTC, whom or which job it is about, and what else it says."""
-
-    entry: int
-    at: str
-    kind: str
-    about: str
-    says: str
+_ENTRY = re.compile(r"([0-9]{1,18}):([0-9a-f]{64})")
+_COLUMNS = {
+    "entry": lambda entry: entry.seq,
+    "at": lambda entry: f"{entry.at:%Y-%m-%d %H:%M:%S}",
+    "kind": lambda entry: entry.kind,
+    "about": lambda entry: _about(entry)[0],
+    "says": lambda entry: _about(entry)[1],
+}
 
 
 def audit_log(
     db: options.Db = None,
     federation: options.Federation = None,
     limit: options.Limit = None,
-    watch: options.WatchLines = False,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
 ) -> None:
     """List the entries of the log of erasures, oldest first. With --json their hashes, too."""
-    from foltr.operations.erasure_log import content_of, stream_entries
+    from foltr.operations.erasure_log import stream_entries
 
     async def read(database: "Database", name: str, most: int) -> "list[AuditEntry]":
         entries = [entry async for entry in stream_entries(database, name)]
@@ -54,14 +55,17 @@ def audit_log(
     async def n_all(_database: "Database", _name: str, entries: "Sequence[AuditEntry]") -> int:
         return entries[-1].seq if entries else 0
 
-    def line(entry: "AuditEntry") -> EntryLine:
-        said = content_of(entry)
-        about = str(said["pseudonym"]) if "pseudonym" in said else f"job {said.get('job')}"
-        others = ", ".join(f"{name} {value}" for name, value in said.items() if name not in ("pseudonym", "job"))
-        return EntryLine(entry.seq, f"{entry.at:%Y-%m-%d %H:%M:%S}", entry.kind, about, others)
+    listing = Listing("Entries of the audit log", _COLUMNS, read, n_all)
+    print_listing(listing, db, federation, limit, json)
 
-    listing = Listing("Entries of the audit log", "seq", read, lambda rows: [line(entry) for entry in rows], n_all)
-    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
+
+def _about(entry: "AuditEntry") -> tuple[str, str]:
+    """Whom or which job an entry is about, and what else it says."""
+    from foltr.operations.erasure_log import content_of
+
+    said = content_of(entry)
+    about = str(said["pseudonym"]) if "pseudonym" in said else f"job {said.get('job')}"
+    return about, ", ".join(f"{name} {value}" for name, value in said.items() if name not in ("pseudonym", "job"))
 
 
 def verify_log(
@@ -71,32 +75,38 @@ def verify_log(
         list[str] | None,
         typer.Option("--receipt", metavar="FILE", help="A receipt whose place in the log to check; may be repeated"),
     ] = None,
+    entry: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--entry", metavar="NUMBER:HASH", help="An entry that was noted, as log-head prints it; may be repeated"
+        ),
+    ] = None,
     key: Annotated[
         str | None, typer.Option("--key", metavar="TEXT|FILE", help=f"{KEY_HELP}; checks every stored receipt, too")
     ] = None,
     broker: options.Broker = None,
     credentials: options.Credentials = None,
-    noted: Noted = DEFAULT_NOTED,
     json: options.Json = False,
 ) -> None:
     """Check that no entry was changed or taken out, and that what was said elsewhere is in the log.
 
-    The log is compared with the tables of erasures and unlearning jobs, with the receipts that are named, with what was
-    noted under --key, and with what the federator has published where a broker is named or the operator's folder is
-    here. The exit code is 1 if something differs; the line on standard error names the entry or the erasure.
+    The log is compared with the tables of erasures and unlearning jobs, with the receipts and the entries that are
+    named, and with what the federator has published if a broker is named or the operator's folder is here. The exit
+    code is 1 if something differs; the line on standard error names the entry or the erasure.
     """
-    from foltr.operations.receipt_files import public_key_of
-
     if receipt and key is None:
         raise SettingsError("receipt: name the federator's public key with --key, too")
-
+    noted = [_noted(text) for text in entry or ()]
     with reason_as_json(json, {"verified": False}):
         public_key = None if key is None else public_key_of(key)
-        found = [] if key is None else [verify_receipt_file(one, key) for one in receipt or ()]
-        named = federation or (found[0].federation if found else None)
+        receipts = [] if key is None else [verify_receipt_file(one, key) for one in receipt or ()]
+        named = federation or (receipts[0].federation if receipts else None)
         settings = load_settings(broker_url=broker, credentials=credentials)
-        witnesses = _Witnesses(found, public_key, noted, settings)
-        run_query(db, named, lambda database, name: _verify(database, name, witnesses, json=json))
+
+        async def query(database: "Database", name: str) -> None:
+            await _verify(database, name, _Witnesses(receipts, noted, public_key, settings), json=json)
+
+        run_query(db, named, query)
 
 
 @dataclass(frozen=True)
@@ -105,20 +115,26 @@ class _Witnesses:
 
     Attributes:
         receipts: those that are named; their signatures are right.
+        noted: numbers and hashes of entries that somebody has noted.
         key: the federator's; None checks nothing that is signed.
-        noted: the file of entries that were noted.
         settings: which may name a broker.
     """
 
-    receipts: "list[ErasureReceipt]"
+    receipts: list[ErasureReceipt]
+    noted: list[tuple[int, str]]
     key: bytes | None
-    noted: Path
     settings: Settings
+
+
+def _noted(text: str) -> tuple[int, str]:
+    matched = _ENTRY.fullmatch(text)
+    if matched is None:
+        raise SettingsError(f"entry: {text!r:.90} is not NUMBER:HASH, with 64 hex digits; see: foltr erasure log-head")
+    return int(matched[1]), matched[2]
 
 
 async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, json: bool) -> None:
     from foltr.operations.erasure_log import check_log
-    from foltr.operations.noted_entries import note
 
     for found in witnesses.receipts:
         if found.federation != name:
@@ -129,10 +145,8 @@ async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, jso
     # First: what is published is in the log by then.
     published, why_not = await _published(witnesses, name)
     # An empty log is the beginning of every other.
-    named = [each for each in _named_entries(witnesses, name, published) if each.seq > 0]
+    named = [each for each in _named_entries(witnesses, published) if each.seq > 0]
     log = await check_log(database, name, named, witnesses.key)
-    if published is not None:
-        warn(note(witnesses.noted, [published.entry]))
     result = {
         "verified": True,
         "federation": name,
@@ -142,10 +156,10 @@ async def _verify(database: "Database", name: str, witnesses: _Witnesses, *, jso
         "last_hash": None if log.last is None else log.last.hash,
         "published": None if published is None else published.head.seq,
     }
-    report(json, result, *_in_words(name, log, named, witnesses), why_not)
+    report(json, result, *_in_words(name, log, named, is_signed=witnesses.key is not None), why_not)
 
 
-async def _published(witnesses: _Witnesses, name: str) -> "tuple[SignedHead | None, str]":
+async def _published(witnesses: _Witnesses, name: str) -> tuple[PublishedHead | None, str]:
     """The head that is published; or None, and in a sentence why nothing was compared with it."""
     try:
         return await ask_head(witnesses.settings, name, witnesses.key), ""
@@ -156,34 +170,74 @@ async def _published(witnesses: _Witnesses, name: str) -> "tuple[SignedHead | No
         return None, f"What the federator has published was not compared: {error}."
 
 
-def _named_entries(witnesses: _Witnesses, name: str, published: "SignedHead | None") -> "Iterator[NamedEntry]":
+def _named_entries(witnesses: _Witnesses, published: PublishedHead | None) -> "Iterator[NamedEntry]":
     """What everybody but the database says."""
     from foltr.operations.erasure_log import NamedEntry
-    from foltr.operations.noted_entries import read_noted
 
     for one in witnesses.receipts:
         yield NamedEntry(f"the receipt of {one.pseudonym}", one.audit_seq, one.audit_hash)
     if published is not None:
         yield NamedEntry(f"the head at {published.source}", published.head.seq, published.head.hash.hex())
-    if witnesses.key is not None:
-        mine = (name, key_to_text(witnesses.key))
-        for entry in read_noted(witnesses.noted):
-            if (entry.federation, entry.key) == mine:
-                yield NamedEntry(f"{entry.source}, as noted in {witnesses.noted},", entry.seq, entry.hash, True)
+    for seq, hash_ in witnesses.noted:
+        yield NamedEntry("what was noted", seq, hash_)
 
 
-def _in_words(name: str, log: "CheckedLog", named: "Sequence[NamedEntry]", witnesses: _Witnesses) -> Iterator[str]:
+def _in_words(name: str, log: "CheckedLog", named: "Sequence[NamedEntry]", *, is_signed: bool) -> Iterator[str]:
     many = "1 entry, which is whole" if log.n_entries == 1 else f"{log.n_entries} entries, all whole and in order"
     yield f"The audit log of {name} " + (f"has {many}." if log.n_entries else "is empty.")
     if log.last is not None:
-        yield f"Its last hash is {log.last.hash}. Noted elsewhere, it shows later whether all of this is still there."
+        yield f"Noted elsewhere, this shows later whether it is all there: --entry {log.n_entries}:{log.last.hash}"
     n_done = sum(row.state is ErasureState.DONE for row in log.erasures)
     yield f"The table of erasures agrees with it: {len(log.erasures)} in all, {n_done} done."
-    if witnesses.key is not None:
+    if is_signed:
         n_signed = sum(row.receipt is not None for row in log.erasures)
         yield f"The holder of the key has signed {n_signed} stored receipts."
     for each in named:
-        if not each.is_noted:
-            yield f"{each.who[0].upper()}{each.who[1:]} is entry {each.seq}, as it says."
-    if n_noted := sum(each.is_noted for each in named):
-        yield f"What was noted in {witnesses.noted} is in it: {n_noted} in all."
+        yield f"{each.who[0].upper()}{each.who[1:]} is entry {each.seq}, as it says."
+
+
+def log_head(
+    key: Annotated[str | None, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)] = None,
+    broker: options.Broker = None,
+    credentials: options.Credentials = None,
+    federation: options.Federation = None,
+    json: options.Json = False,
+) -> None:
+    """Print the newest entry, as the federator has published it.
+
+    Keep its number and its hash: foltr erasure verify-log --entry says later whether the log still has it.
+    """
+    settings = load_settings(broker_url=broker, credentials=credentials, federation=federation)
+    found = asyncio.run(ask_head(settings, _federation_of(settings), None if key is None else public_key_of(key)))
+    head = found.head
+    report(
+        json,
+        {"federation": head.federation, "entry": head.seq, "hash": head.hash.hex()},
+        found.in_words(),
+        f"Keep it, and look for it later: foltr erasure verify-log --entry {head.seq}:{head.hash.hex()}",
+    )
+
+
+async def ask_head(settings: Settings, federation: str, key: bytes | None) -> PublishedHead:
+    """Ask the broker that the settings name, or that of the operator's folder.
+
+    Args:
+        key: the federator's public key; None for that of the credentials.
+
+    Raises:
+        UnavailableError: there is no head that the key has signed, or nobody to ask; it says why.
+    """
+    named = whom_to_ask(settings, federation)
+    if named is None:
+        raise UnavailableError("no broker was named: name it with --broker, or credentials that do with --credentials")
+    return await published_head(*named, federation, key)
+
+
+def _federation_of(settings: Settings) -> str:
+    """The federation that is named; else that of the credentials, or of the operator's folder."""
+    if "federation" in settings.model_fields_set:
+        return settings.federation
+    path = DEFAULT_OPERATOR_FOLDER / "operator.json" if settings.credentials is None else Path(settings.credentials)
+    if settings.credentials is None and not path.exists():
+        return settings.federation
+    return read_any_credentials(path).federation

@@ -4,15 +4,15 @@ import re
 from collections.abc import Sequence
 from json import loads
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from foltr.cli import options
 from foltr.cli.database import run_query
-from foltr.cli.listing import Listing, Wanted, print_listing
-from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, say, to_plain
 from foltr.core.erasure.states import FORGET_STATE, UNTIL_ERASED, ErasureState
 from foltr.core.errors import DataError, SettingsError
@@ -34,21 +34,11 @@ _PSEUDONYM = re.compile(r"[0-9a-f]{32}")
 _ALL = 2**31 - 1
 
 
-class ErasureLine(NamedTuple):
-    """An erasure in three lines of a table, so that 80 columns hold whole pseudonyms and times, in UTC."""
-
-    erasure: str
-    when: str
-    job: str
-
-
 def erasures_list(
     db: options.Db = None,
     federation: options.Federation = None,
     limit: options.Limit = None,
-    watch: options.WatchLines = False,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
 ) -> None:
     """List everybody who was forgotten, newest last: by pseudonym, when, and how far the model without them is.
 
@@ -64,7 +54,7 @@ def erasures_list(
 
     async def read(database: "Database", name: str, most: int) -> "list[Told]":
         nonlocal n_overdue
-        n_overdue = 0 if jsonl else (await count_erasures(database, name)).n_overdue
+        n_overdue = (await count_erasures(database, name)).n_overdue
         return await _newest(database, name, most)
 
     def notes(rows: "Sequence[Told]") -> list[str]:
@@ -72,10 +62,9 @@ def erasures_list(
         held = rows[0][2] if rows else None
         return [sentence for sentence in (overdue, "" if held is None else held.in_words) if sentence]
 
-    listing = Listing(
-        "Erasures", "pseudonym", read, lambda rows: [_line(*told) for told in rows], n_all, plain=_in_short, notes=notes
-    )
-    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
+    columns = {"erasure": _line, "when": _when, "job": lambda told: _progress(told[0], told[1])}
+    listing = Listing("Erasures", columns, read, n_all, plain=_in_short, notes=notes)
+    print_listing(listing, db, federation, limit, json)
     if n_overdue:
         raise typer.Exit(1)
 
@@ -202,15 +191,18 @@ def _is_overdue(row: "ErasureRow") -> bool:
     return row.overdue_at is not None and row.state is not ErasureState.DONE
 
 
-def _line(row: "ErasureRow", job: "UnlearningJobRow | None", _held: "HeldReset | None") -> ErasureLine:
+def _line(told: "Told") -> str:
+    """An erasure in three lines of a cell, so that 80 columns hold whole pseudonyms and times, in UTC."""
+    row = told[0]
     state = f"OVERDUE, {shown_state(row)}" if _is_overdue(row) else str(shown_state(row))
+    return f"{row.pseudonym}\n{state}, by {row.requested_by}\n{_receipt_in_words(row)}"
+
+
+def _when(told: "Told") -> str:
+    row = told[0]
     erased = "-" if row.state in UNTIL_ERASED else f"{row.erased_at:%Y-%m-%d %H:%M}"
     completed = "-" if row.completed_at is None else f"{row.completed_at:%Y-%m-%d %H:%M}"
-    return ErasureLine(
-        f"{row.pseudonym}\n{state}, by {row.requested_by}\n{_receipt_in_words(row)}",
-        f"requested {row.requested_at:%Y-%m-%d %H:%M}\nerased    {erased}\ncompleted {completed}",
-        _progress(row, job),
-    )
+    return f"requested {row.requested_at:%Y-%m-%d %H:%M}\nerased    {erased}\ncompleted {completed}"
 
 
 def _receipt_in_words(row: "ErasureRow") -> str:

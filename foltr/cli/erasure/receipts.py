@@ -1,30 +1,19 @@
 """``foltr erasure verify``: whether a federator signed a receipt, checked offline by who doubts it."""
 
-import asyncio
 import hashlib
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from foltr.cli import options
 from foltr.cli.database import reason_as_json
-from foltr.cli.output import report, warn
+from foltr.cli.output import report
+from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.core.erasure.states import NOTHING_UNLEARNED
-from foltr.core.errors import DataError, SettingsError
-from foltr.core.operator.credentials import read_credentials
-from foltr.core.operator.heard_keys import HeardKeys, believe_heard, key_topics
 from foltr.core.protocol.signing import key_to_text
-
-if TYPE_CHECKING:
-    from foltr.core.erasure.receipt import ErasureReceipt
-    from foltr.operations.noted_entries import NotedEntry
+from foltr.operations.receipt_files import public_key_of, read_receipt
 
 KEY_HELP = "The federator's public key: base64 text, a file with that, or a credentials file, which names it"
-DEFAULT_NOTED = Path("foltr-noted.json")
-Noted = Annotated[
-    Path, typer.Option("--noted", metavar="FILE", help="Where entries of audit logs that were seen are noted")
-]
 # By a receipt's version, what its digest is.
 _DIGESTS = {1: "SHA-256", 2: "Chain of SHA-256"}
 
@@ -32,101 +21,28 @@ _DIGESTS = {1: "SHA-256", 2: "Chain of SHA-256"}
 def verify(
     file: Annotated[str, typer.Argument(help="The file with the receipt; - reads standard input")],
     key: Annotated[str, typer.Option("--key", metavar="TEXT|FILE", help=KEY_HELP)],
-    ask: Annotated[
-        bool, typer.Option("--ask", help="Believe the newest key, too, that the broker of the credentials in --key has")
-    ] = False,
-    noted: Noted = DEFAULT_NOTED,
     json: options.Json = False,
 ) -> None:
-    """Check that the federator signed this receipt, print what it says, and note its entry of the audit log.
+    """Check offline that the federator signed this receipt, and print what it says.
 
-    It is done offline, unless --ask says otherwise: where the federator's key was rotated since the credentials in
-    --key were written. Then the command connects as who they are of.
+    If the federator's key was rotated, --key takes the text of the key that it had; the operator knows all of them.
     """
-    from foltr.operations.receipt_files import public_key_of
-
     asked: dict[str, Any] = {"verified": False, "federator_key": None, "key_fingerprint": None}
     with reason_as_json(json, asked):
         public_key = public_key_of(key)
         asked |= key_identity(public_key)
-        if ask:
-            public_key, receipt = _verify_asking(file, key, public_key)
-            asked |= key_identity(public_key)
-        else:
-            receipt = _verify(file, public_key)
-        others = _note_receipt(noted, receipt, public_key)
-    told = {**asked, "verified": True, "receipt": receipt.model_dump()}
+        receipt = _verify(file, public_key)
     report(
         json,
-        told | ({"contradicts": [entry.source for entry in others]} if others else {}),
+        {**asked, "verified": True, "receipt": receipt.model_dump()},
         *_in_words(receipt),
         f"The signature is right: the holder of the key {key_to_text(public_key)} signed this very text.",
-        *(
-            f"But {entry.source} is signed with the same key and names entry {entry.seq} with another hash "
-            f"({entry.hash}): the log was written anew. Keep both, and {noted}."
-            for entry in others
-        ),
         "What a receipt proves and what it does not: docs/erasure.md",
     )
 
 
-def _verify_asking(file: str, key: str, given: bytes) -> "tuple[bytes, ErasureReceipt]":
-    """The key that has signed a receipt, the given one or the newest, and the receipt.
-
-    Raises:
-        DataError: neither has, and why the newest may be another.
-        SettingsError: ``key`` is no credentials file of who may ask.
-        UnavailableError: the broker cannot be reached.
-    """
-    from foltr.core.erasure.receipt import verify_receipt
-    from foltr.operations.receipt_files import read_receipt
-
-    text = read_receipt(file)
-    try:
-        return given, verify_receipt(text, given)
-    except DataError:
-        keys = _newest_keys(key)
-    newest = keys.credentials.federator_public_key
-    try:
-        return newest, verify_receipt(text, newest)
-    except DataError as error:
-        if keys.hindrance is not None:
-            raise DataError(f"{error}; {keys.hindrance}") from error
-        known = "and states no newer one" if newest == given else "and neither is it by the newest that it states"
-        raise DataError(
-            f"{error}; the broker was asked, {known}. If the key was rotated since the receipt was issued, the "
-            "operator has the former one (foltr-operator/orders): --key takes its text"
-        ) from error
-
-
-def _newest_keys(key: str) -> HeardKeys:
-    from foltr.broker.address import BrokerAddress
-    from foltr.broker.visit import hear_retained
-    from foltr.cli.doctor.checks import role_of
-
-    path = Path(key)
-    if not path.is_file() or role_of(path) not in ("device", "operator"):
-        raise SettingsError("key: with --ask name the credentials file of a device, or the operator's")
-    credentials = read_credentials(path, role_of(path))
-    heard = asyncio.run(hear_retained(BrokerAddress.of(credentials.broker), key_topics(credentials.federation)))
-    return believe_heard(credentials, heard)
-
-
-def _note_receipt(path: Path, receipt: "ErasureReceipt", key: bytes) -> "list[NotedEntry]":
-    """Note the entry of the audit log that a receipt names; returns what was noted before and contradicts it."""
-    from foltr.operations.noted_entries import contradictions, note, noted_entry, read_noted
-
-    source = f"the receipt of {receipt.pseudonym}"
-    seen = noted_entry(receipt.federation, key, receipt.audit_seq, receipt.audit_hash, source)
-    others = contradictions(read_noted(path), seen)
-    warn(note(path, [seen]))
-    return others
-
-
 def verify_receipt_file(file: str, key: str) -> "ErasureReceipt":
     """The receipt in a file, if it is signed by the key that ``key`` is, or names."""
-    from foltr.operations.receipt_files import public_key_of
-
     return _verify(file, public_key_of(key))
 
 
@@ -136,8 +52,6 @@ def key_identity(public_key: bytes) -> dict[str, str]:
 
 
 def _verify(file: str, public_key: bytes) -> "ErasureReceipt":
-    from foltr.core.erasure.receipt import verify_receipt
-    from foltr.operations.receipt_files import read_receipt
 
     return verify_receipt(read_receipt(file), public_key)
 

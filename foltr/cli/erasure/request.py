@@ -6,25 +6,27 @@ import os
 import shlex
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import ANSWER_S, send_order, send_unanswered
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, report, say, warn
 from foltr.cli.progress import telling
+from foltr.core.erasure.receipt import verify_receipt
 from foltr.core.errors import DataError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import OPERATOR_USER, read_credentials
+from foltr.core.operator.folder import is_authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.operator.wish_file import drop_wish, keep_wish, wish_file
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.membership import Forget
 from foltr.core.protocol.signing import key_to_text
 from foltr.core.protocol.topics import ClientTopic, Topics, check_name
+from foltr.operations.erasure_answers import Answers, Wish, send, state_of
 from foltr.operations.operator_access import open_authority, redirect
-
-if TYPE_CHECKING:
-    from foltr.operations.erasure_answers import Wish
 
 # How long the receipt is waited for: with --wait, and else by who asks for itself.
 _WAIT_S, _WISH_S = 3600.0, 60.0
@@ -65,8 +67,6 @@ def request(
     connects as that client; where the broker has users, a running device is cut off for a moment each time, and
     connects again.
     """
-    from foltr.operations.erasure_answers import Answers, send, state_of
-
     if receipt is not None and not wait and credentials is None:
         raise SettingsError("receipt: there is one once the client is forgotten; add --wait")
     if receipt is not None and not os.access(receipt.parent, os.W_OK):
@@ -154,8 +154,6 @@ def _what_is_open(credentials: Path, kept: Path | None) -> str:
 
 def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
     """What names the key that has signed a receipt: the file, or the federator's newest key where it has another."""
-    from foltr.core.erasure.receipt import verify_receipt
-
     given = wish.credentials.federator_public_key
     if newest == given:
         return str(wish.key_file)
@@ -167,8 +165,6 @@ def _key_of_receipt(text: str, wish: "Wish", newest: bytes) -> str:
 
 
 def _by_operator(client: str | None, folder: Path, broker: str | None) -> "Wish":
-    from foltr.core.operator.folder import is_authority
-    from foltr.operations.erasure_answers import Wish
 
     if client is None:
         raise SettingsError("client: name the client that is to be forgotten, or give its --credentials")
@@ -231,9 +227,6 @@ def _order(wish: "Wish", folder: Path, broker: str | None, give_up_at: float | N
 
 
 def _by_client(client: str | None, path: Path, broker: str | None) -> "Wish":
-    from foltr.core.protocol.codec import encode
-    from foltr.core.protocol.membership import Forget
-    from foltr.operations.erasure_answers import Wish
 
     own = read_credentials(path, "device")
     if client not in (None, own.name):

@@ -4,30 +4,25 @@ import asyncio
 import signal
 import socket
 from collections import Counter
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Self
+from typing import Annotated, Any, Final
 
 import structlog
 import typer
-from pydantic import BaseModel, Field, ValidationError
 
+from foltr.cli.data import find_data
 from foltr.cli.fields import Option
+from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.operator.identities import device_credentials, device_files
-from foltr.cli.output import console, print_json
+from foltr.cli.output import report as tell
 from foltr.cli.settings import Settings
 from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
 from foltr.core.operator.credentials import read_credentials
+from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import check_name
-from foltr.core.secure.accounting import LEAST_DELTA, LEAST_EPSILON, MOST_EPSILON
 from foltr.core.user_files import file_name_of
-from foltr.edge_client.guard.guard import checked_share
-from foltr.edge_client.sums.privacy_limits import USUAL_PRIVACY, PrivacyLimits
-from foltr.edge_client.training.unlearning_limits import USUAL_LIMITS, UnlearningLimits
-
-if TYPE_CHECKING:
-    from foltr.cli.fleet.fleet import Fleet
 
 log = structlog.get_logger(__name__)
 
@@ -42,82 +37,15 @@ RUN_OPTIONS: Final = {
 }
 _MOST: Final = 2**31 - 1
 Count = Annotated[int, typer.Option(min=1, max=10_000, help="So many devices in one process, named ID-0001 and on")]
-NRounds = Annotated[
-    int | None, typer.Option("--rounds", min=1, max=2**31 - 1, help="Take part in so many rounds; default: in all")
+MinCohort = Annotated[
+    int,
+    typer.Option(
+        "--min-cohort", min=2, max=_MOST, help="Take no part in secure sums that may be of fewer clients than this"
+    ),
 ]
-
-
-class DeviceChoices(BaseModel):
-    """What the users of all devices agree to."""
-
-    guard: float | None = Field(
-        default=None,
-        ge=0.0,
-        le=1.0,
-        description="The share of the lists with clicks, e.g. 0.1, that a device keeps to judge new models by, and "
-        "does not learn from: it refuses one that explains them far worse; default: no guard",
-    )
-    votes: Annotated[bool, Option("--votes/--no-votes")] = Field(
-        default=True,
-        description="Say with each update whether the newest model suits the user's clicks better or worse than the "
-        "federation's anchor",
-    )
-    evaluation: Annotated[bool, Option("--evaluation/--no-evaluation")] = Field(
-        default=True,
-        description="Say with each update how many of its lists were clicked, and how far up, if the federation asks",
-    )
-    unlearning_steps_a_day: int = Field(
-        default=USUAL_LIMITS.steps_a_day,
-        ge=0,
-        le=_MOST,
-        description="A device answers so many steps of unlearning jobs a day; 0 answers none",
-    )
-    unlearning_steps_a_click: int = Field(
-        default=USUAL_LIMITS.steps_a_click,
-        ge=1,
-        le=_MOST,
-        description="It learns from a click that it kept in so many steps in all",
-    )
-    unlearning_fewest: int = Field(
-        default=USUAL_LIMITS.fewest_interactions,
-        ge=1,
-        le=100_000,
-        description="It answers no step from fewer clicks than so many",
-    )
-    max_epsilon: float = Field(
-        default=USUAL_PRIVACY.max_epsilon,
-        ge=LEAST_EPSILON,
-        le=MOST_EPSILON,
-        description="Take no part under a policy of secure sums with a higher epsilon",
-    )
-    max_delta: float = Field(
-        default=USUAL_PRIVACY.max_delta, ge=LEAST_DELTA, le=0.5, description="Nor under one with a higher delta"
-    )
-    min_cohort: int = Field(
-        default=USUAL_PRIVACY.min_cohort, ge=2, le=_MOST, description="Nor under one whose sums may be of fewer clients"
-    )
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any]) -> Self:
-        """Read what options say. SettingsError in one line."""
-        try:
-            return cls(**values)
-        except ValidationError as error:
-            problems = error.errors(include_url=False)
-            told = (f"{one['loc'][0]}: {one['msg']}, not {one['input']!r:.60}" for one in problems)
-            raise SettingsError("; ".join(told)) from error
-
-    def of_fleet(self) -> dict[str, Any]:
-        """Return them as fields of a `Fleet`. SettingsError if a device cannot have one."""
-        return {
-            "guard": None if self.guard is None else checked_share(self.guard),
-            "votes": self.votes,
-            "evaluation": self.evaluation,
-            "unlearning_limits": UnlearningLimits(
-                self.unlearning_steps_a_day, self.unlearning_steps_a_click, self.unlearning_fewest
-            ),
-            "privacy_limits": PrivacyLimits(self.max_epsilon, self.max_delta, self.min_cohort),
-        }
+NRounds = Annotated[
+    int | None, typer.Option("--rounds", min=1, max=_MOST, help="Take part in so many rounds; default: in all")
+]
 
 
 def device_name(settings: Settings) -> str:
@@ -134,10 +62,6 @@ def make_fleet(settings: Settings, name: str, count: int, n_rounds: int | None, 
     Args:
         of_fleet: more fields of the `Fleet`.
     """
-    from foltr.cli.datasets import find_data
-    from foltr.cli.fleet.fleet import Fleet
-    from foltr.core.protocol.schemas import FeatureSchema
-
     schema = None if settings.learning.feature_schema is None else FeatureSchema.read(settings.learning.feature_schema)
     data = find_data(settings.devices.dataset, settings.devices.seed, normalise=schema is None)
     if schema is not None and schema.n_features != data.train.n_features:
@@ -184,14 +108,10 @@ async def run_fleet(fleet: "Fleet", work: Coroutine[Any, Any, None] | None = Non
 
 
 def report(fleet: "Fleet", *, as_json: bool) -> None:
-    """Print which receipts the devices got, and how many models their guards refused."""
-    counts, has_guard = dict(Counter(fleet.receipts)), fleet.guard is not None
-    if as_json:
-        print_json({"receipts": counts} | ({"refused_models": fleet.n_refused_models} if has_guard else {}))
-        return
-    console.print("receipts: " + (", ".join(f"{code} {n}" for code, n in counts.items()) or "none"))
-    if has_guard:
-        console.print(f"models refused by guards: {fleet.n_refused_models}")
+    """Print which receipts the devices got."""
+    counts = dict(Counter(fleet.receipts))
+    said = "receipts: " + (", ".join(f"{code} {n}" for code, n in counts.items()) or "none")
+    tell(as_json, {"receipts": counts}, said)
 
 
 def _stores(settings: Settings, federation: str, names: list[str]) -> dict[str, str]:

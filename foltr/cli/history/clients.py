@@ -1,61 +1,51 @@
-"""``foltr device``: what the database remembers of devices, by their names as clients of the federation."""
+"""``foltr device``: what the database remembers of devices, by their names as clients; and who is kept out."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foltr.cli import options
 from foltr.cli.database import no_such_client, run_query
 from foltr.cli.history.rounds import EVENT_COLUMNS
-from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.listing import Listing, print_listing
+from foltr.cli.operator.sending import send_order
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, print_rows, say
+from foltr.cli.settings import load_settings
 from foltr.core.aggregation.fates import Fate
+from foltr.core.errors import SettingsError
+from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
 from foltr.core.protocol.states import Membership, RoundState
+from foltr.operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from foltr.storage.database import Database
-    from foltr.storage.history_records import ClientHistoryRow
     from foltr.storage.records import ClientRow
 
-
-class ClientLine(NamedTuple):
-    """A client as a line of a table of 80 columns; `device show` and --json have all of it."""
-
-    client_id: str
-    membership: str
-    online: str
-    joined: str
-    last_seen: str
-
-
-class ContributionLine(NamedTuple):
-    """What a client contributed to a round, and what a rule made of it."""
-
-    round: int
-    state: str
-    interactions: int
-    received: str
-    model: int | None
-    fate: str | None
-    reason: str | None
+_CLIENT_COLUMNS = {
+    "client_id": lambda row: row.client_id,
+    "membership": lambda row: membership_in_words(row) + ("" if row.quarantined_at is None else ", in quarantine"),
+    "online": lambda row: "yes" if row.online else "no",
+    "joined": lambda row: f"{row.joined_at:%m-%d %H:%M:%S}",
+    "last_seen": lambda row: f"{row.last_seen_at:%m-%d %H:%M:%S}",
+}
+_CONTRIBUTION_COLUMNS = {
+    "round": lambda row: row.round,
+    "state": lambda row: row.round_state,
+    "interactions": lambda row: row.n_interactions,
+    "received": lambda row: f"{row.received_at:%m-%d %H:%M:%S}",
+    "model": lambda row: row.model_version,
+    "fate": lambda row: row.fate,
+    "reason": lambda row: row.fate_reason,
+}
 
 
 def clients_list(
     db: options.Db = None,
     federation: options.Federation = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            min=1,
-            max=1_000_000,
-            help="At most so many, by name; default: what fits the screen, of JSON 1000",
-        ),
-    ] = None,
-    watch: options.WatchLines = False,
+    limit: options.Limit = None,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
 ) -> None:
     """The devices that ever joined, by name, and which of them are in quarantine, have left or were revoked."""
     from foltr.storage.activity import count_members
@@ -68,8 +58,8 @@ def clients_list(
         members = await count_members(database, name)
         return members.n_members + members.n_left + members.n_revoked
 
-    listing = Listing("Clients", "client_id", read, _lines, n_all, newest=False)
-    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
+    listing = Listing("Clients", _CLIENT_COLUMNS, read, n_all, newest=False)
+    print_listing(listing, db, federation, limit, json)
 
 
 def clients_show(
@@ -98,30 +88,10 @@ def clients_show(
         if n_completed:
             say(fates_in_words(fates, n_completed))
         everything = None if show_all else f"foltr device show {client_id} --all"
-        lines = [_contribution_line(row) for row in contributions]
-        print_rows(lines, title="Contributions", all_with=everything, newest=True)
+        print_rows(contributions, _CONTRIBUTION_COLUMNS, title="Contributions", all_with=everything, newest=True)
         print_rows(events, EVENT_COLUMNS, title="Events", all_with=everything, newest=True)
 
     run_query(db, federation, query)
-
-
-def _lines(rows: "Sequence[ClientRow]") -> list[ClientLine]:
-    return [
-        ClientLine(
-            row.client_id,
-            membership_in_words(row) + ("" if row.quarantined_at is None else ", in quarantine"),
-            "yes" if row.online else "no",
-            f"{row.joined_at:%m-%d %H:%M:%S}",
-            f"{row.last_seen_at:%m-%d %H:%M:%S}",
-        )
-        for row in rows
-    ]
-
-
-def _contribution_line(row: "ClientHistoryRow") -> ContributionLine:
-    received = f"{row.received_at:%m-%d %H:%M:%S}"
-    what = (row.round, str(row.round_state), row.n_interactions, received, row.model_version)
-    return ContributionLine(*what, row.fate, row.fate_reason)
 
 
 def membership_in_words(row: "ClientRow") -> str:
@@ -138,3 +108,85 @@ def fates_in_words(fates: dict[str, int], n_completed: int) -> str:
     others = f"; in the {n_completed - n_told} others nobody was left out or shortened" if n_told < n_completed else ""
     counts = f"dropped in {fates[Fate.DROPPED]}, clipped in {fates[Fate.CLIPPED]}, kept in {fates[Fate.KEPT]}"
     return f"{told}; {counts}{others}"
+
+
+def quarantine(
+    client: Annotated[str | None, typer.Argument(help="The client's name; without one, who is in quarantine")] = None,
+    reason: Annotated[str | None, typer.Option("--reason", help="Why, for whoever reads it later")] = None,
+    lift: Annotated[bool, typer.Option("--lift", help="Take the client's updates again")] = False,
+    dismiss: Annotated[
+        bool, typer.Option("--dismiss", help="Decide against a quarantine for what was found so far")
+    ] = False,
+    operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
+    broker: options.Broker = None,
+    db: options.Db = None,
+    federation: options.Federation = None,
+    json: options.Json = False,
+) -> None:
+    """Keep a client's updates out of the rounds, signed by the operator; or see who is, and who is proposed and why."""
+    if client is None:
+        if reason is not None or lift or dismiss:
+            raise SettingsError("client: name the client that --reason, --lift or --dismiss is about")
+        _show(db, federation, json=json)
+        return
+    if (reason is not None) + lift + dismiss != 1:
+        raise SettingsError(
+            "reason: say why with --reason, let the client out with --lift, or close what it was proposed for with "
+            "--dismiss; one of them"
+        )
+    with open_authority(operator, federation) as authority:
+        _check_client(db, authority.federation, client)
+        if reason is not None:
+            order, done = authority.quarantine(client, reason), "is in quarantine"
+        elif lift:
+            order, done = authority.lift_quarantine(client), "is out of quarantine"
+        else:
+            order, done = authority.dismiss(client), "is proposed for quarantine no more, by what was found so far"
+        answer = send_order(authority, order, broker)
+        say(
+            f"Order {answer.number} is obeyed: {client} of {authority.federation} {done}; "
+            f"see: foltr device show {client}"
+        )
+
+
+def _show(db: str | None, federation: str | None, *, json: bool) -> None:
+    """Print who is in quarantine, and who is proposed for it and why."""
+    from foltr.storage.queries import list_proposals, list_quarantined
+
+    async def query(database: "Database", name: str) -> None:
+        quarantined = await list_quarantined(database, name)
+        there = {row.client_id for row in quarantined}
+        proposed = [row for row in await list_proposals(database, name) if row.client_id not in there]
+        if json:
+            print_json({"quarantined": quarantined, "proposed": proposed})
+            return
+        why = ("client_id", "quarantined_at", "quarantine_reason")
+        print_rows(quarantined, why, title=f"In quarantine in {name}")
+        print_rows(proposed, ("client_id", "n", "at", "round", "detail"), title="Proposed for quarantine")
+
+    run_query(db, federation, query)
+
+
+def _check_client(db: str | None, federation: str, client_id: str) -> None:
+    """Look a client up, unless no database was named and the default one knows nothing of the federation.
+
+    Raises:
+        SettingsError: there is no such client, or the database that was named cannot be asked.
+    """
+    from foltr.storage.queries import get_client
+
+    unknown: SettingsError | None = None
+
+    async def query(database: "Database", name: str) -> None:
+        nonlocal unknown
+        if await get_client(database, name, client_id) is None:
+            unknown = await no_such_client(database, name, client_id)
+
+    try:
+        run_query(db, federation, query)
+    except SettingsError:
+        if "db_url" in load_settings(db_url=db).model_fields_set:
+            raise
+        return  # an operator's machine need not be the federator's; the federator will say
+    if unknown is not None:
+        raise unknown

@@ -3,8 +3,10 @@
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from foltr.cli.doctor.checks import role_of
-from foltr.cli.operator.identities import broker_of
+from foltr.broker.address import BrokerAddress
+from foltr.broker.link import InboundMessage
+from foltr.broker.visit import hear_retained
+from foltr.cli.operator.identities import broker_of, read_any_credentials
 from foltr.cli.settings import Settings
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.operator.credentials import BrokerAccess, Credentials, read_credentials
@@ -16,8 +18,6 @@ from foltr.core.protocol.membership import Status
 from foltr.core.protocol.topics import ClientTopic, Topics
 
 if TYPE_CHECKING:
-    from foltr.broker.address import BrokerAddress
-    from foltr.broker.link import InboundMessage
     from foltr.operations.situation import Heard
 
 
@@ -28,7 +28,6 @@ async def hear(settings: Settings, federation: str) -> "Heard | None":
     federation. None where it does not, or where there is only the federator's own user: a second connection of that
     one would throw the running federator out.
     """
-    from foltr.broker.visit import hear_retained
     from foltr.operations.situation import Heard
 
     topics = Topics(federation)
@@ -49,8 +48,6 @@ async def hear(settings: Settings, federation: str) -> "Heard | None":
 
 
 async def _hear_unnamed(settings: Settings, topics: Topics, filters: list[str]) -> "Heard | None":
-    from foltr.broker.address import BrokerAddress
-    from foltr.broker.visit import hear_retained
 
     try:
         heard = _read(await hear_retained(BrokerAddress.parse(settings.broker_url), filters), topics, None)
@@ -65,8 +62,6 @@ def whom_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Cr
     Raises:
         SettingsError: there are credentials, and they cannot be read.
     """
-    from foltr.broker.address import BrokerAddress
-
     credentials = _credentials(settings, federation)
     if credentials is None:
         is_named = "broker_url" in settings.model_fields_set
@@ -78,8 +73,7 @@ def whom_to_ask(settings: Settings, federation: str) -> "tuple[BrokerAddress, Cr
 
 def _credentials(settings: Settings, federation: str) -> Credentials | None:
     if settings.credentials is not None:
-        path = Path(settings.credentials)
-        return read_credentials(path, role_of(path))
+        return read_any_credentials(Path(settings.credentials))
     path = DEFAULT_OPERATOR_FOLDER / "operator.json"
     if "broker_url" in settings.model_fields_set or not path.exists():
         return None

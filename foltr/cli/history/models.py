@@ -1,20 +1,21 @@
 """``foltr models``: the model versions that the database holds."""
 
 from collections.abc import Sequence
-from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import numpy as np
 import typer
 
 from foltr.cli import options
 from foltr.cli.database import run_query
-from foltr.cli.listing import Listing, Wanted, print_listing
+from foltr.cli.listing import Listing, print_listing
 from foltr.cli.output import say
 from foltr.cli.writing import check_folder
 from foltr.core.errors import SettingsError
+from foltr.core.methods.initial_models import InitialModel
 from foltr.core.protocol.fields import unpack_vector
+from foltr.core.protocol.schemas import FeatureSchema
 
 if TYPE_CHECKING:
     from foltr.storage.database import Database
@@ -23,24 +24,29 @@ if TYPE_CHECKING:
 ModelVersion = Annotated[int | None, typer.Option("--version", min=0, max=2**31 - 1, help="Default: the newest")]
 
 
-class ModelLine(NamedTuple):
-    """A model as a line of a table of 80 columns; --json has all of it."""
+def _made_by(row: "ModelRow") -> str:
+    if row.restored_version is not None:
+        return f"taking back to {row.restored_version}"
+    if row.unlearning_job is not None:
+        return f"unlearning job {row.unlearning_job}"
+    return "-" if row.round is None else f"round {row.round}"
 
-    version: int
-    base: int | None
-    made_by: str
-    created_at: datetime
-    published: str
-    withdrawn: str | None
+
+_COLUMNS = {
+    "version": lambda row: row.version,
+    "base": lambda row: row.base_version,
+    "made_by": _made_by,
+    "created_at": lambda row: row.created_at,
+    "published": lambda row: "no" if row.published_at is None else "yes",
+    "withdrawn": lambda row: None if row.withdrawn_at is None else f"{row.withdrawn_at:%Y-%m-%d}",
+}
 
 
 def models_list(
     db: options.Db = None,
     federation: options.Federation = None,
     limit: options.Limit = None,
-    watch: options.WatchLines = False,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
 ) -> None:
     """The model versions, newest last."""
     from foltr.storage.models import list_models
@@ -51,8 +57,8 @@ def models_list(
     async def n_all(_database: "Database", _name: str, rows: "Sequence[ModelRow]") -> int:
         return rows[-1].version + 1 if rows else 0
 
-    listing = Listing("Models", "version", read, lambda rows: [_line(row) for row in rows], n_all)
-    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
+    listing = Listing("Models", _COLUMNS, read, n_all)
+    print_listing(listing, db, federation, limit, json)
 
 
 def models_export(
@@ -72,42 +78,6 @@ def models_export(
     run_query(db, federation, query)
 
 
-def models_carry(
-    old: Annotated[
-        Path, typer.Option("--from", metavar="FILE", help="The schema of the federation that has the model")
-    ],
-    new: Annotated[Path, typer.Option("--to", metavar="FILE", help="The schema of the federation that is to begin")],
-    out: Annotated[
-        Path, typer.Option("--out", metavar="FILE", help="The file to write, for the setting initial_model")
-    ],
-    version: ModelVersion = None,
-    db: options.Db = None,
-    federation: options.Federation = None,
-) -> None:
-    """Write a first model for another schema: the weights of a stored model, where features stayed as they are."""
-    from foltr.core.methods.initial_models import InitialModel, carried
-    from foltr.core.protocol.schemas import FeatureSchema
-    from foltr.storage.federations import get_federation
-
-    check_folder(out)
-    before, after = FeatureSchema.read(old), FeatureSchema.read(new)
-
-    async def query(database: "Database", name: str) -> None:
-        stored, model = await get_federation(database, name), await _find_model(database, name, version)
-        if stored is None or stored.schema_hash != before.hash:
-            raise SettingsError(f"from: {old} is not the schema of {name!r}; foltr schema show FILE has its hash")
-        if stored.ranker != "linear":
-            raise SettingsError(f"federation: {name!r} has a {stored.ranker} ranker, not a weight for each feature")
-        weights, n_stayed = carried(unpack_vector(model.weights)[: before.n_features], before, after)
-        out.write_text(InitialModel.of(after, weights).to_json())
-        say(
-            f"wrote {n_stayed} of {before.n_features} weights of version {model.version} to {out}, for the "
-            f"{after.n_features} features of schema {after.name} {after.version}"
-        )
-
-    run_query(db, federation, query)
-
-
 def models_from_feature(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The feature, as the schema calls it")],
     schema: Annotated[Path, typer.Option("--schema", metavar="FILE", help="The feature schema as JSON")],
@@ -122,9 +92,6 @@ def models_from_feature(
     ] = 8.0,
 ) -> None:
     """Write a first model that ranks as one feature does, e.g. the score of the search there is."""
-    from foltr.core.methods.initial_models import InitialModel
-    from foltr.core.protocol.schemas import FeatureSchema
-
     check_folder(out)
     features = FeatureSchema.read(schema)
     if name not in features.names:
@@ -132,18 +99,6 @@ def models_from_feature(
     weights = np.array([weight * (one == name) for one in features.names])
     out.write_text(InitialModel.of(features, weights).to_json())
     say(f"wrote a model that ranks by {name!r} to {out}")
-
-
-def _line(row: "ModelRow") -> ModelLine:
-    if row.restored_version is not None:
-        made_by = f"taking back to {row.restored_version}"
-    elif row.unlearning_job is not None:
-        made_by = f"unlearning job {row.unlearning_job}"
-    else:
-        made_by = "-" if row.round is None else f"round {row.round}"
-    published = "no" if row.published_at is None else "yes"
-    withdrawn = None if row.withdrawn_at is None else f"{row.withdrawn_at:%Y-%m-%d}"
-    return ModelLine(row.version, row.base_version, made_by, row.created_at, published, withdrawn)
 
 
 async def _find_model(database: "Database", name: str, version: int | None) -> "ModelRow":

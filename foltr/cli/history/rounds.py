@@ -2,16 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from json import loads
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from foltr.cli import options
 from foltr.cli.database import run_query
 from foltr.cli.history.heartbeat import hear
-from foltr.cli.listing import Listing, Wanted, print_listing
-from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.listing import Listing, print_listing
 from foltr.cli.operator.sending import send_order
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, print_rows, report, say, to_plain
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError
@@ -20,75 +20,56 @@ from foltr.operations.operator_access import open_authority
 
 if TYPE_CHECKING:
     from foltr.storage.database import Database
-    from foltr.storage.history_records import ClientHistoryRow, RoundAggregationRow, RoundHistoryRow
+    from foltr.storage.history_records import RoundAggregationRow, RoundHistoryRow
 
     Counted = tuple[RoundHistoryRow, int]
     """A round, and how many of its updates were erased since with clients."""
 
 EVENT_COLUMNS = ("at", "kind", "code", "client_id", "detail")
 _CONTRIBUTION_COLUMNS = ("client_id", "n_interactions", "n_bytes", "received_at")
-_VOTES = "votes 3/1/2: of its updates 3 found the newest model worse than the anchor, 2 better, 1 neither"
-_VOTES_OF_SUMS = (
-    "votes 30/2 ± 9: of its updates about 30 found the newest model worse than the anchor, about 2 better, with noise "
-    "of standard deviation 9 in each, which may take it below 0"
-)
-_REWARD = "reward 0.61/0.55: mean reciprocal rank of the first click, as shown, and of these clicks in the base order"
-_REWARD_OF_SUMS = (
-    "reward 0.61/0.55 ± 0.04: likewise, with noise of standard deviation 0.04 in each, which may take it below 0 or "
-    "above 1"
-)
 _HIGHEST_ROUND = 2**31 - 1
 _LONGEST_S = 30 * 86_400
 
 
-class RoundLine(NamedTuple):
-    """A round as a line of a table of 80 columns; `rounds show` and --json have all of it."""
-
-    round: int
-    state: str
-    opened: str
-    lasted: str | None
-    updates: str | int
-    refused: int | None
-    model: int | None
-    votes: str | None
-    reward: str | None
-
-
-class FateLine(NamedTuple):
-    """A contribution, and what a rule made of it."""
-
-    client_id: str
-    n_interactions: int
-    fate: str | None
-    share: str | None
-    score: str | None
-    reason: str | None
+# Of 80 columns; `rounds show` and --json have all of it. An update that was taken out of a round is counted, too.
+_ROUND_COLUMNS = {
+    "round": lambda counted: counted[0].round,
+    "state": lambda counted: counted[0].state + (f": {counted[0].reason}" if counted[0].reason else ""),
+    "opened": lambda counted: f"{counted[0].opened_at:%m-%d %H:%M}",
+    "lasted": lambda counted: None if counted[0].duration_s is None else f"{counted[0].duration_s:.1f} s",
+    "updates": lambda counted: _n_updates(*counted),
+    "refused": lambda counted: counted[0].n_rejected,
+    "model": lambda counted: counted[0].model_version,
+}
+_FATE_COLUMNS = {
+    "client_id": lambda row: row.client_id,
+    "n_interactions": lambda row: row.n_interactions,
+    "fate": lambda row: row.fate,
+    "share": lambda row: None if row.share is None else f"{row.share:.1%}",
+    "score": lambda row: None if row.score is None else f"{row.score:.4g}",
+    "reason": lambda row: row.fate_reason,
+}
 
 
 def rounds_list(
     db: options.Db = None,
     federation: options.Federation = None,
     limit: options.Limit = None,
-    watch: Annotated[bool, typer.Option("--watch", help="Go on with each round that ends, until Ctrl-C")] = False,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
 ) -> None:
     """The rounds, newest last, from the view round_history, and how many updates were erased since with clients."""
     from foltr.storage.queries import erased_updates, list_rounds
 
     async def read(database: "Database", name: str, most: int) -> "list[Counted]":
-        rows = [row for row in await list_rounds(database, name, limit=most) if row.closed_at is not None or not watch]
+        rows = await list_rounds(database, name, limit=most)
         erased = await erased_updates(database, name, rows[0].round, rows[-1].round) if rows else {}
         return [(row, erased.get(row.round, 0)) for row in rows]
 
     async def n_all(_database: "Database", _name: str, rows: "Sequence[Counted]") -> int:
         return rows[-1][0].round if rows else 0
 
-    listing = Listing(
-        "Rounds", "round", read, _lines, n_all, plain=_plain, notes=_notes, in_words=lambda counted: _ended(counted[0])
-    )
-    print_listing(listing, db, federation, Wanted(limit, watch, json, jsonl))
+    listing = Listing("Rounds", _ROUND_COLUMNS, read, n_all, plain=_plain, notes=_notes)
+    print_listing(listing, db, federation, limit, json)
 
 
 def rounds_why(
@@ -149,10 +130,8 @@ def rounds_show(
         for sentence in _decided(row, made):
             say(sentence)
         everything = None if show_all else f"foltr rounds show {number} --all"
-        if any(line.fate is not None for line in contributions):
-            print_rows([_fate_line(line) for line in contributions], title="Contributions", all_with=everything)
-        else:
-            print_rows(contributions, _CONTRIBUTION_COLUMNS, title="Contributions", all_with=everything)
+        columns = _FATE_COLUMNS if any(line.fate is not None for line in contributions) else _CONTRIBUTION_COLUMNS
+        print_rows(contributions, columns, title="Contributions", all_with=everything)
         if sums:
             print_rows(sums, COLUMNS, title="Sums")
         if n_erased:
@@ -197,37 +176,11 @@ async def _number(database: "Database", name: str, which: str) -> int:
     return row.number
 
 
-def _lines(rows: "Sequence[Counted]") -> list[RoundLine]:
-    """The rounds as lines; updates that were taken out of one are counted beside those that are stored.
-
-    With votes and rewards 80 columns hold no more: when the next one opened tells how long it lasted, too.
-    """
-    is_wide = any(_votes_of(row) for row, _ in rows) and any(row.reward is not None for row, _ in rows)
-    is_noisy = any(row.evaluation_deviation is not None for row, _ in rows)
-    return [
-        RoundLine(
-            row.round,
-            str(row.state) if row.reason is None else f"{row.state}: {row.reason}",
-            f"{row.opened_at:%m-%d %H:%M}",
-            None if row.duration_s is None or is_wide else f"{row.duration_s:.1f} s",
-            f"{row.n_updates} of {row.n_updates + n_erased}" if n_erased else row.n_updates,
-            None if is_wide and is_noisy else row.n_rejected,
-            row.model_version,
-            _votes_of(row),
-            _reward_of(row),
-        )
-        for row, n_erased in rows
-    ]
+def _n_updates(row: "RoundHistoryRow", n_erased: int) -> str:
+    return f"{row.n_updates} of {row.n_updates + n_erased}" if n_erased else str(row.n_updates)
 
 
 def _notes(rows: "Sequence[Counted]") -> Iterator[str]:
-    """What the columns mean that not every federation has."""
-    if any(_votes_of(row) for row, _ in rows):
-        yield _VOTES_OF_SUMS if any(row.tally_worse is not None for row, _ in rows) else _VOTES
-    if any(row.reward is not None for row, _ in rows):
-        yield _REWARD
-        if any(row.evaluation_deviation is not None for row, _ in rows):
-            yield _REWARD_OF_SUMS
     if any(n_erased for _, n_erased in rows):
         yield "1 of 4: one of 4 updates is stored, the others were erased with clients; see: foltr erasure list"
 
@@ -235,12 +188,6 @@ def _notes(rows: "Sequence[Counted]") -> Iterator[str]:
 def _plain(counted: "Counted") -> dict[str, object]:
     row, n_erased = counted
     return {**to_plain(row), "n_erased": n_erased}
-
-
-def _ended(row: "RoundHistoryRow") -> str:
-    how = f"abandoned ({row.reason})" if row.model_version is None else f"completed, model {row.model_version}"
-    at = "" if row.closed_at is None else f"{row.closed_at:%m-%d %H:%M:%S} "
-    return f"{at}round {row.round} {how}: {row.n_updates} updates, {row.n_rejected} refused, {row.duration_s:.1f} s"
 
 
 def _decided(row: "RoundHistoryRow", made: "RoundAggregationRow | None") -> Iterator[str]:
@@ -252,21 +199,6 @@ def _decided(row: "RoundHistoryRow", made: "RoundAggregationRow | None") -> Iter
         yield f"Votes on model {row.base_version} against model {row.anchor_version}, the anchor: {votes}"
     if row.reward is not None:
         yield _evaluation_in_words(row)
-
-
-def _reward_of(row: "RoundHistoryRow") -> str | None:
-    """What a round's lists have earned in a cell of a table; None where nobody says so."""
-    if row.reward is None:
-        return None
-    noise = "" if row.evaluation_deviation is None else f" ± {row.evaluation_deviation:.2f}"
-    return f"{row.reward:.2f}/{row.base_reward or 0.0:.2f}{noise}"
-
-
-def _votes_of(row: "RoundHistoryRow") -> str | None:
-    """The votes of a round in a cell of a table; None where there are none."""
-    if row.tally_worse is not None:
-        return f"{round(row.tally_worse)}/{round(row.tally_better or 0.0)} ± {row.tally_deviation:.0f}"
-    return f"{row.n_worse}/{row.n_none}/{row.n_better}" if row.n_worse + row.n_none + row.n_better else None
 
 
 def _votes_in_words(row: "RoundHistoryRow") -> str:
@@ -282,17 +214,6 @@ def _evaluation_in_words(row: "RoundHistoryRow") -> str:
     noise = "" if row.evaluation_deviation is None else f", each with noise of deviation {row.evaluation_deviation:.3f}"
     found = f"reward {row.reward:.3f}, {row.base_reward:.3f} in the base order, {row.clicked:.1%} of lists clicked"
     return f"By {row.n_evaluations} updates: {found}{noise}"
-
-
-def _fate_line(row: "ClientHistoryRow") -> FateLine:
-    return FateLine(
-        row.client_id,
-        row.n_interactions,
-        row.fate,
-        None if row.share is None else f"{row.share:.1%}",
-        None if row.score is None else f"{row.score:.4g}",
-        row.fate_reason,
-    )
 
 
 def rule_in_words(configured: str, made: "RoundAggregationRow") -> str:

@@ -3,18 +3,20 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 from rich.progress import track
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.tokens import say_issued
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import errors, report
 from foltr.cli.settings import load_settings
 from foltr.core.errors import SettingsError
+from foltr.core.operator.authority import Authority
 from foltr.core.operator.credentials import public_key_from, write_secret
+from foltr.core.operator.folder import create_authority, is_authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
 from foltr.core.protocol.states import Privacy
 from foltr.core.protocol.topics import check_name
@@ -29,9 +31,6 @@ from foltr.operations.operator_access import (
     service_access,
     tell_broker,
 )
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
 
 _MADE = "made {}: keep it private and backed up; federator.json in it is for the federator"
 
@@ -172,8 +171,6 @@ def _open_or_create(
     Args:
         privacy: what the federation is to be; None: as the folder says, and the usual one where it is made.
     """
-    from foltr.core.operator.folder import create_authority, is_authority
-
     record = broker_record(folder)
     if record is not None and federation not in (None, record.federation):
         raise SettingsError(f"federation: the broker of {folder} was configured for {record.federation!r}")

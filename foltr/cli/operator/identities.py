@@ -2,20 +2,20 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
+from foltr.broker.address import BrokerAddress
 from foltr.cli.settings import Settings
 from foltr.core.errors import SettingsError
-from foltr.core.operator.credentials import Credentials, read_credentials
+from foltr.core.operator.credentials import Credentials, Role, read_credentials
 from foltr.core.protocol.operator_keys import Believed
 from foltr.core.protocol.signed_policies import SignedPolicy
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Privacy
 from foltr.core.secure.sealing import SealingKey
-from foltr.core.user_files import file_name_of
+from foltr.core.user_files import FileKind, file_name_of, read_json_file
 
 if TYPE_CHECKING:
-    from foltr.broker.address import BrokerAddress
     from foltr.federator.secure_terms import SecureSettings
 
 
@@ -35,8 +35,6 @@ class FederatorIdentity:
 
 def federator_identity(settings: Settings) -> FederatorIdentity:
     """The federator's identity; SettingsError where it has none and was not told to go without."""
-    from foltr.broker.address import BrokerAddress
-
     if settings.credentials is None:
         if not settings.allow_unsigned:
             raise SettingsError(
@@ -48,7 +46,7 @@ def federator_identity(settings: Settings) -> FederatorIdentity:
     if settings.allow_unsigned:
         raise SettingsError("allow_unsigned: it contradicts credentials; leave one of the two out")
     credentials = read_credentials(Path(settings.credentials), "federator")
-    _require_same_federation(settings, credentials)
+    require_same_federation(settings, credentials)
     return FederatorIdentity(
         credentials.federation,
         broker_of(settings, credentials),
@@ -94,12 +92,19 @@ def choose_privacy(settings: Settings, identity: FederatorIdentity) -> "SecureSe
 
 def broker_of(settings: Settings, credentials: Credentials) -> "BrokerAddress":
     """The broker's address: as set, with the user and certificates of the credentials, or as they say."""
-    from foltr.broker.address import BrokerAddress
-
     access = credentials.broker
     if "broker_url" in settings.model_fields_set:
         access = access.model_copy(update={"broker_url": settings.broker_url})
     return BrokerAddress.of(access)
+
+
+def read_any_credentials(path: Path) -> Credentials:
+    """Read a credentials file of any role; one that names no role fails as a device's does."""
+    try:
+        role = read_json_file(path, FileKind.CREDENTIALS)["role"]
+    except (OSError, ValueError, KeyError, TypeError):
+        role = "device"
+    return read_credentials(path, role if role in get_args(Role) else "device")
 
 
 def device_files(settings: Settings, names: list[str]) -> dict[str, Path]:
@@ -118,7 +123,7 @@ def device_credentials(settings: Settings, names: list[str]) -> dict[str, Creden
     """The credentials of these devices: of one from a file, of several from a folder; none if none are given."""
     found = {name: read_credentials(path, "device") for name, path in device_files(settings, names).items()}
     for credentials in found.values():
-        _require_same_federation(settings, credentials)
+        require_same_federation(settings, credentials)
     return found
 
 
@@ -127,12 +132,14 @@ def helper_credentials(settings: Settings) -> Credentials:
     if settings.credentials is None:
         raise SettingsError("credentials: none are given; `foltr helper enrol NAME` writes NAME.json")
     credentials = read_credentials(Path(settings.credentials), "helper")
-    _require_same_federation(settings, credentials)
+    require_same_federation(settings, credentials)
     return credentials
 
 
-def _require_same_federation(settings: Settings, credentials: Credentials) -> None:
+def require_same_federation(settings: Settings, credentials: Credentials) -> None:
+    """Raise SettingsError if the settings name another federation than these credentials."""
     if "federation" in settings.model_fields_set and settings.federation != credentials.federation:
         raise SettingsError(
-            f"federation: {settings.federation!r} was given, but the credentials are for {credentials.federation!r}"
+            f"federation: {settings.federation!r} was given, but the credentials are for {credentials.federation!r}; "
+            "leave one out"
         )

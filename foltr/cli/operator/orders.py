@@ -1,20 +1,17 @@
 """``foltr operator orders``, ``send`` and ``publish``: what an operator has signed, and what became of it."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from foltr.cli import options
-from foltr.cli.listing import Wanted, print_fitting
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish_roster, send_unanswered
-from foltr.cli.output import print_json, say, say_more
+from foltr.cli.options import OperatorFolder
+from foltr.cli.output import fitting, print_json, print_rows, say, say_more
+from foltr.core.operator.authority import Authority
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.operator.order_log import LoggedOrder
 from foltr.core.protocol.orders import Order, VoidOrder, named_client
 from foltr.operations.operator_access import open_authority
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
-    from foltr.core.operator.order_log import LoggedOrder
 
 _NOT_SHOWN = ("federation", "client_id", "salt", "tombstone", "replaces", "old_key", "new_key")
 
@@ -38,13 +35,13 @@ def orders(
     with open_authority(operator) as authority:
         lines = sorted(_lines(authority), key=lambda line: line.number)
         federation = authority.federation
+    chosen = lines if limit is None else lines[-limit:]
     if json:
-        chosen = lines if limit is None else lines[-limit:]
         print_json({"federation": federation, "orders": chosen})
-        return
-    title = f"Orders of {operator} to {federation}"
-    shown = print_fitting(lines[-Wanted(limit).n_rows :], title, limit)
-    say_more(len(lines) - len(shown), "Earlier orders", f"--limit {len(lines)}")
+    else:
+        shown = fitting(chosen, newest=True) if limit is None else chosen
+        print_rows(shown, title=f"Orders of {operator} to {federation}")
+        say_more(len(lines) - len(shown), "Earlier orders", f"--limit {len(lines)}")
 
 
 def send(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None) -> None:

@@ -3,22 +3,23 @@
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, NamedTuple
 
 import typer
 
+from foltr.broker.broker_records import Mode
+from foltr.broker.provision import Withdrawal, reload_broker, withdraw_user
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import ask_newest, publish_roster, send_order, send_unanswered
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_rows, say
 from foltr.core.errors import FoltrError, SettingsError, UnavailableError
+from foltr.core.operator.authority import Authority
+from foltr.core.operator.enrolment_rotation import begin_rotation
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.core.protocol.signed_orders import SignedOrder
 from foltr.operations.issued_tokens import withdraw_useless
 from foltr.operations.operator_access import RELOAD, broker_record, open_authority, tell_broker
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
-    from foltr.core.protocol.signed_orders import SignedOrder
 
 _LISTED = (
     "Its certificate still connects to the broker; what it sends is refused by its signature. To cut it off copy "
@@ -105,8 +106,6 @@ def rotate_key(
 
     Devices and helpers follow when they hear of it. The federator ends, and is started with the new federator.json.
     """
-    from foltr.core.operator.enrolment_rotation import begin_rotation
-
     with open_authority(operator) as authority:
         if authority.orders.unanswered():
             send_unanswered(authority, broker)
@@ -145,9 +144,6 @@ def _catch_up(authority: "Authority", broker: str | None, *, lose_newer: bool) -
 
 def _withdraw(folder: Path, client: str) -> str:
     """Take a device out of the broker's users; what is left to say about it."""
-    from foltr.broker.broker_records import Mode
-    from foltr.broker.provision import Withdrawal, reload_broker, withdraw_user
-
     record = broker_record(folder)
     if record is None or record.mode is Mode.ANONYMOUS:
         return ""

@@ -6,12 +6,15 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 import typer
 
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
 from foltr.cli.operator.sending import publish as publish_retained
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_rows, say
 from foltr.cli.writing import check_folder
+from foltr.core.data.feature_samples import read_feature_sample
 from foltr.core.errors import SettingsError
+from foltr.core.evaluation.suggested_schema import suggested_schema, unmeasured_schema
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER
+from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.topics import Topics
 from foltr.operations.operator_access import open_authority
 
@@ -19,7 +22,6 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from foltr.core.protocol.schemas import FeatureSchema
 
 SchemaFile = Annotated[Path, typer.Argument(metavar="FILE", help="The schema as JSON: docs/features.md")]
 
@@ -32,16 +34,6 @@ class FeatureRecord(NamedTuple):
     scaling: str
     low: float | None
     high: float | None
-
-
-class UseRecord(NamedTuple):
-    """What logged data has of one feature: the extremes, and which share of the values the bounds cut off."""
-
-    name: str
-    scaling: str
-    least: float
-    greatest: float
-    clipped: float
 
 
 def new(
@@ -61,8 +53,6 @@ def new(
 
     Its bounds are a beginning: look at them, and declare those that mean something.
     """
-    from foltr.core.evaluation.suggested_schema import suggested_schema, unmeasured_schema
-
     check_folder(out)
     if out.exists():
         raise SettingsError(f"out: {out} is there already, and bounds in it that somebody chose; name another file")
@@ -81,8 +71,6 @@ def new(
 
 def _measured(data: Path, names: list[str]) -> "tuple[list[str], NDArray[np.float64]]":
     """The names of a sample's columns, and its values; of a CSV file's the named ones."""
-    from foltr.core.data.feature_samples import read_feature_sample
-
     sample = read_feature_sample(data)
     n_columns = sample.values.shape[1]
     if sample.names is None:
@@ -96,18 +84,10 @@ def _measured(data: Path, names: list[str]) -> "tuple[list[str], NDArray[np.floa
     return chosen, sample.values[:, [sample.names.index(name) for name in chosen]]
 
 
-def show(
-    file: SchemaFile,
-    data: Annotated[
-        Path | None, typer.Option("--data", metavar="FILE", help="Logged data, as LETOR lines of features as they are")
-    ] = None,
-    json: options.Json = False,
-) -> None:
-    """The features of a schema, in the order of the columns, and its hash; with data, what its bounds cut off of it."""
-    from foltr.core.protocol.schemas import FeatureSchema
-
+def show(file: SchemaFile, json: options.Json = False) -> None:
+    """The features of a schema, in the order of the columns, and its hash."""
     schema = FeatureSchema.read(file)
-    rows = _features(schema) if data is None else _use_of(schema, data)
+    rows = _features(schema)
     if json:
         print_json({**_head(schema), "features": rows})
         return
@@ -119,8 +99,6 @@ def publish(
     file: SchemaFile, operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, broker: options.Broker = None
 ) -> None:
     """Sign a schema, and retain it at the broker: devices with other features can say what differs."""
-    from foltr.core.protocol.schemas import FeatureSchema
-
     schema = FeatureSchema.read(file)
     with open_authority(operator) as authority:
         authority.issue_schema(schema)
@@ -128,18 +106,6 @@ def publish(
         federation = authority.federation
     say(f"published schema {schema.name} {schema.version} of {federation} at {where}: {schema.hash.hex()}")
     say(f"Its federator is started with --schema {file}, and devices have the same file")
-
-
-def _use_of(schema: "FeatureSchema", data: Path) -> list[UseRecord]:
-    from foltr.core.data.letor import load_raw
-    from foltr.core.learning.scaling import clipped_share
-
-    values = load_raw(data, schema.n_features).features.astype("float64")
-    shares = clipped_share(values, schema.bounds)
-    return [
-        UseRecord(one.name, one.scaling, float(column.min()), float(column.max()), float(share))
-        for one, column, share in zip(schema.features, values.T, shares, strict=True)
-    ]
 
 
 def _head(schema: "FeatureSchema") -> dict[str, str | int]:

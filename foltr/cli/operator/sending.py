@@ -2,20 +2,18 @@
 
 import asyncio
 import contextlib
-from typing import TYPE_CHECKING
 
 from foltr.cli.output import say
 from foltr.cli.progress import telling
 from foltr.core.errors import DataError, UnavailableError
+from foltr.core.operator.authority import Authority
 from foltr.core.operator.conversation import Conversation, Question
 from foltr.core.operator.next_commands import command_in
 from foltr.core.protocol.orders import OrderAnswer, OrderReply
+from foltr.core.protocol.signed_orders import SignedOrder
 from foltr.core.protocol.topics import Topics
 from foltr.operations.operator_access import redirect
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
-    from foltr.core.protocol.signed_orders import SignedOrder
+from foltr.operations.order_talk import Talk, publish_retained
 
 ANSWER_S = 15.0
 _QUESTION_S = 5.0
@@ -62,8 +60,6 @@ def ask_newest(authority: "Authority", broker: str | None, timeout_s: float = _Q
     Raises:
         DataError: it believes another operator.
     """
-    from foltr.operations.order_talk import Talk
-
     talk = Question(authority)
     with contextlib.suppress(UnavailableError):
         asyncio.run(Talk(talk, authority, redirect(authority.operator.broker, broker), say).run(timeout_s))
@@ -85,8 +81,6 @@ def publish(authority: "Authority", broker: str | None, topic: str) -> str:
     Raises:
         UnavailableError: no broker, or it does not deliver it.
     """
-    from foltr.operations.order_talk import publish_retained
-
     access, wanted = redirect(authority.operator.broker, broker), dict(authority.unpublished())[topic]
     with telling("waiting for the broker"):
         asyncio.run(publish_retained(authority, access, topic, wanted))
@@ -94,7 +88,6 @@ def publish(authority: "Authority", broker: str | None, topic: str) -> str:
 
 
 def _converse(talk: Conversation, authority: "Authority", broker: str | None, timeout_s: float) -> None:
-    from foltr.operations.order_talk import Talk
 
     access = redirect(authority.operator.broker, broker)
     with telling("waiting for the broker", changes=True) as tell:

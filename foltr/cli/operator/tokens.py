@@ -1,22 +1,35 @@
-"""``foltr device tokens``: one-time tokens, and what became of each; `foltr operator desk` answers who has one."""
+"""``foltr device tokens`` and ``foltr operator desk``: one-time tokens, and what answers the devices that have one."""
 
+import asyncio
+import signal
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
+import structlog
 import typer
 
+from foltr.broker.address import BrokerAddress
+from foltr.broker.token_users import provision_desk
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
-from foltr.cli.output import print_json, print_rows, report, say
+from foltr.cli.options import OperatorFolder
+from foltr.cli.output import configure_logging, print_json, print_rows, report, say
+from foltr.cli.settings import load_settings, takes_settings
+from foltr.core.alive_file import AliveFile
 from foltr.core.errors import SettingsError
+from foltr.core.file_locks import lock_store
+from foltr.core.operator.authority import Authority
+from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
+from foltr.operations.enrolment_desk import DeskService
 from foltr.operations.issued_tokens import IssuedToken, withdraw_useless
-from foltr.operations.operator_access import RELOAD, open_authority, tell_broker
+from foltr.operations.operator_access import RELOAD, broker_record, open_authority, redirect, tell_broker
 
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
+
+log = structlog.get_logger(__name__)
+RUN_KEYS = ("broker_url", "give_up_after_s", "alive_file")
 
 
 class TokenRow(NamedTuple):
@@ -90,3 +103,41 @@ def _revoke(authority: "Authority", names: set[str], now: float) -> None:
     say(f"revoked {n_revoked} of {len(chosen)} tokens; the others were used or revoked before")
     if not told:
         say(RELOAD)
+
+
+@takes_settings(RUN_KEYS)
+def desk(operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER, **flags: Any) -> None:
+    """Enrol who asks with a one-time token, until SIGTERM or Ctrl-C.
+
+    It connects to the broker and listens nowhere, but it uses the enrolment key: run it on the operator's machine, and
+    only as long as devices are to enrol themselves.
+    """
+    settings = load_settings(**flags)
+    configure_logging(settings.log_level, settings.log_format)
+    with open_authority(operator) as authority:
+        federation, keys = authority.federation, authority.operator.operator_keys
+        access = authority.operator.broker
+    if broker_record(operator) is not None:
+        access = BrokerAccess(**asdict(provision_desk(operator)))
+        tell_broker(operator)
+    url = settings.broker_url if "broker_url" in settings.model_fields_set else None
+    address = BrokerAddress.of(redirect(access, url))
+    # For as long as this process lives.
+    lock_store(operator / "desk", "desk", "Two desks of one folder would throw each other out at the broker.")
+    service = DeskService(
+        operator,
+        federation,
+        keys,
+        address,
+        give_up_after_s=settings.give_up_after_s,
+        alive_file=AliveFile(settings.alive_file),
+    )
+    asyncio.run(_serve(service))
+
+
+async def _serve(service: Any) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, service.stop)
+    await service.run()
+    log.info("desk_stopped")

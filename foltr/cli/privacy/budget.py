@@ -3,18 +3,17 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from foltr.cli import options
 from foltr.cli.output import report
+from foltr.core.protocol.policies import Policy, allowance_of
 from foltr.core.secure.accounting import DEFAULT_DELTA
-
-if TYPE_CHECKING:
-    from foltr.core.protocol.policies import Policy
-    from foltr.core.secure.ledger import Spent
-    from foltr.edge_client.store.ledger_file import LedgerFile
+from foltr.core.secure.ledger import Spent, participations_left
+from foltr.edge_client.store.ledger import spent_in
+from foltr.edge_client.store.ledger_file import LedgerFile, read_ledger
 
 
 @dataclass(frozen=True)
@@ -46,8 +45,6 @@ def budget(
 
     From the ledger in the device's store, for life: across policies, and once the client was forgotten.
     """
-    from foltr.edge_client.store.ledger_file import read_ledger
-
     found = _budget(read_ledger(store))
     report(json, found, *_in_words(found))
 
@@ -77,7 +74,6 @@ def _in_words(found: dict[str, Any]) -> Iterator[str]:
 
 
 def _budget(ledger: "LedgerFile") -> dict[str, Any]:
-    from foltr.edge_client.store.ledger import spent_in
 
     spent, policy = spent_in(ledger.entries), ledger.policy
     delta = DEFAULT_DELTA if policy is None else policy.delta
@@ -111,8 +107,6 @@ def _by_policy(ledger: "LedgerFile") -> list[UnderPolicy]:
 
 
 def _left(spent: "Spent", policy: "Policy") -> Left:
-    from foltr.core.protocol.policies import allowance_of
-    from foltr.core.secure.ledger import participations_left
 
     allowance = allowance_of(policy)
     n_left, epsilon = participations_left(spent, allowance), allowance.epsilon_of(spent.charge)

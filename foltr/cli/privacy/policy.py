@@ -4,25 +4,30 @@ import asyncio
 import time
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import Annotated, Any
 
 import typer
 
+from foltr.broker.address import BrokerAddress
+from foltr.broker.visit import hear_retained
 from foltr.cli import options
-from foltr.cli.operator.access import OperatorFolder
+from foltr.cli.fields import read_model, takes_fields
 from foltr.cli.operator.sending import publish as publish_retained
+from foltr.cli.options import OperatorFolder
 from foltr.cli.output import print_json, print_record, report, say
-from foltr.cli.privacy.privacy import Delta, Dim, Epsilon, EvaluationOption, NormProofOption, VotesOption, one_of
+from foltr.cli.privacy.noise_options import NoiseOptions
 from foltr.core.errors import MessageError, SettingsError
+from foltr.core.operator.authority import Authority
+from foltr.core.operator.helper_keys import read_helper_keys
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.core.operator.policy_terms import DEFAULT_EPOCH_HOURS
+from foltr.core.operator.policy_log import take_back
+from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
+from foltr.core.protocol.policies import GaussianNoise, replace_epsilon_of
+from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
+from foltr.core.protocol.states import Privacy
 from foltr.core.protocol.topics import Topics
-from foltr.core.secure.accounting import DEFAULT_DELTA, DEFAULT_EPSILON, DEFAULT_PARTICIPATIONS
+from foltr.core.secure.accounting import DEFAULT_PARTICIPATIONS
 from foltr.operations.operator_access import open_authority, redirect
-
-if TYPE_CHECKING:
-    from foltr.core.operator.authority import Authority
-    from foltr.core.protocol.signed_policies import SignedPolicy
 
 Helpers = Annotated[
     list[Path],
@@ -35,100 +40,21 @@ NewVersion = Annotated[int | None, typer.Option("--version", help="Default: that
 ShownVersion = Annotated[int | None, typer.Option("--version", help="Default: the newest", **_VERSIONS)]
 
 
+@takes_fields(NoiseOptions, NoiseOptions.model_fields)
 def new(
     helper: Helpers,
-    mechanism: Annotated[
-        str, typer.Option(help="gaussian, or gamma: far more noise, and without norm proofs a pure epsilon")
-    ] = "gaussian",
-    noise_by: Annotated[
-        str, typer.Option(help="Of gamma: helpers, each of whom adds all of it, or clients, who share it")
-    ] = "helpers",
-    epsilon: Epsilon = DEFAULT_EPSILON,
-    delta: Delta = DEFAULT_DELTA,
-    participations: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=10_000_000,
-            help="k: how often a client takes part in its life, at most; default: 20, or --rounds if fewer",
-        ),
-    ] = None,
-    clients: Annotated[
-        int,
-        typer.Option(min=1, max=10_000_000, help="Of the federation; with --rounds they say how often whose turn is"),
-    ] = 2000,
-    rounds: Annotated[
-        int, typer.Option(min=1, max=10_000_000, help="In which a client has all its participations")
-    ] = 200,
-    dim: Dim = 136,
-    interactions: Annotated[int, typer.Option(min=1, max=100_000, help="Of every update")] = 5,
-    norm_proof: NormProofOption = "l2",
-    votes: VotesOption = None,
-    evaluation: EvaluationOption = None,
-    cohorts: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=10_000,
-            help="Sums of a round; default: 1, or with --norm-proof none 20 from 400 clients a round on",
-        ),
-    ] = None,
-    n_min: Annotated[
-        int | None,
-        typer.Option(min=2, max=2**31 - 1, help="Clients of a cohort, at least; default: 100, or 10 in one of several"),
-    ] = None,
-    n_max: Annotated[int, typer.Option(min=2, max=2**31 - 1, help="Likewise, at most")] = 100_000,
-    shares: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            max=2**31 - 1,
-            help="Where clients draw the noise: that of so many is enough; default: 9 in 10 of --n-min",
-        ),
-    ] = None,
-    epoch_hours: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            max=8760,
-            help="So long seeds are sealed to the same keys, which helpers destroy as long after; the policy ends "
-            "after as many epochs as helpers have keys for, 64",
-        ),
-    ] = DEFAULT_EPOCH_HOURS,
     version: NewVersion = None,
     operator: OperatorFolder = DEFAULT_OPERATOR_FOLDER,
     json: options.Json = False,
+    **asked: Any,
 ) -> None:
     """Sign a new policy, and say what it promises and costs. It is in force once it is published.
 
     Devices that are enrolled from now on carry it. Each policy needs new keys of the helpers.
     """
-    from foltr.core.operator.helper_keys import read_helper_keys
-    from foltr.core.operator.policy_terms import NoiseBy, PolicyTerms, costs_in_words, policy_of
-    from foltr.core.protocol.states import Privacy
-    from foltr.core.secure.mechanisms import MechanismName
-    from foltr.core.secure.plan import NormProof
-
-    terms = PolicyTerms(
-        helpers=tuple(read_helper_keys(path) for path in helper),
-        mechanism=one_of("mechanism", mechanism, get_args(MechanismName)),
-        noise_by=one_of("noise-by", noise_by, get_args(NoiseBy)),
-        epsilon=epsilon,
-        delta=delta,
-        participations=min(DEFAULT_PARTICIPATIONS, rounds) if participations is None else participations,
-        clients=clients,
-        rounds=rounds,
-        dim=dim,
-        interactions=interactions,
-        norm_proof=one_of("norm-proof", norm_proof, get_args(NormProof)),
-        votes=votes,
-        evaluation=evaluation,
-        cohorts=cohorts,
-        n_min=n_min,
-        n_max=n_max,
-        shares=shares,
-        epoch_hours=epoch_hours,
-    )
+    given = read_model(NoiseOptions, asked).model_dump()
+    given["participations"] = given["participations"] or min(DEFAULT_PARTICIPATIONS, given["rounds"])
+    terms = PolicyTerms(tuple(read_helper_keys(path) for path in helper), **given)
     with open_authority(operator) as authority:
         authority.register.check_privacy(operator, Privacy.SECURE)
         authority.register.refuse_other_keys(terms.helpers)
@@ -136,7 +62,7 @@ def new(
         federator_key = authority.operator.federator_sealing_public_key
         policy = policy_of(terms, authority.federation, number, time.time(), federator_key)
         signed = authority.issue_policy(policy)
-    costs = costs_in_words(signed.policy, clients)
+    costs = costs_in_words(signed.policy, terms.clients)
     report(
         json,
         {**_as_json(signed, published=False), "costs": costs},
@@ -190,11 +116,6 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
     Raises:
         SettingsError: this folder made policies that do not follow from it.
     """
-    from foltr.broker.address import BrokerAddress
-    from foltr.broker.visit import hear_retained
-    from foltr.core.operator.policy_log import take_back
-    from foltr.core.protocol.signed_policies import read_policy
-
     topic = Topics(authority.federation).policy
     address = BrokerAddress.of(redirect(authority.operator.broker, broker))
     message = asyncio.run(hear_retained(address, [topic])).get(topic)
@@ -233,8 +154,6 @@ def _record(signed: "SignedPolicy", published: bool) -> dict[str, object]:
     ``epsilon`` is with zeros in the place of updates, ``replace_epsilon`` with others in their place. A vote, or a
     number of an evaluation, weighs 0 without one.
     """
-    from foltr.core.protocol.policies import GaussianNoise, replace_epsilon_of
-
     policy, noise = signed.policy, signed.policy.noise
     return {
         "federation": policy.federation,

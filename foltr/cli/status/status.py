@@ -16,6 +16,7 @@ from foltr.cli.database import answering, open_federation
 from foltr.cli.history.heartbeat import hear
 from foltr.cli.output import console, print_json, print_jsonl, to_plain, wrapped
 from foltr.cli.settings import Settings, load_settings
+from foltr.cli.status.screen import needs_attention, screen_lines
 from foltr.core.errors import SettingsError, UnavailableError
 
 if TYPE_CHECKING:
@@ -39,15 +40,15 @@ def status(
     credentials: options.Credentials = None,
     broker: options.Broker = None,
     json: options.Json = False,
-    jsonl: options.Jsonl = False,
+    jsonl: Annotated[
+        bool, typer.Option("--jsonl", help="Print a line of JSON, with --watch one for each look")
+    ] = False,
 ) -> None:
     """Say on one screen how a federation is: its federator, its open round, who is there, and what needs you.
 
     The broker is asked as `foltr rounds why` does. Exit code 1 where something needs you: the federator is not
     running or hangs, an erasure is overdue, or unlearning waits for your order or for a device.
     """
-    from foltr.cli.status.screen import needs_attention
-
     if json and watch:
         raise SettingsError("json: a stream has a line of JSON for each look: --jsonl --watch")
     settings = load_settings(db_url=db, federation=federation, credentials=credentials, broker_url=broker)
@@ -139,7 +140,6 @@ def _show_away(why: str, as_of: str, live: Live | None, *, jsonl: bool) -> None:
 
 
 def _screen(found: "Overview", height: int) -> Text:
-    from foltr.cli.status.screen import screen_lines
 
     return Text("\n".join(screen_lines(found, console.width, height)))
 

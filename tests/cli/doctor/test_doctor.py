@@ -21,9 +21,8 @@ from servers import MissingError, ProvisionedMosquitto
 
 from foltr.broker.link import MqttLink
 from foltr.cli.doctor import checks_broker, checks_database
-from foltr.cli.doctor.checks import Finding, State, run
-from foltr.cli.doctor.checks_announced import ANNOUNCED
-from foltr.cli.doctor.checks_machine import days_left
+from foltr.cli.doctor.checks import Finding, State, days_left, run
+from foltr.cli.doctor.checks_broker import ANNOUNCED
 from foltr.core.operator.credentials import Credentials, read_credentials
 from foltr.core.protocol.announcements import ModelAnnouncement, RoundAnnouncement
 from foltr.core.protocol.codec import encode
@@ -124,7 +123,6 @@ def test_a_federator_passes_over_what_the_doctor_sends(mosquitto_server, tmp_pat
     federator = start("federator", "run", *options, "--features", "4", "--allow-unsigned", cwd=tmp_path)
     try:
         found = eventually_announced(*options)
-        assert doctor(*options, "--sharing")["ingest workers"][0] == "ok"
     finally:
         code, output = stop(federator)
     assert code == 0, output
@@ -179,27 +177,6 @@ def test_every_role_is_looked_at_as_itself(guarded, tmp_path):
     assert "serial 1" in doctor("--credentials", str(files[DEVICE]))["enrolment"][1]
     # A device needs no database, so the default one is not missed.
     assert doctor("--credentials", str(files[DEVICE]), cwd=tmp_path)["database"][0] == "absent"
-
-
-def test_a_federator_that_cannot_check_norm_proofs_is_told_so(guarded, tmp_path):
-    """Its credentials carry the policy: the doctor listens to nothing for it."""
-    folder, db = ("--operator", str(guarded.operator_dir)), migrated_sqlite(tmp_path / "f.sqlite")
-    helpers = []
-    for name in ("north", "south"):
-        assert foltr("helper", "enrol", name, *folder, cwd=tmp_path).returncode == 0
-        keys = ("helper", "keys", "--credentials", f"{name}.json", "--out", f"{name}.keys")
-        assert foltr(*keys, cwd=tmp_path).returncode == 0
-        helpers += ["--helper", f"{name}.keys"]
-    made = foltr("policy", "new", *helpers, *folder, cwd=tmp_path)
-    assert made.returncode == 0, made.stderr
-    known = guarded.operator_dir / "federator.json"
-    assert doctor("--credentials", str(known), "--db", db)["policy"][0] == "ok"
-    other = tmp_path / "other.json"
-    other.write_text(json.dumps({**json.loads(known.read_text()), "sealing_keys": []}))
-    other.chmod(0o600)
-    state, detail = doctor("--credentials", str(other), "--db", db, expected=1)["policy"]
-    assert state == "problem"
-    assert detail.endswith("foltr policy new")
 
 
 def _role(user: str) -> str:
@@ -264,42 +241,26 @@ def test_a_broker_that_grants_any_subscription_is_a_problem(guarded, tmp_path):
     assert (state, "foltr broker config --force" in detail) == ("problem", True)
 
 
-def test_an_access_list_from_before_there_were_anchors_is_found(guarded, tmp_path):
-    """By the federator, whom the broker refuses, and by the operator, whose folder says where the list is."""
-    db = migrated_sqlite(tmp_path / "f.sqlite")
-    files = {role: str(guarded.operator_dir / f"{role}.json") for role in ("federator", "operator")}
-    assert doctor("--credentials", files["federator"], "--db", db)["access list"][0] == "ok"
-    assert doctor("--credentials", files["operator"], "--db", db)["access list file"][0] == "ok"
+def test_an_access_list_that_lacks_a_topic_is_found(guarded, tmp_path):
+    """By the federator, whom the broker refuses."""
+    db, federator = migrated_sqlite(tmp_path / "f.sqlite"), str(guarded.operator_dir / "federator.json")
+    assert doctor("--credentials", federator, "--db", db)["access list"][0] == "ok"
     acl = guarded.broker_dir / "acl"
     acl.write_text("".join(line for line in acl.read_text().splitlines(keepends=True) if "/anchor" not in line))
     guarded.stop()
     guarded.start()
-    state, detail = doctor("--credentials", files["federator"], "--db", db, expected=1)["access list"]
+    state, detail = doctor("--credentials", federator, "--db", db, expected=1)["access list"]
     assert (state, "@federator may not write foltr/v1/mail/anchor" in detail) == ("problem", True)
     assert "foltr broker config --force" in detail
-    state, detail = doctor("--credentials", files["operator"], "--db", db)["access list file"]
-    assert (state, "pattern read foltr/v1/mail/anchor`" in detail) == ("warning", True)
-    assert "foltr broker config --force" in detail
 
 
-def test_an_access_list_from_before_there_were_evaluations_is_found(guarded):
-    """Devices hear no request by such a broker, and take part as ever; the operator is told what it lacks."""
-    acl, operator = guarded.broker_dir / "acl", str(guarded.operator_dir / "operator.json")
-    acl.write_text("".join(line for line in acl.read_text().splitlines(keepends=True) if "/evaluation" not in line))
-    state, detail = doctor("--credentials", operator)["access list file"]
-    assert (state, "foltr/v1/mail/evaluation`" in detail) == ("warning", True)
-    assert "/anchor" not in detail
-
-
-def test_an_access_list_on_another_machine_is_not_looked_for(guarded, tmp_path):
-    """Nor is what somebody has added to it a fault."""
+def test_a_worker_is_not_asked_for_the_anchor(guarded, tmp_path):
+    """The leader announces it: that a worker may not is no sign of an old access list."""
+    done = foltr("broker", "worker", "1", "--operator", str(guarded.operator_dir), cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     db = migrated_sqlite(tmp_path / "f.sqlite")
-    operator = ("--credentials", str(guarded.operator_dir / "operator.json"), "--db", db)
-    acl = guarded.broker_dir / "acl"
-    acl.write_text(acl.read_text() + "user watcher\ntopic read foltr/v1/mail/round\n")
-    assert doctor(*operator)["access list file"][0] == "ok"
-    acl.rename(tmp_path / "elsewhere")
-    assert "access list file" not in doctor(*operator)
+    for credentials in (guarded.operator_dir / "federator.json", tmp_path / "worker-1.json"):
+        assert doctor("--credentials", str(credentials), "--db", db)["access list"][0] == "ok"
 
 
 def test_a_broker_with_another_certificate_is_a_problem(guarded, tmp_path):

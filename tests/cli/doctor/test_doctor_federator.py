@@ -5,7 +5,7 @@ from cli.doctor.test_doctor import announcement, visit
 
 from foltr.cli.doctor import checks_announced
 from foltr.cli.doctor.checks import State, run
-from foltr.cli.doctor.checks_announced import ANNOUNCED
+from foltr.cli.doctor.checks_broker import ANNOUNCED
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.heartbeat import FederatorStatus
 

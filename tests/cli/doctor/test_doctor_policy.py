@@ -8,17 +8,13 @@ from secure_cohorts import HelperPair, SecureFederation
 from foltr.broker.address import BrokerAddress
 from foltr.broker.link import InboundMessage
 from foltr.cli.doctor.checks import Finding, State, run
-from foltr.cli.doctor.checks_announced import ANNOUNCED
-from foltr.cli.doctor.checks_broker import Visit
-from foltr.core.protocol.signing import key_to_text
+from foltr.cli.doctor.checks_broker import ANNOUNCED, Visit
 
 KNOWN = SecureFederation()
 NORTH = KNOWN.credentials(KNOWN.helpers[0])
 DEVICE = NORTH.model_copy(update={"role": "device", "name": "device-1"})
 NEWER, PROVEN = KNOWN.issue(version=2), KNOWN.issue(version=2, proofs=True)
 ENDED = KNOWN.issue(version=2, epoch_s=1)
-FEDERATOR = NORTH.model_copy(update={"role": "federator", "name": "@federator"})
-CHECKING = FEDERATOR.model_copy(update={"sealing_keys": (key_to_text(KNOWN.federator_sealing_key.private),)})
 
 
 async def findings_of(credentials, retained=None) -> list[Finding]:
@@ -30,8 +26,8 @@ async def findings_of(credentials, retained=None) -> list[Finding]:
     return [found for found in await run(ANNOUNCED, visit) if found.what == "policy"]
 
 
-def carrying(policy, credentials=DEVICE):
-    return credentials.model_copy(update={"policy": base64.b64encode(policy.signed).decode()})
+def carrying(policy):
+    return DEVICE.model_copy(update={"policy": base64.b64encode(policy.signed).decode()})
 
 
 @pytest.mark.parametrize(
@@ -41,7 +37,6 @@ def carrying(policy, credentials=DEVICE):
         (DEVICE, NEWER.signed, State.OK, "helpers north, south"),
         (carrying(KNOWN.policy), NEWER.signed, State.OK, "policy 2 is at the broker"),
         (carrying(NEWER), KNOWN.policy.signed, State.WARNING, "foltr policy publish"),
-        (carrying(NEWER), None, State.WARNING, "foltr policy publish"),
         (DEVICE, SecureFederation().policy.signed, State.WARNING, "not the operator's"),
         (DEVICE, b"junk", State.WARNING, "obeyed by nobody"),
         (NORTH, NEWER.signed, State.OK, "names north"),
@@ -57,28 +52,6 @@ async def test_the_policy_at_the_broker_is_compared(credentials, retained, state
     (found,) = await findings_of(credentials, retained)
     assert (found.what, found.state) == ("policy", state)
     assert said in found.detail
-
-
-@pytest.mark.parametrize(
-    ("credentials", "policy", "state", "said"),
-    [
-        (FEDERATOR, NEWER, State.OK, "policy 2 is in the credentials"),
-        (CHECKING, PROVEN, State.OK, "helpers north, south"),
-        (FEDERATOR, ENDED, State.WARNING, "it ended on 1970-01-01"),
-        (
-            FEDERATOR,
-            PROVEN,
-            State.PROBLEM,
-            "newest federator.json; if it has that, make another policy: foltr policy new",
-        ),
-    ],
-)
-async def test_a_federator_is_told_of_the_policy_that_it_carries(credentials, policy, state, said):
-    """Whether it can check norm proofs under it; it may not listen at the broker beside its own session."""
-    (found,) = await findings_of(carrying(policy, credentials))
-    assert (found.what, found.state) == ("policy", state)
-    assert said in found.detail
-    assert await findings_of(credentials) == []
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import FedIpsTraining, LinearRankerSpec, PdgdTraining
 from foltr.core.protocol.updates import Vote
 from foltr.edge_client.client import EdgeClient
-from foltr.edge_client.options import checked_propensities
+from foltr.edge_client.options import Privacy, checked_propensities
 from foltr.edge_client.training.working_model import device_for
 
 N_FEATURES = 6
@@ -105,21 +105,23 @@ async def test_a_user_of_its_own(mqtt_broker, data):
 
 @pytest.mark.parametrize(("votes", "expected"), [(True, Vote(anchor_version=0, value=0)), (False, None)])
 async def test_devices_vote_unless_they_are_not_to(mqtt_broker, data, votes, expected):
-    """As `foltr client run` has it, with and without ``--no-votes``."""
+    """As the privacy of the fleet says."""
     training = PdgdTraining(min_interactions=2, max_interactions=2)
     async with Federator(mqtt_broker) as federator:
         await federator.say(TOPICS.anchor, model(), retain=True)
-        updates = await updates_of(federator, fleet_of(mqtt_broker, data, ["one"], votes=votes), training)
+        updates = await updates_of(
+            federator, fleet_of(mqtt_broker, data, ["one"], privacy=Privacy(votes=votes)), training
+        )
     assert updates["one"].vote == expected
 
 
 @pytest.mark.parametrize("evaluation", [True, False])
 async def test_devices_say_what_their_lists_earned_unless_they_are_not_to(mqtt_broker, data, evaluation):
-    """As `foltr client run` has it, with and without ``--no-evaluation``."""
+    """As the privacy of the fleet says."""
     training = PdgdTraining(min_interactions=2, max_interactions=2)
     async with Federator(mqtt_broker) as federator:
         await federator.say(TOPICS.evaluation, EvaluationRequest(federation="mail"), retain=True)
-        fleet = fleet_of(mqtt_broker, data, ["one"], evaluation=evaluation)
+        fleet = fleet_of(mqtt_broker, data, ["one"], privacy=Privacy(evaluation=evaluation))
         updates = await updates_of(federator, fleet, training)
     assert (updates["one"].evaluation is not None) == evaluation
 

@@ -18,12 +18,8 @@ def options(tmp_path_factory) -> list[str]:
     return ["--db", url, "--federation", "mail"]
 
 
-def test_rounds_list_shows_what_each_round_earned(options):
-    """Beside the base order, in lines that a terminal of 80 columns holds; in JSON all of it."""
-    listed = foltr("rounds", "list", *options).stdout
-    (third,) = [line for line in listed.splitlines() if "0.70/0.38" in line]
-    assert ("01-02 03:04" in third, len(third) <= 80) == (True, True)
-    assert "mean reciprocal rank of the first click" in " ".join(listed.split())
+def test_rounds_list_has_what_each_round_earned(options):
+    """Beside the base order, for programs."""
     rows = json.loads(foltr("rounds", "list", *options, "--json").stdout)
     assert [row["reward"] for row in rows] == [*REWARDS.values(), None]
     assert (rows[1]["n_evaluations"], rows[1]["clicked"], rows[1]["evaluation_deviation"]) == (2, 0.75, None)
@@ -45,13 +41,9 @@ def test_status_says_how_well_it_does(options):
 
 
 def test_of_secure_sums_the_noise_is_beside_what_it_is_in(tmp_path):
-    """A mean may be below nothing, and more lists clicked than there were: it is said why, in 80 columns."""
+    """A mean may be below nothing, and more lists clicked than there were."""
     url = f"sqlite:///{tmp_path / 'foltr.sqlite'}"
     asyncio.run(made_tallies(url, RoundEvaluation(40, 44.0, -6.0, 24.0, 6.0)))
-    listed = foltr("rounds", "list", "--db", url).stdout
-    (fifth,) = [line for line in listed.splitlines() if line.startswith("5 ")]
-    assert ("-0.15/0.60 ± 0.15" in fifth, len(fifth) <= 80) == (True, True), fifth
-    assert "which may take it below 0 or above 1" in " ".join(listed.split())
     told = " ".join(foltr("rounds", "show", "5", "--db", url).stdout.split())
     assert "By 40 updates: reward -0.150, 0.600 in the base order" in told
     assert "each with noise of deviation 0.150" in told

@@ -13,8 +13,6 @@ from cli.commands import foltr
 from databases import open_migrated
 from served import GENEROUS, Served
 
-from foltr.cli.history import replay
-from foltr.core.errors import SettingsError
 from foltr.core.protocol.codec import encode
 from foltr.core.protocol.topics import ClientTopic, Topics
 from foltr.core.protocol.trainings import EvolutionTraining
@@ -139,33 +137,11 @@ def test_what_is_missing_is_no_verdict(folder):
     assert "its data key is not in" in done.stderr
 
 
-def test_without_a_client(folder):
-    """How far the others' model is, the weights as a file, and the words that say what it is not."""
-    done = run(folder, "--without", "bob", "--from", "1", "--out", str(folder / "others.npy"))
-    assert done.returncode == 0, done.stderr
-    assert "Rounds 1 to 3 of mail without bob, who had sent an update in 3 of 3" in done.stdout
-    assert "this is not the model that there would be without it" in done.stdout
-    weights = np.load(folder / "others.npy")
-    assert (weights.dtype, weights.shape) == (np.float32, (5,))
-    before = query(folder, "SELECT count(*) FROM models")
-    told = json.loads(run(folder, "--without", "bob", "--from", "1", "--json").stdout)
-    assert told["sha256"] == hashlib.sha256(weights.tobytes()).hexdigest()
-    assert (told["from"], told["to"], told["n_rounds_with_client"], told["model"]) == (1, 3, 3, 3)
-    assert told["relative_distance"] > 0
-    assert -1 <= told["cosine"] <= 1
-    assert query(folder, "SELECT count(*) FROM models") == before == [(4,)]
-
-
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
-        ((), "--without CLIENT --from ROUND"),
         (("9",), "foltr rounds list"),
-        (("1", "--from", "1"), "--from and --out belong to --without"),
-        (("--without", "bob"), "--from ROUND"),
-        (("1", "--without", "bob", "--from", "1"), "--from ROUND"),
-        (("--without", "zoe", "--from", "1"), "knows no client 'zoe'"),
-        (("--without", "bob", "--from", "1", "--out", "nowhere/x.npy"), "there is no folder"),
+        (("0",), "ROUND"),
     ],
 )
 def test_wrong_usage_is_exit_code_2(original, arguments, named):
@@ -180,5 +156,3 @@ def test_an_unknown_federation_is_told(original):
     done = foltr("rounds", "replay", "1", "--db", f"sqlite:///{original}/foltr.sqlite", "--federation", "web")
     assert done.returncode == 2
     assert "holds no 'web'" in done.stderr
-    with pytest.raises(SettingsError):
-        replay.replay(number=None)

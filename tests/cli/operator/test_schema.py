@@ -56,26 +56,8 @@ def test_a_file_that_is_no_schema_is_refused_in_one_line(file):
     assert "features.0: Value error, scaling log needs 'high'" in done.stderr
 
 
-def test_a_check_with_data_says_what_the_bounds_cut_off(file, tmp_path):
-    """Per feature the extremes and the share of values outside, of features as they are logged."""
-    data = tmp_path / "logged.txt"
-    data.write_text("1 qid:1 1:20 2:-3\n0 qid:1 1:50 2:1 3:7\n0 qid:2 1:-1 2:6\n2 qid:2 2:6.5 3:9\n")
-    done = foltr("schema", "show", file, "--data", data, "--json")
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["features"] == [
-        {"name": "bm25", "scaling": "log", "least": -1.0, "greatest": 50.0, "clipped": 0.5},
-        {"name": "price", "scaling": "min_max", "least": -3.0, "greatest": 6.5, "clipped": 0.5},
-        {"name": "age", "scaling": "per_query", "least": 0.0, "greatest": 9.0, "clipped": 0.0},
-    ]
-    assert f"schema of 3 features; hash {SHOP.hash.hex()}" in foltr("schema", "show", file).stdout
-    data.write_text("1 qid:1 4:20\n")
-    done = foltr("schema", "show", file, "--data", data)
-    assert done.returncode == 1
-    assert "feature 4; the schema has 3" in done.stderr
-
-
 def test_a_schema_is_made_of_a_sample(tmp_path):
-    """Of all columns or the named ones, in their order; `schema show --data` finds that nothing is cut off."""
+    """Of all columns or the named ones, in their order."""
     data, out = tmp_path / "sample.csv", tmp_path / "schema.json"
     data.write_text("id,bm25,price\n17,12.5,0.5\n18,3,0\n")
     done = foltr("schema", "new", "shop", "--data", data, "--feature", "price", "--feature", "bm25", "--out", out)
@@ -90,8 +72,6 @@ def test_a_schema_is_made_of_a_sample(tmp_path):
     data.write_text("1 qid:1 1:20 2:-3\n0 qid:2 2:6.5\n")
     done = foltr("schema", "new", "shop", "--data", data, "--out", out, "--json")
     assert [one["name"] for one in json.loads(done.stdout)["features"]] == ["feature 1", "feature 2"]
-    checked = json.loads(foltr("schema", "show", out, "--data", data, "--json").stdout)
-    assert [one["clipped"] for one in checked["features"]] == [0.0, 0.0]
 
 
 def test_a_schema_is_made_of_names(tmp_path):

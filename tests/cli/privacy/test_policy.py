@@ -225,7 +225,7 @@ def test_devices_enrolled_afterwards_carry_the_policy(folder):
         (("--mechanism", "laplace"), "--mechanism"),
         (("--noise-by", "nobody"), "--noise-by"),
         (("--noise-by", "clients"), "gamma"),
-        (("--norm-proof", "l1"), "--norm-proof must be l2 or none"),
+        (("--norm-proof", "l1"), "--norm-proof: Input should be 'l2' or 'none'"),
         (("--mechanism", "gamma", "--noise-by", "clients"), "--noise-by helpers, or --norm-proof none"),
         (("--delta", 1e-11), "choose a larger delta"),
         (("--dim", 480_000), "--norm-proof none, or a smaller --dim"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from foltr.core.errors import SettingsError
-from foltr.core.methods.initial_models import InitialModel, carried
+from foltr.core.methods.initial_models import InitialModel
 from foltr.core.protocol.schemas import Feature, FeatureSchema
 from foltr.core.protocol.trainings import LinearRankerSpec, NeuralRankerSpec
 
@@ -84,14 +84,3 @@ def test_a_file_that_is_no_model_is_refused_in_one_line(tmp_path, text):
     assert "\n" not in str(refused.value)
     with pytest.raises(SettingsError, match="No such file"):
         InitialModel.read(tmp_path / "none.json")
-
-
-def test_weights_are_carried_where_features_stayed():
-    """Whatever their order; a feature that is scaled in another way is another one."""
-    bm25, _, age = SHOP.features
-    rescaled = Feature(name="price", scaling="log", high=9)
-    newer = SHOP.model_copy(
-        update={"version": 2, "features": [age, Feature(name="new", scaling="ratio"), rescaled, bm25]}
-    )
-    weights, n_stayed = carried(np.array([8.0, 2.0, -0.5]), SHOP, newer)
-    assert (weights.tolist(), n_stayed) == ([-0.5, 0.0, 0.0, 8.0], 2)

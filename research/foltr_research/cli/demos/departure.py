@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from foltr.cli.demo.learning_demo import command_name
-from foltr.cli.demo.progress import say
 from foltr.core.erasure.receipt import ErasureReceipt, verify_receipt
 from foltr.core.errors import DataError, FoltrError
 from foltr.core.protocol.signing import key_to_text
 from foltr.edge_client.client import ForgetResult
+from foltr_research.cli.demos.progress import say
 
 # So long it waits to be forgotten.
 FORGET_S: Final = 600.0

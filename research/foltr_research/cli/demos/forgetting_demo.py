@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from foltr.broker.address import BrokerAddress
 from foltr.cli.demo.learning_demo import Demo, ndcg_of
-from foltr.cli.demo.progress import always, say, wait_until, watch
 from foltr.cli.fleet.simulated_user import SimulatedUser
 from foltr.cli.output import print_rows
 from foltr.cli.settings import Settings
@@ -32,6 +31,7 @@ from foltr.storage.models import get_model, latest_model
 from foltr.storage.rounds import find_round
 from foltr_research.cli.demos.departure import FORGET_S, Departure, Place, check_receipt, hand_over
 from foltr_research.cli.demos.leaver import GIVE_UP_S, LeavingDevice, Z, expected_ndcg
+from foltr_research.cli.demos.progress import always, say, wait_until, watch
 from foltr_research.cli.demos.residue import (
     at_broker,
     in_database,

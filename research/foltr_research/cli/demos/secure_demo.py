@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from foltr.cli.demo.learning_demo import Demo
-from foltr.cli.demo.progress import always, say, watch
 from foltr.cli.fleet.fleet import Fleet
 from foltr.cli.settings import Settings
 from foltr.core.errors import FoltrError, SettingsError
 from foltr.core.methods.registry import n_auxiliary, parameters_of
 from foltr.core.operator.policy_terms import costs_in_words
 from foltr.core.protocol.policies import Policy
+from foltr.edge_client.options import Privacy
 from foltr.edge_client.sums.privacy_limits import PrivacyLimits
 from foltr.federator.plan import FederationPlan
 from foltr.federator.round import RoundPolicy
@@ -25,6 +25,7 @@ from foltr.storage.queries import count_bodies
 from foltr.storage.rounds import latest_round
 from foltr_research.cli.demos.helper_process import HelperProcess, running
 from foltr_research.cli.demos.hostile_devices import TIMES, count_norm_proofs, lying
+from foltr_research.cli.demos.progress import always, say, watch
 from foltr_research.cli.demos.secure_setup import Parties, Promise, set_up
 from foltr_research.simulation.clients.population import client_name, iid_population
 from foltr_research.simulation.config import SimulationConfig
@@ -168,7 +169,7 @@ class SecureDemo(Demo):
             n_rounds=n_rounds,
             give_up_after_s=_GIVE_UP_S,
             # A handful of simulated users, who agree to whatever is tried.
-            privacy_limits=PrivacyLimits(max_epsilon=1e6, min_cohort=2),
+            privacy=Privacy(privacy_limits=PrivacyLimits(max_epsilon=1e6, min_cohort=2)),
         )
 
     async def _kill_one(self, helper: HelperProcess, database: Database) -> None:
