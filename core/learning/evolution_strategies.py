@@ -10,7 +10,6 @@ import hashlib
 import math
 import struct
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -151,37 +150,6 @@ def es_direction(seed: int, dim: int, noise_scale: float, plus: float, minus: fl
     """
     metric = plus if minus is None else 0.5 * (plus - minus)
     return es_noise(seed, dim, noise_scale) * (metric / noise_scale**2)
-
-
-def es_gradient(
-    seeds: Sequence[int],
-    plus: NDArray[np.float64],
-    minus: NDArray[np.float64] | None,
-    dim: int,
-    noise_scale: float,
-) -> NDArray[np.float64]:
-    """Return the mean of the devices' estimates: g = 1 / (2 N sigma^2) sum (m+ - m-) noise(seed), if antithetic.
-
-    Args:
-        seeds: one for each of N >= 1 devices.
-        plus: (N,) float64.
-        minus: (N,) float64, or None.
-        dim: how many weights.
-        noise_scale: sigma > 0.
-
-    Returns:
-        (dim,) float64, to be ascended.
-
-    Raises:
-        DataError: there is no device, or not one metric for each.
-    """
-    n_devices = len(seeds)
-    if n_devices == 0 or len(plus) != n_devices or (minus is not None and len(minus) != n_devices):
-        raise DataError(f"{n_devices} seeds need as many metrics, and at least one")
-    total = np.zeros(dim, np.float64)
-    for i, seed in enumerate(seeds):
-        total += es_direction(seed, dim, noise_scale, float(plus[i]), None if minus is None else float(minus[i]))
-    return total / n_devices
 
 
 @dataclass(frozen=True, eq=False)

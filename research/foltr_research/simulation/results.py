@@ -2,13 +2,13 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.evaluation.metrics import online_performance
 from foltr.core.methods.bodies import BodySpec
 from foltr.core.methods.registry import spec_of
 from foltr.core.methods.spec import Exposure
@@ -233,3 +233,15 @@ def _values(curve: NDArray[np.float64] | None) -> list[float | None] | None:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def online_performance(ndcgs: Sequence[float] | NDArray[np.floating], discount: float = 0.9995) -> float:
+    """Return sum_t nDCG(R_t) * discount^(t - 1) over the result lists shown, t from 1 (thesis, Section
+    2.2.1).
+
+    Args:
+        ndcgs: (T,) nDCG of each list in the order shown.
+        discount: per interaction.
+    """
+    values = np.asarray(ndcgs, dtype=np.float64)
+    return float(values @ discount ** np.arange(values.shape[0]))
