@@ -119,8 +119,8 @@ EXPERIMENTS: tuple[Experiment, ...] = (
                 f"The test is Student's, one-sided and paired list by list, at the level {LEVEL:g}, on the newest "
                 f"{MOST_LISTS} lists with a click, not before there are {FEWEST_LISTS}; `{LENIENT}` has the level 0.5. "
                 "It compares the gains that two models give to clicked documents "
-                "(`foltr_research.simulation.clients.acceptance`), with the true probabilities of examination, which no "
-                "device would know."
+                "(`foltr_research.simulation.clients.acceptance`), with the true probabilities of examination, which "
+                "no device would know."
             ),
             (
                 "Who refuses the newest model ranks with its own and learns on from it; what it learned in a round is "
