@@ -56,7 +56,6 @@ _NEEDED: Final = {
 class Feature(Message):
     """One feature: its name, its scaling, and the bounds that the scaling has."""
 
-    kind_name: ClassVar[str] = "feature"
     name: FeatureName
     scaling: Annotated[Scaling, Field(strict=False)]
     low: _Bound | None = None

@@ -15,8 +15,8 @@ from foltr.core.protocol.epochs import ends_soon
 from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, SCHEMA_VERSION
 from foltr.core.protocol.heartbeat import FederatorStatus
 from foltr.core.protocol.policies import Policy
+from foltr.core.protocol.signed_documents import read_schema
 from foltr.core.protocol.signed_policies import read_policy
-from foltr.core.protocol.signed_schemas import read_schema
 from foltr.core.protocol.updates import Chunk, Manifest
 
 _CLOCK_TOLERANCE_S: Final = 5.0
@@ -167,7 +167,7 @@ def schema_found(visit: Visit) -> Found | None:
     if not retained:
         return warning("the operator has published none: devices with other features cannot say what differs")
     try:
-        published = read_schema(retained, keys.credentials.operator_keys, keys.credentials.federation).schema
+        published = read_schema(retained, keys.credentials.operator_keys, keys.credentials.federation).content
     except MessageError as error:
         return warning(f"what the broker retains is not the operator's ({error.detail})")
     shown = f"schema {published.name} {published.version} is at the broker ({published.hash.hex()[:16]})"

@@ -192,7 +192,7 @@ def _take_back(authority: "Authority", newest: "SignedPolicy", broker: str | Non
     """
     from foltr.broker.address import BrokerAddress
     from foltr.broker.visit import hear_retained
-    from foltr.core.operator.policy_log import take_back
+    from foltr.core.operator.documents import take_back
     from foltr.core.protocol.signed_policies import read_policy
 
     topic = Topics(authority.federation).policy

@@ -10,7 +10,7 @@ from foltr.cli.doctor.checks_announced import schema_found
 from foltr.cli.doctor.checks_broker import Visit
 from foltr.core.protocol.announcements import RoundAnnouncement
 from foltr.core.protocol.schemas import Feature, FeatureSchema
-from foltr.core.protocol.signed_schemas import issue_schema
+from foltr.core.protocol.signed_documents import issue_schema
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.trainings import PdgdTraining
 
