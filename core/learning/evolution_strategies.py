@@ -7,7 +7,6 @@ federator makes the same noise again from the seed and estimates the gradient.
 """
 
 import hashlib
-import math
 import struct
 import threading
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.errors import DataError, SettingsError
+from foltr.core.errors import DataError
 from foltr.core.numerics.compiled import compiled
 
 _ADAM_HEADER = struct.Struct("<Q")
@@ -105,31 +104,6 @@ def randomised_response(value_index: int, truth_probability: float, n_values: in
         return value_index
     other = int(draws[1] * (n_values - 1))
     return other + 1 if other >= value_index else other
-
-
-def epsilon_bound(truth_probability: float, n_values: int) -> float:
-    """Return the local differential privacy of one randomised response: log(p (n - 1) / (1 - p)) (thesis, Eq. 3.6).
-
-    The average of a round's B values is B times this by composition.
-
-    Args:
-        truth_probability: p.
-        n_values: n >= 2.
-
-    Returns:
-        epsilon; infinite for p = 1.
-
-    Raises:
-        SettingsError: p is not above 1 / n, where the truth would be no likelier than any other value, or above 1.
-    """
-    if not 1.0 / n_values < truth_probability <= 1.0:
-        raise SettingsError(
-            f"the probability to keep one of {n_values} values must be above 1/{n_values} and at most 1, "
-            f"not {truth_probability}"
-        )
-    if truth_probability == 1.0:
-        return math.inf
-    return math.log(truth_probability * (n_values - 1) / (1.0 - truth_probability))
 
 
 def es_direction(seed: int, dim: int, noise_scale: float, plus: float, minus: float | None) -> NDArray[np.float64]:

@@ -10,10 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.methods.bodies import BodySpec
-from foltr.core.methods.registry import spec_of
-from foltr.core.methods.spec import Exposure
 from foltr.core.protocol.trainings import Training
 from foltr_research.simulation.config import SimulationConfig
+from foltr_research.simulation.privacy_reports import REPORTS, Exposure
 
 Curve = tuple[tuple[int, float], ...]
 
@@ -216,10 +215,10 @@ def privacy_of(
         participants: clients in a round.
         interactions: the fewest and the most that a client has in a round.
     """
-    method = spec_of(training)
-    if method.privacy is None:
+    report = REPORTS.get(type(training))
+    if report is None:
         return None
-    figures = method.privacy(training, Exposure(dim, rounds, participants, *interactions))
+    figures = report(training, Exposure(dim, rounds, participants, *interactions))
     return {name: _finite(value) if isinstance(value, float) else value for name, value in figures.items()}
 
 

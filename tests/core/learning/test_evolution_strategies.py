@@ -1,15 +1,13 @@
-import math
 import threading
 
 import numpy as np
 import pytest
 import scipy
 
-from foltr.core.errors import DataError, SettingsError
+from foltr.core.errors import DataError
 from foltr.core.learning.evolution_strategies import (
     AdamState,
     adam_ascent,
-    epsilon_bound,
     es_direction,
     es_noise,
     randomised_response,
@@ -60,15 +58,6 @@ def test_randomised_response_keeps_or_replaces_by_any_other(rng: np.random.Gener
     assert scipy.stats.binomtest(int(counts[2]), 20_000, 0.6).pvalue > 1e-3
     assert scipy.stats.chisquare(np.delete(counts, 2)).pvalue > 1e-3
     assert randomised_response(0, 1.0, 5, np.array([0.999, 0.5])) == 0
-
-
-def test_epsilon_is_the_log_of_the_likelihood_ratio() -> None:
-    """log(p (n - 1) / (1 - p)); nothing is private at p = 1, and nothing is said at p = 1 / n."""
-    assert epsilon_bound(0.9, 11) == pytest.approx(math.log(0.9 * 10 / 0.1))
-    assert epsilon_bound(1.0, 11) == math.inf
-    for p in (1 / 11, 0.0, 1.1, math.nan):
-        with pytest.raises(SettingsError, match="above 1/11 and at most 1"):
-            epsilon_bound(p, 11)
 
 
 def test_direction_by_hand() -> None:
