@@ -18,6 +18,8 @@ from foltr.core.errors import DataError
 from foltr.core.numerics.compiled import compiled
 
 _ADAM_HEADER = struct.Struct("<Q")
+# How fast Adam's moments fade, and what keeps its quotient finite: as published.
+_BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8
 
 
 class _Philox(threading.local):
@@ -152,11 +154,7 @@ class AdamState:
 
     @classmethod
     def from_bytes(cls, body: bytes) -> "AdamState":
-        """Return what `to_bytes` wrote.
-
-        Raises:
-            DataError: it is not that.
-        """
+        """Return what `to_bytes` wrote; DataError where it is not that."""
         if len(body) < _ADAM_HEADER.size or (len(body) - _ADAM_HEADER.size) % 16:
             raise DataError(f"{len(body)} bytes are no state of Adam")
         (step,) = _ADAM_HEADER.unpack_from(body)
@@ -169,19 +167,13 @@ def adam_ascent(
     state: AdamState,
     gradient: NDArray[np.float64],
     learning_rate: float,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-8,
 ) -> tuple[AdamState, NDArray[np.float64]]:
     """Return Adam's next state and what to add to the weights to climb the gradient.
 
     Args:
         state: of the same dim.
         gradient: (dim,) float64.
-        learning_rate: 0.001 in the published experiments, as are the other defaults.
-        beta1: decay of the first moment.
-        beta2: decay of the second moment.
-        epsilon: keeps the quotient finite.
+        learning_rate: 0.001 in the published experiments.
 
     Raises:
         DataError: gradient and state differ in length.
@@ -189,7 +181,7 @@ def adam_ascent(
     if gradient.shape != state.first_moment.shape:
         raise DataError(f"Adam's state is for {state.first_moment.shape[0]} weights, not {gradient.shape[0]}")
     step = state.step + 1
-    first = beta1 * state.first_moment + (1.0 - beta1) * gradient
-    second = beta2 * state.second_moment + (1.0 - beta2) * gradient**2
-    corrected = np.sqrt(second / (1.0 - beta2**step)) + epsilon
-    return AdamState(first, second, step), learning_rate * (first / (1.0 - beta1**step)) / corrected
+    first = _BETA_1 * state.first_moment + (1.0 - _BETA_1) * gradient
+    second = _BETA_2 * state.second_moment + (1.0 - _BETA_2) * gradient**2
+    corrected = np.sqrt(second / (1.0 - _BETA_2**step)) + _EPSILON
+    return AdamState(first, second, step), learning_rate * (first / (1.0 - _BETA_1**step)) / corrected

@@ -3,14 +3,15 @@
 Wang et al., "Effective and Privacy-preserving Federated Online Learning to Rank" (ICTIR 2021), Section 3.3. It is
 here to reproduce the published figures, not to protect anyone. A client clips its weights to Delta/2 and adds the
 difference of two Gamma(1/n) variables to each; over n clients these differences add up to Laplace noise of scale
-Delta/epsilon in each of the d coordinates."""
+Delta/epsilon in each of the d coordinates.
+"""
 
 import math
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.errors import DataError, SettingsError
+from foltr.core.errors import DataError
 
 # P(G > 40) < 1e-17 for a Gamma variable of scale 1 and shape at most 1, and a share's shape is 1/n.
 _LARGEST_GAMMA = 40.0
@@ -30,9 +31,7 @@ def clip_weights(weights: NDArray[np.floating], sensitivity: float) -> NDArray[n
 
     Raises:
         DataError: a weight is not finite, which no shrinking mends.
-        SettingsError: the sensitivity is out of range.
     """
-    positive("sensitivity", sensitivity)
     norm = float(np.linalg.norm(weights.astype(np.float64)))
     if not math.isfinite(norm):
         raise DataError("weights must be finite numbers to be clipped")
@@ -58,11 +57,8 @@ def gamma_noise(
     Returns:
         (dim,) float64. Many entries are exactly zero if n is large: a Gamma(1/1000) variable is below the
         smallest float64 in nearly every second draw.
-
-    Raises:
-        SettingsError: an argument out of range.
     """
-    shape, scale = 1.0 / at_least_one("n_clients", n_clients), noise_scale(sensitivity, epsilon)
+    shape, scale = 1.0 / n_clients, noise_scale(sensitivity, epsilon)
     return rng.gamma(shape, scale, dim) - rng.gamma(shape, scale, dim)
 
 
@@ -70,27 +66,10 @@ def largest_delta(sensitivity: float, epsilon: float) -> float:
     """Return what no weight of an update exceeds in size, but with a probability below 1e-16.
 
     An update is a clipped weight and a share of noise, less the weight of a model that is the mean of such sums.
-
-    Raises:
-        SettingsError: an argument out of range.
     """
     return sensitivity + 2.0 * _LARGEST_GAMMA * noise_scale(sensitivity, epsilon)
 
 
 def noise_scale(sensitivity: float, epsilon: float) -> float:
-    """Return the scale of the Laplace noise, Delta / epsilon; SettingsError where one is not above 0."""
-    return positive("sensitivity", sensitivity) / positive("epsilon", epsilon)
-
-
-def positive(name: str, value: float) -> float:
-    """Return the value; SettingsError where it is not a finite number above 0."""
-    if not (math.isfinite(value) and value > 0.0):
-        raise SettingsError(f"{name} must be a finite number above 0, not {value}")
-    return value
-
-
-def at_least_one(name: str, value: int) -> int:
-    """Return the value; SettingsError where it is below 1."""
-    if value < 1:
-        raise SettingsError(f"{name} must be at least 1, not {value}")
-    return value
+    """Return the scale of the Laplace noise, Delta / epsilon."""
+    return sensitivity / epsilon

@@ -46,11 +46,7 @@ class DocumentLog(Generic[D]):
         return self.get(self.newest_version) if self.versions else None
 
     def get(self, version: int) -> D:
-        """Return a document.
-
-        Raises:
-            SettingsError: there is none of this version, or its file is damaged.
-        """
+        """Return a document; SettingsError where there is none of this version, or its file is damaged."""
         if version not in self.versions:
             raise SettingsError(
                 f"{self._kind}: {self._folder} has no version {version}; its newest is {self.newest_version}"

@@ -92,11 +92,7 @@ class FeatureSchema(Message):
 
     @classmethod
     def read(cls, path: str | Path) -> "FeatureSchema":
-        """Read a JSON file.
-
-        Raises:
-            SettingsError: there is none, or it is not a schema; the message names the place.
-        """
+        """Read a JSON file; SettingsError where there is none, or it is not a schema; the message names the place."""
         return read_written_file(cls, path, "schema")
 
     def to_json(self) -> str:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from foltr.core.errors import SettingsError
-from foltr.core.learning.laplace_shares import at_least_one, noise_scale, positive
+from foltr.core.learning.laplace_shares import noise_scale
 from foltr.core.protocol.trainings import EvolutionTraining, FpdgdPaperTraining, MethodTraining
 
 # P(G > 40) < 1e-17 for a Gamma variable of scale 1 and shape at most 1, and a share's shape is 1/n.
@@ -113,11 +113,9 @@ def actual_epsilon(
         rounds: in which one client takes part.
 
     Raises:
-        SettingsError: an argument out of range, or more clients arrived than there are.
+        SettingsError: more clients arrived than there are, or none.
     """
     scale = noise_scale(sensitivity, epsilon)
-    for name, value in (("dim", dim), ("n_clients", n_clients), ("rounds", rounds)):
-        at_least_one(name, value)
     arrived = n_clients if arrived is None else arrived
     if not 1 <= arrived <= n_clients:
         raise SettingsError(f"arrived must be from 1 to the {n_clients} clients, not {arrived}")
@@ -157,12 +155,9 @@ def bare_share_probability(n_clients: int, scale: float, threshold: float = BARE
         n_clients: n.
         scale: of the noise, Delta / epsilon.
         threshold: above 0.
-
-    Raises:
-        SettingsError: an argument out of range.
     """
-    shape = 1.0 / at_least_one("n_clients", n_clients)
-    half_ratio = positive("threshold", threshold) / (2.0 * positive("scale", scale))
+    shape = 1.0 / n_clients
+    half_ratio = threshold / (2.0 * scale)
     # The error function is 1 to the last digit from 6 on.
     start, end = 2.0 * math.log(half_ratio / 6.0), math.log(_LARGEST_GAMMA)
     if start >= end:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import scipy
 
+from foltr.core.errors import DataError
 from foltr.core.learning.laplace_shares import clip_weights, gamma_noise
 
 
@@ -37,3 +38,9 @@ def test_noise_draws_gamma_then_gamma_prime() -> None:
     twin = np.random.default_rng(5)
     expected = twin.gamma(1 / 4, 3 / 2, 7) - twin.gamma(1 / 4, 3 / 2, 7)
     assert (gamma_noise(4, 3.0, 2.0, 7, np.random.default_rng(5)) == expected).all()
+
+
+def test_weights_that_are_not_finite_are_refused() -> None:
+    """No shrinking mends them: an error and not a NaN."""
+    with pytest.raises(DataError, match="finite"):
+        clip_weights(np.array([1.0, np.inf]), 1.0)
