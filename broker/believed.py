@@ -12,7 +12,7 @@ from foltr.core.errors import MessageError, SettingsError
 from foltr.core.logs import get_logger
 from foltr.core.protocol.operator_keys import Believed, stored_by
 from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.signed_authorities import read_authorities
+from foltr.core.protocol.signed_documents import read_authorities
 
 log = get_logger(__name__)
 
@@ -56,11 +56,11 @@ class BelievedAuthorities:
         if read.version <= self._version:
             return None
         try:
-            self._link.believe(read.pem)
+            self._link.believe("".join(read.content.certificates))
         except SettingsError as error:
             raise MessageError(ReceiptCode.MALFORMED, f"the list of authorities: {error}") from error
         self._version = read.version
-        log.info("authorities_believed", version=read.version, n_authorities=len(read.authorities.certificates))
+        log.info("authorities_believed", version=read.version, n_authorities=len(read.content.certificates))
         return self._digest(self._given) + payload
 
     @staticmethod

@@ -58,11 +58,7 @@ class FileKind(Enum):
 
 
 def read_file(path: str | Path, kind: FileKind) -> bytes:
-    """Read a whole file.
-
-    Raises:
-        OSError: it cannot be read, or has more bytes than its kind may have.
-    """
+    """Read a whole file; OSError where it cannot be read, or has more bytes than its kind may have."""
     with open_file(path) as file:
         return _read(file, path, kind)
 

@@ -17,7 +17,7 @@ from foltr.core.errors import MessageError
 from foltr.core.logs import get_logger
 from foltr.core.operator.credentials import Credentials
 from foltr.core.protocol.schemas import FeatureSchema
-from foltr.core.protocol.signed_schemas import read_schema
+from foltr.core.protocol.signed_documents import read_schema
 
 log = get_logger(__name__)
 
@@ -73,7 +73,7 @@ class Features:
         if credentials is None or not payload:
             return
         try:
-            published = read_schema(payload, credentials.operator_keys, credentials.federation).schema
+            published = read_schema(payload, credentials.operator_keys, credentials.federation).content
         except MessageError as error:
             log.warning("schema_refused", client_id=credentials.name, cause=str(error))
             return

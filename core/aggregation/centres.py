@@ -36,17 +36,15 @@ def geometric_median(
     *,
     n_iterations: int = 32,
     tolerance: float = 1e-4,
-    start: NDArray[np.float64] | None = None,
 ) -> Aggregate:
-    """argmin over z of sum w_i |x_i - z|.
+    """argmin over z of sum w_i |x_i - z|, from the global model on: there a huge update pulls as one of length one.
 
     Args:
         n_iterations: at most this many passes over the rows.
         tolerance: stop when a step is shorter than this part of the (harmonic) mean distance.
-        start: (d,); None for zero, the global model as it is. From there a huge update pulls as one of length one.
     """
     n, dim = rows.shape
-    centre = np.zeros(dim) if start is None else start.astype(np.float64)
+    centre = np.zeros(dim)
     total, distances, pulls = weights.sum(), np.zeros(n), np.zeros(n)
     typical, n_passes, work_space = 0.0, 0, _work_space(rows)
     for _ in range(n_iterations):

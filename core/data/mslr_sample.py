@@ -35,9 +35,10 @@ _MEMBERS = {
 }
 # The archive has 2.3 MB; a server that sends more is not sending it.
 _LARGEST_ARCHIVE = 16 * 2**20
+_TIME_LIMIT_S = 60.0
 
 
-def fetch_mslr_sample(cache_dir: Path | None = None, time_limit: float = 60.0) -> Path:
+def fetch_mslr_sample(cache_dir: Path | None = None) -> Path:
     """Return a folder with `train.txt` and `test.txt` of MSLR-WEB10K Fold1, fetching it the first time.
 
     Each file has 42 queries with raw features; the last query of the published 5,000 lines is cut off in the
@@ -45,7 +46,6 @@ def fetch_mslr_sample(cache_dir: Path | None = None, time_limit: float = 60.0) -
 
     Args:
         cache_dir: where to keep it; by default `foltr.core.data.dataset.cache_directory()`.
-        time_limit: seconds for everything on the network.
 
     Raises:
         UnavailableError: no index could be reached in time, it has no such package, what it sent is not the
@@ -55,7 +55,7 @@ def fetch_mslr_sample(cache_dir: Path | None = None, time_limit: float = 60.0) -
     folder = root / "mslr-sample"
     if all((folder / name).is_file() for name in _MEMBERS):
         return folder
-    archive = _download(time.monotonic() + time_limit)
+    archive = _download(time.monotonic() + _TIME_LIMIT_S)
     digest = hashlib.sha256(archive).hexdigest()
     if digest != _ARCHIVE_SHA256:
         problem = f"the package index sent another {_PACKAGE} {_VERSION} than expected"

@@ -13,7 +13,6 @@ with probability (1 / i)^exponent * click[g]; after a click the user stops with 
 
 import functools
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -21,9 +20,6 @@ from numpy.typing import NDArray
 
 from foltr.core.errors import DataError, SettingsError
 from foltr.core.numerics.compiled import compiled
-
-# Of the last document shown: rarer than this, nobody learns anything there, and inverse propensities explode.
-_LEAST_EXAMINATION = 1e-4
 
 
 @dataclass(frozen=True)
@@ -58,21 +54,6 @@ class ClickModel:
                 raise SettingsError(f"click model {self.name!r}: exponent and spread must be at least 0, not {value}")
         object.__setattr__(self, "_click", np.array(self.click_probability, np.float64))
         object.__setattr__(self, "_stop", np.array(self.stop_probability, np.float64))
-
-
-@dataclass(frozen=True, eq=False)
-class ClickTables:
-    """Several users as arrays, for kernels that simulate many of them.
-
-    Attributes:
-        click: (models, grades) float64, P(click | grade, examined).
-        stop: (models, grades) float64, P(stop | click, grade).
-        examination: (models, k) float64, P(examined) by rank.
-    """
-
-    click: NDArray[np.float64]
-    stop: NDArray[np.float64]
-    examination: NDArray[np.float64]
 
 
 _CASCADE: dict[int, dict[str, tuple[tuple[float, ...], tuple[float, ...]]]] = {
@@ -228,43 +209,6 @@ def check_grades(model: ClickModel, lowest: int, highest: int) -> None:
     known = len(model.click_probability) - 1
     if not 0 <= lowest <= highest <= known:
         raise DataError(f"click model {model.name!r} knows grades 0 to {known}, not {lowest} to {highest}")
-
-
-def check_examined(names: Sequence[str], serp_length: int) -> None:
-    """Raise SettingsError for click models that do not exist, and for users who never look further than the top.
-
-    Args:
-        serp_length: the most documents shown.
-    """
-    for name in names:
-        # The names are the same for every number of grades, and the data's may not be known yet.
-        model = click_model(name, 5)
-        steepest = -math.log10(_LEAST_EXAMINATION) / math.log10(serp_length) if serp_length > 1 else math.inf
-        # The others' exponents are published ones.
-        if model.personal_spread and model.examination_exponent > steepest:
-            raise SettingsError(
-                f"clicks: {name}: allowed is a gamma from 0 to {math.floor(steepest * 100) / 100:g} with lists of "
-                f"{serp_length}, so that the last document is still looked at {_LEAST_EXAMINATION:g} of the time"
-            )
-
-
-def click_tables(models: Sequence[ClickModel], serp_length: int) -> ClickTables:
-    """Return users as one table each, of equally many grades.
-
-    Args:
-        models: at least one, each for the same number of grades.
-        serp_length: the most documents shown.
-
-    Raises:
-        SettingsError: there is no model, or they are for different numbers of grades.
-    """
-    if len({len(model.click_probability) for model in models}) != 1:
-        raise SettingsError("simulated users need click models, all for the same number of relevance grades")
-    return ClickTables(
-        np.array([model.click_probability for model in models], np.float64),
-        np.array([model.stop_probability for model in models], np.float64),
-        np.array([examination_by_rank(model.examination_exponent, serp_length) for model in models]),
-    )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -5,7 +5,6 @@ over only those queries that have a relevant document. The result says how many 
 """
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,18 +104,6 @@ def reciprocal_rank(clicks: NDArray[np.bool_]) -> float:
     """
     rank = reciprocal_rank_index(clicks)
     return 1.0 / rank if rank else 0.0
-
-
-def online_performance(ndcgs: Sequence[float] | NDArray[np.floating], discount: float = 0.9995) -> float:
-    """Return sum_t nDCG(R_t) * discount^(t - 1) over the result lists shown, t from 1 (thesis, Section
-    2.2.1).
-
-    Args:
-        ndcgs: (T,) nDCG of each list in the order shown.
-        discount: per interaction.
-    """
-    values = np.asarray(ndcgs, dtype=np.float64)
-    return float(values @ discount ** np.arange(values.shape[0]))
 
 
 @compiled

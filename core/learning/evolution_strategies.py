@@ -7,19 +7,19 @@ federator makes the same noise again from the seed and estimates the gradient.
 """
 
 import hashlib
-import math
 import struct
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.errors import DataError, SettingsError
+from foltr.core.errors import DataError
 from foltr.core.numerics.compiled import compiled
 
 _ADAM_HEADER = struct.Struct("<Q")
+# How fast Adam's moments fade, and what keeps its quotient finite: as published.
+_BETA_1, _BETA_2, _EPSILON = 0.9, 0.999, 1e-8
 
 
 class _Philox(threading.local):
@@ -108,31 +108,6 @@ def randomised_response(value_index: int, truth_probability: float, n_values: in
     return other + 1 if other >= value_index else other
 
 
-def epsilon_bound(truth_probability: float, n_values: int) -> float:
-    """Return the local differential privacy of one randomised response: log(p (n - 1) / (1 - p)) (thesis, Eq. 3.6).
-
-    The average of a round's B values is B times this by composition.
-
-    Args:
-        truth_probability: p.
-        n_values: n >= 2.
-
-    Returns:
-        epsilon; infinite for p = 1.
-
-    Raises:
-        SettingsError: p is not above 1 / n, where the truth would be no likelier than any other value, or above 1.
-    """
-    if not 1.0 / n_values < truth_probability <= 1.0:
-        raise SettingsError(
-            f"the probability to keep one of {n_values} values must be above 1/{n_values} and at most 1, "
-            f"not {truth_probability}"
-        )
-    if truth_probability == 1.0:
-        return math.inf
-    return math.log(truth_probability * (n_values - 1) / (1.0 - truth_probability))
-
-
 def es_direction(seed: int, dim: int, noise_scale: float, plus: float, minus: float | None) -> NDArray[np.float64]:
     """Return one device's estimate of the gradient (thesis, Eq. 3.4 and 3.5).
 
@@ -151,37 +126,6 @@ def es_direction(seed: int, dim: int, noise_scale: float, plus: float, minus: fl
     """
     metric = plus if minus is None else 0.5 * (plus - minus)
     return es_noise(seed, dim, noise_scale) * (metric / noise_scale**2)
-
-
-def es_gradient(
-    seeds: Sequence[int],
-    plus: NDArray[np.float64],
-    minus: NDArray[np.float64] | None,
-    dim: int,
-    noise_scale: float,
-) -> NDArray[np.float64]:
-    """Return the mean of the devices' estimates: g = 1 / (2 N sigma^2) sum (m+ - m-) noise(seed), if antithetic.
-
-    Args:
-        seeds: one for each of N >= 1 devices.
-        plus: (N,) float64.
-        minus: (N,) float64, or None.
-        dim: how many weights.
-        noise_scale: sigma > 0.
-
-    Returns:
-        (dim,) float64, to be ascended.
-
-    Raises:
-        DataError: there is no device, or not one metric for each.
-    """
-    n_devices = len(seeds)
-    if n_devices == 0 or len(plus) != n_devices or (minus is not None and len(minus) != n_devices):
-        raise DataError(f"{n_devices} seeds need as many metrics, and at least one")
-    total = np.zeros(dim, np.float64)
-    for i, seed in enumerate(seeds):
-        total += es_direction(seed, dim, noise_scale, float(plus[i]), None if minus is None else float(minus[i]))
-    return total / n_devices
 
 
 @dataclass(frozen=True, eq=False)
@@ -210,11 +154,7 @@ class AdamState:
 
     @classmethod
     def from_bytes(cls, body: bytes) -> "AdamState":
-        """Return what `to_bytes` wrote.
-
-        Raises:
-            DataError: it is not that.
-        """
+        """Return what `to_bytes` wrote; DataError where it is not that."""
         if len(body) < _ADAM_HEADER.size or (len(body) - _ADAM_HEADER.size) % 16:
             raise DataError(f"{len(body)} bytes are no state of Adam")
         (step,) = _ADAM_HEADER.unpack_from(body)
@@ -227,19 +167,13 @@ def adam_ascent(
     state: AdamState,
     gradient: NDArray[np.float64],
     learning_rate: float,
-    beta1: float = 0.9,
-    beta2: float = 0.999,
-    epsilon: float = 1e-8,
 ) -> tuple[AdamState, NDArray[np.float64]]:
     """Return Adam's next state and what to add to the weights to climb the gradient.
 
     Args:
         state: of the same dim.
         gradient: (dim,) float64.
-        learning_rate: 0.001 in the published experiments, as are the other defaults.
-        beta1: decay of the first moment.
-        beta2: decay of the second moment.
-        epsilon: keeps the quotient finite.
+        learning_rate: 0.001 in the published experiments.
 
     Raises:
         DataError: gradient and state differ in length.
@@ -247,7 +181,7 @@ def adam_ascent(
     if gradient.shape != state.first_moment.shape:
         raise DataError(f"Adam's state is for {state.first_moment.shape[0]} weights, not {gradient.shape[0]}")
     step = state.step + 1
-    first = beta1 * state.first_moment + (1.0 - beta1) * gradient
-    second = beta2 * state.second_moment + (1.0 - beta2) * gradient**2
-    corrected = np.sqrt(second / (1.0 - beta2**step)) + epsilon
-    return AdamState(first, second, step), learning_rate * (first / (1.0 - beta1**step)) / corrected
+    first = _BETA_1 * state.first_moment + (1.0 - _BETA_1) * gradient
+    second = _BETA_2 * state.second_moment + (1.0 - _BETA_2) * gradient**2
+    corrected = np.sqrt(second / (1.0 - _BETA_2**step)) + _EPSILON
+    return AdamState(first, second, step), learning_rate * (first / (1.0 - _BETA_1**step)) / corrected

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.errors import DataError, SettingsError
-from foltr.core.learning.linear import rank_by_score, score
+from foltr.core.learning.linear import score
 from foltr.core.numerics.compiled import compiled
 
 
@@ -79,41 +79,6 @@ def ips_step(
     return after
 
 
-def ips_loss(
-    weights: NDArray[np.floating],
-    features: NDArray[np.float32],
-    ranking: NDArray[np.int64],
-    clicks: NDArray[np.bool_],
-    propensities: NDArray[np.float64],
-) -> float:
-    """Return the surrogate loss of one query, sum over the clicked d of h_d(w) / p_d (FedIPS, Eq. 4).
-
-    The candidate d' = d adds its constant 1 to each h_d. Arguments and errors are those of `ips_step`.
-    """
-    clicked, inverse = _checked_clicks(weights, features, ranking, clicks, propensities)
-    scores = _finite(score(weights, features))
-    hinges = [float(np.maximum(0.0, 1.0 - (scores[d] - scores)).sum()) for d in clicked.tolist()]
-    return float(np.dot(hinges, inverse))
-
-
-def ips_metric(
-    weights: NDArray[np.floating],
-    features: NDArray[np.float32],
-    ranking: NDArray[np.int64],
-    clicks: NDArray[np.bool_],
-    propensities: NDArray[np.float64],
-) -> float:
-    """Return what the surrogate bounds: the sum over the clicked d of rank_w(d) / p_d (FedIPS, Eq. 2).
-
-    The rank is the 1-based one these weights give, not the one shown; equal scores keep the document order.
-    Arguments and errors are those of `ips_step`.
-    """
-    clicked, inverse = _checked_clicks(weights, features, ranking, clicks, propensities)
-    rank = np.empty(features.shape[0], np.float64)
-    rank[rank_by_score(score(weights, features), features.shape[0])] = np.arange(1, features.shape[0] + 1)
-    return float(rank[clicked] @ inverse)
-
-
 def _checked_clicks(
     weights: NDArray[np.floating],
     features: NDArray[np.float32],
@@ -169,9 +134,3 @@ def _hinge_gradient(scores: NDArray[np.float32], features: NDArray[np.float32], 
             n_active += 1
     gradient: NDArray[np.float64] = total - np.float64(n_active) * features[document]
     return gradient
-
-
-def _finite(scores: NDArray[np.float32]) -> NDArray[np.float64]:
-    if not np.isfinite(scores).all():
-        raise DataError("scores must be finite numbers to learn from")
-    return scores.astype(np.float64)

@@ -71,9 +71,7 @@ def fit_lambdarank(
     return current.astype(np.float32)
 
 
-def logging_policy(
-    dataset: RankingDataset, rng: np.random.Generator, fraction: float = 0.01, k: int = 10
-) -> NDArray[np.float32]:
+def logging_policy(dataset: RankingDataset, rng: np.random.Generator, fraction: float = 0.01) -> NDArray[np.float32]:
     """Fit the ranker in production: LambdaRank on a small sample of the queries (FedIPS, Section 4).
 
     Args:
@@ -81,7 +79,6 @@ def logging_policy(
         rng: draws the sample, then the order of learning.
         fraction: of the queries, in (0, 1]; rounded, but at least one query. If none of them has documents of
             different grades, there is nothing to learn, and the next one drawn that has stands in.
-        k: the cut-off of the nDCG that is improved.
 
     Returns:
         (d,) float32.
@@ -97,7 +94,7 @@ def logging_policy(
     useful = _with_preferences(dataset)
     if not np.isin(sample, useful).any():
         sample = order[np.isin(order, useful)][:1]
-    return fit_lambdarank(dataset, rng, k=k, queries=sample)
+    return fit_lambdarank(dataset, rng, queries=sample)
 
 
 def lambdarank_gradient(

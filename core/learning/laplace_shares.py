@@ -1,79 +1,20 @@
-"""The noise of FPDGD's Algorithm 3 as it was published, and what privacy it really gives.
+"""The noise of FPDGD's Algorithm 3 as it was published. What it protects is less than is claimed (docs/methods.md).
 
 Wang et al., "Effective and Privacy-preserving Federated Online Learning to Rank" (ICTIR 2021), Section 3.3. It is
 here to reproduce the published figures, not to protect anyone. A client clips its weights to Delta/2 and adds the
 difference of two Gamma(1/n) variables to each; over n clients these differences add up to Laplace noise of scale
-Delta/epsilon in each of the d coordinates. Four things keep the printed epsilon from being what is guaranteed:
-
-- The clip has no named norm, and the published code uses L2. Independent Laplace noise needs a bound in L1,
-  which for vectors of L2 norm Delta/2 is sqrt(d) times larger.
-- Nothing is added up over the rounds.
-- The server weights by n_c / n after the noise is in, so unless all clients have equally many interactions the
-  sum is not Laplace. The figures below are for equal n_c, the best case.
-- The noise is Laplace only in the sum of all n clients. A share alone, which a federator without secure
-  aggregation sees, has shape 1/n: its density is infinite at zero, so no epsilon bounds what it gives away.
+Delta/epsilon in each of the d coordinates.
 """
 
 import math
-from dataclasses import asdict, dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.errors import DataError, SettingsError
+from foltr.core.errors import DataError
 
 # P(G > 40) < 1e-17 for a Gamma variable of scale 1 and shape at most 1, and a share's shape is 1/n.
 _LARGEST_GAMMA = 40.0
-BARE_BELOW = 1e-6
-"""Noise of a smaller size leaves a weight as good as bare: weights are of the order of 0.01 to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class PrivacyReport:
-    """The privacy that was claimed beside the privacy there is; every epsilon is a pure one, delta being 0.
-
-    "Add/remove" compares a client's weights with zeros in their place, "replace" with any other clipped weights.
-    Unless said otherwise the figures hold only against somebody who sees nothing but the sums.
-
-    Attributes:
-        claimed_epsilon_per_round: the epsilon the noise was scaled with.
-        claimed_epsilon: the same, composed over the rounds.
-        epsilon_per_round_add_remove: with the paper's clip, L2 to Delta/2; infinite if half the clients or fewer
-            arrive.
-        epsilon_per_round_replace: likewise, for replacing a client.
-        epsilon_per_round_published_code: of replacing a client with the published code's clip, L2 to Delta.
-        epsilon_add_remove: composed over the rounds.
-        epsilon_replace: likewise.
-        epsilon_published_code: likewise.
-        n_clients: n, for which each share was made.
-        arrived: how many shares are in a sum.
-        dim: d.
-        rounds: how many rounds were composed.
-        epsilon_without_secure_aggregation: per round, against a federator that sees each client's share;
-            infinite for more than one client.
-        bare_share_probability: that a client's noise on one weight is smaller than `BARE_BELOW`.
-        summary: the same in words.
-    """
-
-    claimed_epsilon_per_round: float
-    claimed_epsilon: float
-    epsilon_per_round_add_remove: float
-    epsilon_per_round_replace: float
-    epsilon_per_round_published_code: float
-    epsilon_add_remove: float
-    epsilon_replace: float
-    epsilon_published_code: float
-    n_clients: int
-    arrived: int
-    dim: int
-    rounds: int
-    epsilon_without_secure_aggregation: float
-    bare_share_probability: float
-    summary: str
-
-    def to_dict(self) -> dict[str, float | int | str | None]:
-        """The fields by name for JSON, which has no infinity: an infinite epsilon is None."""
-        return {name: None if value == math.inf else value for name, value in asdict(self).items()}
 
 
 def clip_weights(weights: NDArray[np.floating], sensitivity: float) -> NDArray[np.floating]:
@@ -90,9 +31,7 @@ def clip_weights(weights: NDArray[np.floating], sensitivity: float) -> NDArray[n
 
     Raises:
         DataError: a weight is not finite, which no shrinking mends.
-        SettingsError: the sensitivity is out of range.
     """
-    _positive("sensitivity", sensitivity)
     norm = float(np.linalg.norm(weights.astype(np.float64)))
     if not math.isfinite(norm):
         raise DataError("weights must be finite numbers to be clipped")
@@ -118,11 +57,8 @@ def gamma_noise(
     Returns:
         (dim,) float64. Many entries are exactly zero if n is large: a Gamma(1/1000) variable is below the
         smallest float64 in nearly every second draw.
-
-    Raises:
-        SettingsError: an argument out of range.
     """
-    shape, scale = 1.0 / _at_least_one("n_clients", n_clients), _noise_scale(sensitivity, epsilon)
+    shape, scale = 1.0 / n_clients, noise_scale(sensitivity, epsilon)
     return rng.gamma(shape, scale, dim) - rng.gamma(shape, scale, dim)
 
 
@@ -130,167 +66,10 @@ def largest_delta(sensitivity: float, epsilon: float) -> float:
     """Return what no weight of an update exceeds in size, but with a probability below 1e-16.
 
     An update is a clipped weight and a share of noise, less the weight of a model that is the mean of such sums.
-
-    Raises:
-        SettingsError: an argument out of range.
     """
-    return sensitivity + 2.0 * _LARGEST_GAMMA * _noise_scale(sensitivity, epsilon)
+    return sensitivity + 2.0 * _LARGEST_GAMMA * noise_scale(sensitivity, epsilon)
 
 
-def actual_epsilon(
-    sensitivity: float,
-    epsilon: float,
-    dim: int,
-    n_clients: int,
-    arrived: int | None = None,
-    rounds: int = 1,
-) -> PrivacyReport:
-    """Return what Algorithm 3 guarantees beside what it claims.
-
-    Args:
-        sensitivity: Delta.
-        epsilon: the one claimed for a round.
-        dim: d, how many weights the ranker has.
-        n_clients: n, for which the shares are made.
-        arrived: how many of them are in each sum; all by default.
-        rounds: in which one client takes part.
-
-    Raises:
-        SettingsError: an argument out of range, or more clients arrived than there are.
-    """
-    scale = _noise_scale(sensitivity, epsilon)
-    for name, value in (("dim", dim), ("n_clients", n_clients), ("rounds", rounds)):
-        _at_least_one(name, value)
-    arrived = n_clients if arrived is None else arrived
-    if not 1 <= arrived <= n_clients:
-        raise SettingsError(f"arrived must be from 1 to the {n_clients} clients, not {arrived}")
-    add_remove, replace, published_code = (
-        _pure_epsilon(arrived / n_clients, dim, l2_bound / scale)
-        for l2_bound in (sensitivity / 2.0, sensitivity, 2.0 * sensitivity)
-    )
-    alone = _pure_epsilon(1.0 / n_clients, dim, sensitivity / 2.0 / scale)
-    bare = bare_share_probability(n_clients, scale)
-    return PrivacyReport(
-        claimed_epsilon_per_round=epsilon,
-        claimed_epsilon=rounds * epsilon,
-        epsilon_per_round_add_remove=add_remove,
-        epsilon_per_round_replace=replace,
-        epsilon_per_round_published_code=published_code,
-        epsilon_add_remove=rounds * add_remove,
-        epsilon_replace=rounds * replace,
-        epsilon_published_code=rounds * published_code,
-        n_clients=n_clients,
-        arrived=arrived,
-        dim=dim,
-        rounds=rounds,
-        epsilon_without_secure_aggregation=alone,
-        bare_share_probability=bare,
-        summary=_summary(epsilon, add_remove, replace, n_clients, arrived, rounds, bare),
-    )
-
-
-def bare_share_probability(n_clients: int, scale: float, threshold: float = BARE_BELOW) -> float:
-    """Return the probability that one client's noise on one weight is below the threshold in size.
-
-    gamma - gamma' is normal with variance 2 scale^2 G, G ~ Gamma(1/n), so the probability is the mean of
-    erf(threshold / (2 scale sqrt(G))). It is taken over y = log G, in which the density exp(y/n - e^y) has no
-    pole.
-
-    Args:
-        n_clients: n.
-        scale: of the noise, Delta / epsilon.
-        threshold: above 0.
-
-    Raises:
-        SettingsError: an argument out of range.
-    """
-    shape = 1.0 / _at_least_one("n_clients", n_clients)
-    half_ratio = _positive("threshold", threshold) / (2.0 * _positive("scale", scale))
-    # The error function is 1 to the last digit from 6 on.
-    start, end = 2.0 * math.log(half_ratio / 6.0), math.log(_LARGEST_GAMMA)
-    if start >= end:
-        return 1.0
-    y = np.linspace(start, end, 4001)
-    error_function = np.array([math.erf(half_ratio * math.exp(-0.5 * point)) for point in y.tolist()])
-    integrand = error_function * np.exp(shape * y - np.exp(y)) / math.gamma(shape)
-    simpson = np.ones(y.shape[0])
-    simpson[1:-1:2], simpson[2:-1:2] = 4.0, 2.0
-    middle = float(simpson @ integrand * (y[1] - y[0]) / 3.0)
-    return min(1.0, _gamma_below(shape, math.exp(start)) + middle)
-
-
-def _pure_epsilon(shape: float, dim: int, shift: float) -> float:
-    """The pure epsilon of noise gamma - gamma' of this shape and scale 1 on dim numbers shifted by at most
-    `shift` in L2.
-
-    From shape 1 on the density falls no faster than exp(-|x|), so epsilon is the largest L1 norm of a shift. Below
-    1 it falls fastest at its peak, the loss log f(0) - log f(x) is concave, and spreading the shift evenly is
-    again the worst. At 1/2 and below the peak is infinitely high. (f is the variance-gamma density,
-    proportional to x^v K_v(x) with v = shape - 1/2.)
-    """
-    if shape <= 0.5:
-        return math.inf
-    each = shift / math.sqrt(dim)
-    if shape >= 1.0:
-        return dim * each
-    order = shape - 0.5
-    log_peak = math.lgamma(order) - math.log(2.0)
-    return dim * (log_peak - order * math.log(each / 2.0) - _log_bessel_k(order, each))
-
-
-def _log_bessel_k(order: float, x: float) -> float:
-    """log K_order(x) = log of the integral over t > 0 of exp(-x cosh t) cosh(order t).
-
-    The integrand decays doubly exponentially and is even, for which the trapezoidal rule is as good as exact.
-    """
-    # Beyond here x (cosh t - 1) exceeds 745 + order t, and exp is zero.
-    end = math.acosh(1.0 + 800.0 / x) + 1.0
-    t = np.linspace(0.0, end, 4001)
-    values = np.exp(-x * (np.cosh(t) - 1.0)) * np.cosh(order * t)
-    integral = float((values.sum() - 0.5 * values[0]) * (t[1] - t[0]))
-    return math.log(integral) - x
-
-
-def _gamma_below(shape: float, x: float) -> float:
-    """P(G < x) for G ~ Gamma(shape): the power series, which for the small x it is used at needs few terms."""
-    term, total = 1.0, 1.0 / shape
-    for k in range(1, 60):
-        term *= -x / k
-        total += term / (shape + k)
-    return math.pow(x, shape) * total / math.gamma(shape)
-
-
-def _summary(
-    claimed: float, add_remove: float, replace: float, n_clients: int, arrived: int, rounds: int, bare: float
-) -> str:
-    if add_remove == math.inf:
-        guarantee = f"only {arrived} of {n_clients} shares of noise are in the sum, so no finite epsilon holds"
-    else:
-        guarantee = (
-            f"epsilon is {add_remove:.1f} a round for adding or removing a client and {replace:.1f} for replacing one "
-            f"({rounds * add_remove:.1f} and {rounds * replace:.1f} in all, rounds: {rounds}), "
-            f"if nobody sees less than the sum of the {arrived} shares"
-        )
-    alone = (
-        "; a federator that sees each client's share gets no finite epsilon: "
-        f"a weight carries less noise than {BARE_BELOW:g} with probability {bare:.3g}"
-        if n_clients > 1
-        else ""
-    )
-    return f"claimed: epsilon {claimed:g} a round. Actual: {guarantee}{alone}."
-
-
-def _noise_scale(sensitivity: float, epsilon: float) -> float:
-    return _positive("sensitivity", sensitivity) / _positive("epsilon", epsilon)
-
-
-def _positive(name: str, value: float) -> float:
-    if not (math.isfinite(value) and value > 0.0):
-        raise SettingsError(f"{name} must be a finite number above 0, not {value}")
-    return value
-
-
-def _at_least_one(name: str, value: int) -> int:
-    if value < 1:
-        raise SettingsError(f"{name} must be at least 1, not {value}")
-    return value
+def noise_scale(sensitivity: float, epsilon: float) -> float:
+    """Return the scale of the Laplace noise, Delta / epsilon."""
+    return sensitivity / epsilon

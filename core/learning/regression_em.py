@@ -16,8 +16,6 @@ is 1. What tells the two factors apart is documents of like features at differen
 document is always shown at one rank, no amount of clicks will.
 """
 
-import math
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -38,93 +36,105 @@ _NEAREST_TO_CERTAIN = 1e-6
 
 
 def prior_counts(propensities: NDArray[np.float64], strength: float) -> NDArray[np.float64]:
-    """Return the counts of a device that has seen no click yet but believes in these propensities.
+    """Return (2, k) float64 pseudo-counts of a device that has seen no click yet but believes in these propensities.
+
+    Row 0 is how often a position was examined, row 1 how often it was shown.
 
     Args:
         propensities: (k,) in (0, 1], below 1 after the first. From 1 the estimate could never fall: a position
             that is examined for certain explains a missing click by relevance alone.
         strength: how many result lists' worth of evidence the prior is, above 0.
 
-    Returns:
-        (2, k) float64 pseudo-counts: row 0 how often a position was examined, row 1 how often it was shown.
-
     Raises:
-        SettingsError: the strength or a propensity is out of range.
+        SettingsError: a propensity is out of range.
     """
-    if not (math.isfinite(strength) and strength > 0.0):
-        raise SettingsError(f"the strength of a prior is a finite number above 0, not {strength}")
     if not ((propensities > 0.0) & (propensities <= 1.0)).all() or (propensities[1:] == 1.0).any():
         raise SettingsError(f"prior propensities lie in (0, 1], below 1 after the first: not {propensities.tolist()}")
     return np.stack((propensities * strength, np.full(propensities.shape, strength)))
 
 
-def propensities_of(counts: NDArray[np.float64], lowest: float = LOWEST_PROPENSITY) -> NDArray[np.float64]:
-    """Return the position propensities the counts stand for: examined / shown, relative to the first position.
+def propensities_of(counts: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return (k,) float64 in [`LOWEST_PROPENSITY`, 1]: examined / shown, relative to the first position, which is 1.
 
     Args:
-        counts: (2, k) float64, as `prior_counts` and `add_examined` return them.
-        lowest: the bound from below, in (0, 1].
-
-    Returns:
-        (k,) float64 in [lowest, 1]; the first is 1.
+        counts: (2, k) float64, as `prior_counts` and `em_step` return them.
 
     Raises:
-        DataError: counts of another shape or out of range, as from a damaged state.
-        SettingsError: `lowest` outside (0, 1].
+        DataError: counts out of range, as from a damaged state.
     """
-    if not 0.0 < lowest <= 1.0:
-        raise SettingsError(f"the lowest propensity must lie in (0, 1], not {lowest}")
-    if counts.ndim != 2 or counts.shape[0] != 2 or counts.shape[1] == 0:
-        raise DataError(f"propensity counts must have the shape (2, positions), not {counts.shape}")
     examined, shown = counts
     if not (np.isfinite(counts).all() and (shown > 0.0).all() and (examined >= 0.0).all() and examined[0] > 0.0):
         raise DataError("propensity counts must be finite and positive")
     rate = examined / shown
-    propensities: NDArray[np.float64] = np.clip(rate / rate[0], lowest, 1.0)
+    propensities: NDArray[np.float64] = np.clip(rate / rate[0], LOWEST_PROPENSITY, 1.0)
     return propensities
 
 
-def add_examined(
-    counts: NDArray[np.float64], examined: NDArray[np.float64], memory: float = MEMORY
-) -> NDArray[np.float64]:
-    """Return the counts after one more result list: the running M-step of the propensities.
+def em_step(
+    counts: NDArray[np.float64],
+    f_weights: NDArray[np.float64],
+    features: NDArray[np.float32],
+    ranking: NDArray[np.int64],
+    clicks: NDArray[np.bool_],
+    learning_rate: float,
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the device's counts and its relevance model after one interaction: one E-step and both M-steps.
+
+    f <- f + learning_rate * mean over the shown documents of (P(R = 1 | C) - sigma(F(x))) (x, 1). A mean and not
+    a sum, so that the longest stable step does not depend on how many documents are shown.
 
     Args:
-        counts: (2, k).
-        examined: (m,) P(E = 1 | C) of the positions shown, m <= k.
-        memory: about how many of the latest result lists count, at least 1.
+        counts: (2, k) of this device.
+        f_weights: (d + 1,), the last being the bias.
+        features: (docs, d) float32.
+        ranking: (m,) the documents shown, m <= k.
+        clicks: (m,) bool.
+        learning_rate: the step of F alone; the ranker's hinge loss needs far smaller ones. While F has learned little,
+            the propensities are biased: with eight features in [0, 1] a user alone does best with 0.3 to 1, while
+            0.001 spoils a prior that was right. Up to 8 / (d + 1) is stable for any such features.
 
     Returns:
-        (2, k) a new array; positions not shown are unchanged.
+        (2, k) counts and (d + 1,) relevance weights, float64, new arrays.
 
     Raises:
-        DataError: more posteriors than positions, or one that is not a probability.
-        SettingsError: a memory below 1.
+        DataError: nothing or something else than the candidates was shown, or the relevance model is not finite.
     """
-    if not memory >= 1.0:
-        raise SettingsError(f"a memory is a number of result lists of at least 1, not {memory}")
+    if ranking.size == 0:
+        raise DataError("no document was shown: there is nothing to learn from")
+    if clicks.shape != ranking.shape or len(ranking) > counts.shape[1]:
+        raise DataError(f"{len(ranking)} positions shown, {len(clicks)} clicks and {counts.shape[1]} propensities")
+    if ranking.min() < 0 or ranking.max() >= features.shape[0]:
+        raise DataError("a shown document is not among the candidates")
+    shown = features[ranking]
+    relevance = relevance_probability(f_weights, shown)
+    examined, relevant = e_step(clicks, relevance, propensities_of(counts)[: len(ranking)])
+    residual = relevant - relevance
+    gradient: NDArray[np.float64] = np.append(residual @ shown.astype(np.float64), residual.sum()) / len(residual)
+    return add_examined(counts, examined), f_weights + learning_rate * gradient
+
+
+def add_examined(counts: NDArray[np.float64], examined: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return (2, k) counts after one more result list: the running M-step of the propensities.
+
+    Args:
+        counts: (2, k); positions that were not shown are unchanged.
+        examined: (m,) P(E = 1 | C) of the positions shown, m <= k.
+    """
     length = examined.shape[0]
-    if length > counts.shape[1]:
-        raise DataError(f"{length} positions shown, but propensities are kept for {counts.shape[1]}")
-    if not ((examined >= 0.0) & (examined <= 1.0)).all():
-        raise DataError("a posterior is not a probability")
     after = counts.copy()
     # Shrinking both rows alike keeps their ratio, and caps the number of lists a position remembers.
-    after[:, :length] *= np.minimum(1.0, (memory - 1.0) / counts[1, :length])
+    after[:, :length] *= np.minimum(1.0, (MEMORY - 1.0) / counts[1, :length])
     after[0, :length] += examined
     after[1, :length] += 1.0
     return after
 
 
 def relevance_probability(f_weights: NDArray[np.floating], features: NDArray[np.float32]) -> NDArray[np.float64]:
-    """Return P(R = 1 | x) = sigma(F(x)), F(x) = f . (x, 1) (Wang et al. 2018).
+    """Return (docs,) float64 P(R = 1 | x) = sigma(F(x)), between 0 and 1, F(x) = f . (x, 1) (Wang et al. 2018).
 
     Args:
         f_weights: (d + 1,), the last being the bias.
         features: (docs, d) float32.
-
-    Returns:
-        (docs,) float64, strictly between 0 and 1.
 
     Raises:
         DataError: the weights do not fit, or a value of F is not a number.
@@ -142,7 +152,7 @@ def relevance_probability(f_weights: NDArray[np.floating], features: NDArray[np.
 def e_step(
     clicks: NDArray[np.bool_], relevance: NDArray[np.float64], propensities: NDArray[np.float64]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return what the clicks say about examination and relevance (Wang et al. 2018).
+    """Return (m,) P(E = 1 | C) and (m,) P(R = 1 | C), float64: what clicks say of both (Wang et al. 2018).
 
     A click means both for certain. Without one, with t = P(E = 1) and g = P(R = 1):
 
@@ -152,102 +162,8 @@ def e_step(
         clicks: (m,) bool.
         relevance: (m,) float64 P(R = 1), in [0, 1).
         propensities: (m,) float64 P(E = 1), in (0, 1].
-
-    Returns:
-        (m,) P(E = 1 | C) and (m,) P(R = 1 | C), float64.
-
-    Raises:
-        DataError: shapes that differ, or a probability out of range.
     """
-    if not clicks.shape == relevance.shape == propensities.shape:
-        raise DataError("relevance and propensities must have one entry for each document shown")
-    if not ((propensities > 0.0) & (propensities <= 1.0)).all():
-        raise DataError("a propensity is outside (0, 1]")
-    if not ((relevance >= 0.0) & (relevance < 1.0)).all():
-        raise DataError("a probability of relevance is outside [0, 1)")
     unclicked = 1.0 - propensities * relevance
     examined = np.where(clicks, 1.0, propensities * (1.0 - relevance) / unclicked)
     relevant = np.where(clicks, 1.0, relevance * (1.0 - propensities) / unclicked)
     return examined, relevant
-
-
-def relevance_step(
-    f_weights: NDArray[np.float64],
-    features: NDArray[np.float32],
-    ranking: NDArray[np.int64],
-    relevant: NDArray[np.float64],
-    learning_rate: float,
-) -> NDArray[np.float64]:
-    """Return the relevance model after one step of logistic regression on soft labels: the M-step of F.
-
-    f <- f + learning_rate * mean over the shown documents of (P(R = 1 | C) - sigma(F(x))) (x, 1). A mean and not
-    a sum, so that the longest stable step does not depend on how many documents are shown.
-
-    Args:
-        f_weights: (d + 1,) float64, the last being the bias.
-        features: (docs, d) float32.
-        ranking: (m,) the documents shown.
-        relevant: (m,) P(R = 1 | C) of each.
-        learning_rate: the step of F alone; the ranker's hinge loss needs far smaller ones. While F has learned little,
-            the propensities are biased: with eight features in [0, 1] a user alone does best with 0.3 to 1, while
-            0.001 spoils a prior that was right. Up to 8 / (d + 1) is stable for any such features.
-
-    Returns:
-        (d + 1,) float64, a new array.
-
-    Raises:
-        DataError: shapes that do not fit, or a shown document outside the candidates.
-    """
-    shown = _shown_rows(features, ranking)
-    if relevant.shape != ranking.shape:
-        raise DataError("there must be one posterior for each document shown")
-    return _logistic_step(f_weights, shown, relevant - relevance_probability(f_weights, shown), learning_rate)
-
-
-def em_step(
-    counts: NDArray[np.float64],
-    f_weights: NDArray[np.float64],
-    features: NDArray[np.float32],
-    ranking: NDArray[np.int64],
-    clicks: NDArray[np.bool_],
-    learning_rate: float,
-    lowest: float = LOWEST_PROPENSITY,
-    memory: float = MEMORY,
-) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Return the device's counts and its relevance model after one interaction: one E-step and both M-steps.
-
-    Args:
-        counts: (2, k) of this device; for the rest see `relevance_step`, `propensities_of`, `add_examined`.
-        clicks: (m,) bool, m <= k.
-
-    Returns:
-        (2, k) counts and (d + 1,) relevance weights, float64, new arrays.
-
-    Raises:
-        DataError: as the steps it is made of.
-    """
-    length = ranking.shape[0]
-    if length > counts.shape[1]:
-        raise DataError(f"{length} positions shown, but propensities are kept for {counts.shape[1]}")
-    shown = _shown_rows(features, ranking)
-    relevance = relevance_probability(f_weights, shown)
-    examined, relevant = e_step(clicks, relevance, propensities_of(counts, lowest)[:length])
-    return (
-        add_examined(counts, examined, memory),
-        _logistic_step(f_weights, shown, relevant - relevance, learning_rate),
-    )
-
-
-def _shown_rows(features: NDArray[np.float32], ranking: NDArray[np.int64]) -> NDArray[np.float32]:
-    if ranking.size == 0:
-        raise DataError("no document was shown: there is nothing to learn from")
-    if ranking.min() < 0 or ranking.max() >= features.shape[0]:
-        raise DataError("a shown document is not among the candidates")
-    return features[ranking]
-
-
-def _logistic_step(
-    f_weights: NDArray[np.float64], shown: NDArray[np.float32], residual: NDArray[np.float64], learning_rate: float
-) -> NDArray[np.float64]:
-    gradient: NDArray[np.float64] = np.append(residual @ shown.astype(np.float64), residual.sum()) / len(residual)
-    return f_weights + learning_rate * gradient

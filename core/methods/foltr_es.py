@@ -8,7 +8,6 @@ The federator makes the perturbation again from the seed and takes a step of Ada
 """
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +17,6 @@ from foltr.core.errors import DataError, SettingsError
 from foltr.core.learning.evolution_strategies import (
     AdamState,
     adam_ascent,
-    epsilon_bound,
     es_direction,
     es_noise,
     randomised_response,
@@ -29,7 +27,7 @@ from foltr.core.learning.evolution_strategies import (
 from foltr.core.learning.interaction import Interaction
 from foltr.core.methods.base import NO_MEMORY, Aggregation, Device, DeviceContext, Memory, NextModel, checked_scores
 from foltr.core.methods.bodies import BodySpec
-from foltr.core.methods.spec import Exposure, Lists, MethodSpec, RoundSetup
+from foltr.core.methods.spec import Lists, MethodSpec, RoundSetup
 from foltr.core.protocol.trainings import EvolutionTraining, RankerSpec
 from foltr.core.protocol.updates import EvolutionPair, UpdateBody
 
@@ -165,18 +163,6 @@ def _aggregation(training: EvolutionTraining, body: BodySpec, _setup: RoundSetup
     return EvolutionAggregation(body.dim, training)
 
 
-def _privacy(training: EvolutionTraining, exposure: Exposure) -> dict[str, Any]:
-    bound = epsilon_bound(training.truth_probability, training.serp_length + 1)
-    return {
-        "epsilon_per_interaction": bound,
-        "epsilon_per_round": bound * exposure.most,
-        "epsilon": bound * exposure.most * exposure.rounds,
-        "truth_probability": training.truth_probability,
-        "summary": "pure local epsilon of the metric of one interaction; it adds up over a client's "
-        "interactions and rounds, and is given for the clients with the most interactions",
-    }
-
-
 FOLTR_ES = MethodSpec(
     name="foltr-es",
     training=EvolutionTraining,
@@ -191,5 +177,4 @@ FOLTR_ES = MethodSpec(
     # A list earns something for the perturbation it was shown under, and for no other.
     learns_again=False,
     spent_when_sent=True,
-    privacy=_privacy,
 )

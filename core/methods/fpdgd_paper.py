@@ -1,22 +1,20 @@
 """FPDGD with the noise of its paper: local weights are clipped and every device adds a share of Laplace noise.
 
 Wang et al. (ICTIR 2021), Algorithm 3, Eq. 13, 15 and 16. It is here to reproduce the paper's figures. The epsilon
-printed there is not what is guaranteed: `foltr.core.learning.laplace_shares` computes both, and nothing is protected
-from whoever sees single updates, as the federator does.
+printed there is not what is guaranteed, and nothing is protected from whoever sees single updates, as the federator
+does.
 
 What is sent is clipped and noised; the device itself goes on with exact weights. Clicks of a refused update are spent:
 sent again they would come with fresh noise, and enough answers of "late" would average it out.
 """
 
-from typing import Any
-
 import numpy as np
 
 from foltr.core.aggregation.rule_spec import RuleSpec
 from foltr.core.errors import SettingsError
-from foltr.core.learning.laplace_shares import actual_epsilon, clip_weights, gamma_noise, largest_delta
+from foltr.core.learning.laplace_shares import clip_weights, gamma_noise, largest_delta
 from foltr.core.methods.fpdgd import device_of
-from foltr.core.methods.spec import Exposure, MethodSpec, PdgdSteps, Weights
+from foltr.core.methods.spec import MethodSpec, PdgdSteps, Weights
 from foltr.core.protocol.fields import MAX_ABS_DELTA
 from foltr.core.protocol.trainings import FpdgdPaperTraining, RankerSpec
 
@@ -45,28 +43,6 @@ def _check_rule(rule: RuleSpec) -> None:
     )
 
 
-def _privacy(training: FpdgdPaperTraining, exposure: Exposure) -> dict[str, Any]:
-    figures = actual_epsilon(
-        training.sensitivity,
-        training.epsilon,
-        exposure.n_weights,
-        training.n_clients,
-        min(exposure.participants, training.n_clients),
-        exposure.rounds,
-    ).to_dict()
-    return figures if exposure.fewest == exposure.most else _without_epsilon(figures, training.epsilon)
-
-
-def _without_epsilon(figures: dict[str, float | int | str | None], claimed: float) -> dict[str, Any]:
-    """Return the report of a sum that is weighted by unequal numbers of interactions, to which no figure applies."""
-    kept = {name: None if name.startswith("epsilon_") else value for name, value in figures.items()}
-    kept["summary"] = (
-        f"claimed: epsilon {claimed:g} a round. Actual: none is given, because clients differ in their interactions: "
-        "the noise is weighted with each update, so its sum is not Laplace and protects those with many the least."
-    )
-    return kept
-
-
 FPDGD_PAPER = MethodSpec(
     name="fpdgd-paper",
     training=FpdgdPaperTraining,
@@ -78,5 +54,4 @@ FPDGD_PAPER = MethodSpec(
     # It would add noise once more, and spend epsilon for it.
     learns_again=False,
     spent_when_sent=True,
-    privacy=_privacy,
 )

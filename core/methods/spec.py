@@ -7,7 +7,7 @@ command line ask the spec and never for a training's type, so a method is added 
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum, auto
-from typing import Any, Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -73,23 +73,6 @@ class RoundSetup:
     rng: np.random.Generator | None = None
 
 
-@dataclass(frozen=True)
-class Exposure:
-    """What a client lets be known of itself in a whole run: an update in each of its rounds.
-
-    Attributes:
-        n_weights: of an update.
-        participants: clients in a round.
-        fewest, most: interactions that a client has in a round.
-    """
-
-    n_weights: int
-    rounds: int
-    participants: int
-    fewest: int
-    most: int
-
-
 def accepts(*_settings: object) -> None:
     """Refuse nothing."""
 
@@ -140,7 +123,6 @@ class MethodSpec(Generic[TrainingT, RankerT]):
             what it learns. Where it cannot, clients are unlearned by beginning anew.
         spent_when_sent: what it sends has the device's own noise in it: sent again with fresh noise, the same clicks
             would tell more than the noise allows.
-        privacy: what its privacy parameters claim and give; None of a method without any.
     """
 
     name: str
@@ -160,7 +142,6 @@ class MethodSpec(Generic[TrainingT, RankerT]):
     personal: bool = False
     learns_again: bool = True
     spent_when_sent: bool = False
-    privacy: Callable[[TrainingT, Exposure], dict[str, Any]] | None = None
 
     @property
     def no_votes_because(self) -> str | None:
@@ -168,13 +149,13 @@ class MethodSpec(Generic[TrainingT, RankerT]):
         do."""
         if self.lists is not Lists.DRAWN:
             return f"devices do not draw the lists of {self.name} by score, and by other lists models do not compare"
-        if self.privacy is not None:
+        if self.spent_when_sent:
             return f"{self.name} adds noise to what a device sends, and a vote beside it would have none"
         return None
 
     @property
     def no_evaluation_because(self) -> str | None:
         """Why devices do not tell what their users' lists earned; None where they do, if they are asked."""
-        if self.privacy is not None:
+        if self.spent_when_sent:
             return f"{self.name} adds noise to what a device sends, and an evaluation beside it would have none"
         return None

@@ -4,7 +4,7 @@
     enrolment.pub        its public half
     register.json        what was signed: enrolments, revocations, the next serial, the roster's version
     orders/              the log of orders, and the federator's answers (`foltr.core.operator.order_log`)
-    policies/            the policies of secure sums, by version (`foltr.core.operator.document_log`)
+    policies/            the policies of secure sums, by version (`foltr.core.operator.documents`)
     schemas/             the feature schemas, likewise
     tokens/              one-time tokens, and what became of each (`foltr.core.operator.token_log`)
     authorities/         the lists of certificate authorities, likewise
@@ -26,7 +26,6 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from foltr.core.errors import MessageError, SettingsError
-from foltr.core.operator.authorities_log import authorities_log, write_authorities
 from foltr.core.operator.credentials import (
     BrokerAccess,
     Credentials,
@@ -36,13 +35,18 @@ from foltr.core.operator.credentials import (
     remove_unfinished,
     write_secret,
 )
+from foltr.core.operator.documents import (
+    DocumentLog,
+    policies_in_force,
+    write_authorities,
+    write_policy,
+    write_schema,
+)
 from foltr.core.operator.enrolment_rotation import n_successions, succession_messages
 from foltr.core.operator.next_commands import command_in
 from foltr.core.operator.order_log import OrderLog
-from foltr.core.operator.policy_log import policies_in_force, policy_log, write_policy
 from foltr.core.operator.register import EnrolledDevice, Register, read_enrolment_key, with_enrolment, write_register
 from foltr.core.operator.roster_messages import roster_messages
-from foltr.core.operator.schema_log import schema_log, write_schema
 from foltr.core.operator.service_files import (
     carry_policy,
     prepare_federator,
@@ -67,9 +71,9 @@ from foltr.core.protocol.orders import (
 from foltr.core.protocol.policies import Policy
 from foltr.core.protocol.roster import FederatorKey
 from foltr.core.protocol.schemas import FeatureSchema
+from foltr.core.protocol.signed_documents import SignedDocument, read_authorities, read_schema
 from foltr.core.protocol.signed_orders import SignedOrder, issue_question
-from foltr.core.protocol.signed_policies import SignedPolicy
-from foltr.core.protocol.signed_schemas import SignedSchema
+from foltr.core.protocol.signed_policies import SignedPolicy, read_policy
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.states import Privacy
 from foltr.core.protocol.topics import Topics, check_name
@@ -88,10 +92,13 @@ class Authority:
             raise SettingsError(f"{folder}: enrolment.key and operator.json are not of one operator; restore a backup")
         keys = self._operator.operator_keys.stored()
         self.orders = OrderLog(folder / "orders", register.federation, self._key, keys)
-        self.policies = policy_log(folder / "policies", register.federation, keys)
-        self.schemas = schema_log(folder / "schemas", register.federation, keys)
+        of_operator = keys, register.federation
+        self.policies = DocumentLog(folder / "policies", "policy", lambda payload: read_policy(payload, *of_operator))
+        self.schemas = DocumentLog(folder / "schemas", "schema", lambda payload: read_schema(payload, *of_operator))
         self.tokens = TokenLog(folder / "tokens", register.federation, self._key)
-        self.authorities = authorities_log(folder / "authorities", register.federation, keys)
+        self.authorities = DocumentLog(
+            folder / "authorities", "authorities", lambda payload: read_authorities(payload, *of_operator)
+        )
         self._catch_up()
         self._operator = carry_policy(folder, self._operator, self.policies.newest())
 
@@ -341,7 +348,7 @@ class Authority:
         """Sign a policy: credentials carry it from now on, and the broker is given it once it is published.
 
         Raises:
-            SettingsError: see `foltr.core.operator.policy_log.write_policy`.
+            SettingsError: see `foltr.core.operator.documents.write_policy`.
         """
         signed = write_policy(self.policies, self._key, policy)
         self._operator = carry_policy(self.folder, self._operator, signed)
@@ -351,11 +358,11 @@ class Authority:
         """Have the newest policy retained at the broker from now on, with what else is `unpublished`."""
         self._store(policy_to_publish=self.policies.newest_version, published_policy=0)
 
-    def issue_schema(self, schema: FeatureSchema) -> SignedSchema:
+    def issue_schema(self, schema: FeatureSchema) -> SignedDocument[FeatureSchema]:
         """Sign a schema, and have it retained at the broker from now on, with what else is `unpublished`.
 
         Raises:
-            SettingsError: see `foltr.core.operator.schema_log.write_schema`.
+            SettingsError: see `foltr.core.operator.documents.write_schema`.
         """
         signed = write_schema(self.schemas, self._key, schema, self.federation)
         self._store(schema_to_publish=signed.version, published_schema=0)

@@ -52,11 +52,7 @@ class OneTimeToken(BaseModel):
 
 
 def read_token(path: Path) -> OneTimeToken:
-    """The token in ``path``.
-
-    Raises:
-        SettingsError: there is no such file, others may read it, or it is no token.
-    """
+    """The token in ``path``; SettingsError where there is no such file, others may read it, or it is no token."""
     try:
         text = read_private_file(path, FileKind.CREDENTIALS)
     except ReadableByOthersError as error:

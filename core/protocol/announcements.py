@@ -8,9 +8,9 @@ from foltr.core.protocol.fields import (
     MAX_DIM,
     Count,
     Detail,
+    InFederation,
     Message,
     ModelHash,
-    Name,
     Sha256,
     Timestamp,
     check_vector_length,
@@ -26,7 +26,7 @@ MOST_NAMED = 32
 SchemaHash = Sha256 | None
 
 
-class ModelAnnouncement(Message):
+class ModelAnnouncement(InFederation):
     """Federator to all, retained: the newest global model.
 
     ``weights`` is a little-endian float32 vector: ``ranker.n_weights`` entries of the ranker, then ``n_auxiliary``
@@ -34,7 +34,6 @@ class ModelAnnouncement(Message):
     """
 
     kind_name: ClassVar[str] = "model"
-    federation: Name
     version: Count
     ranker: RankerSpec
     n_auxiliary: Annotated[int, Field(ge=0, le=MAX_DIM)] = 0
@@ -56,14 +55,13 @@ class Selection(Message):
     opening and the next.
     """
 
-    kind_name: ClassVar[str] = "selection"
     first_seed: Sha256
     cutoff: Annotated[bytes, Field(min_length=8, max_length=8)]
     n_selected: Count
     n_eligible: Count
 
 
-class RoundAnnouncement(Message):
+class RoundAnnouncement(InFederation):
     """Federator to all, retained: the newest round, whether it takes updates, and if not whether another follows.
 
     ``base_hash`` names the base model by its weights, too: after a restore a version may have others than before.
@@ -73,7 +71,6 @@ class RoundAnnouncement(Message):
     """
 
     kind_name: ClassVar[str] = "round"
-    federation: Name
     round: Count
     open: bool
     # Closed, and no other follows: whoever waits for one waits in vain.
@@ -100,12 +97,11 @@ class RoundAnnouncement(Message):
 class NamedErasure(Message):
     """An entry of the federation's audit log (`foltr.core.erasure.audit`) which says that a client was erased."""
 
-    kind_name: ClassVar[str] = "named_erasure"
     audit_seq: Annotated[int, Field(ge=1, le=2**31 - 1)]
     audit_hash: Sha256
 
 
-class UnlearningRound(Message):
+class UnlearningRound(InFederation):
     """Federator to all, retained: a step of an unlearning job (`foltr.core.unlearning`), or that there is none now.
 
     A device that was asked learns ``local_interactions`` of the interactions it has kept from ``weights``, and answers
@@ -116,7 +112,6 @@ class UnlearningRound(Message):
 
     kind_name: ClassVar[str] = "unlearning_round"
     longest_list: ClassVar[int] = MOST_NAMED
-    federation: Name
     job: Count
     step: Count
     open: bool
@@ -135,11 +130,10 @@ class UnlearningRound(Message):
         return self
 
 
-class UnlearningProgress(Message):
+class UnlearningProgress(InFederation):
     """Federator to all, retained on the job's own topic: how far it is. ``coverage`` is the mean over its steps."""
 
     kind_name: ClassVar[str] = "unlearning_progress"
-    federation: Name
     job: Count
     state: Literal[JobState.RUNNING, JobState.PAUSED, JobState.DONE]
     strategy: Annotated[Strategy, Field(strict=False)]

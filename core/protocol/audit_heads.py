@@ -2,10 +2,10 @@
 
 from typing import ClassVar
 
-from foltr.core.protocol.fields import Count, Message, Name, Sha256, Timestamp
+from foltr.core.protocol.fields import Count, InFederation, Sha256, Timestamp
 
 
-class AuditHead(Message):
+class AuditHead(InFederation):
     """Federator to all, retained: the newest entry of the federation's audit log (`foltr.core.erasure.audit`).
 
     ``hash`` is the entry's. ``at`` is when it was written, in seconds since the epoch by the federator's clock. An
@@ -13,7 +13,6 @@ class AuditHead(Message):
     """
 
     kind_name: ClassVar[str] = "audit_head"
-    federation: Name
     seq: Count
     hash: Sha256
     at: Timestamp

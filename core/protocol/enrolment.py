@@ -14,6 +14,7 @@ from foltr.core.protocol.operator_keys import (
     OperatorKeys,
     document_digest,
     enrolment_digest,
+    read_operators,
     signed_by_operator,
 )
 from foltr.core.protocol.receipts import ReceiptCode
@@ -74,14 +75,8 @@ def issue_roster(key: SigningKey, roster: Roster) -> bytes:
 def read_roster(payload: bytes, enrolment_key: Believed, federation: str) -> Roster:
     """The roster in ``payload``; MessageError ``bad_signature`` or ``malformed`` if it is not the operator's."""
     # Some 40 bytes for each revoked device: it may outgrow other messages.
-    envelope = open_envelope(payload, MAX_CHUNKED_BYTES)
-    topics = Topics(federation)
-    if not signed_by_operator(envelope, enrolment_key, topics.roster):
-        raise MessageError(ReceiptCode.BAD_SIGNATURE, "the roster is not signed by this federation's operator")
-    roster = envelope.read(Roster)
-    if roster.federation != federation:
-        raise MessageError(ReceiptCode.WRONG_FEDERATION, f"a roster of {roster.federation}")
-    return roster
+    topic = Topics(federation).roster
+    return read_operators(payload, enrolment_key, topic, Roster, "roster", max_bytes=MAX_CHUNKED_BYTES)
 
 
 def issue_federator_key(key: SigningKey, statement: FederatorKey) -> bytes:
@@ -91,10 +86,5 @@ def issue_federator_key(key: SigningKey, statement: FederatorKey) -> bytes:
 
 def read_federator_key(payload: bytes, enrolment_key: Believed, federation: str) -> FederatorKey:
     """The statement in ``payload``; MessageError if it is not the operator's. An older one may come again."""
-    envelope = open_envelope(payload)
-    if not signed_by_operator(envelope, enrolment_key, Topics(federation).federator_key, document_digest(payload)):
-        raise MessageError(ReceiptCode.BAD_SIGNATURE, "the federator's key is not signed by this federation's operator")
-    statement = envelope.read(FederatorKey)
-    if statement.federation != federation:
-        raise MessageError(ReceiptCode.WRONG_FEDERATION, f"the key of a federator of {statement.federation}")
-    return statement
+    topic, digest = Topics(federation).federator_key, document_digest(payload)
+    return read_operators(payload, enrolment_key, topic, FederatorKey, "federator's key", digest=digest)

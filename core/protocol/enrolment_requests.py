@@ -10,7 +10,15 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from foltr.core.protocol.fields import Detail, Message, Name, PublicKey, Serial, Sha256, Timestamp, TokenId
+from foltr.core.protocol.fields import (
+    Detail,
+    InFederation,
+    PublicKey,
+    Serial,
+    Sha256,
+    Timestamp,
+    TokenId,
+)
 from foltr.core.protocol.signing import SIGNATURE_BYTES
 
 MAX_REQUEST_BYTES = 1024
@@ -48,7 +56,7 @@ _MEANINGS = {
 }
 
 
-class EnrolmentRequest(Message):
+class EnrolmentRequest(InFederation):
     """Device to desk: enrol the owner of ``public_key`` under the name that the token is for.
 
     The envelope is signed with the token's key.
@@ -60,14 +68,13 @@ class EnrolmentRequest(Message):
     """
 
     kind_name: ClassVar[str] = "enrolment_request"
-    federation: Name
     token: TokenId
     public_key: PublicKey
     reply_key: PublicKey
     proof: Annotated[bytes, Field(min_length=SIGNATURE_BYTES, max_length=SIGNATURE_BYTES)]
 
 
-class EnrolmentAnswer(Message):
+class EnrolmentAnswer(InFederation):
     """Desk to device, signed with the enrolment key: what became of a request.
 
     Attributes:
@@ -76,14 +83,13 @@ class EnrolmentAnswer(Message):
     """
 
     kind_name: ClassVar[str] = "enrolment_answer"
-    federation: Name
     digest: Sha256
     code: Annotated[EnrolmentCode, Field(strict=False)]
     detail: Detail = ""
     sealed: Annotated[bytes, Field(max_length=MAX_SEALED_BYTES)] = b""
 
 
-class DeskHead(Message):
+class DeskHead(InFederation):
     """Desk to itself, retained and signed with the enrolment key: how far enrolment has come.
 
     An operator's folder that knows of fewer serials is a copy from before.
@@ -94,6 +100,5 @@ class DeskHead(Message):
     """
 
     kind_name: ClassVar[str] = "desk_head"
-    federation: Name
     next_serial: Serial
     written_at: Timestamp

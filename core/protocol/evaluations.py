@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from foltr.core.protocol.fields import Message, Name
+from foltr.core.protocol.fields import InFederation, Message
 
 # Of lists; a part of them cannot be less than none, nor more than all.
 Mean = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
@@ -20,7 +20,6 @@ class Evaluation(Message):
     A list without a click has no reward, so neither mean exceeds ``clicked``.
     """
 
-    kind_name: ClassVar[str] = "evaluation"
     clicked: Mean
     reward: Mean
     base_reward: Mean
@@ -32,7 +31,7 @@ class Evaluation(Message):
         return self
 
 
-class EvaluationRequest(Message):
+class EvaluationRequest(InFederation):
     """Federator to all, retained: the updates of rounds that this federator announces may have an evaluation.
 
     It holds for the epoch in its sequence number alone: who was started without it leaves at the broker what the one
@@ -40,4 +39,3 @@ class EvaluationRequest(Message):
     """
 
     kind_name: ClassVar[str] = "evaluation_request"
-    federation: Name

@@ -75,6 +75,18 @@ class Message(BaseModel):
         return self.__dict__ if self.is_flat else self.model_dump()
 
 
+class InFederation(Message):
+    """A message names its federation first."""
+
+    federation: Name
+
+
+class OfClient(InFederation):
+    """A message of one client, or about it, names that next."""
+
+    client_id: Name
+
+
 Rate = Annotated[float, Field(gt=0, le=100, allow_inf_nan=False)]
 
 

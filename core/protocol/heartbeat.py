@@ -4,10 +4,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from foltr.core.protocol.fields import PRINTABLE, Message, Name, Timestamp
+from foltr.core.protocol.fields import PRINTABLE, InFederation, Timestamp
 
 
-class FederatorStatus(Message):
+class FederatorStatus(InFederation):
     """Federator to all, retained, every ``interval_s``: I am here. ``online=False`` is also its last will.
 
     Its sequence has the federator's epoch, and rises with its connections (`foltr.core.protocol.signing.BeatSequence`):
@@ -17,7 +17,6 @@ class FederatorStatus(Message):
     """
 
     kind_name: ClassVar[str] = "federator_status"
-    federation: Name
     online: bool
     at: Timestamp
     interval_s: Annotated[float, Field(gt=0, le=3600, allow_inf_nan=False)]

@@ -15,7 +15,7 @@ from typing import Annotated, ClassVar, Final
 import numpy as np
 from pydantic import Field, model_validator
 
-from foltr.core.protocol.fields import CHUNK_BYTES, Count, Detail, Message, Name, Sha256
+from foltr.core.protocol.fields import CHUNK_BYTES, Count, Detail, InFederation, Message, Name, Sha256
 from foltr.core.protocol.policies import MAX_SECURE_DIM, N_MAX_HELPERS, Policy
 from foltr.core.protocol.tickets import MAX_TICKET_BYTES
 
@@ -59,10 +59,9 @@ class HelperRefusalCode(StrEnum):
     UNKNOWN_SET = "unknown_set"  # it has not checked these tickets, or not all: show them again
 
 
-class HelperMessage(Message):
+class HelperMessage(InFederation):
     """What all requests and answers name."""
 
-    federation: Name
     helper: Name
     policy_hash: Sha256
     round: Count
@@ -106,7 +105,6 @@ class CheckRequest(HelperRequest):
 class RefusedTicket(Message):
     """A ticket that a helper takes out."""
 
-    kind_name: ClassVar[str] = "refused_ticket"
     position: Annotated[int, Field(ge=0, lt=MAX_COHORT)]
     fault: Annotated[TicketFault, Field(strict=False)]
 

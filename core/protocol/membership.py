@@ -4,10 +4,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from foltr.core.protocol.fields import PRINTABLE, Message, Name, PublicKey, Timestamp
+from foltr.core.protocol.fields import PRINTABLE, OfClient, PublicKey, Timestamp
 
 
-class Join(Message):
+class Join(OfClient):
     """Device to federator: take me into the federation. Idempotent; sent at every connection.
 
     ``enrolment`` is an `Enrolment` as the operator signed it (see `foltr.core.protocol.enrolment`); None where the
@@ -15,41 +15,33 @@ class Join(Message):
     """
 
     kind_name: ClassVar[str] = "join"
-    federation: Name
-    client_id: Name
     sdk_version: Annotated[str, StringConstraints(max_length=64, pattern=PRINTABLE)]
     enrolment: Annotated[bytes, Field(max_length=1024)] | None = None
 
 
-class Leave(Message):
+class Leave(OfClient):
     """Device to federator: I contribute no more. What was contributed stays."""
 
     kind_name: ClassVar[str] = "leave"
-    federation: Name
-    client_id: Name
 
 
-class Status(Message):
+class Status(OfClient):
     """Device to federator, retained; ``online=False`` is also the device's last will."""
 
     kind_name: ClassVar[str] = "status"
-    federation: Name
-    client_id: Name
     online: bool
 
 
-class Forget(Message):
+class Forget(OfClient):
     """Device to federator, retained until it is obeyed: erase me, and unlearn what I contributed.
 
     It is valid for ever, for a name that was forgotten is not used again.
     """
 
     kind_name: ClassVar[str] = "forget"
-    federation: Name
-    client_id: Name
 
 
-class Enrolment(Message):
+class Enrolment(OfClient):
     """Operator's statement: this key is this client's. Shown by the device when it joins.
 
     Attributes:
@@ -58,8 +50,6 @@ class Enrolment(Message):
     """
 
     kind_name: ClassVar[str] = "enrolment"
-    federation: Name
-    client_id: Name
     public_key: PublicKey
     serial: Annotated[int, Field(ge=1, le=2**31 - 1)]
     issued_at: Timestamp

@@ -6,16 +6,18 @@ succession, which the newest key signs, has its digest, and an enrolment only if
 
 import hashlib
 from dataclasses import dataclass, replace
-from typing import Final, overload
+from typing import Final, TypeVar, overload
 
 from foltr.core.errors import MessageError
 from foltr.core.protocol.codec import Envelope, encode, open_envelope
+from foltr.core.protocol.fields import MAX_MESSAGE_BYTES, InFederation, Message
 from foltr.core.protocol.membership import Enrolment
 from foltr.core.protocol.receipts import ReceiptCode
 from foltr.core.protocol.roster import MAX_SUCCESSIONS, KeptEnrolments, Succession, SuccessionLink
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
 
+M = TypeVar("M", bound=Message)
 _DIGEST_BYTES: Final = 16
 
 
@@ -81,6 +83,35 @@ def signed_by_operator(envelope: Envelope, operator: Believed, topic: str, diges
     return any(envelope.is_signed_by(key, topic) for key in operator.former)
 
 
+def read_operators(
+    payload: bytes,
+    operator: Believed,
+    topic: str,
+    expected: type[M],
+    what: str,
+    *,
+    digest: bytes | None = None,
+    max_bytes: int = MAX_MESSAGE_BYTES,
+) -> M:
+    """Read what the operator has signed for a topic.
+
+    Args:
+        what: what a refusal calls it.
+        digest: as in `signed_by_operator`.
+
+    Raises:
+        MessageError: ``bad_signature``: the operator has not signed it for this topic; ``malformed``;
+            ``wrong_federation``.
+    """
+    envelope = open_envelope(payload, max_bytes)
+    if not signed_by_operator(envelope, operator, topic, digest):
+        raise MessageError(ReceiptCode.BAD_SIGNATURE, f"the {what} is not signed by this federation's operator")
+    message = envelope.read(expected)
+    if isinstance(message, InFederation) and not topic.startswith(f"{Topics(message.federation).root}/"):
+        raise MessageError(ReceiptCode.WRONG_FEDERATION, f"the {what} is of {message.federation}")
+    return message
+
+
 def document_digest(payload: bytes) -> bytes:
     """What a signed document is kept by."""
     return hashlib.sha256(payload).digest()[:_DIGEST_BYTES]
@@ -140,10 +171,5 @@ def issue_kept_enrolments(key: SigningKey, federation: str, sequence: int, diges
 
 def read_kept_enrolments(payload: bytes, operator: Believed, federation: str) -> KeptEnrolments:
     """The enrolments that still count; MessageError where the newest key has not signed the list."""
-    envelope = open_envelope(payload)
-    if not envelope.is_signed_by(newest_of(operator), Topics(federation).kept_enrolments):
-        raise MessageError(ReceiptCode.BAD_SIGNATURE, "the list of enrolments is not signed by the operator")
-    kept = envelope.read(KeptEnrolments)
-    if kept.federation != federation:
-        raise MessageError(ReceiptCode.WRONG_FEDERATION, f"enrolments of {kept.federation}")
-    return kept
+    topic = Topics(federation).kept_enrolments
+    return read_operators(payload, newest_of(operator), topic, KeptEnrolments, "list of enrolments")

@@ -5,11 +5,20 @@ each with its outcome; one that it refuses uses up its number all the same. Ther
 """
 
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, get_args
 
 from pydantic import Field
 
-from foltr.core.protocol.fields import Count, Detail, Message, Name, PublicKey, SequenceNumber, Serial, Sha256
+from foltr.core.protocol.fields import (
+    Count,
+    Detail,
+    InFederation,
+    OfClient,
+    PublicKey,
+    SequenceNumber,
+    Serial,
+    Sha256,
+)
 from foltr.core.protocol.receipts import ReceiptCode
 
 ORDER_LIMIT = 2**31 - 1
@@ -20,62 +29,51 @@ Tombstone = Annotated[bytes, Field(min_length=16, max_length=16)]
 Challenge = Annotated[bytes, Field(min_length=16, max_length=16)]
 
 
-class SetDeadline(Message):
+class SetDeadline(InFederation):
     """Operator to federator: give this round ``max_time_s`` seconds from its opening instead of what was set."""
 
     kind_name: ClassVar[str] = "set_deadline"
-    federation: Name
     round: Count
     max_time_s: Annotated[float, Field(gt=0, le=30 * 86_400, allow_inf_nan=False)]
 
 
-class RevokeClient(Message):
+class RevokeClient(OfClient):
     """Operator to federator: every enrolment of this client with a serial below ``void_below`` is void."""
 
     kind_name: ClassVar[str] = "revoke_client"
-    federation: Name
-    client_id: Name
     void_below: Annotated[int, Field(ge=2, le=2**31 - 1)]
 
 
-class QuarantineClient(Message):
+class QuarantineClient(OfClient):
     """Operator to federator: take no update of this client until `LiftQuarantine`. It stays a member."""
 
     kind_name: ClassVar[str] = "quarantine_client"
-    federation: Name
-    client_id: Name
     reason: Annotated[Detail, Field(min_length=1)]
 
 
-class LiftQuarantine(Message):
+class LiftQuarantine(OfClient):
     """Operator to federator: take this client's updates again."""
 
     kind_name: ClassVar[str] = "lift_quarantine"
-    federation: Name
-    client_id: Name
 
 
-class DismissProposals(Message):
+class DismissProposals(OfClient):
     """Operator to federator: do not quarantine this client for what was found so far; its proposals are closed."""
 
     kind_name: ClassVar[str] = "dismiss_proposals"
-    federation: Name
-    client_id: Name
 
 
-class ForgetClient(Message):
+class ForgetClient(OfClient):
     """Operator to federator: forget this client, as if it had asked itself (`Forget`).
 
     ``serial`` is of its newest enrolment: whoever was enrolled under the name since is not meant.
     """
 
     kind_name: ClassVar[str] = "forget_client"
-    federation: Name
-    client_id: Name
     serial: Serial
 
 
-class ForgetTombstone(Message):
+class ForgetTombstone(InFederation):
     """Operator to federator: what is left of a `ForgetClient` that was obeyed; it means the same and names nobody.
 
     ``replaces`` is the digest of the order in whose place it stands. A federator that has not obeyed that one, because
@@ -83,14 +81,13 @@ class ForgetTombstone(Message):
     """
 
     kind_name: ClassVar[str] = "forget_tombstone"
-    federation: Name
     salt: Salt
     tombstone: Tombstone
     serial: Serial
     replaces: Sha256
 
 
-class VoidOrder(Message):
+class VoidOrder(InFederation):
     """Operator to federator: nothing is to be done under this number.
 
     ``replaces`` is the digest of the order that stood there: it named a client that was forgotten since, or allowed a
@@ -98,46 +95,41 @@ class VoidOrder(Message):
     """
 
     kind_name: ClassVar[str] = "void_order"
-    federation: Name
     replaces: Sha256 | None = None
 
 
-class RotateKey(Message):
+class RotateKey(InFederation):
     """Operator to federator: sign with ``new_key`` from now on; devices are told by `FederatorKey`."""
 
     kind_name: ClassVar[str] = "rotate_key"
-    federation: Name
     sequence: KeySequence
     old_key: PublicKey
     new_key: PublicKey
 
 
-class RotateEnrolmentKey(Message):
+class RotateEnrolmentKey(InFederation):
     """Operator to federator: orders are signed with ``new_key`` from now on; others are told by `Succession`."""
 
     kind_name: ClassVar[str] = "rotate_enrolment_key"
-    federation: Name
     sequence: KeySequence
     old_key: PublicKey
     new_key: PublicKey
 
 
-class AllowReset(Message):
+class AllowReset(InFederation):
     """Operator to federator: unlearning job ``job`` may put the first model in service, whatever is lost by it."""
 
     kind_name: ClassVar[str] = "allow_reset"
-    federation: Name
     job: Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
-class AskNewest(Message):
+class AskNewest(InFederation):
     """Operator to federator: say which order is the newest that you have obeyed. A question, it has no number.
 
     ``challenge`` is random, and comes back in the answer, so that no recorded answer is taken for this one.
     """
 
     kind_name: ClassVar[str] = "ask_newest"
-    federation: Name
     challenge: Challenge
 
 
@@ -152,7 +144,7 @@ class OrderReply(StrEnum):
     NEWEST = "newest"  # answers `AskNewest`
 
 
-class OrderAnswer(Message):
+class OrderAnswer(InFederation):
     """Federator to operator, after the SQL commit: what became of an order.
 
     Attributes:
@@ -165,7 +157,6 @@ class OrderAnswer(Message):
     """
 
     kind_name: ClassVar[str] = "order_answer"
-    federation: Name
     number: SequenceNumber
     digest: Sha256
     reply: Annotated[OrderReply, Field(strict=False)]
@@ -191,22 +182,7 @@ Order = (
     | RotateEnrolmentKey
     | AllowReset
 )
-ORDER_TYPES: dict[str, type[Order]] = {
-    order.kind_name: order
-    for order in (
-        SetDeadline,
-        RevokeClient,
-        QuarantineClient,
-        LiftQuarantine,
-        DismissProposals,
-        ForgetClient,
-        ForgetTombstone,
-        VoidOrder,
-        RotateKey,
-        RotateEnrolmentKey,
-        AllowReset,
-    )
-}
+ORDER_TYPES: dict[str, type[Order]] = {order.kind_name: order for order in get_args(Order)}
 
 
 def named_client(order: Order) -> str | None:

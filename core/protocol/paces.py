@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from foltr.core.protocol.fields import Message, Name
+from foltr.core.protocol.fields import InFederation
 
 SHORTEST_PERIOD_S = 1.0
 LONGEST_PERIOD_S = 30 * 86_400.0
@@ -26,7 +26,7 @@ OVERDUE_SPREAD_S = 60.0
 Period = Annotated[float, Field(ge=SHORTEST_PERIOD_S, le=LONGEST_PERIOD_S, allow_inf_nan=False)]
 
 
-class Pace(Message):
+class Pace(InFederation):
     """Federator to all, retained: come by once in ``period_s`` seconds, and do not stay connected.
 
     It holds for the epoch in its sequence number alone, as an `EvaluationRequest` does: a federator that steers no pace
@@ -34,7 +34,6 @@ class Pace(Message):
     """
 
     kind_name: ClassVar[str] = "pace"
-    federation: Name
     period_s: Period
 
 

@@ -14,7 +14,7 @@ from typing import Annotated, Any, ClassVar, Final, Literal
 from pydantic import Field, model_validator
 
 from foltr.core.errors import SettingsError
-from foltr.core.protocol.fields import MAX_DIM, Message, Name, PublicKey, Seal, Sha256, Timestamp
+from foltr.core.protocol.fields import MAX_DIM, InFederation, Message, Name, PublicKey, Seal, Sha256, Timestamp
 from foltr.core.secure.accounting import N_EVALUATION, N_VOTES, check_masks, least_scale, least_variance
 from foltr.core.secure.ledger import Allowance, gaussian_charge, laplace_charge, norm_proof_charge
 from foltr.core.secure.message_proof import MessageShape
@@ -43,7 +43,6 @@ class HelperKeys(Message):
         epoch_keys: of each epoch in order, to which seeds are sealed in it; destroyed soon after it.
     """
 
-    kind_name: ClassVar[str] = "helper_keys"
     name: Name
     signing_key: PublicKey
     sealing_key: PublicKey
@@ -116,7 +115,7 @@ class SecureEvaluation(Message):
     weight: Annotated[int, Field(ge=1, le=2**31 - 1)]
 
 
-class Policy(Message):
+class Policy(InFederation):
     """Operator to all, retained: the rules that no federator can change. A higher version replaces a lower.
 
     Attributes:
@@ -138,7 +137,6 @@ class Policy(Message):
 
     kind_name: ClassVar[str] = "policy"
     longest_list: ClassVar[int] = max(MAX_EPOCHS, MAX_PREDECESSORS)
-    federation: Name
     version: Annotated[int, Field(ge=1, le=2**31 - 1)]
     issued_at: Timestamp
     helpers: Annotated[list[HelperKeys], Field(min_length=N_MIN_HELPERS, max_length=N_MAX_HELPERS)]
@@ -357,6 +355,5 @@ class SecureRound(Message):
         clip_norm: C, to which devices shorten what they send. Privacy does not hang on it.
     """
 
-    kind_name: ClassVar[str] = "secure_round"
     policy_hash: Sha256
     clip_norm: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]

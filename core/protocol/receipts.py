@@ -6,7 +6,15 @@ from typing import Annotated, ClassVar, Self
 from pydantic import Field
 
 from foltr.core.protocol.events import EventKind
-from foltr.core.protocol.fields import ChunkIndex, Detail, Mark, Message, Name, PayloadDigest, SequenceNumber, UpdateId
+from foltr.core.protocol.fields import (
+    ChunkIndex,
+    Detail,
+    Mark,
+    OfClient,
+    PayloadDigest,
+    SequenceNumber,
+    UpdateId,
+)
 
 
 class DeviceReaction(StrEnum):
@@ -270,7 +278,7 @@ class ReceiptCode(StrEnum):
 LONGEST_RETRY_S = 86_400
 
 
-class UpdateReceipt(Message):
+class UpdateReceipt(OfClient):
     """Federator to one device, sent after the SQL commit: the only acknowledgement there is.
 
     ``update_id`` is None where the update could not be read far enough to know it. ``payload_digest`` then says
@@ -283,8 +291,6 @@ class UpdateReceipt(Message):
     kind_name: ClassVar[str] = "update_receipt"
     longest_list: ClassVar[int] = 1000
     is_flat: ClassVar[bool] = True
-    federation: Name
-    client_id: Name
     update_id: UpdateId | None
     payload_digest: PayloadDigest | None = None
     code: Annotated[ReceiptCode, Field(strict=False)]
@@ -295,7 +301,7 @@ class UpdateReceipt(Message):
     missing: Annotated[list[ChunkIndex], Field(max_length=1000)] | None = None
 
 
-class MembershipReceipt(Message):
+class MembershipReceipt(OfClient):
     """Federator to one device: the answer to a join or a leave (``joined``, ``left``, or why not).
 
     ``payload_digest`` says which message is answered, by its bytes: another process of the same name, perhaps with
@@ -304,8 +310,6 @@ class MembershipReceipt(Message):
     """
 
     kind_name: ClassVar[str] = "membership_receipt"
-    federation: Name
-    client_id: Name
     code: Annotated[ReceiptCode, Field(strict=False)]
     payload_digest: PayloadDigest | None = None
     newest_sequence: SequenceNumber | None = None
@@ -313,7 +317,7 @@ class MembershipReceipt(Message):
     detail: Detail = ""
 
 
-class ErasureNotice(Message):
+class ErasureNotice(OfClient):
     """Federator to one device, once it is stored: how far its erasure is, or why there is none.
 
     ``erasing``: the client is out, and what is stored of it is being deleted. ``forgetting``: all of it is erased but
@@ -322,8 +326,6 @@ class ErasureNotice(Message):
     """
 
     kind_name: ClassVar[str] = "erasure_notice"
-    federation: Name
-    client_id: Name
     code: Annotated[ReceiptCode, Field(strict=False)]
     receipt: Annotated[bytes, Field(max_length=65_536)] | None = None
     detail: Detail = ""

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field, StringConstraints
 
-from foltr.core.protocol.fields import Count, Message, Name, PublicKey
+from foltr.core.protocol.fields import Count, InFederation, Message, Name, PublicKey
 from foltr.core.protocol.orders import KeySequence, Salt, Tombstone
 
 N_MAX_AUTHORITIES = 4
@@ -22,12 +22,11 @@ Pem = Annotated[str, StringConstraints(min_length=1, max_length=8192, pattern=r"
 class Revocation(Message):
     """Every enrolment of ``client_id`` with a serial below ``void_below`` is void."""
 
-    kind_name: ClassVar[str] = "revocation"
     client_id: Name
     void_below: Annotated[int, Field(ge=2, le=2**31 - 1)]
 
 
-class Roster(Message):
+class Roster(InFederation):
     """Operator to federator and all, retained: a snapshot of the log of orders. A higher version replaces a lower.
 
     Attributes:
@@ -39,7 +38,6 @@ class Roster(Message):
     kind_name: ClassVar[str] = "roster"
     # Read only once the operator's signature is checked.
     longest_list: ClassVar[int] = 1_000_000
-    federation: Name
     version: Annotated[int, Field(ge=1, le=2**31 - 1)]
     through: Count
     revoked: list[Revocation]
@@ -47,37 +45,34 @@ class Roster(Message):
     forgotten: list[Tombstone]
 
 
-class FederatorKey(Message):
+class FederatorKey(InFederation):
     """Operator to devices, retained: from now on ``new_key`` is the federator's. A higher sequence replaces a lower."""
 
     kind_name: ClassVar[str] = "federator_key"
-    federation: Name
     sequence: KeySequence
     old_key: PublicKey
     new_key: PublicKey
 
 
-class Authorities(Message):
+class Authorities(InFederation):
     """Operator to all, retained: the authorities that are believed, as PEM text. A higher version replaces a lower."""
 
     kind_name: ClassVar[str] = "authorities"
     longest_list: ClassVar[int] = N_MAX_AUTHORITIES
-    federation: Name
     version: Annotated[int, Field(ge=1, le=2**31 - 1)]
     certificates: Annotated[list[Pem], Field(min_length=1, max_length=N_MAX_AUTHORITIES)]
 
 
-class SuccessionLink(Message):
+class SuccessionLink(InFederation):
     """The operator's old key says that ``new_key`` takes its place; in a `Succession`, never by itself."""
 
     kind_name: ClassVar[str] = "succession_link"
-    federation: Name
     sequence: KeySequence
     old_key: PublicKey
     new_key: PublicKey
 
 
-class Succession(Message):
+class Succession(InFederation):
     """Operator to all, retained: the enrolment key has a successor. Signed with the newest key.
 
     Attributes:
@@ -87,12 +82,11 @@ class Succession(Message):
 
     kind_name: ClassVar[str] = "succession"
     longest_list: ClassVar[int] = MAX_SUCCESSIONS + MAX_KEPT_DOCUMENTS
-    federation: Name
     links: Annotated[list[bytes], Field(min_length=1, max_length=MAX_SUCCESSIONS)]
     documents: Annotated[list[_KeptDigest], Field(max_length=MAX_KEPT_DOCUMENTS)]
 
 
-class KeptEnrolments(Message):
+class KeptEnrolments(InFederation):
     """Operator to helpers, retained, and in the federator's credentials: enrolments of former keys that still count.
 
     Attributes:
@@ -102,6 +96,5 @@ class KeptEnrolments(Message):
 
     kind_name: ClassVar[str] = "kept_enrolments"
     longest_list: ClassVar[int] = MAX_KEPT_ENROLMENTS
-    federation: Name
     sequence: KeySequence
     digests: Annotated[list[_KeptDigest], Field(max_length=MAX_KEPT_ENROLMENTS)]

@@ -56,7 +56,6 @@ _NEEDED: Final = {
 class Feature(Message):
     """One feature: its name, its scaling, and the bounds that the scaling has."""
 
-    kind_name: ClassVar[str] = "feature"
     name: FeatureName
     scaling: Annotated[Scaling, Field(strict=False)]
     low: _Bound | None = None
@@ -93,11 +92,7 @@ class FeatureSchema(Message):
 
     @classmethod
     def read(cls, path: str | Path) -> "FeatureSchema":
-        """Read a JSON file.
-
-        Raises:
-            SettingsError: there is none, or it is not a schema; the message names the place.
-        """
+        """Read a JSON file; SettingsError where there is none, or it is not a schema; the message names the place."""
         return read_written_file(cls, path, "schema")
 
     def to_json(self) -> str:

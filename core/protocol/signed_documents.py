@@ -1,46 +1,64 @@
 """A document of the operator is numbered, signed with the enrolment key for its own topic, and retained there.
 
-The number is its version, and the message's sequence: a higher one replaces a lower one. Policies
-(`foltr.core.protocol.signed_policies`) and feature schemas (`foltr.core.protocol.signed_schemas`) are such documents.
+The number is its version, and the message's sequence: a higher one replaces a lower one. Such are policies
+(`foltr.core.protocol.signed_policies`), feature schemas, and lists of certificate authorities. A device that hears such
+a list believes it in place of the one in its credentials, at its next connection: so an authority is replaced without
+enrolling anybody again. Nobody who holds the broker's key alone can say so: only the operator can.
 """
 
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
-from foltr.core.errors import MessageError
-from foltr.core.protocol.codec import encode, open_envelope
-from foltr.core.protocol.fields import Message
-from foltr.core.protocol.operator_keys import Believed, document_digest, signed_by_operator
-from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.operator_keys import Believed, document_digest, read_operators
+from foltr.core.protocol.roster import Authorities
+from foltr.core.protocol.schemas import FeatureSchema
 from foltr.core.protocol.signing import SigningKey
+from foltr.core.protocol.topics import Topics
 
-M = TypeVar("M", bound=Message)
 
-
-class SignedDocument(Protocol):
-    """A document whose signature was checked, as it is kept and passed on."""
-
+class _Numbered(Protocol):
     @property
     def version(self) -> int: ...
 
+
+D = TypeVar("D", bound=_Numbered)
+
+
+@dataclass(frozen=True)
+class SignedDocument(Generic[D]):
+    """A document whose signature was checked, as it is kept and passed on."""
+
+    content: D
+    signed: bytes
+
     @property
-    def signed(self) -> bytes: ...
+    def version(self) -> int:
+        return self.content.version
 
 
-def issue_document(key: SigningKey, message: Message, topic: str, version: int) -> bytes:
-    """Sign a document for its topic."""
-    return encode(message, topic, version, key)
+def issue_schema(key: SigningKey, schema: FeatureSchema, federation: str) -> SignedDocument[FeatureSchema]:
+    """Sign a schema with the enrolment key; the signature's topic says of which federation it is."""
+    return SignedDocument(schema, encode(schema, Topics(federation).schema, schema.version, key))
 
 
-def read_document(payload: bytes, enrolment_key: Believed, topic: str, expected: type[M], what: str) -> M:
-    """Read a document.
+def read_schema(payload: bytes, enrolment_key: Believed, federation: str) -> SignedDocument[FeatureSchema]:
+    """Read a schema; MessageError as `read_operators`."""
+    topic, digest = Topics(federation).schema, document_digest(payload)
+    return SignedDocument(
+        read_operators(payload, enrolment_key, topic, FeatureSchema, "schema", digest=digest), payload
+    )
 
-    Args:
-        what: what the words of a refusal call it.
 
-    Raises:
-        MessageError: ``bad_signature``: the operator has not signed it for this topic; ``malformed``.
-    """
-    envelope = open_envelope(payload)
-    if not signed_by_operator(envelope, enrolment_key, topic, document_digest(payload)):
-        raise MessageError(ReceiptCode.BAD_SIGNATURE, f"the {what} is not signed by this federation's operator")
-    return envelope.read(expected)
+def issue_authorities(key: SigningKey, authorities: Authorities) -> SignedDocument[Authorities]:
+    """Sign authorities with the enrolment key."""
+    topic = Topics(authorities.federation).authorities
+    return SignedDocument(authorities, encode(authorities, topic, authorities.version, key))
+
+
+def read_authorities(payload: bytes, enrolment_key: Believed, federation: str) -> SignedDocument[Authorities]:
+    """Read authorities; MessageError as `read_operators`."""
+    topic, digest = Topics(federation).authorities, document_digest(payload)
+    return SignedDocument(
+        read_operators(payload, enrolment_key, topic, Authorities, "list of authorities", digest=digest), payload
+    )

@@ -1,28 +1,22 @@
 """A policy is signed by the operator, and what everybody refers to is the hash of the signed bytes."""
 
 import hashlib
-from dataclasses import dataclass
 from enum import Enum
 
-from foltr.core.errors import MessageError
-from foltr.core.protocol.operator_keys import Believed
+from foltr.core.protocol.codec import encode
+from foltr.core.protocol.operator_keys import Believed, document_digest, read_operators
 from foltr.core.protocol.policies import MAX_PREDECESSORS, Policy
-from foltr.core.protocol.receipts import ReceiptCode
-from foltr.core.protocol.signed_documents import issue_document, read_document
+from foltr.core.protocol.signed_documents import SignedDocument
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
 
 
-@dataclass(frozen=True)
-class SignedPolicy:
+class SignedPolicy(SignedDocument[Policy]):
     """A policy whose signature was checked, as it is kept and passed on."""
 
-    policy: Policy
-    signed: bytes
-
     @property
-    def version(self) -> int:
-        return self.policy.version
+    def policy(self) -> Policy:
+        return self.content
 
     @property
     def hash(self) -> bytes:
@@ -57,7 +51,7 @@ def lineage_of(heard: SignedPolicy, known: SignedPolicy) -> Lineage:
 
 def issue_policy(key: SigningKey, policy: Policy) -> SignedPolicy:
     """Sign a policy with the enrolment key, for its topic."""
-    return SignedPolicy(policy, issue_document(key, policy, Topics(policy.federation).policy, policy.version))
+    return SignedPolicy(policy, encode(policy, Topics(policy.federation).policy, policy.version, key))
 
 
 def read_policy(payload: bytes, enrolment_key: Believed, federation: str) -> SignedPolicy:
@@ -67,7 +61,5 @@ def read_policy(payload: bytes, enrolment_key: Believed, federation: str) -> Sig
         MessageError: ``bad_signature``: it is not signed by this federation's operator; ``malformed``: it cannot be
             read, or its noise is too little for its epsilon; ``wrong_federation``.
     """
-    policy = read_document(payload, enrolment_key, Topics(federation).policy, Policy, "policy")
-    if policy.federation != federation:
-        raise MessageError(ReceiptCode.WRONG_FEDERATION, f"a policy of {policy.federation}")
-    return SignedPolicy(policy, payload)
+    topic, digest = Topics(federation).policy, document_digest(payload)
+    return SignedPolicy(read_operators(payload, enrolment_key, topic, Policy, "policy", digest=digest), payload)

@@ -7,13 +7,13 @@ from typing import Annotated, ClassVar
 
 from pydantic import Field
 
-from foltr.core.protocol.fields import Count, Message, Name, Seal, Sha256, UpdateId
+from foltr.core.protocol.fields import Count, OfClient, Seal, Sha256, UpdateId
 from foltr.core.protocol.policies import N_MAX_HELPERS, N_MIN_HELPERS
 
 MAX_TICKET_BYTES = 2048
 
 
-class UnsealedTicket(Message):
+class UnsealedTicket(OfClient):
     """What a ticket says beside its seals, which are for this and for nothing else.
 
     Attributes:
@@ -21,8 +21,6 @@ class UnsealedTicket(Message):
         digest: SHA-256 of the masked vector's bytes and the proof behind them.
     """
 
-    federation: Name
-    client_id: Name
     round: Count
     cohort: Count
     policy_hash: Sha256

@@ -51,6 +51,10 @@ def token_user(token: str) -> str:
     return f"{TOKEN_USERS}{token}"
 
 
+def _topic(place: str) -> "cached_property[str]":
+    return cached_property(lambda topics: f"{topics.root}/{place}")
+
+
 @dataclass(frozen=True)
 class Topics:
     """The topics of one federation."""
@@ -61,65 +65,51 @@ class Topics:
     def root(self) -> str:
         return f"foltr/v1/{self.federation}"
 
-    @cached_property
-    def model(self) -> str:
-        return f"{self.root}/model"
-
-    @cached_property
-    def round(self) -> str:
-        return f"{self.root}/round"
-
-    @cached_property
-    def roster(self) -> str:
-        return f"{self.root}/roster"
+    model = _topic("model")
+    round = _topic("round")
+    roster = _topic("roster")
+    roster_chunks = _topic("roster/chunks/+")
+    """The filter of all chunks of a roster."""
+    federator_key = _topic("federator-key")
+    """The newest key of the federator, once the operator has given it another one."""
+    federator_status = _topic("federator-status")
+    """Whether the federator is there."""
+    audit_head = _topic("audit-head")
+    """The newest entry of the log of erasures."""
+    operator_key = _topic("operator-key")
+    """The newest enrolment key, once it has a successor."""
+    kept_enrolments = _topic("kept-enrolments")
+    """The enrolments of former enrolment keys that still count."""
+    authorities = _topic("authorities")
+    """The certificate authorities that the broker is known by."""
+    policy = _topic("policy")
+    """The operator's policy of a federation with secure sums."""
+    schema = _topic("schema")
+    """The operator's newest feature schema."""
+    operator = _topic("operator")
+    operator_answers = _topic("operator/answers")
+    unlearning_round = _topic("unlearning/round")
+    """The step that the newest unlearning job is at."""
+    model_chunks = _topic("model/chunks/+")
+    """The filter of all chunks of a model."""
+    anchor = _topic("anchor")
+    """The older model that devices compare the newest one with."""
+    anchor_chunks = _topic("anchor/chunks/+")
+    """The filter of all chunks of an anchor."""
+    evaluation = _topic("evaluation")
+    """Whether devices are asked to say how the ranker does by their users' clicks."""
+    pace = _topic("pace")
+    """How often devices come by, where they are not to stay connected."""
+    enrolment_requests = _topic("tokens/+/request")
+    """The filter of all these requests."""
+    desk_head = _topic("tokens/head")
+    """How far enrolment has come, as the operator's desk reminds itself."""
+    _clients = _topic("clients/")
+    _helpers = _topic("helpers/")
+    _roster_chunks = _topic("roster/chunks/")
 
     def roster_chunk(self, index: int) -> str:
         return f"{self.root}/roster/chunks/{index}"
-
-    @property
-    def roster_chunks(self) -> str:
-        """The filter of all chunks of a roster."""
-        return f"{self.root}/roster/chunks/+"
-
-    @cached_property
-    def federator_key(self) -> str:
-        """The newest key of the federator, once the operator has given it another one."""
-        return f"{self.root}/federator-key"
-
-    @cached_property
-    def federator_status(self) -> str:
-        """Whether the federator is there."""
-        return f"{self.root}/federator-status"
-
-    @cached_property
-    def audit_head(self) -> str:
-        """The newest entry of the log of erasures."""
-        return f"{self.root}/audit-head"
-
-    @cached_property
-    def operator_key(self) -> str:
-        """The newest enrolment key, once it has a successor."""
-        return f"{self.root}/operator-key"
-
-    @cached_property
-    def kept_enrolments(self) -> str:
-        """The enrolments of former enrolment keys that still count."""
-        return f"{self.root}/kept-enrolments"
-
-    @cached_property
-    def authorities(self) -> str:
-        """The certificate authorities that the broker is known by."""
-        return f"{self.root}/authorities"
-
-    @cached_property
-    def policy(self) -> str:
-        """The operator's policy of a federation with secure sums."""
-        return f"{self.root}/policy"
-
-    @cached_property
-    def schema(self) -> str:
-        """The operator's newest feature schema."""
-        return f"{self.root}/schema"
 
     def helper_requests(self, helper: str) -> str:
         """Return where a helper is asked; of ``+``, the filter of all requests."""
@@ -137,22 +127,9 @@ class Topics:
         """Whether a helper answers on this topic."""
         return topic.startswith(self._helpers) and topic.endswith("/answers")
 
-    @cached_property
-    def operator(self) -> str:
-        return f"{self.root}/operator"
-
-    @property
-    def operator_answers(self) -> str:
-        return f"{self.root}/operator/answers"
-
     def is_operators(self, topic: str) -> bool:
         """Whether the operator tells the federator something on this topic."""
         return topic.startswith(self._roster_chunks) or topic in (self.operator, self.roster, self.policy)
-
-    @cached_property
-    def unlearning_round(self) -> str:
-        """The step that the newest unlearning job is at."""
-        return f"{self.root}/unlearning/round"
 
     def unlearning_job(self, number: int) -> str:
         """Return the topic that says how far a job is."""
@@ -161,46 +138,16 @@ class Topics:
     def model_chunk(self, index: int) -> str:
         return f"{self.root}/model/chunks/{index}"
 
-    @property
-    def model_chunks(self) -> str:
-        """The filter of all chunks of a model."""
-        return f"{self.root}/model/chunks/+"
-
-    @cached_property
-    def anchor(self) -> str:
-        """The older model that devices compare the newest one with."""
-        return f"{self.root}/anchor"
-
     def anchor_chunk(self, index: int) -> str:
         return f"{self.root}/anchor/chunks/{index}"
-
-    @property
-    def anchor_chunks(self) -> str:
-        """The filter of all chunks of an anchor."""
-        return f"{self.root}/anchor/chunks/+"
 
     def is_anchors(self, topic: str) -> bool:
         """Whether the anchor, or a chunk of it, is said on this topic."""
         return topic == self.anchor or topic.startswith(f"{self.anchor}/chunks/")
 
-    @cached_property
-    def evaluation(self) -> str:
-        """Whether devices are asked to say how the ranker does by their users' clicks."""
-        return f"{self.root}/evaluation"
-
-    @cached_property
-    def pace(self) -> str:
-        """How often devices come by, where they are not to stay connected."""
-        return f"{self.root}/pace"
-
     def enrolment_request(self, token: str) -> str:
         """Return where whoever has a one-time token asks to be enrolled."""
         return f"{self.root}/tokens/{token_user(token)}/request"
-
-    @property
-    def enrolment_requests(self) -> str:
-        """The filter of all these requests."""
-        return f"{self.root}/tokens/+/request"
 
     def token_of(self, topic: str) -> str | None:
         """Return the token that a topic of a request is for; None where it is no token's."""
@@ -210,11 +157,6 @@ class Topics:
     def enrolment_answer(self, token: str) -> str:
         """Return where that request is answered."""
         return f"{self.root}/tokens/{token_user(token)}/answer"
-
-    @cached_property
-    def desk_head(self) -> str:
-        """How far enrolment has come, as the operator's desk reminds itself."""
-        return f"{self.root}/tokens/head"
 
     def enrolment(self, client_id: str) -> str:
         """No topic: what the operator's signature of an enrolment names in place of one."""
@@ -265,18 +207,6 @@ class Topics:
         if len(topic) > len(self._clients) + _LONGEST_CLIENTS:
             return None  # anybody may invent one of 64 KB, and thousands of answers are kept
         return _parse(self._clients, topic)
-
-    @cached_property
-    def _clients(self) -> str:
-        return f"{self.root}/clients/"
-
-    @cached_property
-    def _helpers(self) -> str:
-        return f"{self.root}/helpers/"
-
-    @cached_property
-    def _roster_chunks(self) -> str:
-        return f"{self.root}/roster/chunks/"
 
 
 # A federator asks for a message's sender several times, from its arrival until it is decided on.

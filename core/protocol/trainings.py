@@ -82,8 +82,7 @@ class PdgdTraining(MethodTraining):
 
 
 class FpdgdPaperTraining(MethodTraining):
-    """FPDGD with the noise of its paper (fpdgd-2021, Algorithm 3); `foltr.core.learning.laplace_shares` says what it
-    protects."""
+    """FPDGD with the noise of its paper (fpdgd-2021, Algorithm 3); docs/methods.md says what it protects."""
 
     kind: Literal["fpdgd-paper"] = "fpdgd-paper"
     learning_rate: Rate = 0.1

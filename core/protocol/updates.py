@@ -12,10 +12,12 @@ from foltr.core.protocol.fields import (
     ChunkIndex,
     Count,
     Dim,
+    InFederation,
     Mark,
     Message,
     ModelHash,
     Name,
+    OfClient,
     Seed,
     Sha256,
     UpdateId,
@@ -110,12 +112,11 @@ class Vote(Message):
     It is about the anchor of that version, and about nothing else.
     """
 
-    kind_name: ClassVar[str] = "vote"
     anchor_version: Count
     value: Annotated[int, Field(ge=-1, le=1)]
 
 
-class ModelUpdate(Message):
+class ModelUpdate(OfClient):
     """Device to federator: what the device learned in one round; resent unchanged until receipted.
 
     This is all that leaves a device after a round: the body, how many interactions made it, and which they are: it
@@ -125,8 +126,6 @@ class ModelUpdate(Message):
     """
 
     kind_name: ClassVar[str] = "update"
-    federation: Name
-    client_id: Name
     update_id: UpdateId
     round: Count
     base_version: Count
@@ -166,19 +165,17 @@ class ModelUpdate(Message):
         return fields
 
 
-class UnlearningUpdate(Message):
+class UnlearningUpdate(OfClient):
     """Device to federator: what it learned in a step of an unlearning job; sent again with every announcement of it."""
 
     kind_name: ClassVar[str] = "unlearning_update"
-    federation: Name
-    client_id: Name
     job: Count
     step: Count
     n_interactions: Annotated[int, Field(ge=1, le=100_000)]
     body: UpdateBody
 
 
-class Manifest(Message):
+class Manifest(InFederation):
     """A manifest stands for a message too large for one packet: a signed envelope that comes in chunks.
 
     From a device it is an offer: the federator answers ``incomplete`` with the chunks it lacks, until it has all.
@@ -186,7 +183,6 @@ class Manifest(Message):
     """
 
     kind_name: ClassVar[str] = "manifest"
-    federation: Name
     client_id: Name | None = None
     digest: Sha256
     size: Annotated[int, Field(ge=1, le=MAX_CHUNKED_BYTES)]
@@ -199,11 +195,10 @@ class Manifest(Message):
         return self
 
 
-class Chunk(Message):
+class Chunk(InFederation):
     """Bytes ``index * CHUNK_BYTES`` and on of the message with this digest."""
 
     kind_name: ClassVar[str] = "chunk"
-    federation: Name
     client_id: Name | None = None
     digest: Sha256
     index: ChunkIndex

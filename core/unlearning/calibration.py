@@ -9,7 +9,7 @@ import math
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.errors import DataError, SettingsError
+from foltr.core.errors import DataError
 
 
 def calibrated(length: float, delta: NDArray[np.floating]) -> NDArray[np.float64]:
@@ -33,22 +33,3 @@ def calibrated(length: float, delta: NDArray[np.floating]) -> NDArray[np.float64
     # Divided first: the squares of very large or very small numbers would leave the range.
     direction: NDArray[np.float64] = exact / largest
     return direction * (length / float(np.linalg.norm(direction)))
-
-
-def steps_saved(interactions: int, local_interactions: int, interval: int) -> float:
-    """Return how many times fewer local updates a client makes than by retraining: n / n' * delta t (Section 6.1.3).
-
-    Args:
-        interactions: the thesis' n, those a client learned from in a round of the federation.
-        local_interactions: the thesis' n', those it learns from in a calibration round.
-        interval: the thesis' delta t.
-
-    Raises:
-        SettingsError: one of them is below 1.
-    """
-    if min(interactions, local_interactions, interval) < 1:
-        raise SettingsError(
-            "interactions, local_interactions and interval must be at least 1, not "
-            f"{interactions}, {local_interactions} and {interval}"
-        )
-    return interactions / local_interactions * interval

@@ -26,9 +26,9 @@ from collections.abc import Callable
 import numpy as np
 
 from foltr.core.data.dataset import RankingDataset
-from foltr.core.evaluation.click_models import click_model, click_tables
+from foltr.core.evaluation.click_models import click_model
 from foltr.core.evaluation.metrics import mean_ndcg_at_k, mean_ndcg_of_scores
-from foltr.core.learning.evolution_strategies import AdamState, adam_ascent, es_gradient, round_noise_seed
+from foltr.core.learning.evolution_strategies import AdamState, adam_ascent, es_direction, round_noise_seed
 from foltr.core.learning.linear import score
 from foltr.core.learning.neural import init_neural
 from foltr.core.numerics.compiled import COMPILED
@@ -36,6 +36,7 @@ from foltr_research.simulation.blocks.base_runner import WEIGHTS_AT_A_TIME
 from foltr_research.simulation.blocks.drawn_neural import first_lists, neural_pdgd_block
 from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users, pdgd_block, query_pool
 from foltr_research.simulation.blocks.fixed_rankings import es_block
+from foltr_research.simulation.click_tables import click_tables
 from foltr_research.simulation.clients.population import iid_population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.federated import run
@@ -111,7 +112,9 @@ def evolution_linear(crowd: Crowd, rounds: int) -> None:
         seeds = [round_noise_seed(client, version) for client in range(len(crowd.users))]
         picks, users = crowd.act()
         seen = es_block(crowd.pool, weights, picks, users, seeds, variants, crowd.devices, noise_scale, 0.9)
-        gradient = es_gradient(seeds, seen.plus, seen.minus, FEATURES, noise_scale)
+        gradient = np.zeros(FEATURES)
+        for seed, plus, minus in zip(seeds, seen.plus.tolist(), seen.minus.tolist(), strict=True):
+            gradient += es_direction(seed, FEATURES, noise_scale, plus, minus) / len(seeds)
         adam, step = adam_ascent(adam, gradient, 0.001)
         weights += step
 

@@ -24,11 +24,11 @@ import numpy as np
 
 from foltr.core.data.synthetic import split_queries, synthetic_dataset
 from foltr.core.protocol.states import Strategy
-from foltr.core.unlearning.calibration import steps_saved
 from foltr.core.unlearning.schedule import Schedule
 from foltr_research.simulation.clients.population import iid_population
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.unlearning.departure import Leaver, UnlearningSimulation
+from foltr_research.simulation.unlearning.measures import steps_saved
 
 CLIENTS, INTERACTIONS, LOCAL_INTERACTIONS, INTERVAL = 10, 5, 3, 10
 DOCS, FEATURES = 120, 136

@@ -19,7 +19,7 @@ from foltr.broker.provision import Withdrawal, withdraw_user
 from foltr.broker.renewal import renew_server, spread_authorities
 from foltr.core.errors import MessageError, SettingsError, UnavailableError
 from foltr.core.protocol.roster import Authorities
-from foltr.core.protocol.signed_authorities import issue_authorities
+from foltr.core.protocol.signed_documents import issue_authorities
 from foltr.core.protocol.signing import SigningKey
 
 KEY = SigningKey(bytes([7]) * 32)

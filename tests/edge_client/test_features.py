@@ -20,7 +20,7 @@ from foltr.core.protocol.fields import model_hash, pack_vector, payload_digest
 from foltr.core.protocol.policies import SecureRound
 from foltr.core.protocol.receipts import MembershipReceipt, ReceiptCode
 from foltr.core.protocol.schemas import Feature, FeatureSchema
-from foltr.core.protocol.signed_schemas import issue_schema
+from foltr.core.protocol.signed_documents import issue_schema
 from foltr.core.protocol.signing import SigningKey, key_to_text
 from foltr.core.protocol.topics import ClientTopic
 from foltr.core.protocol.trainings import LinearRankerSpec, PdgdTraining

@@ -43,9 +43,9 @@ from foltr.core.protocol.fields import MAX_CHUNKED_BYTES, MAX_MESSAGE_BYTES, Mes
 from foltr.core.protocol.messages import MESSAGE_TYPES
 from foltr.core.protocol.orders import OrderAnswer
 from foltr.core.protocol.receipts import ReceiptCode
+from foltr.core.protocol.signed_documents import read_schema
 from foltr.core.protocol.signed_orders import read_order
 from foltr.core.protocol.signed_policies import read_policy
-from foltr.core.protocol.signed_schemas import read_schema
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.states import Membership
 from foltr.core.protocol.topics import ClientTopic

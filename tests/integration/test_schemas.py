@@ -8,7 +8,7 @@ from links import connected
 from foltr.core.errors import SettingsError
 from foltr.core.protocol.fields import pack_vector, unpack_vector
 from foltr.core.protocol.schemas import Feature, FeatureSchema
-from foltr.core.protocol.signed_schemas import issue_schema
+from foltr.core.protocol.signed_documents import issue_schema
 from foltr.edge_client.blockers import BlockerKind
 from foltr.edge_client.client import EdgeClient
 from foltr.edge_client.options import Experiment, Ranking

@@ -18,9 +18,9 @@ from foltr.cli.output import print_json, print_record, report, say
 from foltr.cli.privacy.noise_options import NoiseOptions
 from foltr.core.errors import MessageError, SettingsError
 from foltr.core.operator.authority import Authority
+from foltr.core.operator.documents import take_back
 from foltr.core.operator.helper_keys import read_helper_keys
 from foltr.core.operator.next_commands import DEFAULT_OPERATOR_FOLDER, command_in
-from foltr.core.operator.policy_log import take_back
 from foltr.core.operator.policy_terms import PolicyTerms, costs_in_words, policy_of
 from foltr.core.protocol.policies import GaussianNoise, replace_epsilon_of
 from foltr.core.protocol.signed_policies import SignedPolicy, read_policy

@@ -45,9 +45,9 @@ def fit(
     import numpy as np
 
     from foltr.core.data.letor import load_raw
-    from foltr.core.evaluation.fitting import fit_linear, scaled
     from foltr.core.methods.initial_models import InitialModel
     from foltr.core.protocol.schemas import FeatureSchema
+    from foltr_research.simulation.fitting import fit_linear, scaled
 
     check_folder(out)
     features = FeatureSchema.read(schema)

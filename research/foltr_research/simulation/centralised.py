@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.errors import SettingsError
-from foltr.core.evaluation.click_models import click_tables
 from foltr.core.learning.lambdarank import fit_lambdarank
 from foltr.core.methods.aggregations import DeltaAggregation
 from foltr.core.methods.base import Aggregation
@@ -29,6 +28,7 @@ from foltr_research.simulation.blocks.base_runner import (
     means_of,
 )
 from foltr_research.simulation.blocks.drawn_rankings import Users, query_pool
+from foltr_research.simulation.click_tables import click_tables
 from foltr_research.simulation.clients.crowd import Crowd, Intentions, pack_generators, set_generator
 from foltr_research.simulation.clients.population import Population, SimulatedClient
 from foltr_research.simulation.learners import participants_of

@@ -10,7 +10,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from foltr.core.aggregation.rule_spec import MEAN, RuleSpec, read_rule
 from foltr.core.data.sources import SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR
 from foltr.core.errors import SettingsError
-from foltr.core.evaluation.click_models import check_examined
 from foltr.core.methods.aggregations import is_plain_mean
 from foltr.core.methods.preconditions import lacking, ways_out
 from foltr.core.methods.registry import (
@@ -40,6 +39,7 @@ from foltr.core.secure.accounting import (
 )
 from foltr.core.secure.plan import N_MAX_HELPERS, N_MIN_HELPERS, NormProof
 from foltr_research.attacks.registry import CLICKS, AttackSpec, check_attack, read_attack
+from foltr_research.simulation.click_tables import check_examined
 from foltr_research.simulation.method_names import (
     LAMBDARANK_LEARNING_RATE,
     SIMULATOR_METHODS,

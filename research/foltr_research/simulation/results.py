@@ -2,18 +2,17 @@
 
 import json
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.evaluation.metrics import online_performance
 from foltr.core.methods.bodies import BodySpec
-from foltr.core.methods.registry import spec_of
-from foltr.core.methods.spec import Exposure
 from foltr.core.protocol.trainings import Training
 from foltr_research.simulation.config import SimulationConfig
+from foltr_research.simulation.privacy_reports import REPORTS, Exposure
 
 Curve = tuple[tuple[int, float], ...]
 
@@ -216,10 +215,10 @@ def privacy_of(
         participants: clients in a round.
         interactions: the fewest and the most that a client has in a round.
     """
-    method = spec_of(training)
-    if method.privacy is None:
+    report = REPORTS.get(type(training))
+    if report is None:
         return None
-    figures = method.privacy(training, Exposure(dim, rounds, participants, *interactions))
+    figures = report(training, Exposure(dim, rounds, participants, *interactions))
     return {name: _finite(value) if isinstance(value, float) else value for name, value in figures.items()}
 
 
@@ -233,3 +232,15 @@ def _values(curve: NDArray[np.float64] | None) -> list[float | None] | None:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def online_performance(ndcgs: Sequence[float] | NDArray[np.floating], discount: float = 0.9995) -> float:
+    """Return sum_t nDCG(R_t) * discount^(t - 1) over the result lists shown, t from 1 (thesis, Section
+    2.2.1).
+
+    Args:
+        ndcgs: (T,) nDCG of each list in the order shown.
+        discount: per interaction.
+    """
+    values = np.asarray(ndcgs, dtype=np.float64)
+    return float(values @ discount ** np.arange(values.shape[0]))

@@ -10,14 +10,14 @@ import pytest
 from simulated import config, data, population, simulated
 
 from foltr.core.data.dataset import select_queries
-from foltr.core.data.intents import synthetic_intents
 from foltr.core.errors import DataError, SettingsError
-from foltr.core.evaluation.metrics import mean_ndcg_at_k, online_performance
+from foltr.core.evaluation.metrics import mean_ndcg_at_k
 from foltr.core.learning.lambdarank import logging_policy
 from foltr.core.methods.registry import METHODS, initial_weights
 from foltr.core.numerics.streams import first_model_rng
 from foltr_research.cli.simulate import _run
 from foltr_research.simulation.checkpoint import CheckpointPlan
+from foltr_research.simulation.clients.intents import synthetic_intents
 from foltr_research.simulation.clients.loading import load_experiment, population_for
 from foltr_research.simulation.clients.partitions import intent_population, label_skew_population
 from foltr_research.simulation.clients.population import Population, iid_population
@@ -25,6 +25,7 @@ from foltr_research.simulation.config import resolve
 from foltr_research.simulation.federated import run
 from foltr_research.simulation.learners import Federation, participants_of
 from foltr_research.simulation.method_names import SIMULATOR_METHODS
+from foltr_research.simulation.results import online_performance
 
 
 def everything(method: str) -> dict[str, object]:

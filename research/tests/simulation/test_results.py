@@ -13,7 +13,7 @@ from foltr.core.methods.bodies import BodySpec, pack_body
 from foltr.core.protocol.fields import pack_vector
 from foltr.core.protocol.updates import DenseDelta, EvolutionPair, PartDelta
 from foltr_research.simulation.federated import run
-from foltr_research.simulation.results import bytes_of_body, rows_of
+from foltr_research.simulation.results import bytes_of_body, online_performance, rows_of
 from foltr_research.simulation.sweeps.tables import write_table
 
 
@@ -129,3 +129,9 @@ def test_online_ndcg_is_cut_where_lists_end():
     assert simulated(config(parameters={"serp_length": 7})).online_k == 7
     assert simulated(config(method="fedips")).to_dict()["online_k"] == 5
     assert {row["online_k"] for row in simulated(config()).rows()} == {10}
+
+
+def test_online_performance_discounts_later_lists() -> None:
+    """The first list counts in full."""
+    assert online_performance([0.5, 0.25, 1.0], 0.9) == pytest.approx(0.5 + 0.25 * 0.9 + 1.0 * 0.9**2)
+    assert online_performance([]) == 0.0

@@ -10,7 +10,7 @@ from servers import MissingError, ProvisionedMosquitto
 
 from foltr.core.operator.credentials import read_credentials
 from foltr.core.protocol.schemas import Feature, FeatureSchema
-from foltr.core.protocol.signed_schemas import read_schema
+from foltr.core.protocol.signed_documents import read_schema
 from foltr.core.protocol.topics import Topics
 
 TOPIC = Topics("mail").schema
@@ -123,7 +123,7 @@ async def test_a_device_of_a_guarded_broker_hears_the_schema(access, tmp_path, f
             assert SHOP.hash.hex() in done.stdout
             message = await heard(device.broker, [TOPIC], "device-1")
             assert message.retained
-            assert read_schema(message.payload, device.enrolment_public_key, "mail").schema == SHOP
+            assert read_schema(message.payload, device.enrolment_public_key, "mail").content == SHOP
         file.write_text(SHOP.model_copy(update={"features": SHOP.features[:2]}).to_json())
         done = await asyncio.to_thread(foltr, "schema", "publish", file, *operator, cwd=tmp_path)
         assert done.returncode == 2

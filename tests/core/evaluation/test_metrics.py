@@ -11,7 +11,6 @@ from foltr.core.evaluation.metrics import (
     mean_ndcg_at_k,
     mean_ndcg_of_scores,
     ndcg_at_k,
-    online_performance,
     reciprocal_rank,
 )
 from foltr.core.learning.linear import rank_by_score
@@ -103,12 +102,6 @@ def test_reciprocal_rank() -> None:
     """The highest click counts."""
     assert reciprocal_rank(np.array([False, False, True, True])) == 1 / 3
     assert reciprocal_rank(np.zeros(10, bool)) == 0.0
-
-
-def test_online_performance_discounts_later_lists() -> None:
-    """The first list counts in full."""
-    assert online_performance([0.5, 0.25, 1.0], 0.9) == pytest.approx(0.5 + 0.25 * 0.9 + 1.0 * 0.9**2)
-    assert online_performance([]) == 0.0
 
 
 @pytest.mark.parametrize("k", [1, 5, 10, 30])

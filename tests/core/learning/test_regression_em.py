@@ -1,9 +1,11 @@
 import itertools
+from unittest.mock import patch
 
 import numpy as np
 import pytest
 
 from foltr.core.errors import DataError, SettingsError
+from foltr.core.learning import regression_em
 from foltr.core.learning.ips import position_propensities
 from foltr.core.learning.regression_em import (
     LOWEST_PROPENSITY,
@@ -13,7 +15,6 @@ from foltr.core.learning.regression_em import (
     prior_counts,
     propensities_of,
     relevance_probability,
-    relevance_step,
 )
 
 
@@ -65,8 +66,10 @@ def test_memory_forgets_the_first_lists() -> None:
     """A habit that changes is followed with a short memory and averaged with a long one."""
     short = long = prior_counts(np.array([1.0, 0.5]), 1.0)
     for examined in [0.9] * 300 + [0.1] * 100:
-        short = add_examined(short, np.array([1.0, examined]), 20.0)
-        long = add_examined(long, np.array([1.0, examined]), 1e9)
+        with patch.object(regression_em, "MEMORY", 20.0):
+            short = add_examined(short, np.array([1.0, examined]))
+        with patch.object(regression_em, "MEMORY", 1e9):
+            long = add_examined(long, np.array([1.0, examined]))
     assert short[1].tolist() == pytest.approx([20.0, 20.0])
     assert propensities_of(short)[1] == pytest.approx(0.1, abs=0.01)
     assert propensities_of(long)[1] == pytest.approx(0.7, abs=0.01)
@@ -78,13 +81,15 @@ def test_estimates_are_bounded_from_below() -> None:
     for _ in range(1000):
         counts = add_examined(counts, np.array([1.0, 0.0]))
     assert propensities_of(counts)[1] == LOWEST_PROPENSITY
-    assert propensities_of(counts, 0.2)[1] == 0.2
 
 
-def test_relevance_step_climbs_the_likelihood(rng: np.random.Generator) -> None:
-    """The step is the numerical derivative of the mean log-likelihood of the soft labels."""
+def test_em_step_climbs_the_likelihood(rng: np.random.Generator) -> None:
+    """One E-step with the old parameters; the relevance model follows the slope of its soft labels' likelihood."""
     features, ranking = rng.random((9, 3), dtype=np.float32), np.array([4, 0, 7, 2])
-    f, labels = rng.normal(size=4), rng.random(4)
+    f, counts = rng.normal(size=4), prior_counts(position_propensities(1.0, 6), 2.0)
+    clicks = np.array([False, True, False, False])
+    shown = relevance_probability(f, features)[ranking]
+    examined, labels = e_step(clicks, shown, propensities_of(counts)[:4])
 
     def log_likelihood(weights: np.ndarray) -> float:
         p = logistic(features[ranking].astype(float) @ weights[:3] + weights[3])
@@ -92,20 +97,10 @@ def test_relevance_step_climbs_the_likelihood(rng: np.random.Generator) -> None:
 
     slope = [(log_likelihood(f + h) - log_likelihood(f - h)) / 2e-6 for h in 1e-6 * np.eye(4)]
     before = f.copy()
-    after = relevance_step(f, features, ranking, labels, 0.5)
+    new_counts, after = em_step(counts, f, features, ranking, clicks, 0.5)
     np.testing.assert_allclose(after - f, 0.5 * np.array(slope), rtol=1e-5, atol=1e-7)
-    assert (f == before).all()
-
-
-def test_em_step_is_its_parts(rng: np.random.Generator) -> None:
-    """One E-step with the old parameters, then both M-steps."""
-    features, ranking = rng.random((9, 3), dtype=np.float32), np.array([4, 0, 7, 2])
-    f, counts = rng.normal(size=4), prior_counts(position_propensities(1.0, 6), 2.0)
-    clicks = np.array([False, True, False, False])
-    examined, relevant = e_step(clicks, relevance_probability(f, features)[ranking], propensities_of(counts)[:4])
-    new_counts, new_f = em_step(counts, f, features, ranking, clicks, 0.1)
     np.testing.assert_allclose(new_counts, add_examined(counts, examined), rtol=1e-6)
-    np.testing.assert_allclose(new_f, relevance_step(f, features, ranking, relevant, 0.1), rtol=1e-6)
+    assert (f == before).all()
 
 
 def estimate(seed: int, truth: np.ndarray, prior: np.ndarray, n_lists: int) -> np.ndarray:
@@ -117,8 +112,10 @@ def estimate(seed: int, truth: np.ndarray, prior: np.ndarray, n_lists: int) -> n
         features = rng.random((20, 8), dtype=np.float32)
         ranking = rng.permutation(20)[:10]
         relevant = rng.random(10) < relevance_probability(f_truth, features[ranking])
-        counts, f = em_step(counts, f, features, ranking, (rng.random(10) < truth) & relevant, 0.3, 0.01)
-    return propensities_of(counts, 0.01)
+        with patch.object(regression_em, "LOWEST_PROPENSITY", 0.01):
+            counts, f = em_step(counts, f, features, ranking, (rng.random(10) < truth) & relevant, 0.3)
+    with patch.object(regression_em, "LOWEST_PROPENSITY", 0.01):
+        return propensities_of(counts)
 
 
 @pytest.mark.parametrize("exponent", [0.5, 1.0, 1.5])
@@ -169,29 +166,14 @@ def test_certain_attention_would_never_be_doubted() -> None:
         prior_counts(position_propensities(0.0, 3), 5.0)
 
 
-def test_wrong_arguments_are_refused() -> None:
-    """Damaged states, wrong shapes and probabilities out of range are errors with a reason."""
+def test_damaged_counts_are_refused() -> None:
+    """What a device kept and what nobody could believe in are errors with a reason."""
     counts = prior_counts(np.array([1.0, 0.5]), 1.0)
-    for strength in (0.0, np.inf, np.nan):
-        with pytest.raises(SettingsError, match="strength"):
-            prior_counts(np.array([1.0, 0.5]), strength)
     with pytest.raises(SettingsError, match="prior propensities"):
         prior_counts(np.array([1.0, 0.0]), 1.0)
-    for lowest in (0.0, 1.1, np.nan):
-        with pytest.raises(SettingsError, match="lowest"):
-            propensities_of(counts, lowest)
-    for memory in (0.5, np.nan):
-        with pytest.raises(SettingsError, match="memory"):
-            add_examined(counts, np.ones(1), memory)
     for damaged in (np.zeros((2, 2)), np.full((2, 2), np.nan), -counts, np.array([[0.0, 1.0], [1.0, 1.0]])):
         with pytest.raises(DataError, match="finite and positive"):
             propensities_of(damaged)
-    with pytest.raises(DataError, match="shape"):
-        propensities_of(np.ones((3, 2)))
-    with pytest.raises(DataError, match="3 positions shown"):
-        add_examined(counts, np.ones(3))
-    with pytest.raises(DataError, match="not a probability"):
-        add_examined(counts, np.array([1.5]))
 
 
 @pytest.mark.parametrize(
@@ -201,7 +183,7 @@ def test_wrong_arguments_are_refused() -> None:
         ({"ranking": [-1, 0]}, "candidates"),
         ({"ranking": np.empty(0, np.int64), "clicks": np.empty(0, bool)}, "no document"),
         ({"ranking": [0, 1, 2], "clicks": [True, False, False]}, "3 positions shown"),
-        ({"clicks": [True]}, "one entry for each"),
+        ({"clicks": [True]}, "1 clicks"),
         ({"f": [0.0, 0.0]}, "need 3 weights"),
         ({"f": [np.nan, 0.0, 0.0]}, "not a number"),
     ],
@@ -217,14 +199,3 @@ def test_wrong_interactions_are_refused(wrong: dict, complaint: str) -> None:
     } | {name: np.asarray(value) for name, value in wrong.items()}
     with pytest.raises(DataError, match=complaint):
         em_step(*seen.values(), 0.1)
-
-
-def test_posteriors_need_probabilities() -> None:
-    """Out of range is an error in each argument, and so is a relevance step without a label for each document."""
-    ones, half = np.ones(1), np.full(1, 0.5)
-    with pytest.raises(DataError, match="propensity"):
-        e_step(np.zeros(1, bool), half, 1.5 * ones)
-    with pytest.raises(DataError, match="relevance"):
-        e_step(np.zeros(1, bool), ones, half)
-    with pytest.raises(DataError, match="one posterior"):
-        relevance_step(np.zeros(3), np.ones((4, 2), np.float32), np.arange(2), half, 0.1)

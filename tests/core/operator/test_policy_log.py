@@ -7,8 +7,8 @@ import pytest
 from foltr.core.errors import SettingsError
 from foltr.core.operator import authority as authority_module
 from foltr.core.operator.credentials import BrokerAccess, read_credentials
+from foltr.core.operator.documents import take_back
 from foltr.core.operator.folder import create_authority, open_authority
-from foltr.core.operator.policy_log import take_back
 from foltr.core.operator.policy_terms import PolicyTerms, policy_of
 from foltr.core.protocol.policies import HelperKeys
 from foltr.core.protocol.signed_policies import Lineage, lineage_of, read_policy

@@ -6,7 +6,7 @@ from foltr.core.errors import MessageError, SettingsError
 from foltr.core.operator.credentials import BrokerAccess
 from foltr.core.operator.folder import create_authority, open_authority
 from foltr.core.protocol.schemas import Feature, FeatureSchema
-from foltr.core.protocol.signed_schemas import issue_schema, read_schema
+from foltr.core.protocol.signed_documents import issue_schema, read_schema
 from foltr.core.protocol.signing import SigningKey
 from foltr.core.protocol.topics import Topics
 
@@ -73,7 +73,7 @@ def test_a_schema_of_another_federation_or_operator_is_refused():
     """The topic is signed with it, so the same operator's schema of another federation is none of this one's."""
     key = SigningKey.generate()
     signed = issue_schema(key, schema(1), "mail").signed
-    assert read_schema(signed, key.public, "mail").schema == schema(1)
+    assert read_schema(signed, key.public, "mail").content == schema(1)
     for other_key, federation in ((key.public, "shop"), (SigningKey.generate().public, "mail")):
         with pytest.raises(MessageError, match="bad_signature"):
             read_schema(signed, other_key, federation)

@@ -1,4 +1,4 @@
-"""Lengths of then with directions of now, which rounds are replayed, and what that saves."""
+"""Lengths of then with directions of now."""
 
 import numpy as np
 import pytest
@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from foltr.core.errors import DataError, SettingsError
-from foltr.core.unlearning.calibration import calibrated, steps_saved
+from foltr.core.errors import DataError
+from foltr.core.unlearning.calibration import calibrated
 
 UPDATES = arrays(np.float32, st.integers(1, 8), elements=st.floats(-1e6, 1e6, width=32))
 
@@ -50,10 +50,3 @@ def test_an_update_that_is_not_finite(value):
     """It has no direction that could be kept."""
     with pytest.raises(DataError, match="not finite"):
         calibrated(1.0, np.array([1.0, value]))
-
-
-def test_steps_saved():
-    """Section 6.1.3: 5 / 3 * 10."""
-    assert steps_saved(5, 3, 10) == pytest.approx(50 / 3)
-    with pytest.raises(SettingsError, match="at least 1"):
-        steps_saved(5, 0, 10)

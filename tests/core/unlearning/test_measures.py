@@ -1,22 +1,10 @@
-"""Distances between models, and what clicks say about a ranker."""
-
-import math
+"""Distances between models."""
 
 import numpy as np
 import pytest
 
 from foltr.core.errors import DataError
-from foltr.core.learning.interaction import Interaction
-from foltr.core.protocol.trainings import LinearRankerSpec
-from foltr.core.unlearning.measures import click_losses, cosine, distance_gap, list_overlap, relative_distance
-
-RANKER = LinearRankerSpec(n_features=1)
-
-
-def shown(clicks, scores=(3.0, 2.0, 1.0, 0.0)):
-    """A list in the order of its documents, each of which has its score as its feature."""
-    features = np.array(scores, np.float32)[:, None]
-    return Interaction(1, features, np.arange(len(clicks)), np.array(clicks, np.bool_))
+from foltr.core.unlearning.measures import cosine, relative_distance
 
 
 def test_distance_relative_to_the_second():
@@ -37,66 +25,3 @@ def test_cosine():
     assert cosine(np.array([1.0, 0.0]), np.array([0.0, 1.0])) == 0.0
     with pytest.raises(DataError, match="no direction"):
         cosine(a, np.zeros(2))
-
-
-def test_loss_of_clicks():
-    """The second of four clicked: preferred over the first, and over the third, which the user saw too."""
-    expected = (math.log(1 + math.exp(3 - 2)) + math.log(1 + math.exp(1 - 2))) / 2
-    assert click_losses(RANKER, np.ones(1), [shown([0, 1, 0, 0])])[0] == pytest.approx(expected)
-
-
-def test_a_ranker_that_knows_nothing():
-    """Every preference is a coin's throw: log 2."""
-    assert click_losses(RANKER, np.zeros(1), [shown([1, 0, 1, 0])])[0] == pytest.approx(math.log(2))
-
-
-@pytest.mark.parametrize("clicks", [[0, 0, 0, 0], [1, 1, 1, 1]])
-def test_clicks_that_prefer_nothing(clicks):
-    """Nobody was passed over."""
-    assert np.isnan(click_losses(RANKER, np.ones(1), [shown(clicks)])[0])
-
-
-def test_huge_scores_do_not_overflow():
-    """The loss is the difference of scores then."""
-    loss = click_losses(RANKER, np.ones(1), [shown([0, 1], scores=(2000.0, 0.0))])[0]
-    assert loss == pytest.approx(2000.0)
-
-
-def test_the_ranker_that_agrees_has_the_lower_loss():
-    """Clicks at the top, under a ranker and its opposite."""
-    good, bad = (click_losses(RANKER, weights, [shown([1, 0, 0, 0])])[0] for weights in (np.ones(1), -np.ones(1)))
-    assert good < math.log(2) < bad
-
-
-def test_the_distance_gap_compares_how_far_models_moved():
-    """Retraining moved by (3, 4): half as far is too little, twice as far too much, in whatever direction."""
-    before, retrained = np.zeros(2), np.array([3.0, 4.0])
-    assert distance_gap(before, retrained, retrained) == 0.0
-    assert distance_gap(before, before, retrained) == -1.0
-    assert distance_gap(before, np.array([2.5, 0.0]), retrained) == -0.5
-    assert distance_gap(before, np.array([0.0, -10.0]), retrained) == 1.0
-    with pytest.raises(DataError, match="left the model where it was"):
-        distance_gap(before, retrained, before)
-
-
-def test_lists_overlap():
-    """Of two queries one is ranked alike, of the other the first two of three documents are swapped."""
-    offsets = np.array([0, 3, 6])
-    ones, others = np.array([3.0, 2.0, 1.0, 3.0, 2.0, 1.0]), np.array([30.0, 20.0, 10.0, 2.0, 3.0, 1.0])
-    swapped = (0.0 + 0.9 * 2 / 2 + 0.81 * 3 / 3) / (1 + 0.9 + 0.81)
-    assert list_overlap(ones, others, offsets) == pytest.approx((1.0 + swapped) / 2)
-
-
-def test_lists_are_cut_off():
-    """Only the first k count, and lists without a common document have nothing in common."""
-    offsets = np.array([0, 4])
-    first, last = np.array([4.0, 3.0, 2.0, 1.0]), np.array([1.0, 2.0, 3.0, 4.0])
-    assert list_overlap(first, last, offsets, k=2) == 0.0
-    assert list_overlap(first, last, offsets, k=4) == pytest.approx((0 + 0 + 0.81 * 2 / 3 + 0.729) / 3.439)
-
-
-def test_ties_stay_in_order():
-    """Rankers that cannot tell documents apart rank alike."""
-    assert list_overlap(np.zeros(5), np.ones(5), np.array([0, 5])) == 1.0
-    with pytest.raises(DataError, match="shapes"):
-        list_overlap(np.zeros(5), np.ones(4), np.array([0, 5]))

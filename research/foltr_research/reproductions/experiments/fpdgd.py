@@ -41,7 +41,7 @@ _SETTING = (
 _NOISE = (
     (
         "FPDGD's noise is that of its Algorithm 3 as written; what it protects is another matter "
-        "(`foltr.core.learning.laplace_shares`)."
+        "(`foltr_research.simulation.privacy_reports`)."
     ),
     "FOLtR-ES perturbs with scale 0.01, as the code published with the thesis does.",
     RAW_FEATURES,

@@ -1,9 +1,9 @@
 """Non-IID data (thesis, chapter 4; Wang and Zuccon, SIGIR 2022): Table 4.2, Figures 4.3, 4.4, 4.8 and 4.9.
 
-Type 1 needs the features of the intent-change collection, which are not public with its judgements. Features are
-drawn instead (`foltr.core.data.intents`), and data sets with such features say "synthetic" in their names. The thesis
-compares training and testing on merged labels with training and testing on one intent's, so that the task of the
-measure changes together with the training. Here a third arrangement tells the two apart: training on merged labels,
+Type 1 needs the features of the intent-change collection, which are not public with its judgements. Features are drawn
+instead (`foltr_research.simulation.clients.intents`), and data sets with such features say "synthetic" in their names.
+The thesis compares training and testing on merged labels with training and testing on one intent's, so that the task of
+the measure changes together with the training. Here a third arrangement tells the two apart: training on merged labels,
 tested by intent.
 """
 

@@ -12,7 +12,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.data.dataset import RankingDataset, select_queries
-from foltr.core.data.intents import IntentCollection
 from foltr.core.evaluation.metrics import mean_ndcg_of_scores
 from foltr.core.methods.base import scores_of
 from foltr.core.methods.registry import initial_weights, make_aggregation, training_for
@@ -22,6 +21,7 @@ from foltr.core.protocol.trainings import LinearRankerSpec, Training
 from foltr_research.reproductions.experiment import CLICKS
 from foltr_research.reproductions.outcomes import Outcome
 from foltr_research.simulation.clients.crowd import Crowd
+from foltr_research.simulation.clients.intents import IntentCollection
 from foltr_research.simulation.clients.loading import load_experiment
 from foltr_research.simulation.clients.partitions import intent_population
 from foltr_research.simulation.clients.population import Population

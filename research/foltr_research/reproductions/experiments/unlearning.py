@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from foltr.core.unlearning.calibration import steps_saved
 from foltr_research.reproductions.claims import HIGHER, Check, Claim, Difference, Status, Verdict, difference_of
 from foltr_research.reproductions.experiment import Experiment, Section
 from foltr_research.reproductions.experiments.thesis_unlearning import (
@@ -27,6 +26,7 @@ from foltr_research.reproductions.experiments.unlearning_measures import (
     never_there,
 )
 from foltr_research.reproductions.outcomes import Labels, Results
+from foltr_research.simulation.unlearning.measures import steps_saved
 from foltr_research.simulation.unlearning.strategies import (
     AGAIN,
     ASCENT,

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.methods.base import scores_of
-from foltr.core.unlearning.measures import click_losses, cosine, distance_gap, list_overlap, relative_distance
+from foltr.core.unlearning.measures import cosine, relative_distance
 from foltr_research.reproductions.experiment import CLICKS, Scale, Variant
 from foltr_research.reproductions.experiments.thesis_unlearning import (
     CLIENTS,
@@ -25,6 +25,7 @@ from foltr_research.reproductions.outcomes import DataProfile, Outcome
 from foltr_research.simulation.clients.loading import load_experiment, population_for
 from foltr_research.simulation.config import SimulationConfig
 from foltr_research.simulation.unlearning.departure import History, Leaver, UnlearningSimulation
+from foltr_research.simulation.unlearning.measures import click_losses, distance_gap, list_overlap
 from foltr_research.simulation.unlearning.own_labels import with_reset_labels
 from foltr_research.simulation.unlearning.rounds import Trained
 from foltr_research.simulation.unlearning.strategies import AGAIN, INTERVAL, LATE_WAYS, LONG, WAYS, federate

@@ -6,7 +6,6 @@ alone. What is measured of runs with the test is the ranker that each device use
 
 from collections.abc import Mapping
 
-from foltr.core.learning.acceptance import FEWEST_LISTS, LEVEL, MOST_LISTS
 from foltr_research.reproductions.claims import Claim
 from foltr_research.reproductions.experiment import Experiment, Scale, Section, Variant
 from foltr_research.reproductions.outcomes import DataProfile
@@ -24,6 +23,7 @@ from foltr_research.reproductions.robustness.attacks_by_rule import LIE_IS_NOTHI
 from foltr_research.reproductions.robustness.aware_attacks import chosen_by
 from foltr_research.reproductions.robustness.measures import ADAPTIVE, HONEST, NOBODY
 from foltr_research.reproductions.robustness.vote_measures import decisions, kept_with_votes
+from foltr_research.simulation.clients.acceptance import FEWEST_LISTS, LEVEL, MOST_LISTS
 from foltr_research.simulation.config import SimulationConfig
 
 CLICKS = "informational"
@@ -118,8 +118,9 @@ EXPERIMENTS: tuple[Experiment, ...] = (
             (
                 f"The test is Student's, one-sided and paired list by list, at the level {LEVEL:g}, on the newest "
                 f"{MOST_LISTS} lists with a click, not before there are {FEWEST_LISTS}; `{LENIENT}` has the level 0.5. "
-                "It compares the gains that two models give to clicked documents (`foltr.core.learning.acceptance`), "
-                "with the true probabilities of examination, which no device would know."
+                "It compares the gains that two models give to clicked documents "
+                "(`foltr_research.simulation.clients.acceptance`), with the true probabilities of examination, which "
+                "no device would know."
             ),
             (
                 "Who refuses the newest model ranks with its own and learns on from it; what it learned in a round is "

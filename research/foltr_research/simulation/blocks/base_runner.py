@@ -6,7 +6,6 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from foltr.core.evaluation.click_models import click_tables
 from foltr.core.methods.aggregations import RowAggregation
 from foltr.core.methods.base import Aggregation
 from foltr.core.methods.registry import Ranker
@@ -20,6 +19,7 @@ from foltr_research.simulation.blocks.drawn_rankings import (
     query_pool,
 )
 from foltr_research.simulation.blocks.fixed_rankings import EvolutionBlock, RankedBlock
+from foltr_research.simulation.click_tables import click_tables
 from foltr_research.simulation.clients.crowd import Crowd, Intentions
 from foltr_research.simulation.clients.population import Population
 from foltr_research.simulation.runners import Experience, State

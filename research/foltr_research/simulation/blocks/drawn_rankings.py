@@ -15,12 +15,13 @@ from numpy.typing import NDArray
 
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.errors import DataError
-from foltr.core.evaluation.click_models import ClickTables, read_serp
+from foltr.core.evaluation.click_models import read_serp
 from foltr.core.evaluation.metrics import dcg, ideal_dcg_by_query
 from foltr.core.learning.evolution_strategies import reciprocal_rank_index
 from foltr.core.learning.linear import exponential_race, score
 from foltr.core.learning.pdgd import clicked_reversals, linear_step
 from foltr.core.numerics.compiled import compiled
+from foltr_research.simulation.click_tables import ClickTables
 
 # Random numbers are drawn for as many clients at a time as this many fill: 256 KB stay in the processor's cache,
 # where drawing them all at once would spend longer on fresh memory than on drawing.

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from foltr.core.errors import DataError
 from foltr.core.learning.evolution_strategies import (
-    epsilon_bound,
     es_noise,
     randomised_response,
     reciprocal_rank_index,
@@ -23,6 +22,7 @@ from foltr.core.learning.relu import relu_score
 from foltr.core.numerics.compiled import compiled
 from foltr.core.protocol.trainings import Activation
 from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users, local_weights, see_serp
+from foltr_research.simulation.privacy_reports import epsilon_bound
 
 
 @dataclass(frozen=True, eq=False)

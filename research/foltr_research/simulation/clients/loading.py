@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 
 from foltr.core.data.dataset import RankingDataset
-from foltr.core.data.intents import (
+from foltr.core.data.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR, load_data
+from foltr.core.errors import SettingsError
+from foltr_research.simulation.clients.intents import (
     IntentCollection,
     read_intents,
     shuffle_intents,
     synthetic_intents,
     with_synthetic_features,
 )
-from foltr.core.data.sources import MSLR_SAMPLE, SYNTHETIC, SYNTHETIC_LARGE, SYNTHETIC_NONLINEAR, load_data
-from foltr.core.errors import SettingsError
 from foltr_research.simulation.clients.partitions import (
     Arrangement,
     click_skew_population,

@@ -1,8 +1,9 @@
 """Each client has a model of its own, and takes the newest one in its place only if it explains its clicks better.
 
-What the test is, `foltr.core.learning.acceptance` says: here are only who judges which models, by what. A client that
-takes no model learns on from its own; what it learned in a round is sent all the same and added to the federation's
-model, as everybody's. In RankGuard, where there is no federation's model, a node's own model stands in the same place.
+`foltr_research.simulation.clients.acceptance` says what the test is; here is only who judges which models by what. A
+client that takes no model learns on from its own; what it learned in a round is sent all the same and added to the
+federation's model, as everybody's. In RankGuard, where there is no federation's model, a node's own model stands in the
+same place.
 """
 
 from dataclasses import dataclass
@@ -11,9 +12,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.evaluation.click_models import ClickModel, examined
-from foltr.core.learning.acceptance import MOST_LISTS, Acceptance, ClickedList, explained, judge
 from foltr.core.methods.base import scores_of
 from foltr.core.methods.registry import Ranker
+from foltr_research.simulation.clients.acceptance import MOST_LISTS, Acceptance, ClickedList, explained, judge
 from foltr_research.simulation.clients.population import Population
 
 State = dict[str, NDArray[np.generic]]

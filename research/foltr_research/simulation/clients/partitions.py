@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from foltr.core.data.dataset import RankingDataset, concatenate, label_scale, select_queries
-from foltr.core.data.intents import IntentCollection
 from foltr.core.errors import SettingsError
+from foltr_research.simulation.clients.intents import IntentCollection
 from foltr_research.simulation.clients.population import (
     Population,
     SimulatedClient,

@@ -23,7 +23,6 @@ from foltr.core.methods.base import NO_MEMORY, NextModel, scores_of
 from foltr.core.methods.registry import Ranker, initial_weights, learns_from_kept_lists, make_aggregation
 from foltr.core.numerics.streams import first_model_rng
 from foltr.core.protocol.states import Strategy
-from foltr.core.unlearning.ascent import projected
 from foltr.core.unlearning.schedule import Schedule
 from foltr_research.simulation.blocks.block_runners import PdgdBlockRunner, block_runner
 from foltr_research.simulation.clients.crowd import Crowd
@@ -33,6 +32,7 @@ from foltr_research.simulation.learner_factory import RunnerKind, compile_kernel
 from foltr_research.simulation.learners import participants_of
 from foltr_research.simulation.method_names import has_personal_rankers
 from foltr_research.simulation.runners import ReferenceRunner, Runner, State
+from foltr_research.simulation.unlearning.ascent import projected
 from foltr_research.simulation.unlearning.kept_interactions import Log, Recorder, Replay, drawn
 from foltr_research.simulation.unlearning.rounds import Calibration, Change, Progress, Rounds, Step, Trained, unchanged
 from foltr_research.simulation.unlearning.stored_updates import Sent, Stored

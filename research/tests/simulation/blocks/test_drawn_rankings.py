@@ -7,7 +7,7 @@ import pytest
 
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.errors import DataError, SettingsError
-from foltr.core.evaluation.click_models import click_model, click_tables, clicks_from_draws, personal
+from foltr.core.evaluation.click_models import click_model, clicks_from_draws, personal
 from foltr.core.evaluation.metrics import ndcg_at_k, reciprocal_rank
 from foltr.core.learning.linear import rank_by_score, sample_plackett_luce, score
 from foltr.core.learning.neural import n_neural_weights, neural_score
@@ -16,6 +16,7 @@ from foltr.core.learning.pdgd import pdgd_step
 from foltr_research.simulation.blocks.drawn_neural import first_lists, neural_pdgd_block
 from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users, pdgd_block, query_pool
 from foltr_research.simulation.blocks.fixed_rankings import ranking_block
+from foltr_research.simulation.click_tables import click_tables
 
 K, D, HIDDEN = 6, 7, 4
 MODELS = [click_model(name, 3) for name in ("perfect", "navigational", "informational", "poison", "pbm-1.5")]

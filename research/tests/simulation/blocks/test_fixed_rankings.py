@@ -5,7 +5,7 @@ import pytest
 
 from foltr.core.data.dataset import RankingDataset
 from foltr.core.errors import DataError, SettingsError
-from foltr.core.evaluation.click_models import click_model, click_tables, clicks_from_draws
+from foltr.core.evaluation.click_models import click_model, clicks_from_draws
 from foltr.core.evaluation.metrics import ndcg_at_k
 from foltr.core.learning.evolution_strategies import (
     es_noise,
@@ -19,6 +19,7 @@ from foltr.core.learning.relu import relu_score
 from foltr.core.protocol.trainings import Activation
 from foltr_research.simulation.blocks.drawn_rankings import QueryPool, Users, query_pool
 from foltr_research.simulation.blocks.fixed_rankings import es_block
+from foltr_research.simulation.click_tables import click_tables
 
 K, D, N, B = 5, 6, 15, 4
 MODEL = click_model("navigational", 3)

@@ -5,8 +5,8 @@ import pytest
 from simulated import config, population
 
 from foltr.core.evaluation.click_models import click_model
-from foltr.core.learning.acceptance import FEWEST_LISTS, LEVEL, MOST_LISTS
 from foltr.core.protocol.trainings import LinearRankerSpec
+from foltr_research.simulation.clients.acceptance import FEWEST_LISTS, LEVEL, MOST_LISTS
 from foltr_research.simulation.clients.own_models import OwnModels
 
 PEOPLE = population(config())

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from foltr.core.data.dataset import RankingDataset
-from foltr.core.data.intents import IntentCollection, synthetic_intents
 from foltr.core.data.synthetic import split_queries, synthetic_dataset
 from foltr.core.errors import SettingsError
+from foltr_research.simulation.clients.intents import IntentCollection, synthetic_intents
 from foltr_research.simulation.clients.partitions import (
     click_skew_population,
     intent_population,

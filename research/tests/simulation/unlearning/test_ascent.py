@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from foltr.core.unlearning.ascent import projected
+from foltr_research.simulation.unlearning.ascent import projected
 
 CENTRE = np.array([1.0, 1.0], np.float32)
 

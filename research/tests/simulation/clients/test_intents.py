@@ -4,15 +4,15 @@ import numpy as np
 import pytest
 
 from foltr.core.data.dataset import RankingDataset
-from foltr.core.data.intents import (
+from foltr.core.errors import DataError, SettingsError
+from foltr.core.evaluation.metrics import mean_ndcg_at_k
+from foltr_research.simulation.clients.intents import (
     IntentJudgements,
     read_intents,
     shuffle_intents,
     synthetic_intents,
     with_synthetic_features,
 )
-from foltr.core.errors import DataError, SettingsError
-from foltr.core.evaluation.metrics import mean_ndcg_at_k
 
 DOCUMENTS = [(3, "a"), (3, "b"), (1, "c"), (1, "d"), (1, "e")]
 LABELS = {1: "10010", 2: "00011", 3: "00000", 4: "01000"}

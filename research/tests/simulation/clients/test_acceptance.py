@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from foltr.core.evaluation.click_models import click_model, clicks_from_draws, examined
-from foltr.core.learning.acceptance import FEWEST_LISTS, LEVEL, ClickedList, explained, judge, t_quantile
 from foltr.core.learning.linear import sample_plackett_luce
+from foltr_research.simulation.clients.acceptance import FEWEST_LISTS, LEVEL, ClickedList, explained, judge, t_quantile
 
 N_DOCUMENTS, K = 15, 10
 

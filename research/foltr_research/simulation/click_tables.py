@@ -1,0 +1,66 @@
+"""Simulated users as arrays, for kernels that simulate many of them, and which of them a simulation takes."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from foltr.core.errors import SettingsError
+from foltr.core.evaluation.click_models import ClickModel, click_model, examination_by_rank
+
+# Of the last document shown: rarer than this, nobody learns anything there, and inverse propensities explode.
+_LEAST_EXAMINATION = 1e-4
+
+
+@dataclass(frozen=True, eq=False)
+class ClickTables:
+    """Several users as arrays, for kernels that simulate many of them.
+
+    Attributes:
+        click: (models, grades) float64, P(click | grade, examined).
+        stop: (models, grades) float64, P(stop | click, grade).
+        examination: (models, k) float64, P(examined) by rank.
+    """
+
+    click: NDArray[np.float64]
+    stop: NDArray[np.float64]
+    examination: NDArray[np.float64]
+
+
+def click_tables(models: Sequence[ClickModel], serp_length: int) -> ClickTables:
+    """Return users as one table each, of equally many grades.
+
+    Args:
+        models: at least one, each for the same number of grades.
+        serp_length: the most documents shown.
+
+    Raises:
+        SettingsError: there is no model, or they are for different numbers of grades.
+    """
+    if len({len(model.click_probability) for model in models}) != 1:
+        raise SettingsError("simulated users need click models, all for the same number of relevance grades")
+    return ClickTables(
+        np.array([model.click_probability for model in models], np.float64),
+        np.array([model.stop_probability for model in models], np.float64),
+        np.array([examination_by_rank(model.examination_exponent, serp_length) for model in models]),
+    )
+
+
+def check_examined(names: Sequence[str], serp_length: int) -> None:
+    """Raise SettingsError for click models that do not exist, and for users who never look further than the top.
+
+    Args:
+        serp_length: the most documents shown.
+    """
+    for name in names:
+        # The names are the same for every number of grades, and the data's may not be known yet.
+        model = click_model(name, 5)
+        steepest = -math.log10(_LEAST_EXAMINATION) / math.log10(serp_length) if serp_length > 1 else math.inf
+        # The others' exponents are published ones.
+        if model.personal_spread and model.examination_exponent > steepest:
+            raise SettingsError(
+                f"clicks: {name}: allowed is a gamma from 0 to {math.floor(steepest * 100) / 100:g} with lists of "
+                f"{serp_length}, so that the last document is still looked at {_LEAST_EXAMINATION:g} of the time"
+            )
